@@ -1,0 +1,79 @@
+"""The two vocabularies of the service, each one frozen value.
+
+``native`` speaks the service's own names; ``conjur`` those of the installed base, so that its clients and policies work
+unchanged. Nothing else in the tree asks which dialect is in force by name: code reads a field.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import attrs
+
+from svc.errors import ConfigurationInvalid
+
+
+@attrs.frozen(kw_only=True)
+class Dialect:
+    """What differs between the vocabularies (rulings: two dialects)."""
+
+    #: The name by which the configuration chooses it.
+    name: str
+    #: Reserved prefix of policy ids and of the annotations ``<prefix>/mime_type`` and ``<prefix>/kind``.
+    prefix: str
+    #: Environment variables that list the enabled authenticators, the first one set wins.
+    authenticators_environment: tuple[str, ...]
+    #: Status for a role of the caller's own account that exists and that the caller may not see.
+    hidden_role_status: int
+    #: Status for a proven identity without the ``authenticate`` privilege.
+    privilege_missing_status: int
+    #: Whether ``/`` in a claim name walks into nested claims.
+    nested_claims: bool
+    #: Whether a token must carry ``iss`` whenever an issuer can be determined from the configuration.
+    issuer_mandatory: bool
+    #: Whether the mere presence of ``count`` asks for a count, whatever its value.
+    count_by_presence: bool
+    #: Beginning of the two field names in the health report's replication section.
+    replication_prefix: str
+    #: The version that ``GET /`` reports, ``None`` for the program's own.
+    reported_version: str | None
+
+
+NATIVE: Final = Dialect(
+    name="native",
+    prefix="svc",
+    authenticators_environment=("SERVICE_AUTHENTICATORS",),
+    hidden_role_status=403,
+    privilege_missing_status=401,
+    nested_claims=False,
+    issuer_mandatory=False,
+    count_by_presence=False,
+    replication_prefix="db_",
+    reported_version=None,
+)
+
+CONJUR: Final = Dialect(
+    name="conjur",
+    prefix="conjur",
+    authenticators_environment=("SERVICE_AUTHENTICATORS", "CONJUR_AUTHENTICATORS"),
+    hidden_role_status=404,
+    privilege_missing_status=403,
+    nested_claims=True,
+    issuer_mandatory=True,
+    count_by_presence=True,
+    replication_prefix="pg_",
+    reported_version="1.22.3",
+)
+
+_DIALECTS: Final = {dialect.name: dialect for dialect in (NATIVE, CONJUR)}
+
+
+def dialect_named(name: str) -> Dialect:
+    """Return the dialect of that name.
+
+    :raises ConfigurationInvalid: there is none.
+    """
+    try:
+        return _DIALECTS[name]
+    except KeyError:
+        raise ConfigurationInvalid("dialect", f"must be one of {', '.join(_DIALECTS)}, not {name!r}") from None

@@ -1,0 +1,258 @@
+"""Everything the domain may refuse with.
+
+A refusal is a frozen exception. It carries what ``web`` needs to answer and what an operator needs to understand; one table
+in ``web`` turns the types into status codes. A :class:`Reason` is the bounded vocabulary in which refused logins are logged.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import Self
+
+import attrs
+
+
+class Reason(enum.StrEnum):
+    """Why an authentication was refused: a bounded set of codes, for the log and for operators, never for the client."""
+
+    ACCOUNT_UNKNOWN = "account-unknown"
+    AUTHENTICATOR_NOT_ENABLED = "authenticator-not-enabled"
+    CREDENTIALS_MISSING = "credentials-missing"
+    CREDENTIALS_WRONG = "credentials-wrong"
+    REQUEST_MALFORMED = "request-malformed"
+    TOKEN_MISSING = "token-missing"
+    TOKEN_TOO_LARGE = "token-too-large"
+    TOKEN_MALFORMED = "token-malformed"
+    TOKEN_UNSIGNED = "token-unsigned"
+    ALGORITHM_REFUSED = "algorithm-refused"
+    CRITICAL_HEADER = "critical-header"
+    KEY_UNKNOWN = "key-unknown"
+    KEY_ID_MISSING = "key-id-missing"
+    SIGNATURE_WRONG = "signature-wrong"
+    KEYS_UNAVAILABLE = "keys-unavailable"
+    CONFIGURATION_INVALID = "configuration-invalid"
+    EXPIRY_MISSING = "expiry-missing"
+    TOKEN_EXPIRED = "token-expired"
+    TOKEN_NOT_YET_VALID = "token-not-yet-valid"
+    TIME_CLAIM_INVALID = "time-claim-invalid"
+    ISSUER_WRONG = "issuer-wrong"
+    ISSUER_MISSING = "issuer-missing"
+    AUDIENCE_WRONG = "audience-wrong"
+    AUDIENCE_MISSING = "audience-missing"
+    IDENTITY_AMBIGUOUS = "identity-ambiguous"
+    IDENTITY_CLAIM_MISSING = "identity-claim-missing"
+    IDENTITY_CLAIM_INVALID = "identity-claim-invalid"
+    ROLE_UNKNOWN = "role-unknown"
+    WEBSERVICE_UNKNOWN = "webservice-unknown"
+    PRIVILEGE_MISSING = "privilege-missing"
+    ANNOTATIONS_MISSING = "annotations-missing"
+    ANNOTATION_FORBIDDEN = "annotation-forbidden"
+    ANNOTATION_NAME_INVALID = "annotation-name-invalid"
+    ANNOTATION_EMPTY = "annotation-empty"
+    CLAIM_MISSING = "claim-missing"
+    CLAIM_NOT_TEXT = "claim-not-text"
+    CLAIM_MISMATCH = "claim-mismatch"
+
+
+@attrs.frozen(init=False)
+class Refusal(Exception):
+    """The service declines to do what was asked; the root of everything below, never raised itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+
+    def __str__(self) -> str:
+        fields = attrs.astuple(self, filter=lambda field, _: field.repr, recurse=False)
+        return ": ".join([type(self).__name__, *(str(value) for value in fields if value is not None)])
+
+
+@attrs.frozen(str=False)
+class InvalidName(Refusal):
+    """A name or another parameter is not well formed; raised by ``names`` and by ``web`` while it reads a request (422).
+
+    ``parameter`` names the offending field, ``message`` says what it must be.
+    """
+
+    parameter: str
+    message: str
+
+
+@attrs.frozen(str=False)
+class InvalidParameter(Refusal):
+    """A query, header or form parameter has a value that cannot be used; raised by ``web`` (422).
+
+    ``code`` is the word that stands in the error body (wire facts, core 0.4).
+    """
+
+    parameter: str
+    message: str
+    code: str = "argument_error"
+
+
+@attrs.frozen(str=False)
+class BadRequest(Refusal):
+    """The request cannot be read at all: a malformed form, header or JSON body; raised by ``web`` (400)."""
+
+    message: str
+
+
+@attrs.frozen(str=False)
+class TooLarge(Refusal):
+    """Something exceeds its limit in bytes; raised by ``web`` and ``authenticators`` (413)."""
+
+    what: str
+    limit: int
+
+
+@attrs.frozen(str=False)
+class BearerRefused(Refusal):
+    """The access token in the ``Authorization`` header does not prove a caller; raised by ``tokens`` and ``web`` (401).
+
+    ``message`` is one of the texts of the wire facts, authn 2.2.
+    """
+
+    message: str
+
+
+@attrs.frozen(str=False)
+class AuthenticationRefused(Refusal):
+    """An authenticate or login request failed; raised by ``web`` (401, or as ``status`` says).
+
+    The client learns the status alone. ``reason`` and ``detail`` have been logged by then.
+    """
+
+    reason: Reason
+    status: int = 401
+
+
+@attrs.frozen(str=False)
+class Forbidden(Refusal):
+    """The caller sees the thing but lacks the privilege; raised by ``access`` (403, empty body).
+
+    ``why`` is for the log alone.
+    """
+
+    why: str
+
+
+@attrs.frozen(str=False)
+class NotFound(Refusal):
+    """A record is missing, or the caller may not see it; raised by ``access`` and ``storage`` (404).
+
+    ``kind`` and ``identifier`` are those that were asked for, ``name`` is the full id (wire facts, core 0.4).
+    """
+
+    account: str
+    kind: str
+    identifier: str
+
+    @classmethod
+    def of(cls, name: object) -> Self:
+        """Make it from a ``RoleName`` or ``ResourceName``."""
+        account, kind, identifier = str(name).split(":", 2)
+        return cls(account, kind, identifier)
+
+    @property
+    def name(self) -> str:
+        """The full id."""
+        return f"{self.account}:{self.kind}:{self.identifier}"
+
+
+@attrs.frozen(str=False)
+class NoValue(Refusal):
+    """A variable has no value, is missing, or may not be seen; raised by ``access`` when a secret is read (404)."""
+
+    name: str
+
+
+@attrs.frozen(str=False)
+class RouteNotFound(Refusal):
+    """No route has this path and method; raised by ``web`` (404)."""
+
+    method: str
+    path: str
+
+
+@attrs.frozen(str=False)
+class Conflict(Refusal):
+    """The record exists already; raised by ``storage`` (409)."""
+
+    target: str
+    identifier: str
+    message: str
+
+
+@attrs.frozen(str=False)
+class PolicyConflict(Refusal):
+    """Another load of the same policy is under way or won a race; raised by ``storage`` (409 with ``Retry-After``).
+
+    ``retry_after`` is in seconds.
+    """
+
+    retry_after: int = 1
+
+
+@attrs.frozen(str=False)
+class PolicyInvalid(Refusal):
+    """A policy document says something that cannot be; raised by ``policy`` and ``storage`` (422).
+
+    ``line`` and ``column`` count from 1 and are absent when the fault has no single place (wire facts, core 1.9).
+    """
+
+    message: str
+    line: int | None = None
+    column: int | None = None
+
+
+@attrs.frozen(str=False)
+class StoreUnavailable(Refusal):
+    """The database cannot be asked now: connection lost, starting, time-out; from ``storage`` (503, ``Retry-After``).
+
+    ``why`` is for the log alone; ``retry_after`` is in seconds.
+    """
+
+    why: str
+    retry_after: int = 1
+
+
+@attrs.frozen(str=False)
+class StoreReadOnly(Refusal):
+    """The database refuses writes, as a standby does; raised by ``storage`` (405)."""
+
+
+@attrs.frozen(str=False)
+class KeysUnavailable(Refusal):
+    """The keys of an identity provider cannot be had now; raised by ``providers``; the login that needed them is refused.
+
+    ``why`` is for the log and for operators.
+    """
+
+    why: str
+
+
+@attrs.frozen(str=False)
+class WrongDataKey(Refusal):
+    """A sealed value does not open under the data key, or was moved or altered; raised by ``vault`` (422).
+
+    ``name`` is the resource or row the value belongs to.
+    """
+
+    name: str
+
+
+@attrs.frozen(str=False)
+class ConfigurationInvalid(Refusal):
+    """A setting is unknown or has a bad value; raised by ``config``; the start ends with exit code 1.
+
+    ``key`` is the setting's name as the user wrote it.
+    """
+
+    key: str
+    message: str
+
+
+@attrs.frozen(str=False)
+class StartRefused(Refusal):
+    """The server cannot start as configured: data key, schema, port, data directory; raised by ``tap`` and ``storage``."""
+
+    message: str

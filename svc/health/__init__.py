@@ -1,0 +1,1 @@
+"""The state of this server, told from the last round of probes."""

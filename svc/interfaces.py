@@ -1,0 +1,212 @@
+"""The seams that have two providers: the real one, and a fake in ``tests/`` that passes the same contract suite.
+
+Every method that asks the store may raise ``StoreUnavailable`` (try again later) and every one that writes
+``StoreReadOnly`` (a standby); this is not repeated below. Names in quotation marks are fields of ``records``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TypeVar
+
+from zope.interface import Attribute, Interface
+
+from svc.jose import KeySet
+from svc.names import ResourceName, RoleName
+from svc.records import (
+    Admitted,
+    Applicant,
+    Attempt,
+    AuthenticatorSettings,
+    Changes,
+    Credential,
+    Membership,
+    MembersQuery,
+    PolicyVersion,
+    Present,
+    Refused,
+    ReplicationPosition,
+    Rows,
+    Sealed,
+    SecretReading,
+    Standing,
+    StoredSigningKey,
+)
+
+T = TypeVar("T")
+
+
+class IAuthenticator(Interface):
+    """A way to prove an identity: evidence to role, or refusal. Wrappers (audit, throttling) provide it too."""
+
+    async def authenticate(attempt: Attempt) -> Admitted | Refused:
+        """Decide on one attempt. A refusal is a value; an exception other than ``StoreUnavailable`` is a bug."""
+
+
+class IProviderKeys(Interface):
+    """The verification keys of third parties (rulings: provider keys)."""
+
+    async def current(uri: str) -> KeySet:
+        """Return the set at hand for a JWK set's address, fetching it when there is none.
+
+        :raises KeysUnavailable: it could not be fetched, or may not be fetched yet.
+        """
+
+    async def newer(uri: str, seen: KeySet) -> KeySet:
+        """Return a set fetched after ``seen``, which did not verify a token: unknown ``kid`` or wrong signature.
+
+        Fetches when no newer one is at hand and the budget allows it; concurrent calls share one fetch. A failed fetch
+        leaves the old set in place.
+
+        :raises KeysUnavailable: there is no newer set and none can be fetched now.
+        """
+
+
+class IAccounts(Interface):
+    """Accounts and their signing keys."""
+
+    async def create(account: str, admin_key: Sealed, signing_key: StoredSigningKey) -> None:
+        """Make an account with its ``admin`` user, root policy and first signing key.
+
+        :raises Conflict: an account of that name exists.
+        """
+
+    async def names() -> list[str]:
+        """Every account, in order."""
+
+    async def signing_keys(account: str | None = None) -> list[StoredSigningKey]:
+        """All signing keys, or one account's; the newest of each account last."""
+
+    async def signing_key(key_id: str) -> StoredSigningKey | None:
+        """The signing key of that id."""
+
+    async def rotate_signing_key(new: StoredSigningKey, retire_at: float) -> None:
+        """Add ``new`` as its account's newest key; those before it retire at ``retire_at`` (seconds since the epoch), or sooner.
+
+        :raises NotFound: there is no such account.
+        """
+
+
+class ICredentials(Interface):
+    """What roles prove themselves with."""
+
+    async def credential(role: RoleName) -> Credential:
+        """The credential of a role; an unknown role or account has an empty one."""
+
+
+class IAuthenticatorReadings(Interface):
+    """What authenticators with variables ask the store."""
+
+    async def settings(account: str, branch: str, names: Sequence[str]) -> AuthenticatorSettings:
+        """Read the variables ``<branch>/<name>``; ``branch`` is a policy id such as ``svc/authn-jwt/ci``."""
+
+    async def applicant(role: RoleName, branch: str, names: Sequence[str]) -> Applicant:
+        """Read all that bears on admitting ``role`` to the webservice ``branch`` of its own account, in one round trip.
+
+        Annotations whose name begins with ``<branch without its first segment>/`` are returned. ``edition`` is that of
+        ``settings`` for the same ``names``.
+        """
+
+
+class IRoles(Interface):
+    """Roles, their standing and their members."""
+
+    async def standing(caller: RoleName, resource: ResourceName) -> Standing:
+        """How ``caller`` stands towards ``resource``."""
+
+    async def exists(role: RoleName) -> bool:
+        """Whether there is such a role."""
+
+    async def members(query: MembersQuery) -> list[Membership]:
+        """The direct members of a role in the order of the installed base: by member id, owner rows first among equals."""
+
+    async def count_members(query: MembersQuery) -> int:
+        """How many members the query matches, whatever its ``limit`` and ``offset``."""
+
+
+class ISecrets(Interface):
+    """Sealed values of variables, with their versions."""
+
+    async def read(caller: RoleName, variable: ResourceName, version: int | None = None) -> SecretReading:
+        """Read a value, the newest unless ``version`` is given, and the caller's standing, in one round trip."""
+
+    async def write(
+        caller: RoleName, variable: ResourceName, decide: Callable[[SecretReading], Sealed | None]
+    ) -> int | None:
+        """Let ``decide`` look at the variable, locked against other writers, and store what it returns as a new version.
+
+        Keeps the newest ``VERSIONS_KEPT`` versions. What ``decide`` raises ends the transaction. Returns the new version,
+        ``None`` when ``decide`` returned ``None``.
+        """
+
+
+class IPolicyTransaction(Interface):
+    """One transaction of a policy load."""
+
+    async def lock(policy: RoleName) -> None:
+        """Keep every other load of this policy out until the transaction ends.
+
+        :raises PolicyConflict: one is under way.
+        """
+
+    async def standing(caller: RoleName, policy: RoleName) -> Standing:
+        """How ``caller`` stands towards the policy."""
+
+    async def lacks_update_below(caller: RoleName, policy: RoleName) -> bool:
+        """Whether a resource whose identifier begins with ``<policy id>/`` denies the caller ``update`` (core 1.8)."""
+
+    async def present(policy: RoleName, wanted: Rows, references: Sequence[str]) -> Present:
+        """Read what the store holds that bears on loading ``wanted`` into ``policy``."""
+
+    async def not_grantable(caller: RoleName, roles: Sequence[str]) -> list[str]:
+        """Those of the existing ``roles`` that the caller may not grant: neither held with admin option, nor recorded by a
+        policy that gives the caller ``update`` (rulings 2.13).
+        """
+
+    async def not_permittable(caller: RoleName, resources: Sequence[str]) -> list[str]:
+        """Those of the existing ``resources`` that the caller may not permit: neither owned, nor recorded by a policy that
+        gives the caller ``update`` (rulings 2.13).
+        """
+
+    async def apply(policy: RoleName, changes: Changes, api_keys: Mapping[str, Sealed]) -> None:
+        """Make the changes, set-based. ``api_keys`` holds the sealed key of every user and host that is created."""
+
+    async def record(version: PolicyVersion) -> int:
+        """Add a version to the policy's history and return its number, counting from 1."""
+
+
+class IPolicies(Interface):
+    """The store of policies."""
+
+    async def transact(work: Callable[[IPolicyTransaction], Awaitable[T]]) -> T:
+        """Run ``work`` in one transaction: all of it happens, or, when it raises, nothing."""
+
+
+class IDatabaseState(Interface):
+    """What health asks of the database."""
+
+    async def connected() -> None:
+        """A connection answers; raises ``StoreUnavailable`` otherwise."""
+
+    async def transaction() -> None:
+        """A simple transaction that writes (on a standby: reads) commits."""
+
+    async def canary() -> Sealed:
+        """The sealed canary that was stored when the database was initialised."""
+
+    async def privilege_known() -> bool:
+        """Ask a privilege question with a known answer, of a role and a resource that are always there: true when the answer
+        was right both where the privilege is held and where it is not.
+        """
+
+    async def position() -> ReplicationPosition:
+        """Where the log stands."""
+
+
+class IProbe(Interface):
+    """One check of one service."""
+
+    service = Attribute("""The name under which the health report lists it: ``core``, ``authn``, …""")
+
+    async def check() -> None:
+        """Return when the service works; raise anything when it does not. The caller sets the deadline."""

@@ -1,0 +1,1 @@
+"""The policy language: YAML to statements, statements and present state to changes."""

@@ -1,0 +1,1 @@
+"""Keys of identity providers: guarded fetching, cached sets, budgets."""

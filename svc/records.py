@@ -1,0 +1,280 @@
+"""Values that cross the seam between the domain and its store.
+
+Rows are named tuples of plain text: a policy load makes hundreds of thousands of them, and sets of tuples are compared in C.
+Readings are frozen values, each the answer to one question in one round trip.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from typing import NamedTuple, NewType
+
+import attrs
+
+from svc.errors import Reason
+from svc.names import RoleName
+
+#: Ciphertext that ``vault`` made; only ``vault`` can open it.
+Sealed = NewType("Sealed", bytes)
+
+
+# -- rows that policy makes; every id is a full one, ``account:kind:identifier`` --------------------------------------
+
+
+class ResourceRow(NamedTuple):
+    """A resource and the role that owns it. Kinds in ``names.ROLE_KINDS`` have a role of the same id."""
+
+    resource: str
+    owner: str
+
+
+class MembershipRow(NamedTuple):
+    """A role, a direct member of it, and how the membership came about; ``ownership`` rows follow from ``owner``."""
+
+    role: str
+    member: str
+    ownership: bool
+    admin_option: bool
+
+
+class PermissionRow(NamedTuple):
+    """A privilege on a resource that a role holds."""
+
+    resource: str
+    privilege: str
+    role: str
+
+
+class AnnotationRow(NamedTuple):
+    """A named text on a resource."""
+
+    resource: str
+    name: str
+    value: str
+
+
+@attrs.frozen
+class Rows:
+    """A set of rows of every sort, in no order that matters."""
+
+    resources: tuple[ResourceRow, ...] = ()
+    memberships: tuple[MembershipRow, ...] = ()
+    permissions: tuple[PermissionRow, ...] = ()
+    annotations: tuple[AnnotationRow, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.resources or self.memberships or self.permissions or self.annotations)
+
+
+@attrs.frozen
+class Present:
+    """What the store holds that bears on one policy load.
+
+    ``own`` are all rows recorded by the policy; ``foreign`` the rows that share a key with a wanted one but were recorded by
+    another policy or by none; ``known`` those of the asked references that exist.
+    """
+
+    own: Rows
+    foreign: Rows
+    known: frozenset[str]
+
+
+@attrs.frozen
+class Changes:
+    """What a load has to do; rows to ``update`` have a key that is present and another value."""
+
+    create: Rows = Rows()
+    update: Rows = Rows()
+    delete: Rows = Rows()
+
+
+class LoadMode(enum.StrEnum):
+    """The three ways to load a policy (wire facts, core 1.8)."""
+
+    APPEND = "append"
+    UPDATE = "update"
+    REPLACE = "replace"
+
+
+# -- readings ---------------------------------------------------------------------------------------------------------
+
+
+@attrs.frozen
+class Standing:
+    """How a caller stands towards a resource: the facts on which ``access`` decides.
+
+    ``owns``: the caller holds the owner's role (itself included), which implies every privilege. ``privileges``: those that
+    roles held by the caller have been given, by whatever name. ``holds``: the caller holds the role of the same name.
+    ``recorded_by``: full id of the policy that recorded the resource, if one did.
+    """
+
+    caller_exists: bool
+    exists: bool
+    owns: bool = False
+    privileges: frozenset[str] = frozenset()
+    holds: bool = False
+    recorded_by: str | None = None
+
+
+@attrs.frozen
+class Membership:
+    """A membership as the role-members route tells it (source document: membership record)."""
+
+    role: str
+    member: str
+    admin_option: bool
+    ownership: bool
+    policy: str | None
+
+
+@attrs.frozen
+class MembersQuery:
+    """Which members of a role to list: narrowed by ``kinds`` of member and by ``search``, then paged.
+
+    ``kinds`` empty means every kind. ``limit`` ``None`` means no limit.
+    """
+
+    role: RoleName
+    kinds: tuple[str, ...] = ()
+    search: str | None = None
+    limit: int | None = None
+    offset: int = 0
+
+
+@attrs.frozen
+class SecretReading:
+    """A variable as one caller sees it, with the asked version of its value.
+
+    ``sealed`` and ``version`` are ``None`` when there is no such version. ``mime_type`` comes from the annotation.
+    """
+
+    standing: Standing
+    sealed: Sealed | None = attrs.field(default=None, repr=False)
+    version: int | None = None
+    mime_type: str | None = None
+
+
+@attrs.frozen
+class Credential:
+    """What proves a role by API key. ``signing_key``: id of the account's newest signing key."""
+
+    account_exists: bool
+    role_exists: bool
+    api_key: Sealed | None = attrs.field(default=None, repr=False)
+    signing_key: str | None = None
+
+
+@attrs.frozen
+class StoredSigningKey:
+    """An account's signing key as the store keeps it.
+
+    ``retires_at``: seconds since the epoch from which on the key verifies nothing; ``None`` for the newest.
+    """
+
+    account: str
+    key_id: str
+    sealed: Sealed = attrs.field(repr=False)
+    created_at: float
+    retires_at: float | None = None
+
+
+@attrs.frozen
+class AuthenticatorSettings:
+    """The variables of one authenticator as they stood at ``edition``.
+
+    ``values`` has a key for each *declared* variable among those asked for; its value is ``None`` when none was ever set.
+    ``edition`` changes whenever any of them is declared, removed, or set.
+    """
+
+    edition: str
+    values: Mapping[str, Sealed | None] = attrs.field(repr=False)
+
+
+@attrs.frozen
+class Applicant:
+    """A role that asks to be admitted by an authenticator, read in one round trip.
+
+    ``edition`` is that of the authenticator's settings at the time of reading (see ``authenticators/jwt.py``,
+    Note [Optimistic settings]). ``annotations`` are those of the role's resource whose names lie under the branch asked for.
+    """
+
+    edition: str
+    account_exists: bool
+    role_exists: bool
+    webservice_exists: bool
+    may_authenticate: bool
+    annotations: Mapping[str, str]
+    signing_key: str | None
+
+
+@attrs.frozen
+class PolicyVersion:
+    """One load of a policy, for its history."""
+
+    policy: RoleName
+    text: str = attrs.field(repr=False)
+    sha256: str
+    loaded_by: RoleName
+    client_ip: str
+
+
+@attrs.frozen
+class ReplicationPosition:
+    """Where the database's log stands: the write position of a primary, the last replayed one of a standby.
+
+    ``text`` has the form ``<hex>/<hex>``, ``position`` is the same in bytes.
+    """
+
+    text: str
+    position: int
+    standby: bool
+
+
+# -- authentication ---------------------------------------------------------------------------------------------------
+
+
+@attrs.frozen
+class Attempt:
+    """A request to be authenticated: what came from outside, nothing verified.
+
+    ``login`` is the decoded id of the path, ``None`` when left out. ``evidence`` is the API key, or the JWT's text.
+    """
+
+    account: str
+    login: str | None
+    evidence: bytes = attrs.field(repr=False)
+    client_ip: str
+    service_id: str | None = None
+
+
+@attrs.frozen
+class Admitted:
+    """The identity is proven and may be admitted; ``signing_key`` is the id of the key to sign its access token with."""
+
+    role: RoleName
+    signing_key: str
+
+
+@attrs.frozen
+class Refused:
+    """The authentication failed. ``detail`` names and compares what an operator needs to see, never evidence.
+
+    ``role`` is the full id of the would-be role where one was determined. ``status`` is what the client gets.
+    """
+
+    reason: Reason
+    detail: str
+    role: str | None = None
+    status: int = 401
+
+
+@attrs.frozen
+class Caller:
+    """The role that a verified access token names; ``issued_at`` in seconds since the epoch.
+
+    Whether the role still exists is for the route's own reading to find (``Standing.caller_exists``).
+    """
+
+    role: RoleName
+    issued_at: int

@@ -1,0 +1,1 @@
+"""All SQL: rows to values, errors translated, one pool."""

@@ -1,0 +1,1 @@
+"""HTTP: paths, status codes, headers and JSON."""
