@@ -19,8 +19,7 @@ setup(
     license="Apache-2.0",
     python_requires=">=3.11",
     packages=[*find_packages(include=["svc", "svc.*"]), "twisted.plugins"],
-    package_data={"svc": ["py.typed"], "svc.storage": ["schema/*.sql"]},
-    data_files=[("share/svc/quickstart", sorted(str(p.relative_to(HERE)) for p in (HERE / "etc/quickstart").iterdir()))],
+    package_data={"svc": ["py.typed"], "svc.storage": ["schema/*.sql"], "svc.cli": ["sample/*"]},
     install_requires=[
         "attrs >= 23.2",
         "click >= 8.1",

@@ -81,7 +81,7 @@ class IAccounts(Interface):
         """The signing key of that id."""
 
     async def rotate_signing_key(new: StoredSigningKey, retire_at: float) -> None:
-        """Add ``new`` as its account's newest key; those before it retire at ``retire_at`` (seconds since the epoch), or sooner.
+        """Add ``new`` as its account's newest key; those before it retire at ``retire_at`` (epoch seconds), or sooner.
 
         :raises NotFound: there is no such account.
         """

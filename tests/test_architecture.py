@@ -1,0 +1,220 @@
+"""The tree keeps to ``docs/architecture.md``: which room may import which, and what is banned everywhere.
+
+The tables below are the rules; a new arrow is a change of design, made here and in the architecture note at once.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import attrs
+from twisted.trial.unittest import SynchronousTestCase
+
+ROOT = Path(__file__).resolve().parent.parent / "svc"
+
+VALUES = {"names", "errors", "limits", "dialect", "records"}
+DOMAIN = VALUES | {"access", "vault", "credentials", "tokens", "keyring", "jose", "interfaces"}
+
+#: What a room may import of svc, beside itself. A room is a package, or a module at the top of ``svc``.
+ARROWS: dict[str, set[str]] = {
+    "_version": set(),
+    "errors": set(),
+    "limits": set(),
+    "names": {"errors"},
+    "dialect": {"errors"},
+    "records": {"names", "errors"},
+    "jose": {"names", "errors"},
+    "interfaces": {"names", "records", "jose"},
+    "config": VALUES,
+    "access": VALUES | {"interfaces"},
+    "vault": VALUES,
+    "credentials": VALUES,
+    "tokens": VALUES,
+    "keyring": VALUES | {"tokens", "vault", "interfaces"},
+    "audit": VALUES | {"interfaces"},
+    "policy": VALUES,
+    "authenticators": DOMAIN,
+    "providers": VALUES | {"interfaces", "jose"},
+    "health": VALUES | {"interfaces"},
+    "storage": VALUES | {"interfaces"},
+    "web": DOMAIN | {"policy", "health", "_version"},
+    "cli": {"names", "errors", "_version"},
+}
+
+#: Modules that may import more than their room.
+EXCEPTIONS: dict[str, set[str]] = {
+    "cli.admin": {"tap", "config"},
+    "cli.quickstart": {"tap", "config"},
+}
+
+#: Rooms whose modules import each other only through the modules named here.
+SIBLINGS: dict[str, set[str]] = {
+    "web": {"routing"},
+    "authenticators": {"claims"},
+}
+
+#: Libraries that belong to the rooms named, and to no other.
+LIBRARIES: dict[str, set[str]] = {
+    "cryptography": {"vault", "credentials", "tokens", "jose"},
+    "jwt": {"tokens", "jose", "cli"},
+    "psycopg2": {"storage"},
+    "txpostgres": {"storage"},
+    "klein": {"web", "cli"},
+    "werkzeug": {"web"},
+    "treq": {"providers", "workload", "cli"},
+    "yaml": {"policy"},
+    "click": {"cli"},
+    "tomllib": {"config"},
+}
+
+#: Attributes that read the wall clock or the process's surroundings, and the modules that may.
+BANNED: dict[str, set[str]] = {
+    "time.time": set(),
+    "datetime.now": set(),
+    "datetime.utcnow": set(),
+    "datetime.today": set(),
+    "os.environ": {"config"},
+    "os.getenv": set(),
+}
+
+
+@attrs.frozen
+class Module:
+    """One source file under ``svc``: its dotted name without ``svc.``, and its syntax tree."""
+
+    name: str
+    tree: ast.Module
+    lines: int
+
+    @property
+    def room(self) -> str:
+        """The package, or the module itself at the top."""
+        return self.name.partition(".")[0]
+
+    def imports(self) -> Iterator[str]:
+        """Every module that is imported, at the top or further in, by its dotted name."""
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.Import):
+                yield from (alias.name for alias in node.names)
+            elif isinstance(node, ast.ImportFrom):
+                assert not node.level, f"{self.name} has a relative import"
+                yield f"{node.module}"
+                yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+    def attributes(self) -> Iterator[str]:
+        """Every ``name.attribute`` that is read."""
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+                yield f"{node.value.id}.{node.attr}"
+
+
+def _modules() -> list[Module]:
+    found = []
+    for path in sorted(ROOT.rglob("*.py")):
+        parts = path.relative_to(ROOT).with_suffix("").parts
+        name = ".".join(part for part in parts if part != "__init__")
+        text = path.read_text(encoding="utf-8")
+        found.append(Module(name, ast.parse(text), text.count("\n")))
+    return found
+
+
+def _stem_of(imported: str, modules: set[str]) -> str | None:
+    """The module of svc that an import names, without ``svc.``; ``None`` for one from elsewhere."""
+    if imported == "svc" or not imported.startswith("svc."):
+        return None
+    rest = imported.removeprefix("svc.")
+    return rest if rest in modules else rest.rpartition(".")[0] or rest
+
+
+class ArchitectureTests(SynchronousTestCase):
+    """Rooms, arrows and bans."""
+
+    def setUp(self) -> None:
+        """Read the tree once per test."""
+        self.modules = _modules()
+        self.names = {module.name for module in self.modules}
+
+    def arrows(self) -> Iterator[tuple[Module, str]]:
+        """Every import of one module of svc by another."""
+        for module in self.modules:
+            targets = {_stem_of(imported, self.names) for imported in module.imports()}
+            yield from ((module, target) for target in sorted(filter(None, targets)) if target != module.name)
+
+    def test_imports_point_down(self) -> None:
+        """A module imports only from its own room and from the rooms that the table allows."""
+        wrong = []
+        for module, target in self.arrows():
+            room = target.partition(".")[0]
+            if module.room in {room, "tap", ""}:
+                continue
+            allowed = ARROWS.get(module.room, set()) | EXCEPTIONS.get(module.name, set())
+            if room not in allowed:
+                wrong.append(f"{module.name} imports {target}")
+        self.assertEqual(wrong, [])
+
+    def test_every_room_is_in_the_table(self) -> None:
+        """No room exists that the table does not know."""
+        rooms = {module.room for module in self.modules} - {"", "tap"}
+        self.assertEqual(rooms - ARROWS.keys(), set())
+
+    def test_siblings_meet_only_where_they_may(self) -> None:
+        """In rooms of independent nouns, a noun does not import another."""
+        wrong = []
+        for module, target in self.arrows():
+            shared = SIBLINGS.get(module.room)
+            if shared is None or target.partition(".")[0] != module.room or target == module.room:
+                continue
+            if target.partition(".")[2] not in shared and module.name.partition(".")[2] not in shared:
+                wrong.append(f"{module.name} imports {target}")
+        self.assertEqual(wrong, [])
+
+    def test_libraries_stay_in_their_rooms(self) -> None:
+        """A library that one room owns is imported by no other."""
+        wrong = []
+        for module in self.modules:
+            for imported in module.imports():
+                owners = LIBRARIES.get(imported.partition(".")[0])
+                if owners is not None and module.room not in owners:
+                    wrong.append(f"{module.name} imports {imported}")
+        self.assertEqual(wrong, [])
+
+    def test_no_import_cycles(self) -> None:
+        """The modules can be put in an order in which each imports only earlier ones."""
+        waiting: dict[str, set[str]] = {module.name: set() for module in self.modules}
+        for module, target in self.arrows():
+            waiting[module.name].add(target)
+        while ready := {name for name, targets in waiting.items() if not targets & waiting.keys()}:
+            waiting = {name: targets for name, targets in waiting.items() if name not in ready}
+        self.assertEqual(sorted(waiting), [])
+
+    def test_the_reactor_is_imported_by_roots_alone(self) -> None:
+        """Only ``tap`` and ``cli`` import the reactor."""
+        importers = {m.name for m in self.modules if "twisted.internet.reactor" in set(m.imports())}
+        self.assertEqual({name for name in importers if name.partition(".")[0] not in {"tap", "cli"}}, set())
+
+    def test_surroundings_are_parameters(self) -> None:
+        """No module reads the wall clock, and only ``config`` the environment."""
+        wrong = []
+        for module in self.modules:
+            for attribute in module.attributes():
+                allowed = BANNED.get(attribute)
+                if allowed is not None and module.name not in allowed:
+                    wrong.append(f"{module.name} uses {attribute}")
+        self.assertEqual(wrong, [])
+
+    def test_no_type_checking_escapes(self) -> None:
+        """No import hides behind TYPE_CHECKING."""
+        self.assertEqual([m.name for m in self.modules if "typing.TYPE_CHECKING" in set(m.imports())], [])
+
+    def test_packages_hold_a_docstring_alone(self) -> None:
+        """An ``__init__`` is a docstring: nothing is exported a second time."""
+        packages = [ast.parse(path.read_text(encoding="utf-8")) for path in ROOT.rglob("__init__.py")]
+        self.assertTrue(packages)
+        for tree in packages:
+            self.assertEqual([type(node).__name__ for node in tree.body], ["Expr"])
+
+    def test_modules_are_nouns_of_one_sitting(self) -> None:
+        """No module is longer than 400 lines."""
+        self.assertEqual([(m.name, m.lines) for m in self.modules if m.lines > 400], [])
