@@ -62,7 +62,7 @@ class Refusal(Exception):
         super().__init__()
 
     def __str__(self) -> str:
-        fields = attrs.astuple(self, filter=lambda field, _: field.repr, recurse=False)
+        fields = attrs.astuple(self, filter=lambda field, _: field.repr is True, recurse=False)
         return ": ".join([type(self).__name__, *(str(value) for value in fields if value is not None)])
 
 
