@@ -149,20 +149,23 @@ def _measure(folder: Path) -> dict[str, Any]:
 
 def _table(report: dict[str, Any]) -> str:
     lines = [
-        "| route | requests/s | p50 ms | p99 ms | server CPU µs | database CPU µs | reference | its requests/s | ratio | promised |",
+        "| route | requests/s | p50 ms | p99 ms | server CPU µs | database CPU µs "
+        "| reference | its requests/s | ratio | promised |",
         "|---|---|---|---|---|---|---|---|---|---|",
     ]
     for name, r in report["routes"].items():
         promised = f"{r['promised']:.2f}" if r["promised"] else ""
         lines.append(
             f"| {name} | {r['rate']:.0f} | {r['p50']:.1f} | {r['p99']:.1f} | {r['server_cpu']:.0f} "
-            f"| {r['database_cpu']:.0f} | `{r['reference']}` | {r['reference_rate']:.0f} | **{r['ratio']:.2f}** | {promised} |"
+            f"| {r['database_cpu']:.0f} | `{r['reference']}` | {r['reference_rate']:.0f} "
+            f"| **{r['ratio']:.2f}** | {promised} |"
         )
     lines += [
         "",
         f"Idle server process: {report['idle_megabytes']:.0f} MB RSS (promised: under {IDLE_MEGABYTES}); "
         f"at its peak under load: {report['peak_megabytes']:.0f} MB.",
-        f"`svc ready` after {report['ready_seconds']:.1f} s on an initialised embedded database (promised: {READY_SECONDS}).",
+        f"`svc ready` after {report['ready_seconds']:.1f} s on an initialised embedded database "
+        f"(promised: {READY_SECONDS}).",
         f"A policy of {report['policy']['hosts']} hosts loaded in {report['policy']['seconds']:.1f} s.",
         f"Python {report['machine']['python']}, {report['machine']['cores']} cores, {report['machine']['system']}.",
     ]
