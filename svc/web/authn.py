@@ -1,0 +1,118 @@
+"""Logging in: API keys and JWTs become access tokens; who the caller is; the keys that verify access tokens."""
+
+from __future__ import annotations
+
+import base64
+import datetime
+from collections.abc import Mapping
+
+import attrs
+
+from svc.errors import AuthenticationRefused, BadRequest, Forbidden, InvalidName, NotFound, Reason
+from svc.interfaces import IAuthenticator, ILogin, IRoles
+from svc.keyring import AccessTokens, AccountKeys
+from svc.names import account_name
+from svc.records import Attempt, Refused
+from svc.web.response import Response
+from svc.web.routing import OPTIONAL, PUBLIC, REQUIRED, Call, Routes
+
+
+@attrs.frozen
+class Authn:
+    """The routes of the authenticators.
+
+    ``by_api_key`` and ``by_jwt`` decide, ``login`` tells a role its own API key. A refusal has an empty body (rulings 2.10):
+    its reason was logged by whoever wraps the authenticator.
+    """
+
+    routes = Routes()
+
+    by_api_key: IAuthenticator
+    login: ILogin
+    by_jwt: IAuthenticator
+    tokens: AccessTokens
+    keys: AccountKeys
+    roles: IRoles
+
+    @routes.add("GET", "/authn/<flat:account>/login", caller=OPTIONAL)
+    async def tell_api_key(self, call: Call, account: str) -> Response:
+        """Tell the API key of the role that HTTP Basic credentials prove (wire facts, authn 1.2)."""
+        name, password = _basic(call.header("Authorization"))
+        told = await self.login.api_key(Attempt(account, name, password, call.client_ip))
+        if isinstance(told, Refused):
+            raise AuthenticationRefused(told.reason, told.status)
+        return Response.content(told, "text/plain; charset=utf-8")
+
+    @routes.add("POST", "/authn/<flat:account>/<tail:login>/authenticate", caller=PUBLIC)
+    async def authenticate_by_api_key(self, call: Call, account: str, login: str) -> Response:
+        """Exchange an API key, the raw body, for an access token (wire facts, authn 1.3)."""
+        return await self._exchange(call, self.by_api_key, Attempt(account, login, call.body, call.client_ip))
+
+    @routes.add("POST", "/authn-jwt/<service_id>/<flat:account>/<optional:login>/authenticate", caller=PUBLIC)
+    async def authenticate_by_jwt(self, call: Call, service_id: str, account: str, login: str | None) -> Response:
+        """Exchange a JWT, the form's field ``jwt``, for an access token (source document, endpoint 1)."""
+        try:
+            token = (call.form().text("jwt") or "").strip()
+        except BadRequest:
+            raise AuthenticationRefused(Reason.REQUEST_MALFORMED, 400) from None
+        attempt = Attempt(account, login, token.encode("utf-8"), call.client_ip, service_id)
+        return await self._exchange(call, self.by_jwt, attempt)
+
+    async def _exchange(self, call: Call, authenticator: IAuthenticator, attempt: Attempt) -> Response:
+        decision = await authenticator.authenticate(attempt)
+        if isinstance(decision, Refused):
+            raise AuthenticationRefused(decision.reason, decision.status)
+        token = await self.tokens.issue(decision)
+        accepted = (call.header("Accept-Encoding") or "").split(",")
+        if any(item.strip().lower() == "base64" for item in accepted):
+            encoded = base64.b64encode(token)
+            return Response.content(encoded, "text/plain; charset=utf-8", headers=(("Content-Encoding", "base64"),))
+        return Response.content(token, "application/json")
+
+    @routes.add("GET", "/authn/<flat:account>/.well-known/jwks.json", caller=PUBLIC)
+    async def publish_keys(self, call: Call, account: str) -> Response:  # noqa: ARG002 (every route takes its call)
+        """Publish the keys that verify the account's access tokens, as a JWK set (rulings 3)."""
+        keys = await self.keys.public_keys(_existing(account))
+        if not keys:
+            raise NotFound(account, "account", account)
+        return attrs.evolve(Response.json({"keys": keys}), cache_control="public, max-age=60")
+
+    @routes.add("GET", "/whoami", caller=REQUIRED)
+    async def tell_caller(self, call: Call) -> Response:
+        """Tell what the service knows of the caller (wire facts, authn 1.8)."""
+        role = call.caller.role
+        if not await self.roles.exists(role):
+            raise Forbidden("the token's role no longer exists")
+        issued = datetime.datetime.fromtimestamp(call.caller.issued_at, datetime.UTC)
+        told: Mapping[str, object] = {
+            "client_ip": call.client_ip,
+            "user_agent": call.header("User-Agent"),
+            "account": role.account,
+            "username": role.login,
+            "token_issued_at": issued.isoformat(timespec="milliseconds"),
+        }
+        return Response.json({name: value for name, value in told.items() if value is not None})
+
+
+def _existing(account: str) -> str:
+    try:
+        return account_name(account)
+    except InvalidName:
+        raise NotFound(account, "account", account) from None
+
+
+def _basic(header: str | None) -> tuple[str, bytes]:
+    """Read HTTP Basic credentials: the login, and the password's bytes (RFC 7617).
+
+    :raises AuthenticationRefused: there are none, or they don't decode.
+    """
+    scheme, _, encoded = (header or "").partition(" ")
+    try:
+        if scheme.lower() != "basic":
+            raise ValueError("another scheme")
+        name, colon, password = base64.b64decode(encoded.strip(), validate=True).partition(b":")
+        if not colon or not name or b"\x00" in name:
+            raise ValueError("no login")
+        return name.decode("utf-8"), password
+    except ValueError:
+        raise AuthenticationRefused(Reason.CREDENTIALS_MISSING) from None
