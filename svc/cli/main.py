@@ -5,9 +5,11 @@ from __future__ import annotations
 import click
 
 from svc._version import VERSION
+from svc.cli.admin import account, data_key, migrate
 from svc.cli.health import health
 from svc.cli.login import authenticate, login, whoami
 from svc.cli.policy import policy
+from svc.cli.quickstart import quickstart
 from svc.cli.role import role
 from svc.cli.variable import variable
 
@@ -22,5 +24,5 @@ def main() -> None:
     """
 
 
-for command in (authenticate, health, login, policy, role, variable, whoami):
+for command in (account, authenticate, data_key, health, login, migrate, policy, quickstart, role, variable, whoami):
     main.add_command(command)

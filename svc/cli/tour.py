@@ -23,7 +23,14 @@ AUDIENCE: Final = "svc-quickstart"
 
 _AUTHENTICATOR: Final = f"svc/authn-jwt/{SERVICE_ID}"
 _SECRET: Final = "workloads/database/password"
-_FORM: Final = "application/x-www-form-urlencoded"
+
+
+@attrs.frozen
+class Token:
+    """An access token, and the name of the shell variable that the shown lines keep it in."""
+
+    name: str
+    text: str = attrs.field(repr=False)
 
 
 @attrs.define
@@ -53,20 +60,20 @@ class Tour:
         await self._health_is_asked()
         await self._members_are_listed(admin)
 
-    async def _admin_logs_in(self) -> str:
+    async def _admin_logs_in(self) -> Token:
         self._say("The account's admin exchanges his API key for an access token, which lives for some minutes")
         path = f"/authn/{self.connection.account}/admin/authenticate"
-        answer = await self._send("POST", path, self.admin_key.encode(), accept_encoding="base64", shown_body="$ADMIN_KEY")
+        answer = await self._send("POST", path, self.admin_key.encode(), body_as='"$ADMIN_KEY"', kept_as="ADMIN_TOKEN")
         self._expect(answer, 200, "")
-        return answer.body.decode("ascii", "replace")
+        return Token("ADMIN_TOKEN", answer.body.decode("ascii", "replace"))
 
-    async def _policy_is_loaded(self, token: str) -> None:
+    async def _policy_is_loaded(self, token: Token) -> None:
         self._say("The admin loads a policy: an authenticator, two workloads, a secret, and who may do what")
         path = f"/policies/{self.connection.account}/policy/root"
-        answer = await self._send("POST", path, self.policy, token, shown_body="@etc/quickstart/policy.yml")
+        answer = await self._send("POST", path, self.policy, token, body_as="@etc/quickstart/policy.yml")
         self._expect(answer, 201, '"version"')
 
-    async def _variables_are_set(self, token: str) -> None:
+    async def _variables_are_set(self, token: Token) -> None:
         self._say("The admin says where the JWT provider's keys are and what its tokens must say, and sets the secret")
         values = {
             f"{_AUTHENTICATOR}/jwks-uri": self.keys_uri,
@@ -77,15 +84,17 @@ class Tour:
             _SECRET: "correct horse battery staple",
         }
         for name, value in values.items():
-            self._expect(await self._send("POST", self._variable(name), value.encode(), token, shown_body=value), 201, "")
+            self._expect(
+                await self._send("POST", self._variable(name), value.encode(), token, body_as=shlex.quote(value)), 201, ""
+            )
 
-    async def _workload_logs_in(self) -> str:
+    async def _workload_logs_in(self) -> Token:
         self._say("The workload `billing` got a JWT from the provider, and exchanges it for an access token")
         answer = await self._present({"workload": "billing", "repository": "acme/billing", "environment": "production"})
         self._expect(answer, 200, "")
-        return answer.body.decode("ascii", "replace")
+        return Token("TOKEN", answer.body.decode("ascii", "replace"))
 
-    async def _workload_reads_the_secret(self, token: str) -> None:
+    async def _workload_reads_the_secret(self, token: Token) -> None:
         self._say("With the access token, the workload reads the secret")
         self._expect(await self._send("GET", self._variable(_SECRET), None, token), 200, "correct horse battery staple")
 
@@ -106,7 +115,7 @@ class Tour:
         self._say("Monitoring asks for the server's health, without a login")
         self._expect(await self._send("GET", "/health", None), 200, '"ok"')
 
-    async def _members_are_listed(self, token: str) -> None:
+    async def _members_are_listed(self, token: Token) -> None:
         self._say("An operator asks who may use the authenticator: the members of its group `apps`")
         group = self.connection.segment(f"{_AUTHENTICATOR}/apps")
         path = f"/roles/{self.connection.account}/group/{group}?members"
@@ -114,12 +123,10 @@ class Tour:
 
     async def _present(self, claims: Mapping[str, str]) -> Answer:
         path = f"/authn-jwt/{SERVICE_ID}/{self.connection.account}/authenticate"
-        token = self.provider.token(claims, AUDIENCE, self.connection.reactor.seconds())
-        click.echo(f"  the JWT says {json.dumps(claims)}")
-        body = urlencode({"jwt": token})
-        return await self._send(
-            "POST", path, body.encode(), accept_encoding="base64", content_type=_FORM, shown_body=f"jwt={token}"
-        )
+        jwt = self.provider.token(claims, AUDIENCE, self.connection.reactor.seconds())
+        click.echo(f"  The JWT says {json.dumps(claims)}.")
+        click.echo("  " + click.style(f"JWT={jwt}", fg="cyan"))
+        return await self._send("POST", path, urlencode({"jwt": jwt}).encode(), body_as='"jwt=$JWT"', kept_as="TOKEN")
 
     def _variable(self, identifier: str) -> str:
         return f"/secrets/{self.connection.account}/variable/{self.connection.segment(identifier)}"
@@ -131,24 +138,25 @@ class Tour:
         click.echo(f"\n{click.style(f'{self._step}. {text}.', bold=True)}")
 
     async def _send(
-        self, method: str, path: str, body: bytes | None, token: str = "", *, shown_body: str = "", **headers: str
+        self, method: str, path: str, body: bytes | None, token: Token | None = None, *, body_as: str = "", kept_as: str = ""
     ) -> Answer:
+        """Send a request. ``body_as`` is its body as a shell writes it, ``kept_as`` the variable for the token it gets."""
+        parts, headers = ["curl"], {}
+        if method != "GET":
+            parts += ["-X", method]
+        if kept_as:
+            headers["accept_encoding"] = "base64"
+            parts += ["-H", "'Accept-Encoding: base64'"]
         if token:
-            headers["authorization"] = f'Token token="{token}"'
-        click.echo("  " + click.style(self._curl(method, path, shown_body, headers), fg="cyan"))
+            headers["authorization"] = f'Token token="{token.text}"'
+            parts += ["-H", f'"Authorization: Token token=\\"${token.name}\\""']
+        if body_as:
+            parts += ["--data-binary", body_as]
+        line = " ".join([*parts, shlex.quote(f"{self.connection.url}{path}")])
+        click.echo("  " + click.style(f"{kept_as}=$({line})" if kept_as else line, fg="cyan"))
         answer = await self.connection.request(method, path, body, **headers)
         click.echo(f"  {answer.status} {_shown(answer)}".rstrip())
         return answer
-
-    def _curl(self, method: str, path: str, body: str, headers: Mapping[str, str]) -> str:
-        parts = ["curl"]
-        if method != "GET":
-            parts += ["-X", method]
-        for name, value in headers.items():
-            parts += ["-H", _quoted(f"{name.replace('_', '-').title()}: {value}")]
-        if body:
-            parts += ["--data-binary", _quoted(body)]
-        return " ".join([*parts, _quoted(f"{self.connection.url}{path}")])
 
     def _expect(self, answer: Answer, status: int, part: str) -> None:
         if answer.status != status:
@@ -159,11 +167,6 @@ class Tour:
     def _missed(self, what: str) -> None:
         self.wrong += 1
         click.secho(f"  This is not as it should be: {what}.", fg="red")
-
-
-def _quoted(text: str) -> str:
-    """Quote for a shell; a lone variable stays one."""
-    return f'"{text}"' if text.startswith("$") else shlex.quote(text)
 
 
 def _shown(answer: Answer) -> str:

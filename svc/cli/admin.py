@@ -1,0 +1,132 @@
+"""Administration of a server, beside a running one or without: accounts, the data key, the schema.
+
+These commands read the options, the environment and the file that ``twistd svc`` reads, and work on the database themselves.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import click
+from twisted.internet import defer, task
+
+from svc.config import OPTIONS, Settings, read_settings
+from svc.credentials import new_api_key
+from svc.errors import Conflict, NotFound, Refusal
+from svc.foundation import Foundation
+from svc.keyring import AccountKeys
+from svc.names import account_name, admin_of
+from svc.startup import reason_of
+from svc.tap import administer
+from svc.vault import new_data_key
+
+#: The rooms whose settings bear on these commands; the others are taken, and not listed.
+_ROOMS = ("server", "storage")
+
+
+def _of_the_server(command: Callable[..., Awaitable[None]]) -> Callable[..., None]:
+    """Make a coroutine function, whose first argument is a :class:`Foundation`, a command with the server's options."""
+
+    def run(**options: Any) -> None:
+        given = {option.field: options.pop(option.field) for option in OPTIONS if option.on_command_line}
+        refusals: list[str] = []
+
+        async def work(reactor: Any) -> None:
+            try:
+                settings = read_settings(given)
+                await administer(reactor, settings, lambda foundation: command(foundation, settings, **options))
+            except Refusal as refusal:
+                refusals.append(_reason(refusal))
+
+        try:
+            task.react(lambda reactor: defer.Deferred.fromCoroutine(work(reactor)))
+        except SystemExit as ended:
+            if refusals:
+                raise click.ClickException(refusals[0]) from None
+            if ended.code:
+                raise
+
+    run.__name__ = command.__name__
+    run.__doc__ = command.__doc__
+    decorated: Callable[..., None] = run
+    for option in reversed([option for option in OPTIONS if option.on_command_line]):
+        decorated = click.option(
+            f"--{option.name}",
+            option.field,
+            is_flag=option.form.metavar is None,
+            default=None,
+            metavar=option.form.metavar,
+            hidden=option.room not in _ROOMS or option.field in {"account", "dialect"},
+            help=f"{option.help} [default: {option.default}; env var: {option.variable}]",
+        )(decorated)
+    return decorated
+
+
+def _reason(refusal: Refusal) -> str:
+    match refusal:
+        case Conflict():
+            return refusal.message
+        case NotFound():
+            return f"there is no account {refusal.account}"
+        case _:
+            return reason_of(refusal)
+
+
+@click.group()
+def account() -> None:
+    """Create and list accounts, and rotate their signing keys."""
+
+
+@account.command()
+@click.argument("name")
+@click.option("--json", "as_json", is_flag=True, help="Print an object with account, admin and api_key.")
+@_of_the_server
+async def create(foundation: Foundation, settings: Settings, name: str, as_json: bool) -> None:  # noqa: ARG001 (of all)
+    """Create the account NAME, and print the API key of its admin: it is not shown again."""
+    api_key = new_api_key()
+    await foundation.create_account(account_name(name), api_key)
+    if as_json:
+        click.echo(json.dumps({"account": name, "admin": str(admin_of(name)), "api_key": api_key}))
+    else:
+        click.echo(f"API key for admin: {api_key}")
+
+
+@account.command("list")
+@_of_the_server
+async def list_accounts(foundation: Foundation, settings: Settings) -> None:  # noqa: ARG001 (of all)
+    """List the accounts, one a line."""
+    for name in await foundation.accounts.names():
+        click.echo(name)
+
+
+@account.command()
+@click.argument("name")
+@_of_the_server
+async def rotate_signing_key(foundation: Foundation, settings: Settings, name: str) -> None:
+    """Give the account NAME a new key to sign access tokens with.
+
+    The old key goes on verifying until the last token that it signed has died.
+    """
+    keys = AccountKeys(foundation.accounts, foundation.vault, foundation.clock)
+    await keys.rotate(name, max(settings.user_token_ttl, settings.host_token_ttl))
+    click.echo(f"Account {name} signs with a new key.")
+
+
+@click.group("data-key")
+def data_key() -> None:
+    """Make the key under which everything of value is sealed."""
+
+
+@data_key.command()
+def generate() -> None:
+    """Print a new data key, for SERVICE_DATA_KEY. Keep it safe: without it no secret can be read."""
+    click.echo(new_data_key())
+
+
+@click.command()
+@_of_the_server
+async def migrate(foundation: Foundation, settings: Settings) -> None:  # noqa: ARG001 (of all)
+    """Bring the schema of the database up to date, as every start of the server does."""
+    click.echo("The schema is up to date.")
