@@ -19,6 +19,7 @@ class Reason(enum.StrEnum):
     AUTHENTICATOR_NOT_ENABLED = "authenticator-not-enabled"
     CREDENTIALS_MISSING = "credentials-missing"
     CREDENTIALS_WRONG = "credentials-wrong"
+    CREDENTIALS_UNREADABLE = "credentials-unreadable"
     REQUEST_MALFORMED = "request-malformed"
     TOKEN_MISSING = "token-missing"
     TOKEN_TOO_LARGE = "token-too-large"
@@ -51,6 +52,10 @@ class Reason(enum.StrEnum):
     ANNOTATION_EMPTY = "annotation-empty"
     CLAIM_MISSING = "claim-missing"
     CLAIM_NOT_TEXT = "claim-not-text"
+    CLAIM_IS_NUMBER = "claim-is-number"
+    CLAIM_IS_BOOLEAN = "claim-is-boolean"
+    CLAIM_IS_ARRAY = "claim-is-array"
+    CLAIM_IS_OBJECT = "claim-is-object"
     CLAIM_MISMATCH = "claim-mismatch"
 
 
@@ -106,7 +111,8 @@ class TooLarge(Refusal):
 
 @attrs.frozen(str=False)
 class BearerRefused(Refusal):
-    """The access token in the ``Authorization`` header does not prove a caller; raised by ``tokens`` and ``web`` (401).
+    """The access token in the ``Authorization`` header does not prove a caller; raised by ``tokens``, ``keyring`` and
+    ``web`` (401).
 
     ``message`` is one of the texts of the wire facts, authn 2.2.
     """
@@ -116,7 +122,7 @@ class BearerRefused(Refusal):
 
 @attrs.frozen(str=False)
 class AuthenticationRefused(Refusal):
-    """An authenticate or login request failed; raised by ``web`` (401, or as ``status`` says).
+    """An authenticate or login request failed; raised by ``web`` and ``keyring`` (401, or as ``status`` says).
 
     The client learns the status alone. ``reason`` and ``detail`` have been logged by then.
     """
@@ -196,12 +202,14 @@ class PolicyConflict(Refusal):
 class PolicyInvalid(Refusal):
     """A policy document says something that cannot be; raised by ``policy`` and ``storage`` (422).
 
-    ``line`` and ``column`` count from 1 and are absent when the fault has no single place (wire facts, core 1.9).
+    ``line`` and ``column`` count from 1 and are absent when the fault has no single place. ``bare``: on the wire the message
+    stands alone, though its place is known: a fault of meaning, not of grammar (wire facts, core 1.9).
     """
 
     message: str
     line: int | None = None
     column: int | None = None
+    bare: bool = attrs.field(default=False, repr=False)
 
 
 @attrs.frozen(str=False)

@@ -43,6 +43,16 @@ class IAuthenticator(Interface):
         """Decide on one attempt. A refusal is a value; an exception other than ``StoreUnavailable`` is a bug."""
 
 
+class ILogin(Interface):
+    """A way for a role to have its API key told. Wrappers (audit, throttling) provide it too."""
+
+    async def api_key(attempt: Attempt) -> bytes | Refused:
+        """Return the role's API key, unchanged, when ``attempt.evidence`` proves the role: so far, the key itself does.
+
+        A refusal is a value; an exception other than ``StoreUnavailable`` is a bug.
+        """
+
+
 class IProviderKeys(Interface):
     """The verification keys of third parties (rulings: provider keys)."""
 
@@ -68,7 +78,7 @@ class IAccounts(Interface):
     async def create(account: str, admin_key: Sealed, signing_key: StoredSigningKey) -> None:
         """Make an account with its ``admin`` user, root policy and first signing key.
 
-        :raises Conflict: an account of that name exists.
+        :raises Conflict: an account of that name exists, or it is the service's own.
         """
 
     async def names() -> list[str]:
@@ -192,7 +202,13 @@ class IDatabaseState(Interface):
         """A simple transaction that writes (on a standby: reads) commits."""
 
     async def canary() -> Sealed:
-        """The sealed canary that was stored when the database was initialised."""
+        """The sealed canary that was stored when the database was initialised.
+
+        :raises StoreUnavailable: there is none yet.
+        """
+
+    async def establish_canary(sealed: Sealed) -> Sealed:
+        """Store the canary unless there is one, and return the one that is stored; used at the start."""
 
     async def privilege_known() -> bool:
         """Ask a privilege question with a known answer, of a role and a resource that are always there: true when the answer

@@ -19,6 +19,9 @@ IDENTIFIER_LIMIT: Final = 1024
 #: Longest account name, in bytes of UTF-8.
 ACCOUNT_LIMIT: Final = 255
 
+#: The service's own account: no account can be made under this name.
+RESERVED_ACCOUNT: Final = "!"
+
 #: Kinds that are both a role and a resource.
 ROLE_KINDS: Final = frozenset({"user", "host", "group", "layer", "policy", "host_factory"})
 
@@ -127,8 +130,13 @@ class RoleName(_Name):
 
     @property
     def login(self) -> str:
-        """How this role names itself when it logs in, and in the ``sub`` of its tokens."""
-        return self.identifier if self.kind == "user" else f"{self.kind}/{self.identifier}"
+        """How this role names itself when it logs in, and in the ``sub`` of its tokens; ``from_login`` reads it back.
+
+        A user whose identifier begins like the login of another role says that it is a user.
+        """
+        if self.kind == "user" and not self.identifier.startswith(("user/", "host/")):
+            return self.identifier
+        return f"{self.kind}/{self.identifier}"
 
     @property
     def resource(self) -> ResourceName:

@@ -105,7 +105,8 @@ class Standing:
     """How a caller stands towards a resource: the facts on which ``access`` decides.
 
     ``owns``: the caller holds the owner's role (itself included), which implies every privilege. ``privileges``: those that
-    roles held by the caller have been given, by whatever name. ``holds``: the caller holds the role of the same name.
+    roles held by the caller have been given, by whatever name; not looked for, and empty, when the caller owns.
+    ``holds``: there is a role of the same name, and the caller holds it, as each of its resource's owners does.
     ``recorded_by``: full id of the policy that recorded the resource, if one did.
     """
 
@@ -130,14 +131,13 @@ class Membership:
 
 @attrs.frozen
 class MembersQuery:
-    """Which members of a role to list: narrowed by ``kinds`` of member and by ``search``, then paged.
+    """Which members of a role to list: narrowed by ``kinds`` of member, then paged.
 
     ``kinds`` empty means every kind. ``limit`` ``None`` means no limit.
     """
 
     role: RoleName
     kinds: tuple[str, ...] = ()
-    search: str | None = None
     limit: int | None = None
     offset: int = 0
 

@@ -1,0 +1,27 @@
+"""What one request may weigh, and how long it may take to arrive."""
+
+from __future__ import annotations
+
+import attrs
+
+
+@attrs.frozen(kw_only=True)
+class Limits:
+    """The limits that the HTTP edge holds every request to (rulings: bad input). Sizes in bytes, times in seconds."""
+
+    #: A request body; more is 413.
+    body: int = 1024 * 1024
+    #: The body of a request that loads policy; more is 413.
+    policy_body: int = 32 * 1024 * 1024
+    #: The line with the method and the path; more is 414.
+    request_line: int = 64 * 1024
+    #: All header lines together; more is 431.
+    header_block: int = 32 * 1024
+    #: How many header lines there may be; more is 431.
+    header_count: int = 200
+    #: A name in the path, decoded; more is 422.
+    identifier: int = 1024
+    #: A request from its first byte to its last, however it is spread; more is 408.
+    request_seconds: float = 30.0
+    #: A connection without a request in progress; then it is closed. Also how long a client may take to read an answer.
+    idle_seconds: float = 75.0
