@@ -1,0 +1,210 @@
+"""What the claims of a verified token must be: times, issuer, audience, the identity they carry, and a host's annotations.
+
+Every check is a function of values: it returns when the claims pass and raises ``EvidenceRefused`` when they don't. Where
+the dialects differ the difference is a parameter; ``nested`` says whether ``/`` in a claim's name walks into objects.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from typing import Final
+
+from svc.errors import InvalidName, Reason
+from svc.jose import EvidenceRefused, SignedClaims, shown
+from svc.names import RoleName
+
+#: Claims that no annotation may be named after (wire facts, authn 3.8).
+DENIED: Final = frozenset({"iss", "exp", "nbf", "iat", "jti", "aud"})
+
+_PART: Final = r"[A-Za-z$_|][A-Za-z0-9$_.|-]*"
+_NAME: Final = re.compile(f"{_PART}(?:/{_PART})*")
+
+_KINDS: Final[Mapping[type, str]] = {
+    bool: "a boolean",
+    int: "a number",
+    float: "a number",
+    list: "an array",
+    dict: "an object",
+    str: "text",
+    type(None): "null",
+}
+
+_NOT_TEXT: Final[Mapping[type, Reason]] = {
+    bool: Reason.CLAIM_IS_BOOLEAN,
+    int: Reason.CLAIM_IS_NUMBER,
+    float: Reason.CLAIM_IS_NUMBER,
+    list: Reason.CLAIM_IS_ARRAY,
+    dict: Reason.CLAIM_IS_OBJECT,
+}
+
+
+def _kind(value: object) -> str:
+    return _KINDS[type(value)]
+
+
+# -- times ------------------------------------------------------------------------------------------------------------
+
+
+def check_expiry(claims: SignedClaims, now: float, skew: float) -> None:
+    """``exp`` is there and lies ahead; from that second on the token is dead (RFC 7519 4.1.4; rulings 2.4).
+
+    ``now`` is in seconds since the epoch, ``skew`` the seconds by which a provider's clock may differ.
+    """
+    if "exp" not in claims:
+        raise EvidenceRefused(Reason.EXPIRY_MISSING, "the token has no 'exp'")
+    expiry = _seconds(claims, "exp")
+    if expiry + skew <= now:
+        raise EvidenceRefused(Reason.TOKEN_EXPIRED, f"'exp' is {expiry:.15g}, the time here is {now:.15g}")
+
+
+def check_begun(claims: SignedClaims, name: str, now: float, skew: float) -> None:
+    """``nbf`` or ``iat``, as ``name`` says, is absent or lies not ahead (RFC 7519 4.1.5, 4.1.6)."""
+    if name in claims:
+        moment = _seconds(claims, name)
+        if moment - skew > now:
+            raise EvidenceRefused(
+                Reason.TOKEN_NOT_YET_VALID, f"{name!r} is {moment:.15g}, which is ahead of the time here, {now:.15g}"
+            )
+
+
+def _seconds(claims: SignedClaims, name: str) -> float:
+    """A ``NumericDate``: a JSON number that is finite as one (RFC 7519 2); numeric text isn't read (authn 8)."""
+    value = claims[name]
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise EvidenceRefused(Reason.TIME_CLAIM_INVALID, f"{name!r} is {_kind(value)}, not a number")
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf
+    if not math.isfinite(number):
+        raise EvidenceRefused(Reason.TIME_CLAIM_INVALID, f"{name!r} is too large a number")
+    return number
+
+
+# -- issuer and audience ----------------------------------------------------------------------------------------------
+
+
+def check_issuer(claims: SignedClaims, expected: str | None, *, mandatory: bool) -> None:
+    """``iss`` is exactly the ``expected`` text, if one is; it may be absent unless ``mandatory`` (rulings 1, 2.9)."""
+    if "iss" not in claims:
+        if mandatory and expected is not None:
+            raise EvidenceRefused(Reason.ISSUER_MISSING, f"the token has no 'iss'; it must be {shown(expected)}")
+        return
+    issuer = claims["iss"]
+    if not isinstance(issuer, str):
+        raise EvidenceRefused(Reason.ISSUER_WRONG, f"'iss' is {_kind(issuer)}, not text")
+    if expected is not None and issuer != expected:
+        raise EvidenceRefused(Reason.ISSUER_WRONG, f"'iss' is {shown(issuer)}; it must be {shown(expected)}")
+
+
+def check_audience(claims: SignedClaims, expected: str | None) -> None:
+    """``aud`` is the ``expected`` text or an array of texts that holds it, if one is expected (RFC 7519 4.1.3)."""
+    if expected is None:
+        return
+    if "aud" not in claims:
+        raise EvidenceRefused(Reason.AUDIENCE_MISSING, f"the token has no 'aud'; it must be {shown(expected)}")
+    audience = claims["aud"]
+    audiences = audience if isinstance(audience, list) else [audience]
+    for one in audiences:
+        if not isinstance(one, str):
+            raise EvidenceRefused(Reason.AUDIENCE_WRONG, f"'aud' is or holds {_kind(one)}; it must be {shown(expected)}")
+    if expected not in audiences:
+        among = ", ".join(map(shown, audiences[:3])) or "an empty array"
+        raise EvidenceRefused(Reason.AUDIENCE_WRONG, f"'aud' is {among}; it must be {shown(expected)}")
+
+
+# -- names of claims --------------------------------------------------------------------------------------------------
+
+
+def name_fault(name: str, *, nested: bool) -> str | None:
+    """Say what is wrong with ``name`` as the name of a claim, ``None`` when nothing is (wire facts, authn 3.8)."""
+    if "/" in name and not nested:
+        return f"{shown(name)} is a path, and nested claims are not supported"
+    if not _NAME.fullmatch(name):
+        return f"{shown(name)} is not the name of a claim: a letter, '$' or '_', then letters, digits, '$', '_', '-' and '.'"
+    return None
+
+
+def find(claims: Mapping[str, object], name: str, *, nested: bool) -> object:
+    """The value of the claim; ``None`` when there is none, or it is null.
+
+    A claim that has the whole of ``name`` as its name comes before one at the end of the path that it spells.
+    """
+    value = claims.get(name)
+    if value is not None or not nested or "/" not in name:
+        return value
+    here: object = claims
+    for part in name.split("/"):
+        if not isinstance(here, Mapping):
+            return None
+        here = here.get(part)
+    return here
+
+
+# -- identity ---------------------------------------------------------------------------------------------------------
+
+
+def host_of(claims: SignedClaims, account: str, name: str, path: str, *, nested: bool) -> RoleName:
+    """The host that the claim ``name`` identifies, below the policy ``path`` unless that is empty (wire facts, authn 3.7).
+
+    It is always a host, and never one outside the path: no claim makes a token speak for a user or for the path's own name.
+    """
+    value = find(claims, name, nested=nested)
+    if value is None or value == "":
+        raise EvidenceRefused(Reason.IDENTITY_CLAIM_MISSING, f"the token has no claim {shown(name)}, which names the host")
+    if not isinstance(value, str):
+        raise EvidenceRefused(Reason.IDENTITY_CLAIM_INVALID, f"the claim {shown(name)} is {_kind(value)}, not text")
+    above, below = path.strip("/"), value.lstrip("/")
+    joined = f"{above}/{below}" if above else below
+    try:
+        return RoleName.of(account, "host", joined)
+    except InvalidName as error:
+        raise EvidenceRefused(Reason.ROLE_UNKNOWN, f"{shown(joined)} can't name a host: {error.message}") from None
+
+
+def role_of(login: str, account: str) -> RoleName:
+    """The user or host that a login in the path names."""
+    try:
+        return RoleName.from_login(account, login)
+    except InvalidName as error:
+        raise EvidenceRefused(Reason.ROLE_UNKNOWN, f"{shown(login)} can't name a role: {error.message}") from None
+
+
+# -- annotations ------------------------------------------------------------------------------------------------------
+
+
+def check_annotations(annotations: Mapping[str, str], claims: SignedClaims, *, nested: bool) -> None:
+    """Every annotation is named after a claim and has its exact text; there is at least one (wire facts, authn 3.8).
+
+    ``annotations`` are the host's for this authenticator, by the part of their name that names the claim.
+    """
+    if not annotations:
+        raise EvidenceRefused(Reason.ANNOTATIONS_MISSING, "the host has no annotation for this authenticator")
+    for name in annotations:
+        fault = name_fault(name, nested=nested)
+        if fault is not None:
+            raise EvidenceRefused(Reason.ANNOTATION_NAME_INVALID, f"an annotation is misnamed: {fault}")
+    for name in annotations:
+        if name in DENIED:
+            raise EvidenceRefused(Reason.ANNOTATION_FORBIDDEN, f"an annotation may not be named {name!r}")
+    for name, wanted in annotations.items():
+        _check_annotation(name, wanted, find(claims, name, nested=nested))
+
+
+def _check_annotation(name: str, wanted: str, value: object) -> None:
+    if not wanted.strip():
+        raise EvidenceRefused(Reason.ANNOTATION_EMPTY, f"the annotation {shown(name)} is blank")
+    if value is None:
+        raise EvidenceRefused(
+            Reason.CLAIM_MISSING, f"the token has no claim {shown(name)}; the annotation says {shown(wanted)}"
+        )
+    if not isinstance(value, str):
+        raise EvidenceRefused(
+            _NOT_TEXT[type(value)], f"the claim {shown(name)} is {_kind(value)}; only text can match {shown(wanted)}"
+        )
+    if value != wanted:
+        raise EvidenceRefused(
+            Reason.CLAIM_MISMATCH, f"the claim {shown(name)} is {shown(value)}; the annotation says {shown(wanted)}"
+        )
