@@ -1,0 +1,291 @@
+"""A policy document as YAML: text to nodes that know where they stand, one document, within bounds.
+
+Note [Bounded expansion]. An alias stands for all that its anchor holds, so a few lines can stand for more than a machine
+holds. Nodes are never copied here: an alias points to the node it names. What is counted are the nodes that a reader of the
+tree will meet when it follows every alias, and how deep it will go; both are sums over what was counted when the anchored
+node was complete, so a bomb is refused at the alias that sets it off, before anyone walks the tree.
+
+Note [Tag directives]. The YAML library compares each ``%TAG`` directive with all before it, so a document of nothing else
+costs quadratic time inside a single call. They are counted first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, Final, NamedTuple
+
+import attrs
+import yaml
+from yaml.error import MarkedYAMLError, YAMLError
+from yaml.events import (
+    AliasEvent,
+    DocumentStartEvent,
+    MappingEndEvent,
+    MappingStartEvent,
+    ScalarEvent,
+    SequenceEndEvent,
+    SequenceStartEvent,
+)
+from yaml.reader import ReaderError
+
+from svc.errors import InvalidParameter, PolicyInvalid
+
+
+@attrs.frozen(kw_only=True)
+class Bounds:
+    """How much a document may ask for (rulings: bad input); more is refused."""
+
+    #: Levels of nesting, aliases followed.
+    nesting: int = 64
+    #: How often an alias may stand for an anchor.
+    aliases: int = 10_000
+    #: Scalars, sequences and mappings, aliases followed. Documents as people write them have a node per 12 bytes.
+    nodes: int = 3_000_000
+
+
+class Scalar(NamedTuple):
+    """A text. ``plain``: unquoted and untagged, so that it may mean a number or another thing that is no text."""
+
+    value: str
+    plain: bool
+    tag: str | None
+    anchor: str | None
+    line: int
+    column: int
+
+
+class Sequence(NamedTuple):
+    """A list of nodes."""
+
+    items: list[Node]
+    tag: str | None
+    anchor: str | None
+    line: int
+    column: int
+
+
+class Mapping(NamedTuple):
+    """Nodes by name; no name stands twice."""
+
+    pairs: list[tuple[Scalar, Node]]
+    tag: str | None
+    anchor: str | None
+    line: int
+    column: int
+
+
+class Alias(NamedTuple):
+    """A place where the node of an anchor stands again."""
+
+    node: Scalar | Sequence | Mapping
+    anchor: str
+    line: int
+    column: int
+
+
+Node = Scalar | Sequence | Mapping | Alias
+
+#: Makes a source of events out of UTF-8: the library's C parser where it was built, else the one in Python.
+FASTEST: Final[Callable[[bytes], Any]] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+_TAG_DIRECTIVES: Final = 100
+_PAUSE: Final = 0x1FF
+
+
+@attrs.define
+class _Open:
+    """A sequence or mapping whose end has not come yet; ``size`` and ``height`` are those of Note [Bounded expansion]."""
+
+    start: SequenceStartEvent | MappingStartEvent
+    line: int
+    column: int
+    children: list[Any] = attrs.field(factory=list)
+    size: int = 1
+    height: int = 1
+
+
+class _Anchored(NamedTuple):
+    """A complete node that has a name."""
+
+    node: Scalar | Sequence | Mapping
+    size: int
+    height: int
+
+
+def nodes(text: str | bytes, bounds: Bounds, parser: Callable[[bytes], Any] = FASTEST) -> Iterator[Node | None]:
+    """Yield the items of the root sequence, each as soon as it is complete, and ``None`` once in some hundred steps.
+
+    The pauses let a caller with other work to do interrupt a long document.
+
+    :raises InvalidParameter: there is nothing but blanks.
+    :raises PolicyInvalid: this is not one YAML document whose root is a sequence, or it exceeds the bounds.
+    """
+    composition = _Composition(bounds)
+    for step, event in enumerate(_events(_encoded(text), parser)):
+        if not step & _PAUSE:
+            yield None
+        node = composition.take(event)
+        if node is not None:
+            yield node
+
+
+def target(node: Node) -> Scalar | Sequence | Mapping:
+    """The node itself, an alias followed."""
+    return node.node if isinstance(node, Alias) else node
+
+
+def shown(text: str) -> str:
+    """``text`` as a message repeats it: not at length."""
+    return text if len(text) <= 256 else f"{text[:255]}…"
+
+
+class _Composition:
+    """Events on their way to nodes."""
+
+    def __init__(self, bounds: Bounds) -> None:
+        self._bounds = bounds
+        self._open: list[_Open] = []
+        self._named: set[str] = set()
+        self._anchored: dict[str, _Anchored] = {}
+        self._documents = self._aliases = self._total = 0
+
+    def take(self, event: Any) -> Node | None:
+        """Take the next event, and return the item of the root sequence that it completes, if it does."""
+        kind = type(event)
+        line, column = event.start_mark.line + 1, event.start_mark.column + 1
+        if kind is ScalarEvent:
+            value, tag, anchor = event.value, event.tag, event.anchor
+            if "\x00" in value or not value.isascii():
+                _refuse_text(value, line, column)
+            if anchor is not None:
+                self._name(anchor, line, column)
+            return self._completed(Scalar(value, tag is None and event.implicit[0], tag, anchor, line, column), anchor, 1, 0)
+        if kind is MappingStartEvent or kind is SequenceStartEvent:
+            self._begin(event, line, column)
+        elif kind is MappingEndEvent or kind is SequenceEndEvent:
+            ended = self._open.pop()
+            return self._completed(_closed(ended), ended.start.anchor, ended.size, ended.height)
+        elif kind is AliasEvent:
+            return self._alias(event.anchor, line, column)
+        elif kind is DocumentStartEvent:
+            self._documents += 1
+            if self._documents > 1:
+                message = "Multiple YAML documents encountered. Only a single document is permitted per policy."
+                raise PolicyInvalid(message, line, column)
+        return None
+
+    def _begin(self, event: Any, line: int, column: int) -> None:
+        if not self._open and type(event) is MappingStartEvent:
+            raise PolicyInvalid("Unexpected mapping", line, column)
+        if not self._open and event.tag is not None:
+            raise PolicyInvalid(f"Unexpected tag '{shown(event.tag)}'", line, column)
+        if event.anchor is not None:
+            self._name(event.anchor, line, column)
+        self._open.append(_Open(event, line, column))
+        self._refuse_depth(0, line, column)
+
+    def _alias(self, anchor: str, line: int, column: int) -> Node | None:
+        known = self._anchored.get(anchor)
+        if known is None:
+            raise PolicyInvalid(f"Unknown anchor {shown(anchor)}", line, column)
+        self._aliases += 1
+        if self._aliases > self._bounds.aliases:
+            raise PolicyInvalid(f"More than {self._bounds.aliases} aliases", line, column)
+        self._refuse_depth(known.height, line, column)
+        self._total += known.size - 1
+        return self._completed(Alias(known.node, anchor, line, column), None, known.size, known.height)
+
+    def _completed(self, node: Node, anchor: str | None, size: int, height: int) -> Node | None:
+        """Put a complete node where it belongs."""
+        self._total += 1
+        if self._total > self._bounds.nodes:
+            raise PolicyInvalid(f"More than {self._bounds.nodes} elements, aliases followed", node.line, node.column)
+        if anchor is not None:
+            self._anchored[anchor] = _Anchored(target(node), size, height)
+        if len(self._open) == 1:
+            return node
+        if self._open:
+            parent = self._open[-1]
+            parent.children.append(node)
+            parent.size += size
+            if height >= parent.height:
+                parent.height = height + 1
+        elif isinstance(node, Scalar) and (node.value or not node.plain):
+            raise PolicyInvalid("Unexpected scalar", node.line, node.column)
+        return None
+
+    def _name(self, anchor: str, line: int, column: int) -> None:
+        if anchor in self._named:
+            raise PolicyInvalid(f"Duplicate anchor {shown(anchor)}", line, column)
+        self._named.add(anchor)
+
+    def _refuse_depth(self, height: int, line: int, column: int) -> None:
+        if len(self._open) + height > self._bounds.nesting:
+            raise PolicyInvalid(f"Nested more than {self._bounds.nesting} levels deep", line, column)
+
+
+def _encoded(text: str | bytes) -> bytes:
+    try:
+        if isinstance(text, bytes):
+            decoded, encoded = text.decode("utf-8"), text
+        else:
+            decoded, encoded = text, text.encode("utf-8")
+    except UnicodeDecodeError as error:
+        raise PolicyInvalid("The text is not valid UTF-8", *_place(error.object, error.start)) from None
+    except UnicodeEncodeError:
+        raise PolicyInvalid("The text is not valid Unicode") from None
+    if not decoded.lstrip("\ufeff").strip():
+        raise InvalidParameter("policy_text", "is not present", "validation_failed")
+    if encoded.count(b"%TAG") > _TAG_DIRECTIVES:  # Note [Tag directives]
+        raise PolicyInvalid(f"More than {_TAG_DIRECTIVES} %TAG directives")
+    return encoded
+
+
+def _events(encoded: bytes, parser: Callable[[bytes], Any]) -> Iterator[Any]:
+    try:
+        next_event = parser(encoded).get_event
+        while (event := next_event()) is not None:
+            yield event
+    except MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        message = " ".join(filter(None, (error.problem, error.context)))
+        raise PolicyInvalid(message, mark.line + 1 if mark else None, mark.column + 1 if mark else None) from None
+    except ReaderError as error:
+        raise PolicyInvalid(f"{error.reason}", *_place(encoded, error.position)) from None
+    except (YAMLError, ValueError, OverflowError) as error:
+        # The parser in Python lets chr() judge "\U00110000".
+        raise PolicyInvalid(f"This is not YAML: {error}") from None
+
+
+def _place(encoded: bytes, position: int) -> tuple[int, int]:
+    before = encoded[:position]
+    last = before[before.rfind(b"\n") + 1 :]
+    return before.count(b"\n") + 1, len(last.decode("utf-8", "ignore")) + 1
+
+
+def _refuse_text(value: str, line: int, column: int) -> None:
+    """Refuse what PostgreSQL cannot store as text: an escape may have made it."""
+    if "\x00" in value:
+        raise PolicyInvalid("A text may not hold a NUL character", line, column)
+    try:
+        value.encode("utf-8")
+    except UnicodeEncodeError:
+        raise PolicyInvalid("A text must be valid Unicode", line, column) from None
+
+
+def _closed(opened: _Open) -> Sequence | Mapping:
+    start, children = opened.start, opened.children
+    if type(start) is SequenceStartEvent:
+        return Sequence(children, start.tag, start.anchor, opened.line, opened.column)
+    pairs = []
+    seen = set()
+    for name, value in zip(children[::2], children[1::2], strict=True):
+        key = target(name)
+        if not isinstance(key, Scalar):
+            kind = "mapping" if isinstance(key, Mapping) else "sequence"
+            raise PolicyInvalid(f"Unexpected {kind}", name.line, name.column)
+        if key.value in seen:
+            raise PolicyInvalid(f"Duplicate attribute: {shown(key.value)}", name.line, name.column)
+        seen.add(key.value)
+        pairs.append((key, value))
+    return Mapping(pairs, start.tag, start.anchor, opened.line, opened.column)

@@ -1,0 +1,55 @@
+"""How ids are written relative to policies, and made full (wire facts, core 1.4; rulings 2.13).
+
+A *path* is the id with all policies around it in front: ``prod/db/password``. It is the identifier, but for users.
+"""
+
+from __future__ import annotations
+
+from svc.names import RoleName, admin_of, root_policy
+
+
+def under(namespace: str, ident: str) -> str:
+    """The path of an id that is written in the policy ``namespace``, which is empty for the root.
+
+    The blank id is the policy's own. The result is empty when there is nothing to call it by.
+    """
+    if not ident:
+        return namespace
+    return f"{namespace}/{ident}" if namespace else ident
+
+
+def climbed(path: str) -> str | None:
+    """The path with its ``..`` elements resolved, or ``None`` when they lead to the root or beyond."""
+    if ".." not in path:
+        return path
+    elements: list[str] = []
+    for element in path.split("/"):
+        if element != "..":
+            elements.append(element)
+        elif elements:
+            elements.pop()
+        else:
+            return None
+    return "/".join(elements) or None
+
+
+def identifier_of(kind: str, path: str) -> str:
+    """The identifier of the thing at a path. Users are folded: ``prod/db/bob`` is ``bob@prod-db``."""
+    if kind != "user":
+        return path
+    namespace, slash, name = path.rpartition("/")
+    return f"{name}@{namespace.replace('/', '-')}" if slash else name
+
+
+def inside(policy: RoleName, kind: str, identifier: str) -> bool:
+    """Whether a name belongs to what ``policy`` may dispose of, by the name alone.
+
+    That is what lies beneath it and the policy itself. A thing that is merely called like the policy does not: it may well
+    stand beside it, as a host ``jenkins`` stands beside a policy ``jenkins``. Nor does any user: ``bob@a-b`` may be of
+    ``a/b``, of ``a-b``, or of the root. To the root policy belongs all but its owner.
+    """
+    if policy == root_policy(policy.account):
+        return (kind, identifier) != ("user", admin_of(policy.account).identifier)
+    if kind == "user":
+        return False
+    return identifier.startswith(f"{policy.identifier}/") or (kind, identifier) == ("policy", policy.identifier)

@@ -1,0 +1,165 @@
+"""What YAML scalars mean: unquoted ones may be numbers, dates, truth values or nothing (wire facts, core 1.3).
+
+The words for what they are stand in messages; they come from the language of the installed base.
+"""
+
+from __future__ import annotations
+
+import datetime
+import math
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from svc.errors import PolicyInvalid
+from svc.policy.document import Mapping, Node, Scalar, Sequence, shown, target
+from svc.policy.vocabulary import TEXT_TAGS, refuse_type, type_of
+
+_STRING: Final = "String"
+_NOTHING: Final = "NilClass"
+_TRUE: Final = "TrueClass"
+_FALSE: Final = "FalseClass"
+
+_INTEGER: Final = re.compile(r"[-+]?(?:0|[1-9][0-9_]*)")
+_FLOAT: Final = re.compile(r"[-+]?(?:[0-9][0-9_]*\.[0-9_]*|\.[0-9][0-9_]*)(?:[eE][-+]?[0-9]+)?")
+_DATE: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
+
+
+def _spellings(*words: str) -> frozenset[str]:
+    return frozenset(spelt for word in words for spelt in (word, word.capitalize(), word.upper()))
+
+
+_WORDS: Final = {
+    **dict.fromkeys({"", "~", *_spellings("null")}, _NOTHING),
+    **dict.fromkeys(_spellings("true", "yes", "on"), _TRUE),
+    **dict.fromkeys(_spellings("false", "no", "off"), _FALSE),
+}
+_NUMERIC: Final = frozenset("0123456789+-.")
+
+
+def meaning(scalar: Scalar) -> str:
+    """What the scalar means: ``String``, ``Integer``, ``Float``, ``Date``, ``TrueClass``, ``FalseClass`` or ``NilClass``.
+
+    Octal, hexadecimal and sexagesimal numbers are taken as texts: nobody who writes ``0755`` or ``12:30`` means 493 or 750.
+    """
+    value = scalar.value
+    if not scalar.plain:
+        return _STRING
+    if value[:1] in _NUMERIC:
+        if _INTEGER.fullmatch(value):
+            return "Integer"
+        if _FLOAT.fullmatch(value):
+            return "Float"
+        return "Date" if _DATE.fullmatch(value) and _is_date(value) else _STRING
+    return _WORDS.get(value, _STRING)
+
+
+def as_text(scalar: Scalar) -> str:
+    """The text for what the scalar means: ``yes`` is ``true``, ``1.10`` is ``1.1``, ``~`` is empty."""
+    value = scalar.value
+    match meaning(scalar):
+        case "Integer":
+            # Not by int(), which refuses thousands of digits.
+            digits = value.lstrip("+-").replace("_", "")
+            return f"-{digits}" if value[0] == "-" and digits != "0" else digits
+        case "Float":
+            return _float_text(float(value.replace("_", "")))
+        case "TrueClass":
+            return "true"
+        case "FalseClass":
+            return "false"
+        case "NilClass":
+            return ""
+        case _:
+            return value
+
+
+def is_nothing(node: Scalar | Sequence | Mapping) -> bool:
+    """Whether a value was left out, or is ``~`` or ``null``."""
+    return isinstance(node, Scalar) and meaning(node) == _NOTHING
+
+
+def text(node: Node, field: str) -> str | None:
+    """Read the text of a field, ``None`` for nothing.
+
+    :raises PolicyInvalid: it is anything else.
+    """
+    value = scalar(node, field, "string")
+    got = meaning(value)
+    if got == _STRING:
+        return value.value
+    if got == _NOTHING:
+        return None
+    raise unexpected(value, field, "string")
+
+
+def texts(node: Node, field: str) -> Iterator[str]:
+    """Read the texts of a field, one or a list.
+
+    :raises PolicyInvalid: one of them is anything else.
+    """
+    node = target(node)
+    if isinstance(node, Sequence):
+        refuse_type(node)
+        for item in node.items:
+            yield from texts(item, field)
+        return
+    value = text(node, field)
+    if value is None:
+        raise unexpected(node, field, "string")
+    yield value
+
+
+def truth(node: Node, field: str) -> bool:
+    """Read a field that is true or false, or one of these words in quotes.
+
+    :raises PolicyInvalid: it is anything else.
+    """
+    value = scalar(node, field, "boolean")
+    got = meaning(value)
+    if got == _TRUE or (got == _STRING and value.value == "true"):
+        return True
+    if got == _FALSE or (got == _STRING and value.value == "false"):
+        return False
+    raise unexpected(value, field, "boolean")
+
+
+def scalar(node: Node, field: str, expected: str) -> Scalar:
+    """Read the scalar of a field, whatever it means.
+
+    :raises PolicyInvalid: it is a list, a mapping or a record.
+    """
+    node = target(node)
+    if isinstance(node, Mapping) and node.tag is None:
+        raise PolicyInvalid(f"Attribute '{shown(field)}' can't be a mapping", node.line, node.column)
+    if not isinstance(node, Scalar) or node.tag not in TEXT_TAGS:
+        raise unexpected(node, field, expected)
+    return node
+
+
+def unexpected(node: Scalar | Sequence | Mapping, field: str, expected: str) -> PolicyInvalid:
+    """The refusal of a value that isn't what its field expects."""
+    known = type_of(node)
+    if isinstance(node, Sequence):
+        got = "Array"
+    elif known is not None:
+        got = known.name
+    else:
+        got = meaning(node) if isinstance(node, Scalar) else "Hash"
+    return PolicyInvalid(f"Expected a {expected} for field '{shown(field)}', got {got}", node.line, node.column)
+
+
+def _is_date(value: str) -> bool:
+    try:
+        datetime.date.fromisoformat(value)
+    except ValueError:
+        return False
+    return True
+
+
+def _float_text(number: float) -> str:
+    """As the installed base writes it: ``1.0e+20``, ``Infinity``."""
+    if math.isinf(number):
+        return "Infinity" if number > 0 else "-Infinity"
+    mantissa, e, power = repr(number).partition("e")
+    return f"{mantissa}.0{e}{power}" if e and "." not in mantissa else f"{mantissa}{e}{power}"

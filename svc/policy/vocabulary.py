@@ -1,0 +1,138 @@
+"""The words of the policy language: its types of record and statement, and their attributes (wire facts, core 1.2, 1.3)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import attrs
+
+from svc.errors import PolicyInvalid
+from svc.policy.document import Mapping, Node, Scalar, Sequence, shown
+
+
+@attrs.frozen
+class Type:
+    """What a tag stands for; ``kind`` is that of the things it declares, ``None`` for types that declare nothing.
+
+    ``attributes`` have their singular names. ``later`` are those of the language that this program doesn't know yet.
+    """
+
+    name: str
+    kind: str | None
+    attributes: frozenset[str]
+    later: frozenset[str] = frozenset()
+
+
+def _record(name: str, *more: str, later: frozenset[str] = frozenset()) -> Type:
+    return Type(name, name.lower(), frozenset({"id", "account", "owner", "annotations", *more}), later)
+
+
+GRANT: Final = Type("Grant", None, frozenset({"role", "member"}))
+PERMIT: Final = Type("Permit", None, frozenset({"role", "privilege", "resource"}))
+MEMBER: Final = Type("Member", None, frozenset({"role", "admin"}))
+
+_TYPES: Final = {
+    "!policy": _record("Policy", "body"),
+    "!user": _record("User", later=frozenset({"uidnumber", "public_key", "restricted_to"})),
+    "!host": _record("Host", later=frozenset({"restricted_to"})),
+    "!group": _record("Group", later=frozenset({"gidnumber"})),
+    "!layer": _record("Layer"),
+    "!variable": _record("Variable", "kind", "mime_type"),
+    "!webservice": _record("Webservice"),
+    "!grant": GRANT,
+    "!permit": PERMIT,
+    "!member": MEMBER,
+}
+_LATER_TYPES: Final = frozenset(
+    {
+        "!automatic-role",
+        "!delete",
+        "!deny",
+        "!host-factory",
+        "!host_factory",
+        "!managed-role",
+        "!resource",
+        "!revoke",
+        "!role",
+    }
+)
+_SINGULARS: Final = {
+    "members": "member",
+    "privileges": "privilege",
+    "public_keys": "public_key",
+    "resources": "resource",
+    "roles": "role",
+}
+
+#: Every attribute of the language. An annotation of such a name is likely to be a misplaced attribute (core 1.9).
+ATTRIBUTES: Final = frozenset({"layer", "layers", "record", "records", *_SINGULARS}).union(
+    *(known.attributes | known.later for known in _TYPES.values())
+)
+
+#: The tags that make a scalar a text and nothing else, and no tag.
+TEXT_TAGS: Final = frozenset({None, "!", "tag:yaml.org,2002:str"})
+
+
+def type_of(node: Scalar | Sequence | Mapping) -> Type | None:
+    """What the tag of a node stands for, ``None`` when it has none, or one that makes a scalar a text.
+
+    :raises PolicyInvalid: the tag isn't of the language.
+    """
+    tag = node.tag
+    if tag is None:
+        return None
+    known = _TYPES.get(tag)
+    if known is None and not (tag in TEXT_TAGS and isinstance(node, Scalar)):
+        if tag in _LATER_TYPES:
+            raise PolicyInvalid(f"'{tag}' is not supported yet", node.line, node.column)
+        raise PolicyInvalid(f"Unrecognized data type '{shown(tag)}'", node.line, node.column)
+    return known
+
+
+def refuse_type(node: Scalar | Sequence | Mapping) -> None:
+    """Refuse a tag where none can stand: on a list, or on a name.
+
+    :raises PolicyInvalid: there is one.
+    """
+    if type_of(node) is not None:
+        raise PolicyInvalid(f"Unexpected tag '{node.tag}'", node.line, node.column)
+
+
+def attributes(node: Scalar | Mapping, known: Type) -> dict[str, Node]:
+    """The attributes of a node of a known type, under their singular names; a scalar has but its ``id``.
+
+    :raises PolicyInvalid: one of them isn't an attribute of this type, or stands there in two spellings.
+    """
+    if isinstance(node, Scalar):
+        if "id" not in known.attributes:
+            raise _no_such("id", known, node)
+        return {"id": node}
+    values: dict[str, Node] = {}
+    for key, value in node.pairs:
+        refuse_type(key)
+        name = _SINGULARS.get(key.value, key.value)
+        if name in known.later:
+            message = f"Attribute '{key.value}' on type {known.name} is not supported yet"
+            raise PolicyInvalid(message, key.line, key.column)
+        if name not in known.attributes:
+            raise _no_such(key.value, known, key)
+        if name in values:
+            raise PolicyInvalid(f"Duplicate attribute: {key.value}", key.line, key.column)
+        values[name] = value
+    return values
+
+
+def required(node: Scalar | Mapping, known: Type, *names: str) -> dict[str, Node]:
+    """The attributes of a node, among which must be ``names``.
+
+    :raises PolicyInvalid: one is missing, or as :func:`attributes` says.
+    """
+    values = attributes(node, known)
+    for name in names:
+        if name not in values:
+            raise PolicyInvalid(f"Attribute '{name}' is missing on type {known.name}", node.line, node.column)
+    return values
+
+
+def _no_such(name: str, known: Type, node: Scalar | Mapping) -> PolicyInvalid:
+    return PolicyInvalid(f"No such attribute '{shown(name)}' on type {known.name}", node.line, node.column)

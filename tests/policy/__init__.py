@@ -1,0 +1,1 @@
+"""Tests of the policy language and of what a load does."""

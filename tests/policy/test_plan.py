@@ -1,0 +1,266 @@
+"""What a load has to do."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+from twisted.trial.unittest import SynchronousTestCase
+
+from svc.errors import PolicyInvalid
+from svc.policy.plan import new_actors, plan
+from svc.records import AnnotationRow, Changes, LoadMode, MembershipRow, PermissionRow, Present, ResourceRow, Rows
+from tests.policy.world import ADMIN, ROOT, WIDTHS, World, policy_named, resolved, row_sets
+from tests.strategies import LOAD_MODES, POLICIES
+
+APPEND, UPDATE, REPLACE = LoadMode
+DEV = policy_named("dev")
+
+
+class PlanTests(SynchronousTestCase):
+    """Core 1.8, mode by mode."""
+
+    def setUp(self) -> None:
+        """An account with a policy."""
+        self.world = World()
+        self.world.load("- !policy dev\n- !user alice\n- !group ops\n")
+
+    def annotations(self) -> dict[str, str]:
+        """Names and values of all annotations."""
+        return {row.name: row.value for row in self.world.all("annotations")}
+
+    def owner(self, name: str) -> str:
+        """Who owns a thing, by the resource and by the membership, which agree."""
+        (owner,) = (row.owner for row in self.world.all("resources") if row.resource == name)
+        holders = {row.member for row in self.world.all("memberships") if row.role == name and row.ownership}
+        self.assertIn(holders, ({owner}, set()))
+        return str(owner)
+
+    def test_new_rows_are_created(self) -> None:
+        """Every mode creates what is new, recorded by the policy that the document is loaded into."""
+        for mode in LoadMode:
+            self.setUp()
+            self.world.load(
+                "- !host {id: h, annotations: {a: b}}\n- !permit {role: !host h, privilege: x, resource: !host h}",
+                "dev",
+                mode,
+            )
+            for sort in WIDTHS:
+                self.assertEqual(len(self.world.recorded(sort, DEV)), 1, sort)
+
+    def test_nested_rows_are_of_the_loaded_policy(self) -> None:
+        """What stands in a body is recorded by the policy that was loaded, not by the one around it."""
+        self.world.load("- !policy {id: sub, body: [!host h]}", "dev")
+        self.assertIn(ResourceRow("acct:host:dev/sub/h", "acct:policy:dev/sub"), self.world.recorded("resources", DEV))
+
+    def test_append_changes_nothing(self) -> None:
+        """APPEND leaves values, owners and admin options as they are, and deletes nothing."""
+        self.world.load("- !host {id: h, annotations: {a: b}}\n- !grant {role: !host h, member: !user /alice}", "dev")
+        before = {sort: self.world.all(sort) for sort in WIDTHS}
+        text = (
+            "- !host {id: h, owner: !user /alice, annotations: {a: c}}\n"
+            "- !grant {role: !host h, member: {role: !user /alice, admin: true}}"
+        )
+        self.assertEqual(self.world.load(text, "dev"), Changes())
+        self.assertEqual(self.world.load("[]", "dev"), Changes())
+        self.assertEqual({sort: self.world.all(sort) for sort in WIDTHS}, before)
+
+    def test_append_adds_annotations(self) -> None:
+        """APPEND attaches annotations of new names to what is there."""
+        self.world.load("- !host {id: h, annotations: {a: b}}", "dev")
+        self.world.load("- !host {id: h, annotations: {a: x, c: d}}", "dev")
+        self.assertEqual(self.annotations(), {"a": "b", "c": "d"})
+
+    def test_update_changes(self) -> None:
+        """UPDATE changes values, owners and admin options, and keeps what the document doesn't mention."""
+        self.world.load(
+            "- !host {id: h, annotations: {a: b, c: d}}\n- !grant {role: !host h, member: !user /alice}\n- !group g", "dev"
+        )
+        text = (
+            "- !host {id: h, owner: !group /ops, annotations: {a: x}}\n"
+            "- !grant {role: !host h, member: {role: !user /alice, admin: true}}"
+        )
+        changes = self.world.load(text, "dev", UPDATE)
+        self.assertEqual(self.annotations(), {"a": "x", "c": "d"})
+        self.assertEqual(self.owner("acct:host:dev/h"), "acct:group:ops")
+        self.assertIn(MembershipRow("acct:host:dev/h", "acct:user:alice", False, True), self.world.all("memberships"))
+        self.assertEqual(
+            changes.delete, Rows(memberships=(MembershipRow("acct:host:dev/h", "acct:policy:dev", True, True),))
+        )
+        self.assertEqual(self.owner("acct:group:dev/g"), "acct:policy:dev")
+
+    def test_replace_deletes(self) -> None:
+        """REPLACE also deletes what the policy recorded and the document doesn't say, and nothing that others recorded."""
+        self.world.load(
+            "- !host {id: h, annotations: {a: b}}\n- !group g\n- !grant {role: !group g, member: !host h}", "dev"
+        )
+        others = self.world.recorded("resources", ROOT)
+        self.world.load("- !host {id: h, owner: !group /ops}", "dev", REPLACE)
+        self.assertEqual(self.world.recorded("resources", DEV), {ResourceRow("acct:host:dev/h", "acct:group:ops")})
+        self.assertEqual(
+            self.world.recorded("memberships", DEV), {MembershipRow("acct:host:dev/h", "acct:group:ops", True, True)}
+        )
+        self.assertEqual(self.annotations(), {})
+        self.assertEqual(self.world.recorded("resources", ROOT), others)
+
+    def test_replacing_with_nothing(self) -> None:
+        """REPLACE with an empty document wipes what the policy recorded; the policy itself stays, recorded elsewhere."""
+        self.world.load("- !host h\n- !policy {id: sub, body: [!variable v]}", "dev")
+        self.world.load("# nothing", "dev", REPLACE)
+        for sort in WIDTHS:
+            self.assertEqual(self.world.recorded(sort, DEV), set())
+        self.assertIn("acct:policy:dev", {row.resource for row in self.world.all("resources")})
+        self.world.load("[]", "root", REPLACE)
+        self.assertEqual({row.resource for row in self.world.all("resources")}, {ADMIN, str(ROOT)})
+
+    def test_an_owner_who_goes_is_followed(self) -> None:
+        """A thing whose owner is dropped passes to its new one by an update, which comes before deletions."""
+        self.world.load("- !group g\n- !variable {id: v, owner: !group g}", "dev")
+        changes = self.world.load("- !variable v", "dev", REPLACE)
+        self.assertEqual(changes.update.resources, (ResourceRow("acct:variable:dev/v", "acct:policy:dev"),))
+        self.assertEqual([row.resource for row in changes.delete.resources], ["acct:group:dev/g"])
+
+    def test_each_row_is_deleted_once(self) -> None:
+        """An ownership that ends is deleted once, though it is unwanted and its owner changed."""
+        self.world.load("- !host h", "dev")
+        changes = self.world.load("- !host {id: h, owner: !group /ops}", "dev", REPLACE)
+        self.assertEqual(changes.delete.memberships, (MembershipRow("acct:host:dev/h", "acct:policy:dev", True, True),))
+
+    def test_lost_ownerships_come_back(self) -> None:
+        """An ownership that is missing beside its resource is created, in every mode."""
+        own = Rows(resources=(ResourceRow("acct:host:h", ADMIN),))
+        for mode in LoadMode:
+            changes = plan(mode, resolved("- !host h").rows, Present(own, Rows(), frozenset()))
+            self.assertEqual(changes, Changes(create=Rows(memberships=(MembershipRow("acct:host:h", ADMIN, True, True),))))
+
+    def test_new_actors(self) -> None:
+        """Users and hosts that come to be are told, and only these."""
+        changes = self.world.load(
+            "- !user u\n- !host h\n- !group g\n- !policy p\n- !layer l\n- !variable v\n- !webservice w", "dev"
+        )
+        self.assertEqual(new_actors(changes), ["acct:user:u@dev", "acct:host:dev/h"])
+        self.assertEqual(new_actors(self.world.load("- !user u\n- !host {id: h, owner: !group /ops}", "dev", UPDATE)), [])
+
+
+class ForeignTests(SynchronousTestCase):
+    """Note [Foreign records]: rows of another policy, or of none."""
+
+    def setUp(self) -> None:
+        """The root recorded things in the namespace of a policy."""
+        self.world = World()
+        self.world.load(
+            "- !user me\n- !policy\n  id: dev\n  body:\n"
+            "  - !host {id: h, annotations: {a: b}}\n  - !variable v\n  - !user bob\n"
+            "  - !grant {role: !host h, member: !user bob}\n"
+            "  - !permit {role: !host h, privilege: read, resource: !variable v}\n"
+        )
+        self.before = {sort: self.world.recorded(sort, ROOT) for sort in WIDTHS}
+
+    def test_foreign_rows_are_skipped(self) -> None:
+        """What another policy recorded is skipped in silence, row by row, in every mode."""
+        text = (
+            "- !host {id: h, annotations: {a: mine}}\n- !variable {id: v, owner: !user /me}\n"
+            "- !grant {role: !host h, member: {role: !user bob, admin: true}}\n"
+            "- !permit {role: !host h, privilege: read, resource: !variable v}\n"
+        )
+        for mode in LoadMode:
+            self.assertEqual(self.world.load(text, "dev", mode), Changes(), mode)
+        self.assertEqual({sort: self.world.recorded(sort, ROOT) for sort in WIDTHS}, self.before)
+
+    def test_declaring_is_not_seizing(self) -> None:
+        """Declaring a foreign role with an owner of one's own makes nobody its owner or member."""
+        for mode in LoadMode:
+            for text in ("- !host {id: h, owner: !user /me}", "- !user {id: bob, owner: !user /me}"):
+                self.assertEqual(self.world.load(text, "dev", mode), Changes())
+        self.assertEqual([row for row in self.world.all("memberships") if row.member == "acct:user:me"], [])
+
+    def test_new_rows_about_foreign_things(self) -> None:
+        """New annotations of, grants of and permissions on a foreign thing are recorded by the loading policy."""
+        text = (
+            "- !host {id: h, annotations: {a: x, new: y}}\n- !grant {role: !host h, member: !user /me}\n"
+            "- !permit {role: !user /me, privilege: read, resource: !variable v}\n"
+        )
+        for mode in LoadMode:
+            self.setUp()
+            self.world.load(text, "dev", mode)
+            self.assertEqual(self.world.recorded("annotations", DEV), {AnnotationRow("acct:host:dev/h", "new", "y")})
+            self.assertEqual(
+                self.world.recorded("memberships", DEV), {MembershipRow("acct:host:dev/h", "acct:user:me", False, False)}
+            )
+            self.assertEqual(
+                self.world.recorded("permissions", DEV), {PermissionRow("acct:variable:dev/v", "read", "acct:user:me")}
+            )
+            self.world.load("[]", "dev", REPLACE)
+            self.assertEqual({sort: self.world.recorded(sort, ROOT) for sort in WIDTHS}, self.before)
+
+    def test_no_policy_recorded_the_first_things(self) -> None:
+        """The admin and the root policy may be declared, and stay as they are."""
+        for mode in LoadMode:
+            changes = self.world.load("- !user admin\n- !policy {id: root, owner: !user me}\n- !user me", "root", mode)
+            self.assertEqual(changes.create, Rows())
+            self.assertEqual(changes.update, Rows())
+        self.assertIn(ResourceRow(str(ROOT), ADMIN), self.world.all("resources"))
+        self.assertEqual(new_actors(changes), [])
+
+
+LOADS = st.lists(st.tuples(st.sampled_from(["root", "a", "a-b", "a/b"]), LOAD_MODES, POLICIES), min_size=1, max_size=4)
+
+
+class PropertyTests(SynchronousTestCase):
+    """What holds for all documents, whatever was loaded before."""
+
+    def loaded(self, loads: list[tuple[str, LoadMode, str]]) -> tuple[World, Rows, LoadMode, str]:
+        """A world after these loads, without those that are refused, and the last of them."""
+        world, wanted, last = World(), Rows(), (APPEND, "root")
+        for into, mode, text in loads:
+            try:
+                rows = resolved(text, into).rows
+            except PolicyInvalid:
+                continue
+            policy = policy_named(into)
+            world.apply(policy, plan(mode, rows, world.present(policy, rows)))
+            wanted, last = rows, (mode, into)
+        return world, wanted, *last
+
+    @given(LOADS)
+    def test_loading_again_changes_nothing(self, loads: list[tuple[str, LoadMode, str]]) -> None:
+        """Once a document is loaded, loading it again in the same mode or a lesser one changes nothing."""
+        world, wanted, mode, into = self.loaded(loads)
+        policy = policy_named(into)
+        for again in list(LoadMode)[: list(LoadMode).index(mode) + 1]:
+            self.assertEqual(plan(again, wanted, world.present(policy, wanted)), Changes(), again)
+
+    @given(LOADS)
+    def test_replacing_makes_it_so(self, loads: list[tuple[str, LoadMode, str]]) -> None:
+        """After REPLACE a policy has recorded what its document says, but for what others had recorded, and no more."""
+        world, wanted, _, into = self.loaded(loads)
+        policy = policy_named(into)
+        present = world.present(policy, wanted)
+        world.apply(policy, plan(REPLACE, wanted, present))
+        foreign = {sort: {row[:width] for row in getattr(present.foreign, sort)} for sort, width in WIDTHS.items()}
+        for sort, rows in row_sets(wanted).items():
+            due = {row for row in rows if row[: WIDTHS[sort]] not in foreign[sort]}
+            if sort == "memberships":
+                due = {row for row in due if not (row.ownership and (row.role,) in foreign["resources"])}
+            self.assertEqual(world.recorded(sort, policy), due, sort)
+
+    @given(LOADS)
+    def test_owners_hold_their_roles(self, loads: list[tuple[str, LoadMode, str]]) -> None:
+        """After any loads each role has one ownership, and that is its resource's owner."""
+        world, *_ = self.loaded(loads)
+        holders = {(row.role, row.member) for row in world.all("memberships") if row.ownership}
+        owners = {(row.resource, row.owner) for row in world.all("resources")}
+        self.assertEqual(holders, {pair for pair in owners if pair[0].split(":")[1] not in {"variable", "webservice"}})
+
+    @given(LOADS, POLICIES, LOAD_MODES)
+    def test_others_are_left_alone(self, loads: list[tuple[str, LoadMode, str]], text: str, mode: LoadMode) -> None:
+        """A load never changes or deletes what another policy recorded."""
+        world, *_ = self.loaded(loads)
+        try:
+            wanted = resolved(text, "a/b").rows
+        except PolicyInvalid:
+            return
+        policy = policy_named("a/b")
+        others = {sort: [kept for kept in rows.values() if kept[1] != policy] for sort, rows in world.rows.items()}
+        world.apply(policy, plan(mode, wanted, world.present(policy, wanted)))
+        for sort, rows in others.items():
+            self.assertEqual([kept for kept in world.rows[sort].values() if kept[1] != policy], rows)

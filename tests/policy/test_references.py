@@ -1,0 +1,194 @@
+"""What a document rests on, and what an attacker would make of it."""
+
+from __future__ import annotations
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from svc.errors import Forbidden, PolicyInvalid
+from svc.policy.references import missing
+from svc.records import AnnotationRow, LoadMode, MembershipRow, PermissionRow, Present, Rows
+from tests.policy.world import ADMIN, World, resolved
+
+REPLACE = LoadMode.REPLACE
+
+
+class MissingTests(SynchronousTestCase):
+    """Core 1.9: references to what isn't there."""
+
+    def told(
+        self, world: World, text: str, into: str = "root", mode: LoadMode = LoadMode.APPEND
+    ) -> tuple[str, int | None, int | None]:
+        """How a load is refused."""
+        refusal = self.assertRaises(PolicyInvalid, world.load, text, into, mode)
+        self.assertTrue(refusal.bare)
+        return refusal.message, refusal.line, refusal.column
+
+    def test_each_side_must_exist(self) -> None:
+        """Owners, members, roles and resources that are neither declared nor there are named, with their place."""
+        for text, message in (
+            ("- !host {id: h, owner: !user bob}", "User 'bob' not found in account 'acct'"),
+            ("- !grant {role: !group g, member: !user admin}", "Group 'g' not found in account 'acct'"),
+            ("- !grant {role: !user admin, member: !layer l}", "Layer 'l' not found in account 'acct'"),
+            ("- !permit {role: !host h, privilege: x, resource: !user admin}", "Host 'h' not found in account 'acct'"),
+            (
+                "- !permit {role: !user admin, privilege: x, resource: !variable a/v}",
+                "Variable 'a/v' not found in account 'acct'",
+            ),
+        ):
+            told = self.told(World(), text)
+            self.assertEqual((told[0], told[1]), (message, 1))
+
+    def test_dots_that_do_not_climb(self) -> None:
+        """A granted role with ``..`` is looked for as it is written."""
+        world = World()
+        world.load("- !policy myapp\n- !layer default")
+        told = self.told(world, "- !grant\n  role: !layer ../default\n  member: !user /admin", "myapp")
+        self.assertEqual(told, ("Layer 'myapp/../default' not found in account 'acct'", 2, 9))
+
+    def test_all_are_listed(self) -> None:
+        """All missing references are found, in the order of the document."""
+        meaning = resolved("- !grant {role: !group a, members: [!user b, !user c]}")
+        refusals = missing(LoadMode.APPEND, meaning, Present(Rows(), Rows(), frozenset({"acct:user:b"})))
+        self.assertEqual([refusal.message[:11] for refusal in refusals], ["Group 'a' n", "User 'c' no"])
+
+    def test_declared_things_are_there(self) -> None:
+        """What the document declares may be referred to before and after."""
+        World().load("- !grant {role: !group g, member: !user u}\n- !group g\n- !user u\n- !host {id: h, owner: !group g}")
+
+    def test_what_a_replacement_drops_is_missing(self) -> None:
+        """A replacement can't refer to what it deletes; an update can."""
+        world = World()
+        world.load("- !policy dev")
+        world.load("- !group g\n- !host h", "dev")
+        text = "- !host h\n- !grant {role: !group g, member: !host h}"
+        self.assertEqual(self.told(world, text, "dev", REPLACE)[0], "Group 'dev/g' not found in account 'acct'")
+        world.load(text, "dev", LoadMode.UPDATE)
+
+    def test_a_refused_load_changes_nothing(self) -> None:
+        """The refusal comes before any change."""
+        world = World()
+        before = {sort: dict(rows) for sort, rows in world.rows.items()}
+        self.told(world, "- !group g\n- !grant {role: !group g, member: !user nobody}")
+        self.assertEqual(world.rows, before)
+
+
+class AttackTests(SynchronousTestCase):
+    """Rulings 2.13: the owner of a policy who wants more. He holds what lies inside, and nothing else."""
+
+    def setUp(self) -> None:
+        """A root with secrets and admins, and a policy that belongs to mallory, beside others of like names."""
+        self.world = World()
+        self.world.load(
+            "- !user mallory\n- !group admins\n- !variable secret\n"
+            "- !host jenkins\n- !variable jenkins\n- !user bob@jenkins\n"
+            "- !policy {id: jenkins, owner: !user mallory}\n"
+            "- !policy {id: jenkins2, body: [!group ops, !variable v, !user bob]}\n"
+            "- !policy {id: jenkins-x, body: [!user bob]}\n"
+            "- !policy {id: a/b, body: [!user eve]}\n- !policy {id: a-b, owner: !user mallory}\n"
+        )
+
+    def refused(self, text: str, into: str = "jenkins") -> None:
+        """The load is forbidden in every mode, and nothing of it is applied."""
+        before = {sort: dict(rows) for sort, rows in self.world.rows.items()}
+        for mode in LoadMode:
+            self.assertRaises(Forbidden, self.world.load, text, into, mode, ())
+        self.assertEqual(self.world.rows, before)
+
+    def test_foreign_roles_are_not_granted(self) -> None:
+        """He can't grant himself a role outside, by whatever path."""
+        for role in (
+            "!group /admins",
+            "!user /admin",
+            "!policy /root",
+            "!policy /jenkins2",
+            "!group /jenkins2/ops",
+            "!user /mallory",
+            "!policy /a/b",
+        ):
+            self.refused(f"- !grant {{role: {role}, member: !user /mallory}}")
+            self.refused(f"- !group g\n- !grant {{roles: [!group g, {role}], member: {{role: !group g, admin: true}}}}")
+            self.refused(f"- !policy\n  id: sub\n  body:\n  - !grant {{role: {role}, member: !user /mallory}}")
+
+    def test_foreign_resources_are_not_permitted(self) -> None:
+        """He can't give himself privileges on what lies outside, by whatever path."""
+        for resource in ("!variable /secret", "!user /admin", "!policy /root", "!variable /jenkins2/v", "!group /admins"):
+            self.refused(f"- !permit {{role: !user /mallory, privilege: [read, execute], resource: {resource}}}")
+
+    def test_namesakes_of_the_policy(self) -> None:
+        """What stands beside the policy and is called like it isn't his: blank ids and absolute ones mean it."""
+        for host, variable in (("!host ", "!variable "), ("!host /jenkins", "!variable /jenkins")):
+            self.refused(f"- !grant {{role: {host}, member: !user /mallory}}")
+            self.refused(f"- !permit {{role: !user /mallory, privilege: execute, resource: {variable}}}")
+        self.refused("- !host {annotations: {authn-jwt/ci/sub: mallory}}")
+        self.refused("- !host\n- !grant {role: !host , member: !user /mallory}")
+
+    def test_namesakes_of_users(self) -> None:
+        """Users that folding makes look like his aren't: neither the root's, nor those of a/b, nor of jenkins-x."""
+        self.refused("- !grant {role: !user bob, member: !user /mallory}")
+        self.refused("- !grant {role: !user x/bob, member: !user /mallory}")
+        self.refused("- !permit {role: !user /mallory, privilege: update, resource: !user bob}")
+        self.refused("- !user bob\n- !grant {role: !user bob, member: !user /mallory}")
+        self.refused("- !user {id: bob, annotations: {a: b}}")
+        self.refused("- !grant {role: !user eve, member: !user /mallory}", "a-b")
+        self.refused("- !user eve\n- !permit {role: !user /mallory, privilege: update, resource: !user eve}", "a-b")
+
+    def test_declaring_gives_nothing(self) -> None:
+        """Declaring what exists, as his own and owned by himself, leaves it as it is."""
+        for text in (
+            "- !host {owner: !user /mallory}",
+            "- !user {id: bob, owner: !user /mallory}",
+            "- !variable {owner: !user /mallory}",
+        ):
+            for mode in LoadMode:
+                changes = self.world.load(text, "jenkins", mode, ())
+                self.assertFalse(changes.create or changes.update or changes.delete)
+
+    def test_aliases_are_no_way_out(self) -> None:
+        """A reference by alias is the same reference, wherever its anchor stands."""
+        self.refused(
+            "- !group g\n- !grant {role: !group g, member: &r !user /mallory}\n- !grant {role: *r, member: !user /mallory}\n"
+        )
+        self.refused("- !permit {role: &a [!group /admins], privilege: x, resource: *a}\n")
+
+    def test_what_is_inside_is_his(self) -> None:
+        """He may grant and permit what lies in his policy, old and new, and give it away."""
+        self.world.load("- !policy {id: jenkins, body: [!group old, !variable v]}", "root", LoadMode.APPEND)
+        self.world.load(
+            "- !group new\n- !user carl\n"
+            "- !grant {roles: [!group new, !group old, !user carl], member: !user /mallory}\n"
+            "- !permit {role: !group /admins, privilege: x, resource: [!variable v, !user carl, !policy ]}\n"
+            "- !variable {id: w, owner: !group /admins}\n",
+            "jenkins",
+            LoadMode.APPEND,
+            (),
+        )
+        self.assertIn(
+            MembershipRow("acct:user:carl@jenkins", "acct:user:mallory", False, False), self.world.all("memberships")
+        )
+        self.assertIn(PermissionRow("acct:policy:jenkins", "x", "acct:group:admins"), self.world.all("permissions"))
+
+    def test_his_own_namesakes_are_his(self) -> None:
+        """What is called like the policy, and was recorded by it or is made by this load, is his."""
+        text = "- !layer {annotations: {a: b}}\n- !grant {role: !layer , member: !user /mallory}"
+        self.world.load(text, "jenkins", LoadMode.APPEND, ())
+        self.world.load("- !grant {role: !layer , member: !host /jenkins}", "jenkins", LoadMode.APPEND, ())
+        self.assertIn(AnnotationRow("acct:layer:jenkins", "a", "b"), self.world.all("annotations"))
+
+    def test_powers_open_what_is_outside(self) -> None:
+        """With the authority over a thing outside, a document may dispose of it."""
+        text = "- !grant {role: !group /admins, member: !user /mallory}"
+        self.world.load(text, "jenkins", LoadMode.APPEND, ["acct:group:admins"])
+        self.assertIn(MembershipRow("acct:group:admins", "acct:user:mallory", False, False), self.world.all("memberships"))
+
+    def test_the_admin_is_above_the_root(self) -> None:
+        """Who may update the root policy still can't help himself to the admin's role."""
+        for text in (
+            "- !grant {role: !user admin, member: !user mallory}",
+            "- !permit {role: !user mallory, privilege: update, resource: !user admin}",
+            "- !user {id: admin, annotations: {authn-jwt/ci/sub: mallory}}",
+            "- !user admin\n- !grant {role: !user /admin, member: !user mallory}",
+        ):
+            self.refused(f"- !user mallory\n{text}", "root")
+        changes = self.world.load("- !user {id: admin, owner: !user mallory}", "root", LoadMode.UPDATE, ())
+        self.assertFalse(changes.create or changes.update or changes.delete)
+        self.assertIn(ADMIN, {row.resource for row in self.world.all("resources")})

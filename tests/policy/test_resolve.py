@@ -1,0 +1,417 @@
+"""What documents mean."""
+
+from __future__ import annotations
+
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from twisted.trial.unittest import SynchronousTestCase
+
+from svc.dialect import CONJUR, NATIVE
+from svc.errors import PolicyInvalid
+from svc.policy.ids import identifier_of
+from svc.policy.resolve import PRIVILEGE_LIMIT, Resolved
+from svc.records import AnnotationRow, MembershipRow, PermissionRow, ResourceRow
+from tests.policy.world import ADMIN, resolved, row_sets
+from tests.strategies import PATHS, POLICIES, STATEMENTS, document
+
+
+def ids(meaning: Resolved) -> list[str]:
+    """What a document declares, without the account."""
+    return [row.resource.removeprefix("acct:") for row in meaning.rows.resources]
+
+
+def owners(meaning: Resolved) -> dict[str, str]:
+    """Who owns what a document declares, without the account."""
+    return {row.resource.removeprefix("acct:"): row.owner.removeprefix("acct:") for row in meaning.rows.resources}
+
+
+class ResolveTests(SynchronousTestCase):
+    """Cases of every rule."""
+
+    def told(self, text: str, into: str = "root") -> str:
+        """How a document is refused: a fault of meaning, with a place and a message that stands alone."""
+        refusal: PolicyInvalid = self.assertRaises(PolicyInvalid, resolved, text, into)
+        self.assertTrue(refusal.bare)
+        self.assertIsNotNone(refusal.line)
+        self.assertIsNotNone(refusal.column)
+        return refusal.message
+
+
+class IdTests(ResolveTests):
+    """Core 1.4: ids and namespaces."""
+
+    def test_a_body_is_a_namespace(self) -> None:
+        """Each id in a body gets the ids of the policies around it in front."""
+        text = "- !policy {id: dev, body: [!variable x, !policy {id: db, body: [!variable a/b, !host h]}]}\n- !group dev/g"
+        expected = ["policy:dev", "variable:dev/x", "policy:dev/db", "variable:dev/db/a/b", "host:dev/db/h", "group:dev/g"]
+        self.assertEqual(ids(resolved(text)), expected)
+
+    def test_a_document_is_the_body_of_its_policy(self) -> None:
+        """Loading into a policy other than the root is as if the document were its body; the root adds nothing."""
+        self.assertEqual(ids(resolved("- !variable x", "dev/db")), ["variable:dev/db/x"])
+        self.assertEqual(ids(resolved("- !policy {id: db, body: [!variable x]}", "dev"))[1], "variable:dev/db/x")
+        self.assertEqual(ids(resolved("- !variable x")), ["variable:x"])
+
+    def test_a_policy_called_root(self) -> None:
+        """Only the root policy itself adds nothing; one in it that is called root is a name like any other."""
+        self.assertEqual(ids(resolved("- !policy {id: root, body: [!variable x]}"))[1], "variable:root/x")
+        self.assertEqual(ids(resolved("- !variable x", "dev/root")), ["variable:dev/root/x"])
+
+    def test_blank_ids(self) -> None:
+        """A blank id is the policy's own; at the root there is nothing to call it by."""
+        self.assertEqual(ids(resolved("- !policy {id: dev, body: [!policy {id: db, body: [!layer ]}]}"))[2], "layer:dev/db")
+        self.assertEqual(ids(resolved("- !webservice", "a/b")), ["webservice:a/b"])
+        self.assertEqual(self.told("- !policy\n  body: [!user x]"), "policy has a blank id")
+        self.assertEqual(self.told("- !user"), "user has a blank id")
+        self.assertEqual(
+            self.told("- !permit {role: !user x, privilege: x, resource: !webservice }"), "webservice has a blank id"
+        )
+        self.assertEqual(
+            self.told("- !permit {role: !group '/', privilege: x, resource: !webservice x}"), "group has a blank id"
+        )
+
+    def test_defined_ids_are_relative(self) -> None:
+        """A record that is defined may not have an absolute id, anywhere."""
+        for kind in ("user", "host", "group", "layer", "policy", "variable", "webservice"):
+            self.assertEqual(self.told(f"- !{kind} /x"), "Illegal absolute id: /x")
+            self.assertEqual(self.told(f"- !{kind} /dev/x", "dev"), "Illegal absolute id: /dev/x")
+            self.assertEqual(self.told(f"- !policy {{id: p, body: [!{kind} //x]}}"), "Illegal absolute id: //x")
+
+    def test_defined_ids_do_not_climb(self) -> None:
+        """``..`` in the id of a record is kept as it is, so that no record leaves its policy."""
+        self.assertEqual(ids(resolved("- !group ../x", "dev")), ["group:dev/../x"])
+        self.assertEqual(ids(resolved("- !user ../x", "dev")), ["user:x@dev-.."])
+
+    def test_users_are_folded(self) -> None:
+        """Users have the last element in front, the rest behind ``@``; references to them too."""
+        self.assertEqual(ids(resolved("- !policy {id: a, body: [!policy {id: b, body: [!user bob]}]}"))[2], "user:bob@a-b")
+        self.assertEqual(ids(resolved("- !user bob", "a/b")), ["user:bob@a-b"])
+        meaning = resolved(
+            "- !grant\n  role: !group g\n  members: [!user bob, !user /bob, !user ../bob, !user /dev/bob, !user bob@dev]\n",
+            "dev/x",
+        )
+        members = [row.member.removeprefix("acct:user:") for row in meaning.rows.memberships]
+        self.assertEqual(members, ["bob@dev-x", "bob", "bob@dev", "bob@dev@dev-x"])
+        from_root = resolved("- !grant {role: !group g, members: [!user dev/bob, !user bob@dev]}")
+        self.assertEqual([row.member for row in from_root.rows.memberships], ["acct:user:bob@dev"])
+
+    def test_leading_slashes_are_absolute(self) -> None:
+        """A leading slash makes a reference absolute wherever one stands: owner, member, both roles, resource."""
+        meaning = resolved(
+            "- !host {id: h, owner: !group /o}\n- !grant {role: !group /r, member: !host /m}\n"
+            "- !permit {role: !layer /p, privilege: x, resource: !variable /a/v}",
+            "dev/db",
+        )
+        self.assertEqual(owners(meaning), {"host:dev/db/h": "group:o"})
+        self.assertIn(MembershipRow("acct:group:r", "acct:host:m", False, False), meaning.rows.memberships)
+        self.assertEqual(meaning.rows.permissions, (PermissionRow("acct:variable:a/v", "x", "acct:layer:p"),))
+
+    def test_dots_climb_for_some(self) -> None:
+        """``..`` climbs in owners, members and the roles of permits; in granted roles and resources it stays."""
+        meaning = resolved(
+            "- !host {id: h, owner: !group ../o}\n- !grant {role: !group ../r, member: !host ../../m}\n"
+            "- !permit {role: !layer x/../p, privilege: x, resource: !variable ../v}",
+            "dev/db",
+        )
+        self.assertEqual(owners(meaning), {"host:dev/db/h": "group:dev/o"})
+        self.assertIn(MembershipRow("acct:group:dev/db/../r", "acct:host:m", False, False), meaning.rows.memberships)
+        self.assertEqual(meaning.rows.permissions, (PermissionRow("acct:variable:dev/db/../v", "x", "acct:layer:dev/db/p"),))
+
+    def test_too_many_dots(self) -> None:
+        """A reference that climbs to the root or beyond is refused, from any place."""
+        self.assertEqual(
+            self.told("- !host {id: h, owner: !group ../../the-group}", "myapp"),
+            "Invalid relative reference: myapp/../../the-group",
+        )
+        self.assertEqual(
+            self.told("- !grant {role: !group g, member: !group ../../the-group}", "myapp"),
+            "Invalid relative reference: myapp/../../the-group",
+        )
+        self.assertEqual(
+            self.told("- !permit {role: !group ../../the-group, privilege: x, resource: !variable v}", "myapp"),
+            "Invalid relative reference: myapp/../../the-group",
+        )
+        self.assertEqual(self.told("- !host {id: h, owner: !group ../x}"), "Invalid relative reference: ../x")
+        self.assertEqual(self.told("- !host {id: h, owner: !group /../x}", "a/b"), "Invalid relative reference: ../x")
+        self.assertEqual(self.told("- !host {id: h, owner: !policy ..}", "dev"), "Invalid relative reference: dev/..")
+
+    def test_dots_climb_in_annotations(self) -> None:
+        """A value with a ``..`` element is resolved relative to its record; two dots elsewhere mean nothing."""
+        text = "- !variable {id: a/v, annotations: {x: ../w, y: ../../u/t, z: a..b, q: 'see ...', r: ../../../w}}"
+        self.assertEqual(
+            resolved(text, "dev").rows.annotations,
+            tuple(
+                AnnotationRow("acct:variable:dev/a/v", name, value)
+                for name, value in {"x": "dev/a/w", "y": "dev/u/t", "z": "a..b", "q": "see ...", "r": "w"}.items()
+            ),
+        )
+        self.assertEqual(
+            self.told("- !variable {id: v, annotations: {x: ../../w}}"), "Invalid relative reference: v/../../w"
+        )
+        user = resolved("- !user {id: bob, annotations: {x: ../y}}", "dev")
+        self.assertEqual(user.rows.annotations, (AnnotationRow("acct:user:bob@dev", "x", "dev/y"),))
+
+    def test_foreign_accounts(self) -> None:
+        """No record and no reference may name another account; one's own is no news (rulings 2.2)."""
+        self.assertEqual(ids(resolved("- !host {id: h, account: acct}")), ["host:h"])
+        for text in (
+            "- !host {id: h, account: other}",
+            "- !host {id: h, owner: !group {id: g, account: other}}",
+            "- !grant {role: !group {id: g, account: other}, member: !host h}",
+            "- !grant {role: !group g, member: !host {id: h, account: other}}",
+            "- !permit {role: !group g, privilege: x, resource: !variable {id: g, account: ''}}",
+            "- !policy {id: p, account: other}",
+        ):
+            self.assertIn("is of another account", self.told(text))
+
+    def test_long_ids(self) -> None:
+        """An identifier is at most 1 KiB of UTF-8, its policies included."""
+        self.assertEqual(len(ids(resolved(f"- !group {'x' * 1024}"))), 1)
+        self.assertIn("at most 1024 bytes", self.told(f"- !group {'x' * 1025}"))
+        self.assertIn("at most 1024 bytes", self.told(f"- !group {'é' * 513}"))
+        self.assertIn("at most 1024 bytes", self.told(f"- !group {'x' * 1021}", "dev"))
+        self.assertIn("at most 1024 bytes", self.told(f"- !grant {{role: !group g, member: !user {'x' * 2000}}}"))
+        self.assertLess(len(self.told(f"- !group {'x' * 100_000}")), 400)
+
+    def test_long_names(self) -> None:
+        """Names of annotations and privileges have their limits, which a key of the store can hold."""
+        self.assertIn("at most 1024 bytes", self.told(f"- !host {{id: h, annotations: {{? {'x' * 1025} : y}}}}"))
+        text = "- !permit {{role: !user u, privilege: {}, resource: !host h}}"
+        resolved(text.format("p" * PRIVILEGE_LIMIT))
+        self.assertEqual(self.told(text.format("é" * 33)), "A privilege is at most 64 bytes long")
+
+    @given(PATHS, PATHS)
+    def test_relative_and_absolute_agree(self, policy: str, path: str) -> None:
+        """The absolute form of a reference and the relative one mean the same thing."""
+        assume(policy != "root")
+        for kind in ("user", "group"):
+            text = f"- !grant {{role: !group /g, members: [!{kind} '{path}', !{kind} '/{policy}/{path}']}}"
+            self.assertEqual(len(resolved(text, policy).references), 2)
+            climbing = "/".join([".."] * len(policy.split("/")))
+            text = f"- !grant {{role: !group /g, members: [!{kind} '/{path}', !{kind} '{climbing}/{path}']}}"
+            self.assertEqual(len(resolved(text, policy).references), 2)
+
+    @given(POLICIES, PATHS)
+    def test_records_stay_in_their_policy(self, text: str, policy: str) -> None:
+        """Whatever a document says, what it declares is called like its policy, or lies beneath it."""
+        assume(policy != "root")
+        try:
+            meaning = resolved(text, policy)
+        except PolicyInvalid:
+            return
+        folded = policy.replace("/", "-")
+        for name in ids(meaning):
+            kind, identifier = name.split(":", 1)
+            if kind == "user":
+                self.assertTrue(identifier == identifier_of("user", policy) or f"@{folded}" in identifier, name)
+            else:
+                self.assertTrue(identifier == policy or identifier.startswith(f"{policy}/"), name)
+
+
+class OwnerTests(ResolveTests):
+    """Core 1.5: ownership."""
+
+    def test_defaults(self) -> None:
+        """The admin owns what stands at the root, a policy what stands in its body, whoever owns the policy."""
+        meaning = resolved(
+            "- !user u\n- !policy {id: p, owner: !user u, body: [!host h, !policy {id: q, body: [!variable v]}]}"
+        )
+        self.assertEqual(
+            owners(meaning),
+            {
+                "user:u": "user:admin",
+                "policy:p": "user:u",
+                "host:p/h": "policy:p",
+                "policy:p/q": "policy:p",
+                "variable:p/q/v": "policy:p/q",
+            },
+        )
+        self.assertEqual(owners(resolved("- !host h", "p")), {"host:p/h": "policy:p"})
+
+    def test_roles_are_held_by_their_owners(self) -> None:
+        """For each role there is a membership of its owner, as owner and admin; for other resources there is none."""
+        meaning = resolved("- !group g\n- !variable v\n- !webservice w\n- !policy {id: p, owner: !group g}")
+        self.assertEqual(
+            set(meaning.rows.memberships),
+            {MembershipRow("acct:group:g", ADMIN, True, True), MembershipRow("acct:policy:p", "acct:group:g", True, True)},
+        )
+        self.assertEqual(meaning.rows.resources[1], ResourceRow("acct:variable:v", ADMIN))
+
+    def test_nothing_is_declared_twice(self) -> None:
+        """A thing that is declared again is refused, however it is spelt; things of two kinds may share an id."""
+        for text in (
+            "- !group x\n- !group x",
+            "- !group p/x\n- !policy {id: p, body: [!group x]}",
+            "- !user p/x\n- !user x@p",
+            "- !policy {id: p, body: [!group x]}\n- !policy {id: p}",
+            "- &a !group x\n- *a",
+        ):
+            self.assertIn("is declared more than once", self.told(text), text)
+        self.assertEqual(self.told("- !user a/b/x\n- !user a-b/x"), "User 'x@a-b' is declared more than once")
+        self.assertEqual(len(ids(resolved("- !group x\n- !layer x\n- !user x"))), 3)
+
+    def test_the_policy_itself_is_declared(self) -> None:
+        """A document can't declare the policy that it is loaded into."""
+        self.assertEqual(self.told("- !policy", "dev"), "Policy 'dev' is declared more than once")
+        self.assertEqual(self.told("- !policy {owner: !user x}", "dev/db"), "Policy 'dev/db' is declared more than once")
+        self.assertEqual(ids(resolved("- !policy root")), ["policy:root"])
+
+    def test_circles_of_owners(self) -> None:
+        """Roles that own each other are refused, over any number of steps, and so is one that owns itself."""
+        self.assertEqual(
+            self.told("- !group {id: a, owner: !group b}\n- !group {id: b, owner: !group a}"),
+            "Dependency cycle encountered between Group 'b' and Group 'a'",
+        )
+        ring = "".join(f"- !group {{id: g{n}, owner: !group g{(n + 1) % 50}}}\n" for n in range(50))
+        self.assertIn("Dependency cycle encountered between", self.told(ring))
+        self.assertIn("Dependency cycle", self.told("- !group {id: a, owner: !group a}"))
+        self.assertIn("Dependency cycle", self.told("- !policy {id: p, owner: !group p/g, body: [!group g]}"))
+        self.assertIn(
+            "Dependency cycle", self.told("- !variable {id: v, owner: !group a}\n- !group {id: a, owner: !group a}")
+        )
+
+    def test_chains_of_owners(self) -> None:
+        """Owners may be owned, in any order of the file; and the admin is his own."""
+        chain = "".join(f"- !group {{id: g{n}, owner: !group g{n + 1}}}\n" for n in range(2_000)) + "- !group g2000"
+        self.assertEqual(len(ids(resolved(chain))), 2_001)
+        self.assertEqual(owners(resolved("- !user admin\n- !group {id: g, owner: !user admin}"))["user:admin"], "user:admin")
+
+
+class RowTests(ResolveTests):
+    """Core 1.6: rows."""
+
+    def test_grants(self) -> None:
+        """A grant makes a row for each role and member, with the member's admin option."""
+        meaning = resolved("- !grant {roles: [!group a, !layer b], members: [!user u, {role: !host h, admin: true}]}")
+        self.assertEqual(
+            set(meaning.rows.memberships),
+            {
+                MembershipRow(f"acct:{role}", f"acct:{member}", False, admin)
+                for role in ("group:a", "layer:b")
+                for member, admin in (("user:u", False), ("host:h", True))
+            },
+        )
+
+    def test_permits(self) -> None:
+        """A permit makes a row for each resource, privilege and role."""
+        meaning = resolved(
+            "- !permit {roles: [!group a, !user u], privileges: [read, fly], resources: [!variable v, !group a]}"
+        )
+        self.assertEqual(len(set(meaning.rows.permissions)), 8)
+        self.assertIn(PermissionRow("acct:group:a", "fly", "acct:user:u"), meaning.rows.permissions)
+
+    def test_repeats_are_one(self) -> None:
+        """What is granted or permitted twice makes one row; of two admin options, the greater."""
+        grant = "- !grant {role: !group a, member: !user u}\n"
+        admin = "- !grant {role: !group a, member: {role: !user u, admin: true}}\n"
+        for text in (grant + admin, admin + grant, grant + grant + admin + grant):
+            self.assertEqual(resolved(text).rows.memberships, (MembershipRow("acct:group:a", "acct:user:u", False, True),))
+        permit = "- !permit {role: [!user u, !user u], privileges: [x, x], resource: !variable v}\n"
+        self.assertEqual(len(resolved(permit + permit).rows.permissions), 1)
+
+    def test_owners_may_be_granted(self) -> None:
+        """An owner who is also granted the role has two rows."""
+        meaning = resolved("- !group g\n- !grant {role: !group g, member: !user admin}")
+        self.assertEqual({row.ownership for row in meaning.rows.memberships}, {True, False})
+
+    def test_sugar(self) -> None:
+        """``kind`` and ``mime_type`` are annotations under the dialect's prefix; an explicit one wins."""
+        text = "- !variable {id: v, kind: k, mime_type: text/plain, annotations: {svc/kind: mine, a: b}}"
+        for prefix, kinds in (
+            (NATIVE.prefix, {"svc/kind": "mine"}),
+            (CONJUR.prefix, {"svc/kind": "mine", "conjur/kind": "k"}),
+        ):
+            rows = resolved(text, prefix=prefix).rows.annotations
+            self.assertEqual({row.name: row.value for row in rows}, {**kinds, "a": "b", f"{prefix}/mime_type": "text/plain"})
+
+    def test_products_are_bounded(self) -> None:
+        """Few lists whose product is millions of rows are refused before the rows are made."""
+        many = ", ".join(f"!group g{n}" for n in range(1_500))
+        text = f"- &g [{many}]\n- !permit {{role: *g, privilege: x, resource: *g}}\n"
+        self.assertEqual(self.told(text), "More than 2000000 grants and permissions")
+        self.assertEqual(
+            self.told(f"- &g [{many}]\n- !grant {{role: *g, member: *g}}\n"), "More than 2000000 grants and permissions"
+        )
+
+    def test_warnings(self) -> None:
+        """An annotation that is called like an attribute is warned of, once (core 1.9)."""
+        text = (
+            "- !host {id: a, annotations: {owner: x, fine: y}}\n- !host {id: b, annotations: {owner: x, restricted_to: y}}"
+        )
+        self.assertEqual(
+            resolved(text).warnings,
+            tuple(
+                f"Annotation '{name}' matches a known policy attribute. This annotation will not be treated as a standard "
+                "attribute and may not have the intended effect."
+                for name in ("owner", "restricted_to")
+            ),
+        )
+        self.assertEqual(resolved("- !variable {id: v, kind: x}").warnings, ())
+
+    @given(STATEMENTS.flatmap(lambda statements: st.tuples(st.just(statements), st.permutations(statements))))
+    def test_order_means_nothing(self, orders: tuple[list[str], list[str]]) -> None:
+        """Statements in another order mean the same, or are refused as well."""
+        statements, shuffled = orders
+        try:
+            meaning = row_sets(resolved(document(statements)).rows)
+        except PolicyInvalid:
+            self.assertRaises(PolicyInvalid, resolved, document(shuffled))
+        else:
+            self.assertEqual(row_sets(resolved(document(shuffled)).rows), meaning)
+
+    @given(POLICIES)
+    def test_keys_are_unique(self, text: str) -> None:
+        """No two rows of a document have the same key, and all declared things have one owner."""
+        try:
+            rows = resolved(text).rows
+        except PolicyInvalid:
+            return
+        self.assertEqual(len({row.resource for row in rows.resources}), len(rows.resources))
+        self.assertEqual(len({row[:3] for row in rows.memberships}), len(rows.memberships))
+        self.assertEqual(len(set(rows.permissions)), len(rows.permissions))
+        self.assertEqual(len({row[:2] for row in rows.annotations}), len(rows.annotations))
+
+
+class ReferenceTests(ResolveTests):
+    """What a document names."""
+
+    def test_references(self) -> None:
+        """What is named and not declared is a reference, with the place of its first mention."""
+        meaning = resolved(
+            "- !group g\n- !host {id: h, owner: !user o}\n- !grant\n  role: !group g\n  members: [!user o, !host x]\n"
+        )
+        self.assertEqual(dict(meaning.references), {"acct:user:o": (2, 24), "acct:host:x": (5, 22)})
+
+    def test_what_lies_outside(self) -> None:
+        """Granted roles and permitted resources outside of the policy are told, with their places; members never are."""
+        meaning = resolved(
+            "- !grant {role: !group /other/g, member: !user /me}\n- !grant {role: !group in, member: !group /dev2/g}\n"
+            "- !permit {role: !group /x, privilege: x, resource: [!variable /dev2/v, !variable v, !user /dev, !host ]}",
+            "dev",
+        )
+        self.assertEqual(dict(meaning.roles_granted), {"acct:group:other/g": (1, 17)})
+        self.assertEqual(
+            dict(meaning.resources_permitted),
+            {"acct:variable:dev2/v": (3, 54), "acct:user:dev": (3, 86), "acct:host:dev": (3, 98)},
+        )
+
+    def test_annotated_namesakes_are_told(self) -> None:
+        """A record that may be another's, as names go, counts as disposed of when it is annotated."""
+        self.assertEqual(
+            list(resolved("- !host {annotations: {a: b}}", "jenkins").resources_permitted), ["acct:host:jenkins"]
+        )
+        self.assertEqual(
+            list(resolved("- !user {id: x, annotations: {a: b}}", "a-b").resources_permitted), ["acct:user:x@a-b"]
+        )
+        self.assertEqual(
+            dict(resolved("- !host\n- !user x\n- !host {id: h, annotations: {a: b}}", "jenkins").resources_permitted), {}
+        )
+
+    def test_the_root_has_no_outside_but_its_owner(self) -> None:
+        """From the root only the admin lies outside."""
+        meaning = resolved(
+            "- !grant {roles: [!group a/b, !user x@y, !policy root, !user admin], member: !user u}\n"
+            "- !permit {role: !user u, privilege: x, resource: [!user admin, !user /admin, !variable a/b]}"
+        )
+        self.assertEqual(list(meaning.roles_granted), [ADMIN])
+        self.assertEqual(list(meaning.resources_permitted), [ADMIN])
