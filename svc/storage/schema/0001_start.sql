@@ -42,7 +42,8 @@ CREATE TABLE memberships (
     policy_id text COLLATE "C" REFERENCES roles ON DELETE CASCADE,
     PRIMARY KEY (role_id, member_id, ownership)
 );
-CREATE INDEX memberships_by_member ON memberships (member_id, role_id);
+CREATE INDEX memberships_by_member ON memberships (member_id) INCLUDE (role_id);
+CREATE INDEX memberships_of_administrators ON memberships (role_id, member_id) WHERE admin_option;
 CREATE INDEX memberships_by_policy ON memberships (policy_id);
 
 CREATE TABLE permissions (
@@ -52,7 +53,7 @@ CREATE TABLE permissions (
     policy_id text COLLATE "C" REFERENCES roles ON DELETE CASCADE,
     PRIMARY KEY (resource_id, privilege, role_id)
 );
-CREATE INDEX permissions_by_role ON permissions (role_id, resource_id);
+CREATE INDEX permissions_by_role ON permissions (role_id);
 CREATE INDEX permissions_by_policy ON permissions (policy_id);
 
 CREATE TABLE annotations (
@@ -94,12 +95,19 @@ CREATE TABLE policy_versions (
 -- One row each: a value sealed under the data key, and a row that health writes.
 
 CREATE TABLE canary (
-    only boolean PRIMARY KEY DEFAULT true CHECK (only),
+    single boolean PRIMARY KEY DEFAULT true CHECK (single),
     sealed bytea NOT NULL
 );
 
 CREATE TABLE heartbeat (
-    only boolean PRIMARY KEY DEFAULT true CHECK (only),
+    single boolean PRIMARY KEY DEFAULT true CHECK (single),
     beaten_at timestamptz NOT NULL DEFAULT now()
 );
 INSERT INTO heartbeat DEFAULT VALUES;
+
+-- What health asks a privilege question about. No account can have the name "!", so that no request reaches these rows.
+
+INSERT INTO roles (role_id) VALUES ('!:policy:health'), ('!:group:health'), ('!:user:health');
+INSERT INTO resources (resource_id, owner_id) VALUES ('!:webservice:health', '!:policy:health');
+INSERT INTO memberships (role_id, member_id, ownership, admin_option) VALUES ('!:group:health', '!:user:health', false, false);
+INSERT INTO permissions (resource_id, privilege, role_id) VALUES ('!:webservice:health', 'read', '!:group:health');

@@ -1,0 +1,112 @@
+"""Accounts and their signing keys, as PostgreSQL keeps them."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import attrs
+from zope.interface import implementer
+
+from svc.errors import Conflict, NotFound
+from svc.interfaces import IAccounts
+from svc.names import RESERVED_ACCOUNT, admin_of, root_policy
+from svc.records import Sealed, StoredSigningKey
+from svc.storage.database import Database, Statement, Transaction
+
+_CREATE: Final = Statement(
+    "account_create", "INSERT INTO accounts (account) VALUES ($1::text) ON CONFLICT DO NOTHING RETURNING account"
+)
+_CREATE_ROLES: Final = Statement("account_create_roles", "INSERT INTO roles (role_id) VALUES ($1::text), ($2::text)")
+_CREATE_RESOURCES: Final = Statement(
+    "account_create_resources",
+    "INSERT INTO resources (resource_id, owner_id) VALUES ($1::text, $1), ($2::text, $1)",
+)
+_CREATE_MEMBERSHIPS: Final = Statement(
+    "account_create_memberships",
+    """
+    INSERT INTO memberships (role_id, member_id, ownership, admin_option)
+    VALUES ($1::text, $1, true, true), ($2::text, $1, true, true)
+    """,
+)
+_CREATE_CREDENTIAL: Final = Statement(
+    "account_create_credential", "INSERT INTO credentials (role_id, api_key) VALUES ($1::text, $2::bytea)"
+)
+_ADD_KEY: Final = Statement(
+    "signing_key_add",
+    """
+    INSERT INTO signing_keys (account, key_id, sealed, created_at)
+    VALUES ($1::text, $2::text, $3::bytea, $4::double precision)
+    """,
+)
+_RETIRE_KEYS: Final = Statement(
+    "signing_keys_retire",
+    "UPDATE signing_keys SET retires_at = least(retires_at, $2::double precision) WHERE account = $1::text",
+)
+_LOCK: Final = Statement("account_lock", "SELECT FROM accounts WHERE account = $1::text FOR NO KEY UPDATE")
+_NAMES: Final = Statement("account_names", "SELECT account FROM accounts ORDER BY account")
+
+_KEY_COLUMNS: Final = "SELECT account, key_id, sealed, created_at, retires_at FROM signing_keys"
+_KEYS: Final = Statement("signing_keys", f"{_KEY_COLUMNS} ORDER BY account, serial")
+_KEYS_OF: Final = Statement("signing_keys_of", f"{_KEY_COLUMNS} WHERE account = $1::text ORDER BY serial")
+_KEY: Final = Statement("signing_key", f"{_KEY_COLUMNS} WHERE key_id = $1::text")
+
+
+@implementer(IAccounts)
+@attrs.frozen
+class AccountStore:
+    """Provides ``IAccounts`` on PostgreSQL."""
+
+    _database: Database
+
+    async def create(self, account: str, admin_key: Sealed, signing_key: StoredSigningKey) -> None:
+        """See ``IAccounts``."""
+        admin, root = str(admin_of(account)), str(root_policy(account))
+
+        async def work(transaction: Transaction) -> None:
+            if account == RESERVED_ACCOUNT or not await transaction.fetch(_CREATE, account):
+                raise Conflict("account", account, f'account "{account}" already exists')
+            await transaction.fetch(_CREATE_ROLES, admin, root)
+            await transaction.fetch(_CREATE_RESOURCES, admin, root)
+            await transaction.fetch(_CREATE_MEMBERSHIPS, admin, root)
+            await transaction.fetch(_CREATE_CREDENTIAL, admin, admin_key)
+            await _add_key(transaction, account, signing_key)
+
+        await self._database.transact(work)
+
+    async def names(self) -> list[str]:
+        """See ``IAccounts``."""
+        return [account for (account,) in await self._database.fetch(_NAMES)]
+
+    async def signing_keys(self, account: str | None = None) -> list[StoredSigningKey]:
+        """See ``IAccounts``."""
+        if account is None:
+            rows = await self._database.fetch(_KEYS)
+        else:
+            rows = await self._database.fetch(_KEYS_OF, account)
+        return [_key_of(row) for row in rows]
+
+    async def signing_key(self, key_id: str) -> StoredSigningKey | None:
+        """See ``IAccounts``."""
+        for row in await self._database.fetch(_KEY, key_id):
+            return _key_of(row)
+        return None
+
+    async def rotate_signing_key(self, new: StoredSigningKey, retire_at: float) -> None:
+        """See ``IAccounts``. Rotations of one account take turns, so that each sees the keys of those before it."""
+
+        async def work(transaction: Transaction) -> None:
+            if not await transaction.fetch(_LOCK, new.account):
+                raise NotFound(new.account, "account", new.account)
+            await transaction.fetch(_RETIRE_KEYS, new.account, retire_at)
+            await _add_key(transaction, new.account, new)
+
+        await self._database.transact(work)
+
+
+async def _add_key(transaction: Transaction, account: str, key: StoredSigningKey) -> None:
+    await transaction.fetch(_ADD_KEY, account, key.key_id, key.sealed, key.created_at)
+
+
+def _key_of(row: tuple[Any, ...]) -> StoredSigningKey:
+    account, key_id, sealed, created_at, retires_at = row
+    return StoredSigningKey(account, key_id, sealed, created_at, retires_at)

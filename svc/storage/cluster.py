@@ -1,0 +1,97 @@
+"""What ``svc`` lays down for its own PostgreSQL: how it is made, how it is set, who may connect, and how to reach it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+#: The database, and the role that owns it; ``svc`` has no more rights than that.
+DATABASE: Final = "svc"
+
+#: The superuser, for operators at the machine.
+SUPERUSER: Final = "postgres"
+
+#: What ``initdb`` is told: PostgreSQL's own C.UTF-8, the same on every system, and never trust, not even for a moment.
+INITDB: Final = (
+    f"--username={SUPERUSER}",
+    "--auth-local=peer",
+    "--auth-host=reject",
+    "--encoding=UTF8",
+    "--locale=C",
+    "--locale-provider=builtin",
+    "--builtin-locale=C.UTF-8",
+    "--data-checksums",
+    "--no-instructions",
+)
+
+#: What is run in a cluster once it is made, by PostgreSQL in single-user mode, one statement a line.
+FIRST_STATEMENTS: Final = f"CREATE ROLE {DATABASE} LOGIN;\nCREATE DATABASE {DATABASE} OWNER {DATABASE};\n".encode()
+
+#: Settings of the server. They are given on the command line, where they win over any file in the cluster.
+SETTINGS: Final = {
+    "cluster_name": "svc",  # shown by ps
+    # Reached by a socket in its own directory of mode 0700, never by network. The path is relative because a socket's path
+    # may have a hundred bytes only.
+    "listen_addresses": "",
+    "unix_socket_directories": ".",
+    "unix_socket_permissions": "0700",
+    "port": "5432",
+    # What was acknowledged is on the disk: these are the defaults, and may not be otherwise.
+    "fsync": "on",
+    "full_page_writes": "on",
+    "synchronous_commit": "on",
+    "wal_level": "replica",
+    # A small server beside its only client. Without parallel workers it needs no shared memory from /dev/shm, which is
+    # tiny in containers.
+    "max_connections": "40",
+    "shared_buffers": "64MB",
+    "max_wal_size": "256MB",
+    "io_method": "sync",
+    "max_parallel_workers_per_gather": "0",
+    "max_parallel_maintenance_workers": "0",
+    "max_logical_replication_workers": "0",
+    # Its log goes where svc has opened a file for it, and quotes no statement: those hold sealed values and names.
+    "logging_collector": "off",
+    "log_destination": "stderr",
+    "log_min_messages": "warning",
+    "log_checkpoints": "off",
+    "log_statement": "none",
+    "log_min_error_statement": "panic",
+    "log_timezone": "UTC",
+    "TimeZone": "UTC",
+}
+
+#: Who may connect: nobody but those in ``identities``, and each of them only as these two roles.
+ACCESS: Final = f"local {DATABASE} {DATABASE} peer map=svc\nlocal all {SUPERUSER} peer map=svc\n"
+
+#: The name of the socket.
+SOCKET: Final = f".s.PGSQL.{SETTINGS['port']}"
+
+#: The longest path of a socket's directory, in bytes; macOS allows the whole path 103 and Linux 107.
+_SOCKET_DIRECTORY_LIMIT: Final = 103 - len(f"/{SOCKET}")
+
+
+def identities(users: Iterable[str]) -> str:
+    """The map by which users of the operating system, and no others, may connect."""
+    quoted = ['"' + user.replace('"', '""') + '"' for user in sorted(set(users))]
+    return "".join(f"svc {user} {role}\n" for user in quoted for role in (DATABASE, SUPERUSER))
+
+
+def is_addressable(directory: Path) -> bool:
+    """Whether libpq can be given a socket's directory by this path.
+
+    Overlong paths don't fit in a socket's address, a comma separates hosts, and libpq is spoken to in UTF-8.
+    """
+    text = str(directory)
+    return len(os.fsencode(text)) <= _SOCKET_DIRECTORY_LIMIT and "," not in text and text.isprintable()
+
+
+def dsn(directory: Path) -> str:
+    """The libpq DSN of the database behind the socket in ``directory``.
+
+    ``hostaddr`` is stated because the environment could state another, and libpq would prefer that to the socket.
+    """
+    host = str(directory).replace("\\", "\\\\").replace("'", "\\'")
+    return f"host='{host}' hostaddr='' port={SETTINGS['port']} dbname={DATABASE} user={DATABASE}"

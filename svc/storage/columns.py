@@ -1,0 +1,45 @@
+"""Many rows as the parameters of one statement: each column an array, in PostgreSQL's text form.
+
+The driver would write a list as ``ARRAY['…', '…']``, an expression per element: 36,000 annotations take the server 400 ms to
+read that way, and 40 ms as the one literal made here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+from svc.storage.connection import Fetched
+from svc.storage.database import Statement, Transaction
+
+#: How many rows go into one statement: as many as the reactor can write down in about 5 ms.
+BATCH: Final = 5000
+
+
+def column(values: Iterable[str | bytes | bool]) -> str:
+    """The array of these values, for a parameter of type ``text[]``, ``bytea[]`` or ``boolean[]``."""
+    return "{" + ",".join([_element(value) for value in values]) + "}"
+
+
+def batches(rows: Sequence[tuple[str | bytes | bool, ...]]) -> Iterator[list[str]]:
+    """The columns of each batch of rows; no batch when there are no rows."""
+    for start in range(0, len(rows), BATCH):
+        yield [column(values) for values in zip(*rows[start : start + BATCH], strict=True)]
+
+
+async def for_each(
+    transaction: Transaction, statement: Statement, rows: Sequence[tuple[str | bytes | bool, ...]], *others: object
+) -> Fetched:
+    """Run a statement for all rows, a batch at a time, and return what it returns.
+
+    Its first parameters are the columns of ``rows``, those after them are ``others``.
+    """
+    return [row for columns in batches(rows) for row in await transaction.fetch(statement, *columns, *others)]
+
+
+def _element(value: str | bytes | bool) -> str:
+    if isinstance(value, str):
+        return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    if isinstance(value, bytes):
+        return '"\\\\x' + value.hex() + '"'
+    return "t" if value else "f"

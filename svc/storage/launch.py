@@ -1,0 +1,88 @@
+"""The step between ``svc`` and PostgreSQL: a program that becomes the right user in the right place, and then PostgreSQL.
+
+It is run on its own, ``python -I -S launch.py ORDER``, and imports the standard library alone. What it does before it gives
+way to PostgreSQL must be done by the process that PostgreSQL will be:
+
+* It starts a session, so that Ctrl-C at a terminal, which goes to the whole foreground group, doesn't take the database from
+  under a ``svc`` that is still answering its last requests.
+* It takes the lock of note [Who is a postmaster] in ``postmaster``.
+* It enters the cluster's directory while it may still pass the directories above, then gives up root for good.
+* It writes files in the cluster as PostgreSQL's user: root doesn't write where another user could have laid a symbolic link.
+
+Note [Unreachable directories]. PostgreSQL changes into its directory by absolute path. Where a directory above is closed to
+its user (root's 0700 home, say), no such path works, and opening that directory to others would be wrong. But the process
+stands in the cluster's directory already, and on Linux ``/proc/self/cwd`` names it, for PostgreSQL and for all its children,
+which stay in it. Overlong paths (PostgreSQL's limit is 1024 bytes) go the same way. Elsewhere such a place is refused.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import sys
+from typing import Any, Final
+
+#: The descriptor under which ``svc`` passes the lock file.
+LOCK: Final = 3
+
+#: Longest path of a directory that PostgreSQL is given, in bytes; it adds names of files, and bears 1023 in all.
+PATH_LIMIT: Final = 800
+
+#: Exit code when one of the order's ``reach`` can't be reached by the user.
+UNREACHABLE: Final = 77
+
+
+def obey(order: dict[str, Any]) -> None:
+    """Become what the order says; returns only when it names no program.
+
+    ``directory`` is where to stand, ``uid`` and ``gid`` whom to be; ``reach`` lists paths, each with the mode of access(2)
+    that this user must have; ``remove`` and ``write`` say which files of the directory to remove and which to write;
+    ``program`` is the argument vector of the program to become, ``environment`` its environment but for ``PGDATA``.
+    """
+    os.setsid()
+    os.umask(0o077)
+    # The lock must outlive the change of program; it dies with this process, or when this process closes the file.
+    os.set_inheritable(LOCK, True)
+    fcntl.lockf(LOCK, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    os.chdir(order["directory"])
+    if os.geteuid() == 0:
+        os.setgroups([])
+    # Real, effective and saved ids at once. PostgreSQL wants them equal, and ``twistd --euid`` may have left them different.
+    os.setregid(order["gid"], order["gid"])
+    os.setreuid(order["uid"], order["uid"])
+    for path, mode in order["reach"]:
+        if not os.access(path, mode):
+            raise SystemExit(UNREACHABLE)
+    for name in order["remove"]:
+        if os.path.lexists(name):
+            os.unlink(name)
+    for name, text in order["write"].items():
+        file = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+        with open(file, "w", encoding="utf-8") as stream:
+            stream.write(text)
+    if order["program"]:
+        environment = {**order["environment"], "PGDATA": own_place(order["directory"])}
+        os.execve(order["program"][0], order["program"], environment)  # noqa: S606 # no shell is wanted
+
+
+def own_place(directory: str) -> str:
+    """The name by which this process can reach the directory that it stands in, ``directory`` where that works.
+
+    :raises SystemExit: there is none; says so on standard error.
+    """
+    try:
+        if len(os.fsencode(directory)) <= PATH_LIMIT and os.path.samestat(os.stat(directory), os.stat(".")):
+            return directory
+    except PermissionError:
+        pass
+    if os.path.isdir("/proc/self/cwd"):
+        return "/proc/self/cwd"
+    raise SystemExit(
+        f"The user with the id {os.geteuid()}, as which PostgreSQL runs, cannot reach {directory}:"
+        " it is too long, or a directory above it is closed to that user. Choose another data directory."
+    )
+
+
+if __name__ == "__main__":
+    obey(json.loads(sys.argv[1]))

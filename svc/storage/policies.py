@@ -1,0 +1,176 @@
+"""Policy loads as PostgreSQL does them: one transaction each, and one at a time for each policy."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Final, TypeVar
+
+import attrs
+from twisted.logger import Logger
+from zope.interface import implementer
+
+from svc.errors import PolicyConflict
+from svc.interfaces import IPolicies, IPolicyTransaction
+from svc.names import RESOURCE_KINDS, RoleName
+from svc.records import Changes, PolicyVersion, Present, Rows, Sealed, Standing
+from svc.storage import recorded
+from svc.storage.columns import column, for_each
+from svc.storage.database import Database, Statement, Transaction
+from svc.storage.failures import ForeignKeyViolation, UniqueViolation, summary
+from svc.storage.roles import STANDING
+from svc.storage.standing import HELD, standing_of
+
+T = TypeVar("T")
+
+#: How many versions of a policy its history keeps (wire facts, core 1.9).
+HISTORY_KEPT: Final = 20
+
+#: How long one statement of a load may take, in seconds: a deletion may reach far.
+STATEMENT_TIMEOUT: Final = 60.0
+
+_LOCK: Final = Statement("policy_lock", "SELECT pg_try_advisory_xact_lock(hashtextextended('policy ' || $1::text, 0))")
+
+#: Whether a role that is ``held`` has the privilege ``update`` on the resource ``thing``, by ownership or permission.
+_UPDATABLE: Final = """(
+    thing.owner_id IN (SELECT role_id FROM held)
+    OR EXISTS (
+        SELECT FROM permissions
+        WHERE resource_id = thing.resource_id AND privilege = 'update' AND role_id IN (SELECT role_id FROM held)
+    )
+)"""
+
+_LACKS_UPDATE: Final = Statement(
+    "policy_lacks_update_below",
+    f"""
+    WITH RECURSIVE {HELD.format(caller="$1")}
+    SELECT EXISTS (
+        SELECT FROM unnest($2::text[], $3::text[]) AS below (first, beyond), LATERAL (
+            SELECT resource_id, owner_id FROM resources
+            WHERE resource_id >= below.first AND resource_id < below.beyond OFFSET 0
+        ) AS thing
+        WHERE NOT {_UPDATABLE}
+    )
+    """,
+)
+
+_NOT_GRANTABLE: Final = Statement(
+    "policy_not_grantable",
+    f"""
+    WITH RECURSIVE {HELD.format(caller="$2")}
+    SELECT role_id FROM unnest($1::text[]) AS asked (role_id) JOIN roles AS role USING (role_id)
+    WHERE NOT EXISTS (
+        SELECT FROM memberships
+        WHERE memberships.role_id = role.role_id AND admin_option AND member_id IN (SELECT held.role_id FROM held)
+    ) AND NOT EXISTS (
+        SELECT FROM resources AS thing WHERE thing.resource_id = role.policy_id AND {_UPDATABLE}
+    )
+    """,
+)
+
+_NOT_PERMITTABLE: Final = Statement(
+    "policy_not_permittable",
+    f"""
+    WITH RECURSIVE {HELD.format(caller="$2")}
+    SELECT resource_id FROM unnest($1::text[]) AS asked (resource_id) JOIN resources AS resource USING (resource_id)
+    WHERE owner_id NOT IN (SELECT role_id FROM held) AND NOT EXISTS (
+        SELECT FROM resources AS thing WHERE thing.resource_id = resource.policy_id AND {_UPDATABLE}
+    )
+    """,
+)
+
+_RECORD: Final = Statement(
+    "policy_record",
+    f"""
+    WITH added AS (
+        INSERT INTO policy_versions (policy_id, version, text, sha256, loaded_by, client_ip)
+        SELECT $1::text, coalesce(max(version), 0) + 1, $2::text, $3::text, $4::text, $5::text
+        FROM policy_versions WHERE policy_id = $1
+        RETURNING version
+    ), trimmed AS (
+        DELETE FROM policy_versions
+        WHERE policy_id = $1 AND version <= (SELECT version FROM added) - {HISTORY_KEPT}
+    )
+    SELECT version FROM added
+    """,
+)
+
+_log = Logger()
+
+
+@implementer(IPolicies)
+@attrs.frozen
+class PolicyStore:
+    """Provides ``IPolicies`` on PostgreSQL."""
+
+    _database: Database
+
+    async def transact(self, work: Callable[[IPolicyTransaction], Awaitable[T]]) -> T:
+        """See ``IPolicies``. Rows that came or went since they were read make the load a conflict, like one under way."""
+
+        async def run(transaction: Transaction) -> T:
+            return await work(_PolicyTransaction(transaction))
+
+        try:
+            return await self._database.transact(run, statement_timeout=STATEMENT_TIMEOUT)
+        except (UniqueViolation, ForeignKeyViolation) as violation:
+            _log.info("A policy load met the changes of another: {why}", why=summary(violation))
+            raise PolicyConflict from None
+
+
+@implementer(IPolicyTransaction)
+@attrs.frozen
+class _PolicyTransaction:
+    """Provides ``IPolicyTransaction`` within one transaction of PostgreSQL."""
+
+    _transaction: Transaction
+
+    async def lock(self, policy: RoleName) -> None:
+        """See ``IPolicyTransaction``."""
+        ((locked,),) = await self._transaction.fetch(_LOCK, str(policy))
+        if not locked:
+            raise PolicyConflict
+
+    async def standing(self, caller: RoleName, policy: RoleName) -> Standing:
+        """See ``IPolicyTransaction``."""
+        (row,) = await self._transaction.fetch(STANDING, str(caller), str(policy))
+        return standing_of(row)
+
+    async def lacks_update_below(self, caller: RoleName, policy: RoleName) -> bool:
+        """See ``IPolicyTransaction``."""
+        below = [f"{policy.account}:{kind}:{policy.identifier}" for kind in RESOURCE_KINDS]
+        # What begins with an id and a slash is a range of the key: "0" follows the slash in byte order.
+        first, beyond = (column(f"{prefix}{end}" for prefix in below) for end in "/0")
+        ((lacks,),) = await self._transaction.fetch(_LACKS_UPDATE, str(caller), first, beyond)
+        return bool(lacks)
+
+    async def present(self, policy: RoleName, wanted: Rows, references: Sequence[str]) -> Present:
+        """See ``IPolicyTransaction``."""
+        return await recorded.read(self._transaction, str(policy), wanted, references)
+
+    async def not_grantable(self, caller: RoleName, roles: Sequence[str]) -> list[str]:
+        """See ``IPolicyTransaction``."""
+        return await self._denied(_NOT_GRANTABLE, caller, roles)
+
+    async def not_permittable(self, caller: RoleName, resources: Sequence[str]) -> list[str]:
+        """See ``IPolicyTransaction``."""
+        return await self._denied(_NOT_PERMITTABLE, caller, resources)
+
+    async def _denied(self, statement: Statement, caller: RoleName, ids: Sequence[str]) -> list[str]:
+        rows = await for_each(self._transaction, statement, [(asked,) for asked in ids], str(caller))
+        return sorted(denied for (denied,) in rows)
+
+    async def apply(self, policy: RoleName, changes: Changes, api_keys: Mapping[str, Sealed]) -> None:
+        """See ``IPolicyTransaction``."""
+        await recorded.change(self._transaction, str(policy), changes, api_keys)
+
+    async def record(self, version: PolicyVersion) -> int:
+        """See ``IPolicyTransaction``."""
+        ((number,),) = await self._transaction.fetch(
+            _RECORD,
+            str(version.policy),
+            version.text,
+            version.sha256,
+            str(version.loaded_by),
+            version.client_ip,
+        )
+        return int(number)

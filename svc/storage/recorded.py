@@ -1,0 +1,284 @@
+"""The rows that policies record, of four sorts: read for a load, and changed by it, in few statements."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
+from typing import Any, Final, Generic, TypeVar
+
+import attrs
+
+from svc.names import ROLE_KINDS
+from svc.records import AnnotationRow, Changes, MembershipRow, PermissionRow, Present, ResourceRow, Rows, Sealed
+from svc.storage.columns import for_each
+from svc.storage.database import Statement, Transaction
+
+Row = TypeVar("Row", bound=tuple[Any, ...])
+
+# -- reading ----------------------------------------------------------------------------------------------------------
+
+
+@attrs.frozen(kw_only=True)
+class _Table(Generic[Row]):
+    """A sort of rows, whose first ``key`` fields are the key.
+
+    ``own`` takes a policy and returns the rows that it recorded. ``foreign`` takes columns of keys, then a policy, and
+    returns the rows with one of those keys that the policy did not record.
+    """
+
+    row: Callable[..., Row]
+    key: int
+    own: Statement
+    foreign: Statement
+
+    def keys(self, rows: Sequence[Row]) -> list[tuple[Any, ...]]:
+        """The keys of rows."""
+        return [row[: self.key] for row in rows]
+
+    async def read(self, transaction: Transaction, policy: str, wanted: Sequence[Row]) -> tuple[tuple[Row, ...], ...]:
+        """The policy's own rows, and the foreign ones."""
+        own = await transaction.fetch(self.own, policy)
+        foreign = await for_each(transaction, self.foreign, self.keys(wanted), policy)
+        return tuple(self.row(*row) for row in own), tuple(self.row(*row) for row in foreign)
+
+
+_RESOURCES: Final = _Table(
+    row=ResourceRow,
+    key=1,
+    own=Statement("resources_own", "SELECT resource_id, owner_id FROM resources WHERE policy_id = $1::text"),
+    foreign=Statement(
+        "resources_foreign",
+        """
+        SELECT resource_id, owner_id FROM unnest($1::text[]) AS wanted (resource_id) JOIN resources USING (resource_id)
+        WHERE policy_id IS DISTINCT FROM $2::text
+        """,
+    ),
+)
+_MEMBERSHIPS: Final = _Table(
+    row=MembershipRow,
+    key=3,
+    own=Statement(
+        "memberships_own",
+        "SELECT role_id, member_id, ownership, admin_option FROM memberships WHERE policy_id = $1::text",
+    ),
+    foreign=Statement(
+        "memberships_foreign",
+        """
+        SELECT role_id, member_id, ownership, admin_option
+        FROM unnest($1::text[], $2::text[], $3::boolean[]) AS wanted (role_id, member_id, ownership)
+            JOIN memberships USING (role_id, member_id, ownership)
+        WHERE policy_id IS DISTINCT FROM $4::text
+        """,
+    ),
+)
+_PERMISSIONS: Final = _Table(
+    row=PermissionRow,
+    key=3,
+    own=Statement("permissions_own", "SELECT resource_id, privilege, role_id FROM permissions WHERE policy_id = $1::text"),
+    foreign=Statement(
+        "permissions_foreign",
+        """
+        SELECT resource_id, privilege, role_id
+        FROM unnest($1::text[], $2::text[], $3::text[]) AS wanted (resource_id, privilege, role_id)
+            JOIN permissions USING (resource_id, privilege, role_id)
+        WHERE policy_id IS DISTINCT FROM $4::text
+        """,
+    ),
+)
+_ANNOTATIONS: Final = _Table(
+    row=AnnotationRow,
+    key=2,
+    own=Statement("annotations_own", "SELECT resource_id, name, value FROM annotations WHERE policy_id = $1::text"),
+    foreign=Statement(
+        "annotations_foreign",
+        """
+        SELECT resource_id, name, value
+        FROM unnest($1::text[], $2::text[]) AS wanted (resource_id, name) JOIN annotations USING (resource_id, name)
+        WHERE policy_id IS DISTINCT FROM $3::text
+        """,
+    ),
+)
+_KNOWN: Final = Statement(
+    "references_known",
+    "SELECT resource_id FROM unnest($1::text[]) AS asked (resource_id) JOIN resources USING (resource_id)",
+)
+
+
+async def read(transaction: Transaction, policy: str, wanted: Rows, references: Sequence[str]) -> Present:
+    """Read what bears on loading ``wanted`` into the policy.
+
+    A reference is known when there is such a resource: every role that policy can speak of has one.
+    """
+    tables = [
+        await _RESOURCES.read(transaction, policy, wanted.resources),
+        await _MEMBERSHIPS.read(transaction, policy, wanted.memberships),
+        await _PERMISSIONS.read(transaction, policy, wanted.permissions),
+        await _ANNOTATIONS.read(transaction, policy, wanted.annotations),
+    ]
+    own, foreign = (Rows(*rows) for rows in zip(*tables, strict=True))
+    known = await for_each(transaction, _KNOWN, [(reference,) for reference in references])
+    return Present(own, foreign, frozenset(chain.from_iterable(known)))
+
+
+# -- creating: columns of rows, then the policy that records them -----------------------------------------------------
+
+# When an owner is deleted, so are the resources that it owned, but not the roles of their names. Who defines such a name
+# anew gets a new role, without the old one's memberships, privileges and credential.
+_DELETE_REMAINS: Final = Statement(
+    "roles_delete_remains",
+    """
+    DELETE FROM roles USING unnest($1::text[]) AS created (role_id)
+    WHERE roles.role_id = created.role_id AND NOT EXISTS (SELECT FROM resources WHERE resource_id = created.role_id)
+    """,
+)
+_CREATE_ROLES: Final = Statement(
+    "roles_create",
+    "INSERT INTO roles (role_id, policy_id) SELECT role_id, $2::text FROM unnest($1::text[]) AS created (role_id)",
+)
+_CREATE_CREDENTIALS: Final = Statement(
+    "credentials_create",
+    """
+    INSERT INTO credentials (role_id, api_key)
+    SELECT role_id, api_key FROM unnest($1::text[], $2::bytea[]) AS created (role_id, api_key)
+    """,
+)
+_CREATE_RESOURCES: Final = Statement(
+    "resources_create",
+    """
+    INSERT INTO resources (resource_id, owner_id, policy_id)
+    SELECT resource_id, owner_id, $3::text FROM unnest($1::text[], $2::text[]) AS created (resource_id, owner_id)
+    """,
+)
+_CREATE_MEMBERSHIPS: Final = Statement(
+    "memberships_create",
+    """
+    INSERT INTO memberships (role_id, member_id, ownership, admin_option, policy_id)
+    SELECT role_id, member_id, ownership, admin_option, $5::text
+    FROM unnest($1::text[], $2::text[], $3::boolean[], $4::boolean[])
+        AS created (role_id, member_id, ownership, admin_option)
+    """,
+)
+_CREATE_PERMISSIONS: Final = Statement(
+    "permissions_create",
+    """
+    INSERT INTO permissions (resource_id, privilege, role_id, policy_id)
+    SELECT resource_id, privilege, role_id, $4::text
+    FROM unnest($1::text[], $2::text[], $3::text[]) AS created (resource_id, privilege, role_id)
+    """,
+)
+_CREATE_ANNOTATIONS: Final = Statement(
+    "annotations_create",
+    """
+    INSERT INTO annotations (resource_id, name, value, policy_id)
+    SELECT resource_id, name, value, $4::text
+    FROM unnest($1::text[], $2::text[], $3::text[]) AS created (resource_id, name, value)
+    """,
+)
+
+# -- updating: columns of rows, then the policy that must have recorded them ------------------------------------------
+
+_UPDATE_RESOURCES: Final = Statement(
+    "resources_update",
+    """
+    UPDATE resources AS resource SET owner_id = changed.owner_id
+    FROM unnest($1::text[], $2::text[]) AS changed (resource_id, owner_id)
+    WHERE resource.resource_id = changed.resource_id AND policy_id = $3::text
+    """,
+)
+_UPDATE_MEMBERSHIPS: Final = Statement(
+    "memberships_update",
+    """
+    UPDATE memberships AS membership SET admin_option = changed.admin_option
+    FROM unnest($1::text[], $2::text[], $3::boolean[], $4::boolean[])
+        AS changed (role_id, member_id, ownership, admin_option)
+    WHERE membership.role_id = changed.role_id AND membership.member_id = changed.member_id
+        AND membership.ownership = changed.ownership AND policy_id = $5::text
+    """,
+)
+_UPDATE_ANNOTATIONS: Final = Statement(
+    "annotations_update",
+    """
+    UPDATE annotations AS annotation SET value = changed.value
+    FROM unnest($1::text[], $2::text[], $3::text[]) AS changed (resource_id, name, value)
+    WHERE annotation.resource_id = changed.resource_id AND annotation.name = changed.name AND policy_id = $4::text
+    """,
+)
+
+# -- deleting: columns of keys, then the policy that must have recorded the rows --------------------------------------
+
+_DELETE_MEMBERSHIPS: Final = Statement(
+    "memberships_delete",
+    """
+    DELETE FROM memberships AS membership
+    USING unnest($1::text[], $2::text[], $3::boolean[]) AS deleted (role_id, member_id, ownership)
+    WHERE membership.role_id = deleted.role_id AND membership.member_id = deleted.member_id
+        AND membership.ownership = deleted.ownership AND policy_id = $4::text
+    """,
+)
+_DELETE_PERMISSIONS: Final = Statement(
+    "permissions_delete",
+    """
+    DELETE FROM permissions AS permission
+    USING unnest($1::text[], $2::text[], $3::text[]) AS deleted (resource_id, privilege, role_id)
+    WHERE permission.resource_id = deleted.resource_id AND permission.privilege = deleted.privilege
+        AND permission.role_id = deleted.role_id AND policy_id = $4::text
+    """,
+)
+_DELETE_ANNOTATIONS: Final = Statement(
+    "annotations_delete",
+    """
+    DELETE FROM annotations AS annotation
+    USING unnest($1::text[], $2::text[]) AS deleted (resource_id, name)
+    WHERE annotation.resource_id = deleted.resource_id AND annotation.name = deleted.name AND policy_id = $3::text
+    """,
+)
+
+# Whoever recorded these: an explicit deletion reaches beyond the loaded policy (wire facts, core 1.8).
+_DELETE_RESOURCES: Final = Statement(
+    "resources_delete",
+    """
+    DELETE FROM resources USING unnest($1::text[]) AS deleted (resource_id)
+    WHERE resources.resource_id = deleted.resource_id
+    """,
+)
+_DELETE_ROLES: Final = Statement(
+    "roles_delete",
+    "DELETE FROM roles USING unnest($1::text[]) AS deleted (role_id) WHERE roles.role_id = deleted.role_id",
+)
+
+
+async def change(transaction: Transaction, policy: str, changes: Changes, api_keys: Mapping[str, Sealed]) -> None:
+    """Make the changes, in an order in which nothing refers to what is not there yet, or to what is gone already."""
+    await _create(transaction, policy, changes.create, api_keys)
+    await _update(transaction, policy, changes.update)
+    await _delete(transaction, policy, changes.delete)
+
+
+async def _create(transaction: Transaction, policy: str, rows: Rows, api_keys: Mapping[str, Sealed]) -> None:
+    roles = _roles_of(rows.resources)
+    await for_each(transaction, _DELETE_REMAINS, roles)
+    await for_each(transaction, _CREATE_ROLES, roles, policy)
+    await for_each(transaction, _CREATE_CREDENTIALS, list(api_keys.items()))
+    await for_each(transaction, _CREATE_RESOURCES, rows.resources, policy)
+    await for_each(transaction, _CREATE_MEMBERSHIPS, rows.memberships, policy)
+    await for_each(transaction, _CREATE_PERMISSIONS, rows.permissions, policy)
+    await for_each(transaction, _CREATE_ANNOTATIONS, rows.annotations, policy)
+
+
+async def _update(transaction: Transaction, policy: str, rows: Rows) -> None:
+    await for_each(transaction, _UPDATE_RESOURCES, rows.resources, policy)
+    await for_each(transaction, _UPDATE_MEMBERSHIPS, rows.memberships, policy)
+    await for_each(transaction, _UPDATE_ANNOTATIONS, rows.annotations, policy)
+
+
+async def _delete(transaction: Transaction, policy: str, rows: Rows) -> None:
+    await for_each(transaction, _DELETE_ANNOTATIONS, _ANNOTATIONS.keys(rows.annotations), policy)
+    await for_each(transaction, _DELETE_PERMISSIONS, _PERMISSIONS.keys(rows.permissions), policy)
+    await for_each(transaction, _DELETE_MEMBERSHIPS, _MEMBERSHIPS.keys(rows.memberships), policy)
+    await for_each(transaction, _DELETE_RESOURCES, _RESOURCES.keys(rows.resources))
+    await for_each(transaction, _DELETE_ROLES, _roles_of(rows.resources))
+
+
+def _roles_of(resources: Sequence[ResourceRow]) -> list[tuple[str]]:
+    """The resources that have a role of the same id, as one column."""
+    return [(row.resource,) for row in resources if row.resource.split(":", 2)[1] in ROLE_KINDS]

@@ -1,0 +1,72 @@
+"""How a caller stands towards a resource, as pieces of SQL that several statements share.
+
+Note [Standing in one statement]
+
+``held`` are all roles that the caller holds. PostgreSQL computes it breadth first and only as far as the statement asks: an
+``EXISTS`` that finds what it looks for ends it. An account's admin holds every role of the account, so whether a caller owns
+something must not depend on listing what the caller holds. The question is therefore asked from the other end too:
+``administrators`` are the owner's role and the roles that hold it through memberships with admin option alone, each owner's
+owner among them. They are few, and a caller who holds one of them holds the owner's role. The admin is found among
+them by the first row of ``held``, a workload after its handful of roles.
+
+Note [Plans that last]
+
+A prepared statement is planned once for its session, perhaps while the tables are as good as empty; they may then grow by a
+policy of 100,000 roles before PostgreSQL counts their rows again. So plans must not depend on sizes. A subquery in ``ARRAY``
+or with ``OFFSET 0`` is planned by itself: its only reasonable plan is to look in the index that serves its condition. An array
+is moreover taken for ten rows, so that no large table is set up for what ``held`` might hold. The sessions are told
+(``location``) to use generic plans, and to read a table in full only where no index serves.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from svc.records import Standing
+
+#: A common table expression: the roles that ``caller`` holds, itself included. ``UNION`` ends circles of memberships.
+HELD: Final = """
+    held (role_id) AS (
+        VALUES ({caller}::text COLLATE "C")
+        UNION
+        SELECT granted.role_id
+        FROM held, unnest(ARRAY(SELECT role_id FROM memberships WHERE member_id = held.role_id)) AS granted (role_id)
+    )
+"""
+
+#: The beginning of a statement with one row ``standing``: that of role ``$1`` towards resource ``$2``.
+WITH_STANDING: Final = f"""
+    WITH RECURSIVE {HELD.format(caller="$1")},
+    administrators (role_id) AS (
+        SELECT owner_id FROM resources WHERE resource_id = $2::text
+        UNION
+        SELECT granting.member_id
+        FROM administrators, unnest(ARRAY(
+            SELECT member_id FROM memberships WHERE role_id = administrators.role_id AND admin_option
+        )) AS granting (member_id)
+    ),
+    ownership (owns) AS MATERIALIZED (
+        SELECT EXISTS (SELECT FROM held WHERE role_id IN (SELECT role_id FROM administrators))
+    ),
+    standing (caller_exists, resource_exists, owns, privileges, holds, policy_id) AS (
+        SELECT
+            EXISTS (SELECT FROM roles WHERE role_id = $1),
+            resource_id IS NOT NULL,
+            owns,
+            CASE WHEN owns THEN '{{}}' ELSE ARRAY(
+                SELECT privilege
+                FROM (SELECT privilege, role_id FROM permissions WHERE resource_id = $2 OFFSET 0) AS given
+                WHERE role_id IN (SELECT role_id FROM held)
+            ) END,
+            CASE WHEN EXISTS (SELECT FROM roles WHERE role_id = $2)
+                THEN owns OR EXISTS (SELECT FROM held WHERE role_id = $2) ELSE false END,
+            policy_id
+        FROM ownership LEFT JOIN resources ON resource_id = $2
+    )
+"""
+
+
+def standing_of(row: tuple[Any, ...]) -> Standing:
+    """Make a ``Standing`` of a row of ``standing``."""
+    caller_exists, exists, owns, privileges, holds, recorded_by = row
+    return Standing(caller_exists, exists, owns, frozenset(privileges), holds, recorded_by)

@@ -1,0 +1,85 @@
+"""What health asks of PostgreSQL."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import attrs
+from zope.interface import implementer
+
+from svc.errors import StoreUnavailable
+from svc.interfaces import IDatabaseState
+from svc.names import RESERVED_ACCOUNT, ResourceName, RoleName
+from svc.records import ReplicationPosition, Sealed, Standing
+from svc.storage.database import Database, Statement, Transaction
+from svc.storage.roles import STANDING
+from svc.storage.standing import standing_of
+
+_ANSWER: Final = Statement("state_answer", "SELECT 1")
+_STANDBY: Final = Statement("state_standby", "SELECT pg_is_in_recovery(), beaten_at FROM heartbeat")
+_BEAT: Final = Statement("state_beat", "UPDATE heartbeat SET beaten_at = now()")
+_CANARY: Final = Statement("canary", "SELECT sealed FROM canary")
+_ADD_CANARY: Final = Statement("canary_add", "INSERT INTO canary (sealed) VALUES ($1::bytea) ON CONFLICT DO NOTHING")
+
+# A standby that has only just begun has replayed nothing: it stands where its copy of the primary ends.
+_POSITION: Final = Statement(
+    "state_position",
+    """
+    SELECT lsn::text, pg_wal_lsn_diff(lsn, '0/0')::bigint, standby
+    FROM (
+        SELECT standby, CASE WHEN standby
+            THEN coalesce(pg_last_wal_replay_lsn(), pg_last_wal_receive_lsn(), '0/0') ELSE pg_current_wal_lsn() END AS lsn
+        FROM (SELECT pg_is_in_recovery() AS standby OFFSET 0) AS mode
+        OFFSET 0
+    ) AS log
+    """,
+)
+
+# The schema makes these. The caller's group has been given one privilege, and owns nothing.
+_ASKER: Final = RoleName(RESERVED_ACCOUNT, "user", "health")
+_ASKED: Final = ResourceName(RESERVED_ACCOUNT, "webservice", "health")
+_KNOWN: Final = Standing(caller_exists=True, exists=True, privileges=frozenset({"read"}))
+
+
+@implementer(IDatabaseState)
+@attrs.frozen
+class DatabaseState:
+    """Provides ``IDatabaseState`` on PostgreSQL."""
+
+    _database: Database
+
+    async def connected(self) -> None:
+        """See ``IDatabaseState``."""
+        await self._database.fetch(_ANSWER)
+
+    async def transaction(self) -> None:
+        """See ``IDatabaseState``."""
+
+        async def work(transaction: Transaction) -> None:
+            ((standby, _),) = await transaction.fetch(_STANDBY)
+            if not standby:
+                await transaction.fetch(_BEAT)
+
+        await self._database.transact(work)
+
+    async def canary(self) -> Sealed:
+        """See ``IDatabaseState``."""
+        for (sealed,) in await self._database.fetch(_CANARY):
+            return Sealed(sealed)
+        raise StoreUnavailable("the database holds no canary yet")
+
+    async def establish_canary(self, sealed: Sealed) -> Sealed:
+        """See ``IDatabaseState``."""
+        if not await self._database.fetch(_CANARY):
+            await self._database.fetch(_ADD_CANARY, sealed)
+        return await self.canary()
+
+    async def privilege_known(self) -> bool:
+        """See ``IDatabaseState``. What is asked is asked with the statement that real requests use."""
+        (row,) = await self._database.fetch(STANDING, str(_ASKER), str(_ASKED))
+        return standing_of(row) == _KNOWN
+
+    async def position(self) -> ReplicationPosition:
+        """See ``IDatabaseState``."""
+        (row,) = await self._database.fetch(_POSITION)
+        return ReplicationPosition(*row)

@@ -1,0 +1,122 @@
+"""The suite of ``IAccounts``."""
+
+from __future__ import annotations
+
+import attrs
+from zope.interface.verify import verifyObject
+
+from svc.errors import Conflict, NotFound
+from svc.interfaces import IAccounts
+from svc.names import RESERVED_ACCOUNT, admin_of, root_policy
+from svc.records import Credential, Membership, MembersQuery, Sealed, Standing
+from tests.contracts.base import ACCOUNT, ADMIN, ROOT, Contract, scenario, signing_key
+
+
+class AccountsContract(Contract):
+    """Accounts and their signing keys."""
+
+    @scenario
+    async def test_provides(self) -> None:
+        """It provides the interface."""
+        verifyObject(IAccounts, (await self.stores()).accounts)
+
+    @scenario
+    async def test_admin(self) -> None:
+        """A new account has an admin that owns itself, with the key it was made with."""
+        stores = await self.stores()
+        await stores.accounts.create(ACCOUNT, Sealed(b"\x00key\\"), signing_key(ACCOUNT, "k1"))
+        self.assertEqual(await stores.credentials.credential(ADMIN), Credential(True, True, Sealed(b"\x00key\\"), "k1"))
+        self.assertEqual(
+            await stores.roles.standing(ADMIN, ADMIN.resource),
+            Standing(caller_exists=True, exists=True, owns=True, holds=True),
+        )
+        self.assertEqual(
+            await stores.roles.members(MembersQuery(ADMIN)), [Membership(str(ADMIN), str(ADMIN), True, True, None)]
+        )
+
+    @scenario
+    async def test_root_policy(self) -> None:
+        """A new account has a root policy, owned by its admin and recorded by no policy."""
+        stores = await self.stores_with_account()
+        self.assertEqual(
+            await stores.roles.standing(ADMIN, ROOT.resource),
+            Standing(caller_exists=True, exists=True, owns=True, holds=True),
+        )
+        self.assertEqual(
+            await stores.roles.members(MembersQuery(ROOT)), [Membership(str(ROOT), str(ADMIN), True, True, None)]
+        )
+        self.assertFalse((await stores.roles.standing(ROOT, ADMIN.resource)).holds)
+
+    @scenario
+    async def test_conflict(self) -> None:
+        """An account is not made twice, and the attempt changes nothing."""
+        stores = await self.stores_with_account()
+        with self.assertRaises(Conflict) as caught:
+            await stores.accounts.create(ACCOUNT, Sealed(b"other"), signing_key(ACCOUNT, "other"))
+        expected = ("account", ACCOUNT, 'account "acct" already exists')
+        self.assertEqual(attrs.astuple(caught.exception), expected)
+        self.assertEqual((await stores.credentials.credential(ADMIN)).api_key, b"key of admin")
+        self.assertEqual([key.key_id for key in await stores.accounts.signing_keys(ACCOUNT)], ["acct-1"])
+
+    @scenario
+    async def test_reserved(self) -> None:
+        """The service's own account is not listed, and cannot be made."""
+        stores = await self.stores()
+        with self.assertRaises(Conflict):
+            await stores.accounts.create(RESERVED_ACCOUNT, Sealed(b"key"), signing_key(RESERVED_ACCOUNT, "k"))
+        self.assertEqual(await stores.accounts.names(), [])
+        self.assertEqual(await stores.accounts.signing_keys(), [])
+
+    @scenario
+    async def test_names(self) -> None:
+        """Accounts are listed in the order of their bytes."""
+        stores = await self.stores()
+        names = ["zoo", "Zoo", "a'b", "é", "a%", "~"]
+        for name in names:
+            await stores.accounts.create(name, Sealed(b"key"), signing_key(name, name))
+        self.assertEqual(await stores.accounts.names(), sorted(names, key=str.encode))
+
+    @scenario
+    async def test_signing_keys(self) -> None:
+        """Signing keys come back as they were stored, those of one account together, the newest last."""
+        stores = await self.stores_with_account("zoo")
+        second = signing_key(ACCOUNT, "a second", 2000.5)
+        await stores.accounts.rotate_signing_key(second, 2480.25)
+        first = attrs.evolve(signing_key(ACCOUNT, "acct-1"), retires_at=2480.25)
+        other = signing_key("zoo", "zoo-1")
+        self.assertEqual(await stores.accounts.signing_keys(), [first, second, other])
+        self.assertEqual(await stores.accounts.signing_keys("zoo"), [other])
+        self.assertEqual(await stores.accounts.signing_keys("nobody"), [])
+        self.assertEqual(await stores.accounts.signing_key("a second"), second)
+        self.assertIsNone(await stores.accounts.signing_key("another"))
+
+    @scenario
+    async def test_rotation(self) -> None:
+        """The newest key signs; a key that was to retire sooner still does."""
+        stores = await self.stores_with_account()
+        await stores.accounts.rotate_signing_key(signing_key(ACCOUNT, "2"), 5000.0)
+        await stores.accounts.rotate_signing_key(signing_key(ACCOUNT, "0"), 6000.0)
+        self.assertEqual(
+            [(key.key_id, key.retires_at) for key in await stores.accounts.signing_keys(ACCOUNT)],
+            [("acct-1", 5000.0), ("2", 6000.0), ("0", None)],
+        )
+        self.assertEqual((await stores.credentials.credential(ADMIN)).signing_key, "0")
+        await stores.accounts.rotate_signing_key(signing_key(ACCOUNT, "3"), 5500.0)
+        self.assertEqual(
+            [key.retires_at for key in await stores.accounts.signing_keys(ACCOUNT)], [5000.0, 5500.0, 5500.0, None]
+        )
+
+    @scenario
+    async def test_rotation_of_nothing(self) -> None:
+        """The key of an account that does not exist cannot be rotated."""
+        stores = await self.stores_with_account()
+        with self.assertRaises(NotFound):
+            await stores.accounts.rotate_signing_key(signing_key("nobody", "k"), 1.0)
+        self.assertIsNone(await stores.accounts.signing_key("k"))
+
+    @scenario
+    async def test_apart(self) -> None:
+        """The admin of one account has no standing in another."""
+        stores = await self.stores_with_account("other")
+        for name in (admin_of("other"), root_policy("other")):
+            self.assertEqual(await stores.roles.standing(ADMIN, name.resource), Standing(caller_exists=True, exists=True))

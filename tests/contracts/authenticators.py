@@ -1,0 +1,274 @@
+"""The suite of ``IAuthenticatorReadings``."""
+
+from __future__ import annotations
+
+import attrs
+from zope.interface.verify import verifyObject
+
+from svc.interfaces import IAuthenticatorReadings
+from svc.names import RoleName
+from svc.records import Applicant, Changes, ResourceRow, Rows, Sealed
+from tests.contracts.base import (
+    ACCOUNT,
+    ADMIN,
+    ODD_IDENTIFIERS,
+    ROOT,
+    Contract,
+    Draft,
+    Stores,
+    change,
+    load,
+    resource,
+    role,
+    scenario,
+)
+from tests.contracts.secrets import always
+
+BRANCH = "svc/authn-jwt/ci"
+NAMES = ("jwks-uri", "issuer", "audience", "identity-path")
+
+HOST = role("host:apps/web")
+
+ADMITTED = Applicant(
+    edition="",
+    account_exists=True,
+    role_exists=True,
+    webservice_exists=True,
+    may_authenticate=True,
+    annotations={"authn-jwt/ci/ref": "main", "authn-jwt/ci/project": "it's 100%\\"},
+    signing_key="acct-1",
+)
+
+
+def authenticator(account: str = ACCOUNT) -> Draft:
+    """An authenticator that admits a group of hosts."""
+    draft = Draft(account).define(f"policy:{BRANCH}", "policy:apps")
+    draft.define(f"webservice:{BRANCH}", f"group:{BRANCH}/apps", owner=f"policy:{BRANCH}")
+    draft.permit(f"webservice:{BRANCH}", f"group:{BRANCH}/apps", "read", "authenticate")
+    draft.define("group:apps/all", "host:apps/web", "host:apps/outside", owner="policy:apps")
+    draft.grant(f"group:{BRANCH}/apps", "group:apps/all").grant("group:apps/all", "host:apps/web")
+    return draft.annotate("host:apps/web", ADMITTED.annotations)
+
+
+def variables(*names: str, branch: str = BRANCH) -> Draft:
+    """Variables of the authenticator."""
+    return Draft().define(*(f"variable:{branch}/{name}" for name in names))
+
+
+class AuthenticatorsContract(Contract):
+    """What authenticators with variables ask the store."""
+
+    async def _edition(self, stores: Stores) -> str:
+        """The edition, which all who ask are told alike."""
+        settings = await stores.authenticators.settings(ACCOUNT, BRANCH, NAMES)
+        for asking in (HOST, role("host:nobody")):
+            applicant = await stores.authenticators.applicant(asking, BRANCH, NAMES)
+            self.assertEqual(applicant.edition, settings.edition)
+        return settings.edition
+
+    async def _applicant(self, stores: Stores, asking: RoleName, branch: str = BRANCH) -> Applicant:
+        applicant = await stores.authenticators.applicant(asking, branch, NAMES)
+        return attrs.evolve(applicant, edition="")
+
+    @scenario
+    async def test_provides(self) -> None:
+        """It provides the interface."""
+        verifyObject(IAuthenticatorReadings, (await self.stores()).authenticators)
+
+    @scenario
+    async def test_settings(self) -> None:
+        """Settings are those of the asked variables that are declared, set or not, and their newest values."""
+        stores = await self.stores_with_account()
+        await load(stores, variables("jwks-uri", "issuer", "identity-path", "other"))
+        for value in (b"old", b"\x00\\new"):
+            await stores.secrets.write(ADMIN, resource(f"variable:{BRANCH}/jwks-uri"), always(value))
+        await stores.secrets.write(ADMIN, resource(f"variable:{BRANCH}/other"), always(b"other"))
+        await stores.secrets.write(ADMIN, resource(f"variable:{BRANCH}/identity-path"), always(b""))
+        settings = await stores.authenticators.settings(ACCOUNT, BRANCH, NAMES)
+        self.assertEqual(settings.values, {"jwks-uri": b"\x00\\new", "issuer": None, "identity-path": b""})
+
+    @scenario
+    async def test_no_settings(self) -> None:
+        """An authenticator that nobody defined has no settings, and one edition of them."""
+        stores = await self.stores_with_account("other")
+        await load(stores, variables("jwks-uri"))
+        for account, branch in (("other", BRANCH), ("nobody", BRANCH), (ACCOUNT, "svc/authn-jwt/ci2")):
+            settings = await stores.authenticators.settings(account, branch, NAMES)
+            self.assertEqual(settings.values, {})
+            self.assertEqual(settings, await stores.authenticators.settings("nobody", BRANCH, NAMES))
+
+    @scenario
+    async def test_edition_changes(self) -> None:
+        """The edition changes when one of the variables is declared, set, set again, removed, and made anew."""
+        stores = await self.stores_with_account()
+        issuer = resource(f"variable:{BRANCH}/issuer")
+        editions = [await self._edition(stores)]
+        await load(stores, variables("jwks-uri"))
+        editions.append(await self._edition(stores))
+        await load(stores, variables("issuer"))
+        editions.append(await self._edition(stores))
+        for value in (b"one", b"two", b"one"):
+            await stores.secrets.write(ADMIN, issuer, always(value))
+            editions.append(await self._edition(stores))
+        await stores.secrets.write(ADMIN, resource(f"variable:{BRANCH}/jwks-uri"), always(b"one"))
+        editions.append(await self._edition(stores))
+        await change(stores, Changes(delete=Rows((ResourceRow(str(issuer), str(ADMIN)),))))
+        editions.append(await self._edition(stores))
+        await load(stores, variables("issuer"))
+        editions.append(await self._edition(stores))
+        await stores.secrets.write(ADMIN, issuer, always(b"one"))
+        editions.append(await self._edition(stores))
+        self.assertEqual(len(set(editions)), len(editions), editions)
+
+    @scenario
+    async def test_edition_stays(self) -> None:
+        """The edition stays when other variables change, and when the asked ones are only read."""
+        stores = await self.stores_with_account()
+        await load(stores, variables("issuer"))
+        await stores.secrets.write(ADMIN, resource(f"variable:{BRANCH}/issuer"), always(b"one"))
+        edition = await self._edition(stores)
+        await load(stores, variables("other"))
+        await load(stores, variables("issuer", branch="svc/authn-jwt/ci2"))
+        await stores.secrets.write(ADMIN, resource(f"variable:{BRANCH}/other"), always(b"x"))
+        await stores.secrets.write(ADMIN, resource("variable:svc/authn-jwt/ci2/issuer"), always(b"x"))
+        await stores.secrets.write(ADMIN, resource(f"variable:{BRANCH}/issuer"), lambda reading: None)
+        self.assertEqual(await self._edition(stores), edition)
+
+    @scenario
+    async def test_admitted(self) -> None:
+        """A host whose group is in the authenticator's group may authenticate, and comes with its annotations there."""
+        stores = await self.stores_with_account()
+        await load(stores, authenticator())
+        self.assertEqual(await self._applicant(stores, HOST), ADMITTED)
+
+    @scenario
+    async def test_owner_may(self) -> None:
+        """Whoever owns the webservice may authenticate, by itself or through a role that it holds."""
+        stores = await self.stores_with_account()
+        await load(stores, authenticator().define("host:in").grant(f"policy:{BRANCH}", "host:in"))
+        expected = attrs.evolve(ADMITTED, annotations={})
+        for asking in (role(f"policy:{BRANCH}"), ADMIN, role("host:in")):
+            self.assertEqual(await self._applicant(stores, asking), expected)
+
+    @scenario
+    async def test_outside(self) -> None:
+        """A host outside the group may not authenticate, nor one whose group has other privileges."""
+        stores = await self.stores_with_account()
+        draft = authenticator().define("host:reader").permit(f"webservice:{BRANCH}", "host:reader", "read", "Authenticate")
+        draft.define("webservice:svc/authn-jwt/ci2").permit("webservice:svc/authn-jwt/ci2", "host:reader", "authenticate")
+        await load(stores, draft)
+        expected = attrs.evolve(ADMITTED, may_authenticate=False, annotations={})
+        for asking in ("host:apps/outside", "host:reader"):
+            self.assertEqual(await self._applicant(stores, role(asking)), expected)
+
+    @scenario
+    async def test_unknown_role(self) -> None:
+        """An unknown role may nothing; the rest is said all the same."""
+        stores = await self.stores_with_account()
+        await load(stores, authenticator())
+        self.assertEqual(
+            await self._applicant(stores, role("host:apps/nobody")),
+            attrs.evolve(ADMITTED, role_exists=False, may_authenticate=False, annotations={}),
+        )
+
+    @scenario
+    async def test_unknown_webservice(self) -> None:
+        """Nobody may authenticate to a webservice that does not exist, and a policy of its name is none."""
+        stores = await self.stores_with_account()
+        await load(stores, authenticator().define("policy:svc/authn-jwt/cd"))
+        for branch in ("svc/authn-jwt/cd", "svc/authn-jwt/none", "svc/authn-jwt"):
+            applicant = await self._applicant(stores, HOST, branch)
+            self.assertFalse(applicant.webservice_exists)
+            self.assertFalse(applicant.may_authenticate)
+            self.assertTrue(applicant.role_exists)
+
+    @scenario
+    async def test_unknown_account(self) -> None:
+        """Nothing of an unknown account exists, and nobody is known in another account by the same name."""
+        stores = await self.stores_with_account("other")
+        await load(stores, authenticator())
+        nothing = Applicant("", False, False, False, False, {}, None)
+        self.assertEqual(await self._applicant(stores, role("host:apps/web", "nobody")), nothing)
+        self.assertEqual(
+            await self._applicant(stores, role("host:apps/web", "other")),
+            attrs.evolve(nothing, account_exists=True, signing_key="other-1"),
+        )
+
+    @scenario
+    async def test_annotations(self) -> None:
+        """Annotations count when their names lie under the branch without its first segment, not when they begin like it."""
+        stores = await self.stores_with_account()
+        under = {
+            "authn-jwt/ci/a": "1",
+            "authn-jwt/ci/": "2",
+            "authn-jwt/ci/deep/er/%_\\": "3",
+            "authn-jwt/ci/ünï/☃": "",
+            "authn-jwt/ci/\U0010ffff": "4",
+            "authn-jwt/ci//x": "5",
+        }
+        beside = dict.fromkeys(
+            [
+                "authn-jwt/ci2/a",
+                "authn-jwt/ci",
+                "authn-jwt/ci0",
+                "authn-jwt/ci-2/a",
+                "authn-jwt/ci.x",
+                "authn-jwt/c_/a",
+                "AUTHN-JWT/CI/a",
+                "svc/authn-jwt/ci/a",
+                "authn-jwt/a",
+                "authn-jwt//ci/a",
+                "a",
+            ],
+            "no",
+        )
+        await load(stores, authenticator().define("host:h").annotate("host:h", under | beside))
+        applicant = await self._applicant(stores, role("host:h"))
+        self.assertEqual(applicant.annotations, under)
+        applicant = await self._applicant(stores, role("host:h"), "svc/authn-jwt/ci2")
+        self.assertEqual(applicant.annotations, {"authn-jwt/ci2/a": "no"})
+        applicant = await self._applicant(stores, role("host:h"), "svc/authn-jwt/c_")
+        self.assertEqual(applicant.annotations, {"authn-jwt/c_/a": "no"})
+
+    @scenario
+    async def test_odd_branches(self) -> None:
+        """A service id is only text, whatever it is made of."""
+        stores = await self.stores_with_account()
+        for number, identifier in enumerate(ODD_IDENTIFIERS):
+            branch = f"svc/authn-jwt/{identifier[:900]}"
+            draft = Draft().define(f"webservice:{branch}", f"variable:{branch}/issuer", f"host:{number}")
+            draft.permit(f"webservice:{branch}", f"host:{number}", "authenticate")
+            draft.annotate(f"host:{number}", {f"authn-jwt/{identifier[:900]}/a": "yes", "authn-jwt/x/a": "no"})
+            await load(stores, draft)
+            await stores.secrets.write(ADMIN, resource(f"variable:{branch}/issuer"), always(b"%d" % number))
+        for number, identifier in enumerate(ODD_IDENTIFIERS):
+            branch = f"svc/authn-jwt/{identifier[:900]}"
+            settings = await stores.authenticators.settings(ACCOUNT, branch, NAMES)
+            self.assertEqual(settings.values, {"issuer": b"%d" % number})
+            applicant = await stores.authenticators.applicant(role(f"host:{number}"), branch, NAMES)
+            self.assertEqual(
+                applicant,
+                Applicant(settings.edition, True, True, True, True, {f"authn-jwt/{identifier[:900]}/a": "yes"}, "acct-1"),
+            )
+            other = await stores.authenticators.applicant(role(f"host:{number - 1 if number else 1}"), branch, NAMES)
+            self.assertFalse(other.may_authenticate)
+
+    @scenario
+    async def test_newest_signing_key(self) -> None:
+        """The signing key is the account's newest."""
+        stores = await self.stores_with_account("other")
+        await load(stores, authenticator(), ROOT)
+        await stores.accounts.rotate_signing_key(
+            attrs.evolve((await stores.accounts.signing_keys(ACCOUNT))[0], key_id="0", created_at=0.5), 1.0
+        )
+        self.assertEqual((await self._applicant(stores, HOST)).signing_key, "0")
+
+    @scenario
+    async def test_sealed(self) -> None:
+        """Values come as they were sealed."""
+        stores = await self.stores_with_account()
+        await load(stores, variables("issuer"))
+        every = Sealed(bytes(range(256)))
+        await stores.secrets.write(ADMIN, resource(f"variable:{BRANCH}/issuer"), lambda reading: every)
+        settings = await stores.authenticators.settings(ACCOUNT, BRANCH, NAMES)
+        self.assertEqual(settings.values, {"issuer": every})

@@ -1,0 +1,180 @@
+"""What the suites have in common: the stores they ask, how a scenario is run, and rows made with few words."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from typing import Any, Self, TypeVar
+
+import attrs
+from twisted.internet.defer import Deferred
+from twisted.trial.unittest import SynchronousTestCase
+
+from svc.interfaces import (
+    IAccounts,
+    IAuthenticatorReadings,
+    ICredentials,
+    IDatabaseState,
+    IPolicies,
+    IPolicyTransaction,
+    IRoles,
+    ISecrets,
+)
+from svc.names import ROLE_KINDS, ResourceName, RoleName, admin_of, root_policy
+from svc.records import (
+    AnnotationRow,
+    Changes,
+    MembershipRow,
+    PermissionRow,
+    ResourceRow,
+    Rows,
+    Sealed,
+    Standing,
+    StoredSigningKey,
+)
+
+C = TypeVar("C", bound="Contract")
+
+ACCOUNT = "acct"
+ADMIN = admin_of(ACCOUNT)
+ROOT = root_policy(ACCOUNT)
+
+#: Identifiers that a store may trip over, when it takes them for more than text.
+ODD_IDENTIFIERS = (
+    "it's",
+    'say "so"',
+    "100%",
+    "%s",
+    "%(name)s",
+    "_",
+    "back\\slash\\",
+    "a:b:c",
+    "$1",
+    "{a,b}",
+    "NULL",
+    "new\nline",
+    " ",
+    "ünï/☃/𝄞",
+    "a'; DROP TABLE roles; --",
+    "x" * 1024,
+)
+
+
+@attrs.frozen
+class Stores:
+    """One store, seen through each of its seams. Its dialect is the native one."""
+
+    accounts: IAccounts
+    credentials: ICredentials
+    roles: IRoles
+    policies: IPolicies
+    secrets: ISecrets
+    authenticators: IAuthenticatorReadings
+    state: IDatabaseState
+
+
+def role(name: str, account: str = ACCOUNT) -> RoleName:
+    """The role ``kind:identifier``."""
+    return RoleName.parse(f"{account}:{name}")
+
+
+def resource(name: str, account: str = ACCOUNT) -> ResourceName:
+    """The resource ``kind:identifier``."""
+    return ResourceName.parse(f"{account}:{name}")
+
+
+def signing_key(account: str, key_id: str, created_at: float = 1000.0) -> StoredSigningKey:
+    """A signing key, as it is stored when it is new."""
+    return StoredSigningKey(account, key_id, Sealed(b"\x00\xff sealed " + key_id.encode()), created_at)
+
+
+@attrs.define
+class Draft:
+    """Rows in the making, of one account; names are ``kind:identifier``."""
+
+    account: str = ACCOUNT
+    _resources: list[ResourceRow] = attrs.field(factory=list, init=False)
+    _memberships: list[MembershipRow] = attrs.field(factory=list, init=False)
+    _permissions: list[PermissionRow] = attrs.field(factory=list, init=False)
+    _annotations: list[AnnotationRow] = attrs.field(factory=list, init=False)
+
+    def define(self, *names: str, owner: str = "user:admin") -> Self:
+        """Resources, and roles of the same names with their ownership rows."""
+        for name in names:
+            self._resources.append(ResourceRow(self._full(name), self._full(owner)))
+            if name.partition(":")[0] in ROLE_KINDS:
+                self._memberships.append(MembershipRow(self._full(name), self._full(owner), True, True))
+        return self
+
+    def grant(self, granted: str, *members: str, admin: bool = False) -> Self:
+        """A role to members."""
+        self._memberships += [MembershipRow(self._full(granted), self._full(name), False, admin) for name in members]
+        return self
+
+    def permit(self, name: str, grantee: str, *privileges: str) -> Self:
+        """Privileges on a resource to a role."""
+        self._permissions += [PermissionRow(self._full(name), privilege, self._full(grantee)) for privilege in privileges]
+        return self
+
+    def annotate(self, name: str, annotations: Mapping[str, str]) -> Self:
+        """Annotations on a resource."""
+        self._annotations += [AnnotationRow(self._full(name), *annotation) for annotation in annotations.items()]
+        return self
+
+    @property
+    def rows(self) -> Rows:
+        """What was said so far."""
+        return Rows(tuple(self._resources), tuple(self._memberships), tuple(self._permissions), tuple(self._annotations))
+
+    def _full(self, name: str) -> str:
+        return f"{self.account}:{name}"
+
+
+async def load(stores: Stores, draft: Draft, policy: RoleName = ROOT, api_keys: Mapping[str, Sealed] | None = None) -> None:
+    """Have ``policy`` record rows."""
+    await change(stores, Changes(create=draft.rows), policy, api_keys)
+
+
+async def change(
+    stores: Stores, changes: Changes, policy: RoleName = ROOT, api_keys: Mapping[str, Sealed] | None = None
+) -> None:
+    """Have a load of ``policy`` make changes."""
+
+    async def work(transaction: IPolicyTransaction) -> None:
+        await transaction.apply(policy, changes, api_keys or {})
+
+    await stores.policies.transact(work)
+
+
+def scenario(test: Callable[[C], Coroutine[Any, Any, None]]) -> Callable[[C], object]:
+    """Make a test method of a coroutine, for a test case that knows how to complete it."""
+
+    @functools.wraps(test)
+    def run(case: C) -> object:
+        return case.complete(test(case))
+
+    return run
+
+
+class Contract(SynchronousTestCase):
+    """A suite for one seam. Who runs it says where the stores come from, and how long a coroutine may take."""
+
+    def complete(self, coroutine: Coroutine[Any, Any, None]) -> object:
+        """Run a scenario to its end: at once. Where the stores take time, return the Deferred instead."""
+        return self.successResultOf(Deferred.fromCoroutine(coroutine))
+
+    async def stores(self) -> Stores:
+        """An empty store."""
+        raise NotImplementedError
+
+    async def stores_with_account(self, *more: str) -> Stores:
+        """A store with the account ``ACCOUNT``, and more."""
+        stores = await self.stores()
+        for account in (ACCOUNT, *more):
+            await stores.accounts.create(account, Sealed(b"key of admin"), signing_key(account, f"{account}-1"))
+        return stores
+
+    async def assert_standings(self, stores: Stores, expected: Iterable[tuple[str, str, Standing]]) -> None:
+        """Each caller stands towards each resource as expected."""
+        for caller, thing, standing in expected:
+            self.assertEqual(await stores.roles.standing(role(caller), resource(thing)), standing, (caller, thing))

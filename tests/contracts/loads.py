@@ -1,0 +1,227 @@
+"""The suite of ``IPolicyTransaction.apply``: what a load changes."""
+
+from __future__ import annotations
+
+import attrs
+
+from svc.errors import PolicyConflict
+from svc.records import (
+    AnnotationRow,
+    Changes,
+    Credential,
+    MembershipRow,
+    MembersQuery,
+    PermissionRow,
+    ResourceRow,
+    Rows,
+    Sealed,
+    Standing,
+)
+from tests.contracts.base import ACCOUNT, ADMIN, ODD_IDENTIFIERS, ROOT, Draft, change, load, resource, role, scenario
+from tests.contracts.policies import TEAM, PolicyCase, sets, team
+from tests.contracts.secrets import always
+
+
+class LoadsContract(PolicyCase):
+    """The changes that a load makes."""
+
+    @scenario
+    async def test_round_trip(self) -> None:
+        """Rows of every sort come back as they were applied, whatever their text is made of."""
+        stores = await self.stores_with_account()
+        names = ODD_IDENTIFIERS
+        draft = Draft().define(*(f"group:{name}" for name in names)).define(*(f"variable:{name}" for name in names))
+        for name in names:
+            draft.grant(f"group:{name}", "group:%s", admin=name < "a").grant("group:it's", f"group:{name}")
+            draft.permit(f"variable:{name}", f"group:{name}", name[:80], "read")
+            draft.annotate(f"variable:{name}", {other: f"{name}\\{other}" for other in names} | {"empty": ""})
+        rows = draft.rows
+        await change(stores, Changes(create=attrs.evolve(rows, memberships=tuple(set(rows.memberships)))))
+        await self._assert_own(stores, ROOT, rows)
+
+    @scenario
+    async def test_order(self) -> None:
+        """Rows are created in whatever order they refer to each other."""
+        stores = await self.stores_with_account()
+        draft = Draft().permit("variable:v", "group:b", "read").grant("group:a", "group:b")
+        draft.define("variable:v", owner="group:a").define("group:a", owner="group:b").define("group:b", owner="policy:p")
+        await load(stores, draft.define("policy:p"))
+        await self.assert_standings(
+            stores,
+            [
+                (
+                    "user:admin",
+                    "variable:v",
+                    Standing(caller_exists=True, exists=True, owns=True, recorded_by=str(ROOT)),
+                )
+            ],
+        )
+
+    @scenario
+    async def test_update(self) -> None:
+        """Updates change the values of rows that the policy recorded: owner, admin option, annotation."""
+        stores = await self._team()
+        moved = Draft().define("variable:team/v", owner="user:outsider").rows
+        raised = Rows(
+            memberships=(MembershipRow("acct:group:team/g", "acct:host:team/h", False, True),),
+            annotations=(AnnotationRow("acct:host:team/h", "a", "it's\\new"),),
+        )
+        await change(stores, Changes(update=attrs.evolve(raised, resources=moved.resources)), TEAM)
+        own = (await self._present(stores, TEAM)).own
+        self.assertEqual(set(raised.memberships) - set(own.memberships), set())
+        self.assertEqual(set(raised.annotations) - set(own.annotations), set())
+        self.assertIn(AnnotationRow("acct:host:team/h", "b", "2"), own.annotations)
+        self.assertEqual(len(own.annotations), 3)
+        outsider = role("user:outsider")
+        self.assertTrue((await stores.roles.standing(outsider, resource("variable:team/v"))).owns)
+        self.assertFalse((await stores.roles.standing(TEAM, resource("variable:team/v"))).owns)
+
+    @scenario
+    async def test_owner_of_a_role_changes(self) -> None:
+        """A role changes hands with its ownership row: the new owner holds it, the old one no more."""
+        stores = await self._team()
+        before = Draft().define("host:team/h", owner="policy:team").rows
+        after = Draft().define("host:team/h", owner="user:outsider").rows
+        await change(
+            stores,
+            Changes(
+                create=Rows(memberships=after.memberships),
+                update=Rows(resources=after.resources),
+                delete=Rows(memberships=before.memberships),
+            ),
+            TEAM,
+        )
+        standing = await stores.roles.standing(role("user:outsider"), resource("host:team/h"))
+        self.assertTrue(standing.owns and standing.holds)
+        standing = await stores.roles.standing(TEAM, resource("host:team/h"))
+        self.assertFalse(standing.owns or standing.holds)
+
+    @scenario
+    async def test_delete(self) -> None:
+        """Deletions take away just the rows named."""
+        stores = await self._team()
+        gone = Rows(
+            memberships=(MembershipRow("acct:group:team/g", "acct:host:team/h", False, False),),
+            permissions=(PermissionRow("acct:variable:team/v", "read", "acct:group:team/g"),),
+            annotations=(AnnotationRow("acct:host:team/h", "a", "1"),),
+        )
+        await change(stores, Changes(delete=gone), TEAM)
+        left = [sort - other for sort, other in zip(sets(team().rows), sets(gone), strict=True)]
+        present = await self._present(stores, TEAM)
+        self.assertEqual(list(sets(present.own)), left)
+
+    @scenario
+    async def test_foreign_rows_stay(self) -> None:
+        """A load neither changes nor deletes what another policy said of memberships, permissions and annotations."""
+        stores = await self._team()
+        rows = team().rows
+        altered = Rows(
+            resources=(ResourceRow("acct:variable:team/v", "acct:user:outsider"),),
+            memberships=(MembershipRow("acct:group:team/g", "acct:host:team/h", False, True),),
+            annotations=(AnnotationRow("acct:host:team/h", "a", "altered"),),
+        )
+        await change(stores, Changes(update=altered), ROOT)
+        await change(stores, Changes(delete=attrs.evolve(rows, resources=())), ROOT)
+        await self._assert_own(stores, TEAM, rows)
+
+    @scenario
+    async def test_delete_resource(self) -> None:
+        """A resource is deleted by whichever policy, and takes with it all that was said of it."""
+        stores = await self._team()
+        await stores.secrets.write(ADMIN, resource("variable:team/v"), always(b"value"))
+        variable, host = ResourceRow("acct:variable:team/v", "?"), ResourceRow("acct:host:team/h", "?")
+        await change(stores, Changes(delete=Rows(resources=(variable, host))), ROOT)
+        await self._assert_own(stores, TEAM, Draft().define("group:team/g", owner="policy:team").rows)
+        self.assertFalse(await stores.roles.exists(role("host:team/h")))
+        self.assertEqual(await stores.credentials.credential(role("host:team/h")), Credential(True, False, None, "acct-1"))
+        self.assertIsNone((await stores.secrets.read(ADMIN, resource("variable:team/v"))).sealed)
+
+    @scenario
+    async def test_delete_policy(self) -> None:
+        """A policy that is deleted takes with it what it owns and what it recorded, and so on, and nothing else."""
+        stores = await self._team()
+        await load(stores, Draft().define("policy:team/sub", owner="policy:team"), TEAM)
+        sub = (
+            Draft()
+            .define("group:team/sub/g", "variable:elsewhere", owner="user:outsider")
+            .annotate("user:outsider", {"a": "1"})
+        )
+        sub.permit("user:outsider", "group:team/sub/g", "read").grant("user:outsider", "group:team/sub/g")
+        await load(stores, sub, role("policy:team/sub"))
+        await load(stores, Draft().define("variable:owned", owner="policy:team"))
+        await self._record(stores, TEAM)
+        await change(stores, Changes(delete=Rows(resources=(ResourceRow(str(TEAM), "?"),))), ROOT)
+        await self._assert_own(stores, ROOT, Draft().define("user:outsider", "policy:other").rows)
+        for policy in (TEAM, role("policy:team/sub")):
+            await self._assert_own(stores, policy, Rows())
+            self.assertFalse(await stores.roles.exists(policy))
+        gone = ["group:team/g", "group:team/sub/g", "variable:elsewhere", "variable:owned", "host:team/h", "policy:team"]
+        present = await self._present(stores, ROOT, Rows(), [f"{ACCOUNT}:{name}" for name in gone])
+        self.assertEqual(present.known, set())
+        self.assertEqual(
+            [found.member for found in await stores.roles.members(MembersQuery(role("user:outsider")))],
+            ["acct:user:admin"],
+        )
+
+    @scenario
+    async def test_remains(self) -> None:
+        """A role is left when an owner is deleted with its resource; the one that is defined in its place starts afresh."""
+        stores = await self._team()
+        draft = Draft().define("user:owner", "group:vip").define("host:h", owner="user:owner").grant("group:vip", "host:h")
+        await load(stores, draft.permit("variable:team/v", "host:h", "read"), ROOT, {"acct:host:h": Sealed(b"old")})
+        await change(stores, Changes(delete=Rows(resources=(ResourceRow("acct:user:owner", "?"),))))
+        self.assertTrue(await stores.roles.exists(role("host:h")))
+        self.assertFalse((await stores.roles.standing(ADMIN, resource("host:h"))).exists)
+        self.assertEqual((await self._present(stores, ROOT, Rows(), ["acct:host:h"])).known, set())
+        await load(stores, Draft().define("host:h"), TEAM, {"acct:host:h": Sealed(b"new")})
+        self.assertEqual((await stores.credentials.credential(role("host:h"))).api_key, b"new")
+        await self.assert_standings(
+            stores,
+            [
+                ("host:h", "group:vip", Standing(True, True, recorded_by=str(ROOT))),
+                ("host:h", "variable:team/v", Standing(True, True, recorded_by=str(TEAM))),
+                ("user:admin", "host:h", Standing(True, True, owns=True, holds=True, recorded_by=str(TEAM))),
+            ],
+        )
+
+    @scenario
+    async def test_conflict(self) -> None:
+        """A load that creates what is there by now is a conflict, and changes nothing."""
+        stores = await self._team()
+        twice = [
+            Rows(resources=(ResourceRow("acct:host:team/h", "acct:policy:team"),)),
+            Rows(memberships=(MembershipRow("acct:group:team/g", "acct:host:team/h", False, True),)),
+            Rows(permissions=(PermissionRow("acct:variable:team/v", "read", "acct:group:team/g"),)),
+            Rows(annotations=(AnnotationRow("acct:host:team/h", "a", "other"),)),
+        ]
+        for rows in twice:
+            with self.assertRaises(PolicyConflict):
+                await change(stores, Changes(create=rows), ROOT)
+        with self.assertRaises(PolicyConflict):
+            await load(stores, Draft().define("group:team/new").annotate("host:team/h", {"a": "other"}), ROOT)
+        self.assertFalse(await stores.roles.exists(role("group:team/new")))
+        await self._assert_own(stores, TEAM, team().rows)
+
+    @scenario
+    async def test_dangling(self) -> None:
+        """A load that refers to what is gone by now is a conflict, and changes nothing."""
+        stores = await self._team()
+        dangling = [
+            Draft().define("variable:new", owner="user:gone"),
+            Draft().grant("group:gone", "user:admin"),
+            Draft().grant("group:team/g", "user:gone"),
+            Draft().permit("variable:gone", "user:admin", "read"),
+            Draft().permit("variable:team/v", "user:gone", "read"),
+            Draft().annotate("variable:gone", {"a": "b"}),
+        ]
+        for draft in dangling:
+            with self.assertRaises(PolicyConflict):
+                await load(stores, draft, TEAM)
+        await self._assert_own(stores, TEAM, team().rows)
+
+    @scenario
+    async def test_nothing_to_do(self) -> None:
+        """A load that changes nothing, changes nothing."""
+        stores = await self._team()
+        await change(stores, Changes(), TEAM)
+        await self._assert_own(stores, TEAM, team().rows)

@@ -1,0 +1,323 @@
+"""The suite of ``IRoles``."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import attrs
+from zope.interface.verify import verifyObject
+
+from svc.interfaces import IRoles
+from svc.names import ResourceName, RoleName
+from svc.records import Membership, MembersQuery, Standing
+from tests.contracts.base import (
+    ACCOUNT,
+    ADMIN,
+    ODD_IDENTIFIERS,
+    ROOT,
+    Contract,
+    Draft,
+    Stores,
+    load,
+    resource,
+    role,
+    scenario,
+)
+
+NOBODY = Standing(caller_exists=False, exists=False)
+STRANGER = Standing(caller_exists=True, exists=True, recorded_by=str(ROOT))
+
+
+def given(*privileges: str, holds: bool = False) -> Standing:
+    """The standing of a caller that has been given privileges and owns nothing."""
+    return attrs.evolve(STRANGER, privileges=frozenset(privileges), holds=holds)
+
+
+def owner(*, holds: bool = False) -> Standing:
+    """The standing of an owner."""
+    return attrs.evolve(STRANGER, owns=True, holds=holds)
+
+
+class RolesContract(Contract):
+    """Roles, their standing and their members."""
+
+    @scenario
+    async def test_provides(self) -> None:
+        """It provides the interface."""
+        verifyObject(IRoles, (await self.stores()).roles)
+
+    @scenario
+    async def test_nothing(self) -> None:
+        """Where nothing is stored, nobody exists, and nothing does."""
+        stores = await self.stores()
+        self.assertEqual(await stores.roles.standing(ADMIN, ROOT.resource), NOBODY)
+        self.assertFalse(await stores.roles.exists(ADMIN))
+        self.assertEqual(await stores.roles.members(MembersQuery(ROOT)), [])
+        self.assertEqual(await stores.roles.count_members(MembersQuery(ROOT)), 0)
+
+    @scenario
+    async def test_exists(self) -> None:
+        """A role exists under its exact name; a resource without a role does not count."""
+        stores = await self.stores_with_account("other")
+        await load(stores, Draft().define("group:ops", "webservice:group"))
+        self.assertTrue(await stores.roles.exists(role("group:ops")))
+        for name in ("group:Ops", "group:ops ", "group:op", "layer:ops"):
+            self.assertFalse(await stores.roles.exists(role(name)))
+        self.assertFalse(await stores.roles.exists(role("group:ops", "other")))
+
+    @scenario
+    async def test_missing(self) -> None:
+        """A caller or a resource that does not exist is said to be missing, each by itself."""
+        stores = await self.stores_with_account()
+        await load(stores, Draft().define("variable:v"))
+        missing = Standing(caller_exists=True, exists=False)
+        await self.assert_standings(
+            stores,
+            [
+                ("user:nobody", "variable:v", attrs.evolve(STRANGER, caller_exists=False)),
+                ("user:admin", "variable:w", missing),
+                ("user:nobody", "user:nobody", NOBODY),
+            ],
+        )
+
+    @scenario
+    async def test_owner(self) -> None:
+        """An owner owns, and so does whoever holds its role through others."""
+        stores = await self.stores_with_account()
+        draft = (
+            Draft()
+            .define("policy:p")
+            .define("variable:v", "group:g", owner="policy:p")
+            .define("variable:w", owner="group:g")
+        )
+        draft.define("user:u", "group:admins", "user:none").grant("group:admins", "user:u").grant("policy:p", "group:admins")
+        await load(stores, draft)
+        for caller in ("policy:p", "group:admins", "user:u", "user:admin"):
+            await self.assert_standings(
+                stores,
+                [
+                    (caller, "variable:v", owner()),
+                    (caller, "variable:w", owner()),
+                    (caller, "group:g", owner(holds=True)),
+                ],
+            )
+        await self.assert_standings(
+            stores,
+            [
+                ("group:g", "variable:v", STRANGER),
+                ("group:g", "variable:w", owner()),
+                ("user:none", "variable:v", STRANGER),
+                ("user:none", "group:g", STRANGER),
+            ],
+        )
+
+    @scenario
+    async def test_privileges(self) -> None:
+        """The privileges of a caller are those of all roles that it holds, by whatever names, and no others."""
+        stores = await self.stores_with_account()
+        odd = ("Read", "re ad", "it's 100%\\", "☃")
+        draft = Draft().define("variable:v", "variable:w", "group:a", "group:b", "layer:c", "host:h", "host:other")
+        draft.grant("group:a", "group:b").grant("group:b", "host:h").grant("layer:c", "host:h")
+        draft.permit("variable:v", "group:a", "read", "execute").permit("variable:v", "layer:c", "read", *odd)
+        draft.permit("variable:w", "host:h", "update").permit("variable:v", "host:other", "delete")
+        await load(stores, draft)
+        await self.assert_standings(
+            stores,
+            [
+                ("host:h", "variable:v", given("read", "execute", *odd)),
+                ("group:b", "variable:v", given("read", "execute")),
+                ("group:a", "variable:w", STRANGER),
+                ("host:h", "variable:w", given("update")),
+                ("host:other", "variable:v", given("delete")),
+                ("user:admin", "variable:v", owner()),
+            ],
+        )
+
+    @scenario
+    async def test_holds(self) -> None:
+        """A caller holds its own role and those that it is a member of, not those of its members."""
+        stores = await self.stores_with_account()
+        draft = Draft().define("group:a", "group:b", "host:h", "webservice:a").grant("group:a", "group:b")
+        await load(stores, draft.grant("group:b", "host:h"))
+        holding = attrs.evolve(STRANGER, holds=True)
+        await self.assert_standings(
+            stores,
+            [
+                ("host:h", "host:h", holding),
+                ("host:h", "group:b", holding),
+                ("host:h", "group:a", holding),
+                ("group:b", "host:h", STRANGER),
+                ("group:a", "group:b", STRANGER),
+                ("group:a", "webservice:a", STRANGER),
+            ],
+        )
+
+    @scenario
+    async def test_circles(self) -> None:
+        """Memberships that go in circles, of one role or of several, are followed to their end."""
+        stores = await self.stores_with_account()
+        draft = Draft().define("group:a", "group:b", "group:c", "group:self", "variable:v", "host:h", "user:none")
+        draft.grant("group:a", "group:b").grant("group:b", "group:c").grant("group:c", "group:a")
+        draft.grant("group:self", "group:self", "host:h").grant("group:c", "host:h")
+        draft.permit("variable:v", "group:b", "read").permit("variable:v", "group:self", "execute")
+        await load(stores, draft)
+        await self.assert_standings(
+            stores,
+            [
+                ("group:a", "variable:v", given("read")),
+                ("group:b", "variable:v", given("read")),
+                ("group:c", "variable:v", given("read")),
+                ("group:self", "variable:v", given("execute")),
+                ("host:h", "variable:v", given("read", "execute")),
+                ("user:none", "variable:v", STRANGER),
+                ("group:a", "group:c", attrs.evolve(STRANGER, holds=True)),
+            ],
+        )
+
+    @scenario
+    async def test_circle_of_owners(self) -> None:
+        """Owners in a circle own each other's things."""
+        stores = await self.stores_with_account()
+        draft = (
+            Draft().define("group:a", owner="group:b").define("group:b", owner="group:a").define("group:c", owner="group:c")
+        )
+        await load(stores, draft.define("variable:v", owner="group:b").define("variable:w", owner="group:c"))
+        await self.assert_standings(
+            stores,
+            [
+                ("group:a", "variable:v", owner()),
+                ("group:b", "group:a", owner(holds=True)),
+                ("group:c", "variable:w", owner()),
+                ("group:c", "variable:v", STRANGER),
+                ("user:admin", "variable:v", STRANGER),
+            ],
+        )
+
+    @scenario
+    async def test_accounts_apart(self) -> None:
+        """Nobody has any standing in another account, however alike the names are."""
+        stores = await self.stores_with_account("acct2", "other")
+        for account in (ACCOUNT, "acct2", "other"):
+            draft = Draft(account).define("group:g", "host:h", "variable:v").grant("group:g", "host:h")
+            draft.permit("variable:v", "group:g", "read")
+            await load(stores, draft, role("policy:root", account))
+        for caller, thing in product((ACCOUNT, "acct2", "other"), repeat=2):
+            for name in ("host:h", "user:admin"):
+                for target in ("variable:v", "group:g", "host:h"):
+                    standing = await stores.roles.standing(role(name, caller), resource(target, thing))
+                    known = bool(standing.owns or standing.privileges or standing.holds)
+                    self.assertEqual(known, caller == thing, (caller, name, thing, target))
+
+    @scenario
+    async def test_members(self) -> None:
+        """The members of a role are those that were granted it and its owner, not their members, in order of their ids."""
+        stores = await self.stores_with_account()
+        draft = (
+            Draft()
+            .define("policy:p")
+            .define("group:g", owner="policy:p")
+            .define("group:inner", "user:Z", "user:a", "host:h")
+        )
+        draft.grant("group:g", "user:a", "group:inner", "user:Z", "host:h").grant("group:inner", "user:a")
+        await load(stores, draft.grant("group:g", "group:g", admin=True))
+        self.assertEqual(
+            await stores.roles.members(MembersQuery(role("group:g"))),
+            [
+                Membership("acct:group:g", "acct:group:g", True, False, str(ROOT)),
+                Membership("acct:group:g", "acct:group:inner", False, False, str(ROOT)),
+                Membership("acct:group:g", "acct:host:h", False, False, str(ROOT)),
+                Membership("acct:group:g", "acct:policy:p", True, True, str(ROOT)),
+                Membership("acct:group:g", "acct:user:Z", False, False, str(ROOT)),
+                Membership("acct:group:g", "acct:user:a", False, False, str(ROOT)),
+            ],
+        )
+
+    @scenario
+    async def test_owner_and_granted(self) -> None:
+        """An owner that was granted the role as well is listed twice, as the owner first, and counted twice."""
+        stores = await self.stores_with_account()
+        draft = Draft().define("group:g", owner="user:admin").define("user:a", "user:z")
+        await load(stores, draft.grant("group:g", "user:admin", "user:a", "user:z"))
+        query = MembersQuery(role("group:g"))
+        self.assertEqual(
+            [(found.member, found.ownership) for found in await stores.roles.members(query)],
+            [
+                ("acct:user:a", False),
+                ("acct:user:admin", True),
+                ("acct:user:admin", False),
+                ("acct:user:z", False),
+            ],
+        )
+        self.assertEqual(await stores.roles.count_members(query), 4)
+
+    async def _populous(self, stores: Stores) -> MembersQuery:
+        draft = Draft().define("group:g", *(f"host:h{number:02}" for number in range(12)))
+        draft.define("user:host", "layer:host", "group:hosts", "host_factory:host", "group:other")
+        draft.grant("group:g", *(f"host:h{number:02}" for number in range(12)), "user:host", "layer:host", "group:hosts")
+        await load(stores, draft.grant("group:g", "host_factory:host").grant("group:other", "host:h00"))
+        return MembersQuery(role("group:g"))
+
+    @scenario
+    async def test_pages(self) -> None:
+        """Pages of any size, laid end to end, are the list of members."""
+        stores = await self.stores_with_account()
+        query = await self._populous(stores)
+        whole = await stores.roles.members(query)
+        self.assertEqual(len(whole), 17)
+        for size in (1, 4, 17, 100):
+            pages = [
+                await stores.roles.members(attrs.evolve(query, limit=size, offset=offset)) for offset in range(0, 20, size)
+            ]
+            self.assertEqual([found for page in pages for found in page], whole)
+        self.assertEqual(await stores.roles.members(attrs.evolve(query, offset=15)), whole[15:])
+        self.assertEqual(await stores.roles.members(attrs.evolve(query, offset=2**62, limit=2**62)), [])
+
+    @scenario
+    async def test_kinds(self) -> None:
+        """Members are narrowed to those of the kinds asked for; a kind that no role has narrows them to none."""
+        stores = await self.stores_with_account()
+        query = await self._populous(stores)
+        hosts = [f"acct:host:h{number:02}" for number in range(12)]
+        expected: list[tuple[tuple[str, ...], list[str]]] = [
+            (("host",), hosts),
+            (("host_factory",), ["acct:host_factory:host"]),
+            (("group", "user"), ["acct:group:hosts", "acct:user:admin", "acct:user:host"]),
+            (("user", "group", "user"), ["acct:group:hosts", "acct:user:admin", "acct:user:host"]),
+            (("host", "nonsense", "layer"), [*hosts, "acct:layer:host"]),
+            (("policy",), []),
+            (("Host",), []),
+            (("hos", "hosts", "host:h00", "%", "_", "group,user", "", "\x00", "variable"), []),
+        ]
+        for kinds, members in expected:
+            narrowed = attrs.evolve(query, kinds=kinds)
+            self.assertEqual([found.member for found in await stores.roles.members(narrowed)], members, kinds)
+            self.assertEqual(await stores.roles.count_members(narrowed), len(members), kinds)
+
+    @scenario
+    async def test_kinds_and_pages(self) -> None:
+        """Paging is of what the kinds leave; counting takes no notice of it."""
+        stores = await self.stores_with_account()
+        query = attrs.evolve(await self._populous(stores), kinds=("host", "layer"), limit=2, offset=11)
+        self.assertEqual([found.member for found in await stores.roles.members(query)], ["acct:host:h11", "acct:layer:host"])
+        self.assertEqual(await stores.roles.count_members(query), 13)
+
+    @scenario
+    async def test_odd_identifiers(self) -> None:
+        """An identifier is only text, whatever it is made of."""
+        stores = await self.stores_with_account()
+        draft = Draft().define("group:all", *(f"host:{name}" for name in ODD_IDENTIFIERS))
+        draft.define(*(f"variable:{name}" for name in ODD_IDENTIFIERS))
+        draft.grant("group:all", *(f"host:{name}" for name in ODD_IDENTIFIERS))
+        for name in ODD_IDENTIFIERS:
+            draft.permit(f"variable:{name}", f"host:{name}", "read")
+        await load(stores, draft)
+        members = await stores.roles.members(MembersQuery(role("group:all"), kinds=("host",)))
+        self.assertEqual(
+            [found.member for found in members],
+            sorted((f"{ACCOUNT}:host:{name}" for name in ODD_IDENTIFIERS), key=str.encode),
+        )
+        for caller, thing in product(ODD_IDENTIFIERS, repeat=2):
+            standing = await stores.roles.standing(
+                RoleName(ACCOUNT, "host", caller), ResourceName(ACCOUNT, "variable", thing)
+            )
+            self.assertEqual(standing, given("read") if caller == thing else STRANGER)

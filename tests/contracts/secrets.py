@@ -1,0 +1,173 @@
+"""The suite of ``ISecrets``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from twisted.internet.defer import Deferred, gatherResults
+from zope.interface.verify import verifyObject
+
+from svc.errors import Forbidden
+from svc.interfaces import ISecrets
+from svc.names import ResourceName
+from svc.records import Changes, ResourceRow, Rows, Sealed, SecretReading, Standing
+from tests.contracts.base import ACCOUNT, ADMIN, ODD_IDENTIFIERS, Contract, Draft, change, load, resource, role, scenario
+
+VARIABLE = resource("variable:v")
+OWNED = Standing(caller_exists=True, exists=True, owns=True, recorded_by="acct:policy:root")
+
+
+def always(value: bytes) -> Callable[[SecretReading], Sealed | None]:
+    """Decide to store a value, whatever there is."""
+    return lambda reading: Sealed(value)
+
+
+class SecretsContract(Contract):
+    """Sealed values of variables, with their versions."""
+
+    @scenario
+    async def test_provides(self) -> None:
+        """It provides the interface."""
+        verifyObject(ISecrets, (await self.stores()).secrets)
+
+    @scenario
+    async def test_no_value(self) -> None:
+        """A variable that was never set has no value."""
+        stores = await self.stores_with_account()
+        await load(stores, Draft().define("variable:v"))
+        self.assertEqual(await stores.secrets.read(ADMIN, VARIABLE), SecretReading(OWNED))
+
+    @scenario
+    async def test_no_variable(self) -> None:
+        """A variable that does not exist has no value either."""
+        stores = await self.stores_with_account()
+        self.assertEqual(
+            await stores.secrets.read(ADMIN, VARIABLE), SecretReading(Standing(caller_exists=True, exists=False))
+        )
+
+    @scenario
+    async def test_versions(self) -> None:
+        """A value that is set becomes a new version, and the newest is read unless another is asked for."""
+        stores = await self.stores_with_account()
+        await load(stores, Draft().define("variable:v"))
+        values = [b"one", b"\x00\xff\\'%s", b""]
+        for number, value in enumerate(values, start=1):
+            self.assertEqual(await stores.secrets.write(ADMIN, VARIABLE, always(value)), number)
+            self.assertEqual(await stores.secrets.read(ADMIN, VARIABLE), SecretReading(OWNED, Sealed(value), number))
+        for number, value in enumerate(values, start=1):
+            self.assertEqual(await stores.secrets.read(ADMIN, VARIABLE, number), SecretReading(OWNED, Sealed(value), number))
+
+    @scenario
+    async def test_no_such_version(self) -> None:
+        """A version that there is not has no value, however large its number."""
+        stores = await self.stores_with_account()
+        await load(stores, Draft().define("variable:v"))
+        await stores.secrets.write(ADMIN, VARIABLE, always(b"value"))
+        for version in (-(2**64), -1, 0, 2, 2**31 - 1, 2**31, 2**32 + 1, 2**64):
+            self.assertEqual(await stores.secrets.read(ADMIN, VARIABLE, version), SecretReading(OWNED), version)
+
+    @scenario
+    async def test_trimmed(self) -> None:
+        """The newest twenty versions are kept, and numbers go on rising."""
+        stores = await self.stores_with_account()
+        await load(stores, Draft().define("variable:v", "variable:w"))
+        await stores.secrets.write(ADMIN, resource("variable:w"), always(b"kept"))
+        for number in range(1, 24):
+            self.assertEqual(await stores.secrets.write(ADMIN, VARIABLE, always(b"%d" % number)), number)
+        self.assertIsNone((await stores.secrets.read(ADMIN, VARIABLE, 3)).sealed)
+        self.assertEqual((await stores.secrets.read(ADMIN, VARIABLE, 4)).sealed, b"4")
+        self.assertEqual((await stores.secrets.read(ADMIN, VARIABLE)).sealed, b"23")
+        self.assertEqual((await stores.secrets.read(ADMIN, resource("variable:w"))).sealed, b"kept")
+
+    @scenario
+    async def test_decision(self) -> None:
+        """The decision is made on what a reader would see, and may be to store nothing."""
+        stores = await self.stores_with_account()
+        await load(stores, Draft().define("variable:v"))
+        await stores.secrets.write(ADMIN, VARIABLE, always(b"value"))
+        seen = []
+
+        def unchanged(reading: SecretReading) -> None:
+            seen.append(reading)
+
+        self.assertIsNone(await stores.secrets.write(ADMIN, VARIABLE, unchanged))
+        self.assertEqual(seen, [SecretReading(OWNED, Sealed(b"value"), 1)])
+        self.assertEqual((await stores.secrets.read(ADMIN, VARIABLE)).version, 1)
+
+    @scenario
+    async def test_refusal(self) -> None:
+        """A refusal to store passes through, and nothing is stored."""
+        stores = await self.stores_with_account()
+        await load(stores, Draft().define("variable:v"))
+
+        def refuse(reading: SecretReading) -> None:
+            raise Forbidden("not today")
+
+        with self.assertRaises(Forbidden):
+            await stores.secrets.write(ADMIN, VARIABLE, refuse)
+        self.assertEqual(await stores.secrets.read(ADMIN, VARIABLE), SecretReading(OWNED))
+
+    @scenario
+    async def test_writers_at_once(self) -> None:
+        """Writers that come at once each add a version of their own, decided on the one before it."""
+        stores = await self.stores_with_account()
+        await load(stores, Draft().define("variable:v"))
+
+        def longer(reading: SecretReading) -> Sealed:
+            return Sealed((reading.sealed or b"") + b"x")
+
+        writes = [Deferred.fromCoroutine(stores.secrets.write(ADMIN, VARIABLE, longer)) for _ in range(6)]
+        self.assertEqual(sorted(version or 0 for version in await gatherResults(writes)), [1, 2, 3, 4, 5, 6])
+        self.assertEqual(await stores.secrets.read(ADMIN, VARIABLE), SecretReading(OWNED, Sealed(b"xxxxxx"), 6))
+
+    @scenario
+    async def test_standing(self) -> None:
+        """A reading says how its caller stands towards the variable, permitted or not."""
+        stores = await self.stores_with_account()
+        draft = Draft().define("variable:v", "group:readers", "host:h", "host:other")
+        draft.grant("group:readers", "host:h").permit("variable:v", "group:readers", "read", "execute")
+        await load(stores, draft)
+        await stores.secrets.write(ADMIN, VARIABLE, always(b"value"))
+        reading = await stores.secrets.read(role("host:h"), VARIABLE)
+        self.assertEqual(reading.standing, await stores.roles.standing(role("host:h"), VARIABLE))
+        self.assertEqual(reading.standing.privileges, {"read", "execute"})
+        for stranger in ("host:other", "host:nobody"):
+            reading = await stores.secrets.read(role(stranger), VARIABLE)
+            self.assertEqual(reading.standing, await stores.roles.standing(role(stranger), VARIABLE))
+            self.assertEqual(reading.standing.privileges, set())
+
+    @scenario
+    async def test_mime_type(self) -> None:
+        """The MIME type is that of the annotation with the dialect's prefix."""
+        stores = await self.stores_with_account()
+        draft = Draft().define("variable:v", "variable:w")
+        draft.annotate("variable:v", {"svc/mime_type": "text/plain", "conjur/mime_type": "no"})
+        await load(stores, draft.annotate("variable:w", {"conjur/mime_type": "no", "mime_type": "no"}))
+        self.assertEqual((await stores.secrets.read(ADMIN, VARIABLE)).mime_type, "text/plain")
+        await stores.secrets.write(ADMIN, VARIABLE, always(b"value"))
+        self.assertEqual((await stores.secrets.read(ADMIN, VARIABLE, 1)).mime_type, "text/plain")
+        self.assertIsNone((await stores.secrets.read(ADMIN, resource("variable:w"))).mime_type)
+
+    @scenario
+    async def test_deleted(self) -> None:
+        """The values of a variable go with it, and one of the same name begins anew."""
+        stores = await self.stores_with_account()
+        await load(stores, Draft().define("variable:v"))
+        await stores.secrets.write(ADMIN, VARIABLE, always(b"value"))
+        gone = Rows(resources=(ResourceRow(str(VARIABLE), str(ADMIN)),))
+        await change(stores, Changes(delete=gone))
+        await load(stores, Draft().define("variable:v"))
+        self.assertEqual(await stores.secrets.read(ADMIN, VARIABLE), SecretReading(OWNED))
+        self.assertEqual(await stores.secrets.write(ADMIN, VARIABLE, always(b"new")), 1)
+
+    @scenario
+    async def test_odd_identifiers(self) -> None:
+        """A value is found under its variable's identifier, whatever that is made of."""
+        stores = await self.stores_with_account()
+        await load(stores, Draft().define(*(f"variable:{identifier}" for identifier in ODD_IDENTIFIERS)))
+        for identifier in ODD_IDENTIFIERS:
+            name = ResourceName(ACCOUNT, "variable", identifier)
+            await stores.secrets.write(ADMIN, name, always(identifier.encode()))
+        for identifier in ODD_IDENTIFIERS:
+            reading = await stores.secrets.read(ADMIN, ResourceName(ACCOUNT, "variable", identifier))
+            self.assertEqual((reading.sealed, reading.version), (identifier.encode(), 1))

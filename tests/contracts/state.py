@@ -1,0 +1,46 @@
+"""The suite of ``IDatabaseState``."""
+
+from __future__ import annotations
+
+from zope.interface.verify import verifyObject
+
+from svc.errors import StoreUnavailable
+from svc.interfaces import IDatabaseState
+from svc.records import Sealed
+from tests.contracts.base import Contract, scenario
+
+
+class StateContract(Contract):
+    """What health asks of the database."""
+
+    @scenario
+    async def test_provides(self) -> None:
+        """It provides the interface."""
+        verifyObject(IDatabaseState, (await self.stores()).state)
+
+    @scenario
+    async def test_works(self) -> None:
+        """A store that works answers, commits, and knows what it should about privileges."""
+        state = (await self.stores()).state
+        await state.connected()
+        await state.transaction()
+        self.assertIs(await state.privilege_known(), True)
+
+    @scenario
+    async def test_canary(self) -> None:
+        """The canary is missing at first, then the one that was established first, for ever."""
+        state = (await self.stores()).state
+        with self.assertRaises(StoreUnavailable):
+            await state.canary()
+        self.assertEqual(await state.establish_canary(Sealed(b"\x00first\\")), b"\x00first\\")
+        self.assertEqual(await state.establish_canary(Sealed(b"second")), b"\x00first\\")
+        self.assertEqual(await state.canary(), b"\x00first\\")
+
+    @scenario
+    async def test_position(self) -> None:
+        """The position of the log is the same in bytes as in text."""
+        position = await (await self.stores()).state.position()
+        high, low = position.text.split("/")
+        self.assertEqual(position.position, (int(high, 16) << 32) + int(low, 16))
+        self.assertGreater(position.position, 0)
+        self.assertFalse(position.standby)

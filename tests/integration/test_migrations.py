@@ -1,0 +1,151 @@
+"""Migrations on a real PostgreSQL, by servers that start at once, and on a standby."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from twisted.internet import reactor
+from twisted.internet.defer import Deferred, gatherResults
+from twisted.logger import capturedLogs
+
+from svc.errors import StartRefused
+from svc.storage.database import Database, Statement
+from svc.storage.migrations import Migration, migrate, packaged
+from tests.integration.postgres import PostgresTestCase, Server
+
+NOTES: Final = [
+    Migration(1, "0001_notes.sql", "CREATE TABLE notes (id bigint); INSERT INTO notes VALUES (1)"),
+    Migration(2, "0002_more.sql", "INSERT INTO notes VALUES (2) -- 100% of them"),
+    Migration(3, "0003_most.sql", "INSERT INTO notes VALUES (3)"),
+]
+
+STORED: Final = Statement("stored", "SELECT id FROM notes ORDER BY id")
+APPLIED: Final = Statement("applied", "SELECT version, name, sha256 FROM schema_versions ORDER BY version")
+TABLES: Final = Statement("tables", "SELECT relname FROM pg_class WHERE relnamespace = 'public'::regnamespace")
+
+
+class MigrationTests(PostgresTestCase):
+    """A database that begins empty."""
+
+    async def prepare(self) -> None:
+        """Make the database."""
+        await super().prepare()
+        self.dsn = await self.create_database(migrated=False)
+        self.database = await self.open_database(self.dsn)
+
+    async def stored(self) -> list[int]:
+        """What the migrations have stored."""
+        return [note for (note,) in await self.database.fetch(STORED)]
+
+    async def test_packaged(self) -> None:
+        """An empty database becomes this program's, and each migration is logged."""
+        with capturedLogs() as events:
+            self.assertEqual(await migrate(self.database), len(packaged()))
+        self.assertEqual([event["name"] for event in events if "name" in event], [one.name for one in packaged()])
+        recorded = await self.database.fetch(APPLIED)
+        self.assertEqual(recorded, [(one.version, one.name, one.sha256) for one in packaged()])
+
+    async def test_again(self) -> None:
+        """What has been applied is not applied again, and what is new is."""
+        self.assertEqual(await migrate(self.database, NOTES[:1]), 1)
+        self.assertEqual(await migrate(self.database, NOTES[:1]), 1)
+        self.assertEqual(await self.stored(), [1])
+        self.assertEqual(await migrate(self.database, NOTES), 3)
+        self.assertEqual(await migrate(self.database, NOTES), 3)
+        self.assertEqual(await self.stored(), [1, 2, 3])
+
+    async def test_servers_that_start_at_once(self) -> None:
+        """Of servers that migrate the same database at the same time, each finds every migration applied, once."""
+        databases = [self.database, *[await self.open_database(self.dsn, pool_size=1) for _ in range(3)]]
+        migrating = [Deferred.fromCoroutine(migrate(database, NOTES)) for database in databases for _ in range(2)]
+        self.assertEqual(await gatherResults(migrating), [3] * 8)
+        self.assertEqual(await self.stored(), [1, 2, 3])
+
+    async def test_failure(self) -> None:
+        """A migration that fails leaves nothing of itself; those before it stay, and it can be tried again."""
+        broken = [*NOTES[:1], Migration(2, "0002_more.sql", "INSERT INTO notes VALUES (2); SELECT no_such_column")]
+        with self.assertRaisesRegex(StartRefused, "no_such_column"):
+            await migrate(self.database, broken)
+        self.assertEqual(await self.stored(), [1])
+        self.assertEqual(await migrate(self.database, NOTES), 3)
+        self.assertEqual(await self.stored(), [1, 2, 3])
+
+    async def test_newer_schema(self) -> None:
+        """A schema that is newer than the program is refused, and stays as it is."""
+        await migrate(self.database, NOTES)
+        with self.assertRaisesRegex(StartRefused, "version 3.* up to 2: install the newer program"):
+            await migrate(self.database, NOTES[:2])
+        self.assertEqual(await self.stored(), [1, 2, 3])
+
+    async def test_other_schema(self) -> None:
+        """A schema that was made by other files, or files of other names, is refused, and nothing is added to it."""
+        await migrate(self.database, NOTES[:2])
+        for other in ("0002_more.sql", "INSERT INTO notes VALUES (7)"), ("0002_other.sql", NOTES[1].sql):
+            with self.assertRaisesRegex(StartRefused, r"another 0002_more.sql \(version 2\)"):
+                await migrate(self.database, [NOTES[0], Migration(2, *other), NOTES[2]])
+        self.assertEqual(await self.stored(), [1, 2])
+
+    async def test_another_programs_database(self) -> None:
+        """A database in which another program has tables of the same names is refused, and stays as it is."""
+        self.server.command("CREATE TABLE notes (another integer)", self.dsn.rpartition("dbname=")[2])
+        with self.assertRaisesRegex(StartRefused, "already exists.* must be this program's own"):
+            await migrate(self.database, NOTES)
+        self.assertEqual(await self.database.fetch(TABLES), [("notes",)])
+
+    async def test_role_without_privileges(self) -> None:
+        """A role that may not create tables is told so; once the schema is there, it needs no such privilege."""
+        self.server.command("DROP ROLE IF EXISTS clerk")
+        self.server.command("CREATE ROLE clerk LOGIN")
+        clerk = await self.open_database(self.dsn.replace("user=svc", "user=clerk"), pool_size=1)
+        with self.assertRaisesRegex(StartRefused, "permission denied.* allowed to create tables"):
+            await migrate(clerk, NOTES)
+        await migrate(self.database, NOTES)
+        self.server.command("GRANT SELECT ON schema_versions TO clerk", self.dsn.rpartition("dbname=")[2])
+        self.assertEqual(await migrate(clerk, NOTES), 3)
+        await clerk.stopService()
+        self.server.command("DROP OWNED BY clerk", self.dsn.rpartition("dbname=")[2])
+
+    async def test_slow_migration(self) -> None:
+        """A migration may take longer than the statement time-out, and so may the wait for another server's."""
+        slow = [Migration(1, "0001_slow.sql", "CREATE TABLE notes (id bigint); SELECT pg_sleep(1.2)")]
+        databases = [await self.open_database(self.dsn, pool_size=1, statement_timeout=1.0) for _ in range(2)]
+        migrating = [Deferred.fromCoroutine(migrate(database, slow)) for database in databases]
+        self.assertEqual(await gatherResults(migrating), [1, 1])
+
+    async def test_encoding(self) -> None:
+        """A database of another encoding than UTF-8 is refused."""
+        self.server.command("CREATE DATABASE latin TEMPLATE template0 ENCODING LATIN1 LOCALE 'C' LOCALE_PROVIDER libc")
+        self.addCleanup(self.server.drop_database, "latin")
+        database = await self.open_database(self.server.dsn("latin"), pool_size=1)
+        with self.assertRaisesRegex(StartRefused, "LATIN1: create it with ENCODING 'UTF8'"):
+            await migrate(database, NOTES)
+
+
+class StandbyTests(PostgresTestCase):
+    """A hot standby, whose schema comes from its primary."""
+
+    async def test_standby(self) -> None:
+        """A standby is never migrated: as new as the program, it serves; older, it is refused, and so it is when newer."""
+        server = Server()
+        self.addCleanup(server.destroy)
+        await server.start()
+        primary = self.started(server)
+        await primary.connected()
+        await migrate(primary, NOTES[:2])
+        await primary.stopService()
+        await server.demote()
+        standby = self.started(server)
+        await standby.connected()
+        self.assertEqual(await migrate(standby, NOTES[:2]), 2)
+        with self.assertRaisesRegex(StartRefused, "standby is at version 2.* needs 3: start .* on the primary first"):
+            await migrate(standby, NOTES)
+        with self.assertRaisesRegex(StartRefused, "install the newer program"):
+            await migrate(standby, NOTES[:1])
+        await standby.stopService()
+
+    def started(self, server: Server) -> Database:
+        """A started database on a server of one's own."""
+        database = Database(reactor, server.dsn(), pool_size=1, statement_timeout=5.0, first_wait=10.0)
+        database.startService()
+        self.addCleanup(database.stopService)
+        return database

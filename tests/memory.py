@@ -1,0 +1,408 @@
+"""The store in memory: fakes of the seams that ``svc/storage`` provides, all looking at one :class:`Memory`.
+
+They pass the suites of ``tests/contracts``, as the real store does, and are written for plainness, not for speed. That of
+policies is in ``memory_policies``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import attrs
+from zope.interface import implementer
+
+from svc.errors import Conflict, NotFound, PolicyConflict, StoreReadOnly, StoreUnavailable
+from svc.interfaces import (
+    IAccounts,
+    IAuthenticatorReadings,
+    ICredentials,
+    IDatabaseState,
+    IRoles,
+    ISecrets,
+)
+from svc.names import RESERVED_ACCOUNT, ROLE_KINDS, ResourceName, RoleName, admin_of, root_policy
+from svc.records import (
+    Applicant,
+    AuthenticatorSettings,
+    Credential,
+    Membership,
+    MembershipRow,
+    MembersQuery,
+    PolicyVersion,
+    ReplicationPosition,
+    ResourceRow,
+    Rows,
+    Sealed,
+    SecretReading,
+    Standing,
+    StoredSigningKey,
+)
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+#: How many versions of a secret, and of a policy, are kept.
+KEPT = 20
+
+
+@attrs.define
+class Memory:
+    """All that is stored. ``policy`` in a row is the policy that recorded it.
+
+    A test may set ``down`` to have every question refused, ``standby`` to have every write refused, and look at the rest.
+    """
+
+    down: bool = False
+    standby: bool = False
+    #: Signing keys of each account, the newest last.
+    accounts: dict[str, list[StoredSigningKey]] = attrs.field(factory=dict)
+    #: role: policy
+    roles: dict[str, str | None] = attrs.field(factory=dict)
+    #: resource: (owner, policy)
+    resources: dict[str, tuple[str, str | None]] = attrs.field(factory=dict)
+    #: (role, member, ownership): (admin_option, policy)
+    memberships: dict[tuple[str, str, bool], tuple[bool, str | None]] = attrs.field(factory=dict)
+    #: (resource, privilege, role): policy
+    permissions: dict[tuple[str, str, str], str | None] = attrs.field(factory=dict)
+    #: (resource, name): (value, policy)
+    annotations: dict[tuple[str, str], tuple[str, str | None]] = attrs.field(factory=dict)
+    #: role: API key
+    credentials: dict[str, Sealed] = attrs.field(factory=dict)
+    #: resource: {version: (serial, value)}
+    secrets: dict[str, dict[int, tuple[int, Sealed]]] = attrs.field(factory=dict)
+    #: policy: {version: what was loaded}
+    versions: dict[str, dict[int, PolicyVersion]] = attrs.field(factory=dict)
+    canary: Sealed | None = None
+    #: Where the log stands, in bytes.
+    written: int = 0x16B3748
+    serial: int = 0
+    #: Policies that are being loaded.
+    locked: set[str] = attrs.field(factory=set)
+
+    def ask(self) -> None:
+        """Whatever begins here asks the store."""
+        if self.down:
+            raise StoreUnavailable("the fake is down")
+
+    def write(self) -> None:
+        """Whatever goes on from here writes."""
+        self.ask()
+        if self.standby:
+            raise StoreReadOnly
+
+    def held(self, role: str) -> set[str]:
+        """The roles that ``role`` holds, itself included."""
+        above: dict[str, set[str]] = {}
+        for granted, member, _ in self.memberships:
+            above.setdefault(member, set()).add(granted)
+        held = {role}
+        coming = [role]
+        while coming:
+            new = above.get(coming.pop(), set()) - held
+            held |= new
+            coming += new
+        return held
+
+    def standing(self, caller: str, resource: str) -> Standing:
+        """How ``caller`` stands towards ``resource``."""
+        held = self.held(caller)
+        owner, policy = self.resources.get(resource, (None, None))
+        owns = owner in held
+        given = {
+            privilege for (thing, privilege, role) in self.permissions if thing == resource and role in held and not owns
+        }
+        holds = resource in self.roles and (owns or resource in held)
+        return Standing(caller in self.roles, owner is not None, owns, frozenset(given), holds, policy)
+
+    def newest_key(self, account: str) -> str | None:
+        """The id of the account's newest signing key."""
+        keys = self.accounts.get(account)
+        return keys[-1].key_id if keys else None
+
+    def add(self, rows: Rows, policy: str | None = None, api_keys: Mapping[str, Sealed] | None = None) -> None:
+        """Add rows as ``policy`` records them.
+
+        :raises PolicyConflict: a row with that key exists, or what it refers to does not.
+        """
+        created = {row.resource for row in rows.resources if kind_of(row.resource) in ROLE_KINDS}
+        self.delete_roles(created - self.resources.keys())
+        _insert(self.roles, dict.fromkeys(created, policy))
+        _insert(self.credentials, dict(api_keys or {}))
+        _insert(self.resources, {row.resource: (row.owner, policy) for row in rows.resources})
+        _insert(self.memberships, {row[:3]: (row.admin_option, policy) for row in rows.memberships})
+        _insert(self.permissions, dict.fromkeys(rows.permissions, policy))
+        _insert(self.annotations, {row[:2]: (row.value, policy) for row in rows.annotations})
+        referred = {
+            *(row.owner for row in rows.resources),
+            *(role for row in rows.memberships for role in row[:2]),
+            *(row.role for row in rows.permissions),
+            *self.credentials,
+        }
+        things = {row.resource for row in rows.permissions} | {row.resource for row in rows.annotations}
+        if not (referred <= self.roles.keys() and things <= self.resources.keys()):
+            raise PolicyConflict
+
+    def delete_resources(self, resources: Iterable[str]) -> None:
+        """Delete resources and all that belongs to them."""
+        gone = set(resources)
+        remove(self.resources, lambda resource, _: resource in gone)
+        remove(self.permissions, lambda key, _: key[0] in gone)
+        remove(self.annotations, lambda key, _: key[0] in gone)
+        remove(self.secrets, lambda resource, _: resource in gone)
+
+    def delete_roles(self, roles: Iterable[str]) -> None:
+        """Delete roles, what they own, and what they recorded if they are policies."""
+        gone = set(roles)
+        while recorded := {role for role, policy in self.roles.items() if policy in gone} - gone:
+            gone |= recorded
+        remove(self.roles, lambda role, _: role in gone)
+        remove(self.credentials, lambda role, _: role in gone)
+        remove(self.versions, lambda policy, _: policy in gone)
+        remove(self.memberships, lambda key, value: gone.intersection((*key[:2], value[1])))
+        remove(self.permissions, lambda key, policy: gone.intersection((key[2], policy)))
+        remove(self.annotations, lambda _, value: value[1] in gone)
+        self.delete_resources([resource for resource, value in self.resources.items() if gone.intersection(value)])
+
+
+def kind_of(name: str) -> str:
+    """The kind in a full id."""
+    return name.split(":", 2)[1]
+
+
+def _insert(table: dict[Any, Any], rows: Mapping[Any, object]) -> None:
+    if table.keys() & rows.keys():
+        raise PolicyConflict
+    table.update(rows)
+
+
+def remove(table: dict[K, V], condition: Callable[[K, V], object]) -> None:
+    """Delete the rows on which ``condition(key, value)`` is true."""
+    for key in [key for key, value in table.items() if condition(key, value)]:
+        del table[key]
+
+
+@implementer(IAccounts)
+@attrs.frozen
+class MemoryAccounts:
+    """Provides ``IAccounts``."""
+
+    memory: Memory
+
+    async def create(self, account: str, admin_key: Sealed, signing_key: StoredSigningKey) -> None:
+        """See ``IAccounts``."""
+        self.memory.write()
+        if account in self.memory.accounts or account == RESERVED_ACCOUNT:
+            raise Conflict("account", account, f'account "{account}" already exists')
+        admin, root = str(admin_of(account)), str(root_policy(account))
+        self.memory.accounts[account] = [attrs.evolve(signing_key, retires_at=None)]
+        self.memory.add(
+            Rows(
+                resources=(ResourceRow(admin, admin), ResourceRow(root, admin)),
+                memberships=(MembershipRow(admin, admin, True, True), MembershipRow(root, admin, True, True)),
+            ),
+            api_keys={admin: admin_key},
+        )
+
+    async def names(self) -> list[str]:
+        """See ``IAccounts``."""
+        self.memory.ask()
+        return sorted(self.memory.accounts)
+
+    async def signing_keys(self, account: str | None = None) -> list[StoredSigningKey]:
+        """See ``IAccounts``."""
+        self.memory.ask()
+        accounts = sorted(self.memory.accounts) if account is None else [account]
+        return [key for name in accounts for key in self.memory.accounts.get(name, [])]
+
+    async def signing_key(self, key_id: str) -> StoredSigningKey | None:
+        """See ``IAccounts``."""
+        return next((key for key in await self.signing_keys() if key.key_id == key_id), None)
+
+    async def rotate_signing_key(self, new: StoredSigningKey, retire_at: float) -> None:
+        """See ``IAccounts``."""
+        self.memory.write()
+        if new.account not in self.memory.accounts:
+            raise NotFound(new.account, "account", new.account)
+        retired = [
+            attrs.evolve(key, retires_at=retire_at if key.retires_at is None else min(key.retires_at, retire_at))
+            for key in self.memory.accounts[new.account]
+        ]
+        self.memory.accounts[new.account] = [*retired, attrs.evolve(new, retires_at=None)]
+
+
+@implementer(ICredentials)
+@attrs.frozen
+class MemoryCredentials:
+    """Provides ``ICredentials``."""
+
+    memory: Memory
+
+    async def credential(self, role: RoleName) -> Credential:
+        """See ``ICredentials``."""
+        self.memory.ask()
+        return Credential(
+            role.account in self.memory.accounts,
+            str(role) in self.memory.roles,
+            self.memory.credentials.get(str(role)),
+            self.memory.newest_key(role.account),
+        )
+
+
+@implementer(IRoles)
+@attrs.frozen
+class MemoryRoles:
+    """Provides ``IRoles``."""
+
+    memory: Memory
+
+    async def standing(self, caller: RoleName, resource: ResourceName) -> Standing:
+        """See ``IRoles``."""
+        self.memory.ask()
+        return self.memory.standing(str(caller), str(resource))
+
+    async def exists(self, role: RoleName) -> bool:
+        """See ``IRoles``."""
+        self.memory.ask()
+        return str(role) in self.memory.roles
+
+    async def members(self, query: MembersQuery) -> list[Membership]:
+        """See ``IRoles``."""
+        self.memory.ask()
+        matching = [
+            Membership(role, member, admin_option, ownership, policy)
+            for (role, member, ownership), (admin_option, policy) in self.memory.memberships.items()
+            if role == str(query.role) and (not query.kinds or kind_of(member) in query.kinds)
+        ]
+        matching.sort(key=lambda membership: (membership.member.encode(), not membership.ownership))
+        beyond = None if query.limit is None else query.offset + query.limit
+        return matching[query.offset : beyond]
+
+    async def count_members(self, query: MembersQuery) -> int:
+        """See ``IRoles``."""
+        return len(await self.members(attrs.evolve(query, limit=None, offset=0)))
+
+
+@implementer(ISecrets)
+@attrs.frozen
+class MemorySecrets:
+    """Provides ``ISecrets``; ``prefix`` is the dialect's."""
+
+    memory: Memory
+    prefix: str = "svc"
+
+    async def read(self, caller: RoleName, variable: ResourceName, version: int | None = None) -> SecretReading:
+        """See ``ISecrets``."""
+        self.memory.ask()
+        return self._reading(caller, variable, version)
+
+    async def write(
+        self, caller: RoleName, variable: ResourceName, decide: Callable[[SecretReading], Sealed | None]
+    ) -> int | None:
+        """See ``ISecrets``."""
+        self.memory.write()
+        sealed = decide(self._reading(caller, variable, None))
+        if sealed is None:
+            return None
+        values = self.memory.secrets.setdefault(str(variable), {})
+        version = max(values, default=0) + 1
+        self.memory.serial += 1
+        values[version] = (self.memory.serial, sealed)
+        values.pop(version - KEPT, None)
+        return version
+
+    def _reading(self, caller: RoleName, variable: ResourceName, version: int | None) -> SecretReading:
+        values = self.memory.secrets.get(str(variable), {})
+        asked = max(values, default=0) if version is None else version
+        mime_type, _ = self.memory.annotations.get((str(variable), f"{self.prefix}/mime_type"), (None, None))
+        standing = self.memory.standing(str(caller), str(variable))
+        if asked not in values:
+            return SecretReading(standing, mime_type=mime_type)
+        return SecretReading(standing, values[asked][1], asked, mime_type)
+
+
+@implementer(IAuthenticatorReadings)
+@attrs.frozen
+class MemoryAuthenticatorReadings:
+    """Provides ``IAuthenticatorReadings``."""
+
+    memory: Memory
+
+    async def settings(self, account: str, branch: str, names: Sequence[str]) -> AuthenticatorSettings:
+        """See ``IAuthenticatorReadings``."""
+        self.memory.ask()
+        newest = self._newest(account, branch, names)
+        return AuthenticatorSettings(_edition(newest), {name: value for name, (_, value) in newest.items()})
+
+    async def applicant(self, role: RoleName, branch: str, names: Sequence[str]) -> Applicant:
+        """See ``IAuthenticatorReadings``."""
+        self.memory.ask()
+        standing = self.memory.standing(str(role), f"{role.account}:webservice:{branch}")
+        under = branch.partition("/")[2] + "/"
+        return Applicant(
+            _edition(self._newest(role.account, branch, names)),
+            role.account in self.memory.accounts,
+            standing.caller_exists,
+            standing.exists,
+            standing.owns or "authenticate" in standing.privileges,
+            {
+                name: value
+                for (resource, name), (value, _) in self.memory.annotations.items()
+                if resource == str(role) and name.startswith(under)
+            },
+            self.memory.newest_key(role.account),
+        )
+
+    def _newest(self, account: str, branch: str, names: Sequence[str]) -> dict[str, tuple[int, Sealed | None]]:
+        """Serial and value of each declared variable."""
+        newest: dict[str, tuple[int, Sealed | None]] = {}
+        for name in names:
+            variable = f"{account}:variable:{branch}/{name}"
+            if variable in self.memory.resources:
+                newest[name] = max(self.memory.secrets.get(variable, {}).values(), default=(0, None))
+        return newest
+
+
+def _edition(newest: Mapping[str, tuple[int, Sealed | None]]) -> str:
+    return " ".join(f"{name}:{serial}" for name, (serial, _) in newest.items())
+
+
+@implementer(IDatabaseState)
+@attrs.frozen
+class MemoryState:
+    """Provides ``IDatabaseState``."""
+
+    memory: Memory
+
+    async def connected(self) -> None:
+        """See ``IDatabaseState``."""
+        self.memory.ask()
+
+    async def transaction(self) -> None:
+        """See ``IDatabaseState``."""
+        self.memory.ask()
+
+    async def canary(self) -> Sealed:
+        """See ``IDatabaseState``."""
+        self.memory.ask()
+        if self.memory.canary is None:
+            raise StoreUnavailable("there is no canary yet")
+        return self.memory.canary
+
+    async def establish_canary(self, sealed: Sealed) -> Sealed:
+        """See ``IDatabaseState``."""
+        if self.memory.canary is None:
+            self.memory.write()
+            self.memory.canary = sealed
+        return await self.canary()
+
+    async def privilege_known(self) -> bool:
+        """See ``IDatabaseState``."""
+        self.memory.ask()
+        return True
+
+    async def position(self) -> ReplicationPosition:
+        """See ``IDatabaseState``."""
+        self.memory.ask()
+        high, low = divmod(self.memory.written, 1 << 32)
+        return ReplicationPosition(f"{high:X}/{low:X}", self.memory.written, self.memory.standby)

@@ -1,0 +1,160 @@
+"""Policy loads in memory: the fake of ``IPolicies`` (see ``memory``)."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import attrs
+from zope.interface import implementer
+
+from svc.errors import PolicyConflict
+from svc.interfaces import IPolicies, IPolicyTransaction
+from svc.names import RoleName
+from svc.records import (
+    AnnotationRow,
+    Changes,
+    MembershipRow,
+    PermissionRow,
+    PolicyVersion,
+    Present,
+    ResourceRow,
+    Rows,
+    Sealed,
+    Standing,
+)
+from tests.memory import KEPT, Memory, remove
+
+T = TypeVar("T")
+
+
+@implementer(IPolicies)
+@attrs.frozen
+class MemoryPolicies:
+    """Provides ``IPolicies``."""
+
+    memory: Memory
+
+    async def transact(self, work: Callable[[IPolicyTransaction], Awaitable[T]]) -> T:
+        """See ``IPolicies``."""
+        self.memory.ask()
+        transaction = MemoryPolicyTransaction(self.memory)
+        tables = [field.name for field in attrs.fields(Memory) if isinstance(getattr(self.memory, field.name), dict)]
+        before = {name: copy.deepcopy(getattr(self.memory, name)) for name in tables}
+        try:
+            return await work(transaction)
+        except BaseException:
+            for name, table in before.items():
+                setattr(self.memory, name, table)
+            raise
+        finally:
+            self.memory.locked -= transaction.locks
+
+
+@implementer(IPolicyTransaction)
+@attrs.frozen
+class MemoryPolicyTransaction:
+    """Provides ``IPolicyTransaction``; ``locks`` are the policies that it keeps others out of."""
+
+    memory: Memory
+    locks: set[str] = attrs.field(factory=set)
+
+    async def lock(self, policy: RoleName) -> None:
+        """See ``IPolicyTransaction``."""
+        if str(policy) in self.memory.locked - self.locks:
+            raise PolicyConflict
+        self.memory.locked.add(str(policy))
+        self.locks.add(str(policy))
+
+    async def standing(self, caller: RoleName, policy: RoleName) -> Standing:
+        """See ``IPolicyTransaction``."""
+        return self.memory.standing(str(caller), str(policy))
+
+    async def lacks_update_below(self, caller: RoleName, policy: RoleName) -> bool:
+        """See ``IPolicyTransaction``."""
+        return any(
+            account == policy.account
+            and identifier.startswith(policy.identifier + "/")
+            and not self._updatable(str(caller), resource)
+            for resource in self.memory.resources
+            for account, _, identifier in [resource.split(":", 2)]
+        )
+
+    async def present(self, policy: RoleName, wanted: Rows, references: Sequence[str]) -> Present:
+        """See ``IPolicyTransaction``."""
+        stored: list[list[tuple[Any, str | None]]] = [
+            [(ResourceRow(key, owner), by) for key, (owner, by) in self.memory.resources.items()],
+            [(MembershipRow(*key, admin), by) for key, (admin, by) in self.memory.memberships.items()],
+            [(PermissionRow(*key), by) for key, by in self.memory.permissions.items()],
+            [(AnnotationRow(*key, value), by) for key, (value, by) in self.memory.annotations.items()],
+        ]
+        asked = attrs.astuple(wanted, recurse=False)
+        keys = [{row[:length] for row in rows} for rows, length in zip(asked, (1, 3, 3, 2), strict=True)]
+        own = (tuple(row for row, by in rows if by == str(policy)) for rows in stored)
+        foreign = (
+            tuple(row for row, by in rows if by != str(policy) and row[:length] in wanted_keys)
+            for rows, wanted_keys, length in zip(stored, keys, (1, 3, 3, 2), strict=True)
+        )
+        return Present(Rows(*own), Rows(*foreign), frozenset(references) & self.memory.resources.keys())
+
+    async def not_grantable(self, caller: RoleName, roles: Sequence[str]) -> list[str]:
+        """See ``IPolicyTransaction``."""
+        held = self.memory.held(str(caller))
+        administered = {
+            role for (role, member, _), (admin, _) in self.memory.memberships.items() if admin and member in held
+        }
+        return sorted(
+            role
+            for role in self.memory.roles.keys() & set(roles)
+            if role not in administered and not self._updatable(str(caller), self.memory.roles[role])
+        )
+
+    async def not_permittable(self, caller: RoleName, resources: Sequence[str]) -> list[str]:
+        """See ``IPolicyTransaction``."""
+        held = self.memory.held(str(caller))
+        existing = {resource: self.memory.resources[resource] for resource in self.memory.resources.keys() & set(resources)}
+        return sorted(
+            resource
+            for resource, (owner, policy) in existing.items()
+            if owner not in held and not self._updatable(str(caller), policy)
+        )
+
+    async def apply(self, policy: RoleName, changes: Changes, api_keys: Mapping[str, Sealed]) -> None:
+        """See ``IPolicyTransaction``."""
+        self.memory.write()
+        by = str(policy)
+        self.memory.add(changes.create, by, api_keys)
+        update, delete = changes.update, changes.delete
+        for row in update.resources:
+            if self.memory.resources.get(row.resource, ("", None))[1] == by:
+                self.memory.resources[row.resource] = (row.owner, by)
+        for membership in update.memberships:
+            if self.memory.memberships.get(membership[:3], (False, None))[1] == by:
+                self.memory.memberships[membership[:3]] = (membership.admin_option, by)
+        for annotation in update.annotations:
+            if self.memory.annotations.get(annotation[:2], ("", None))[1] == by:
+                self.memory.annotations[annotation[:2]] = (annotation.value, by)
+        annotations = {row[:2] for row in delete.annotations}
+        memberships = {row[:3] for row in delete.memberships}
+        remove(self.memory.annotations, lambda key, value: key in annotations and value[1] == by)
+        remove(self.memory.permissions, lambda key, recorder: key in delete.permissions and recorder == by)
+        remove(self.memory.memberships, lambda key, value: key in memberships and value[1] == by)
+        self.memory.delete_resources(row.resource for row in delete.resources)
+        self.memory.delete_roles(row.resource for row in delete.resources)
+
+    async def record(self, version: PolicyVersion) -> int:
+        """See ``IPolicyTransaction``."""
+        self.memory.write()
+        history = self.memory.versions.setdefault(str(version.policy), {})
+        number = max(history, default=0) + 1
+        history[number] = version
+        history.pop(number - KEPT, None)
+        return number
+
+    def _updatable(self, caller: str, resource: str | None) -> bool:
+        """Whether ``caller`` has ``update`` on ``resource``; on nothing, nobody has."""
+        if resource is None:
+            return False
+        standing = self.memory.standing(caller, resource)
+        return standing.owns or "update" in standing.privileges

@@ -1,0 +1,111 @@
+"""The fakes of the stores keep the contracts that the real ones keep."""
+
+from __future__ import annotations
+
+from svc.errors import StoreReadOnly, StoreUnavailable
+from svc.records import MembersQuery, Sealed
+from tests.contracts import accounts, authenticators, base, credentials, loads, policies, roles, secrets, state
+from tests.contracts.base import ADMIN, ROOT, Draft, Stores, load, scenario
+from tests.memory import (
+    Memory,
+    MemoryAccounts,
+    MemoryAuthenticatorReadings,
+    MemoryCredentials,
+    MemoryRoles,
+    MemorySecrets,
+    MemoryState,
+)
+from tests.memory_policies import MemoryPolicies
+
+
+def stores_of(memory: Memory) -> Stores:
+    """The stores that look at ``memory``."""
+    return Stores(
+        MemoryAccounts(memory),
+        MemoryCredentials(memory),
+        MemoryRoles(memory),
+        MemoryPolicies(memory),
+        MemorySecrets(memory),
+        MemoryAuthenticatorReadings(memory),
+        MemoryState(memory),
+    )
+
+
+class InMemory(base.Contract):
+    """Where a suite finds the fakes."""
+
+    async def stores(self) -> Stores:
+        """An empty store."""
+        return stores_of(Memory())
+
+
+class MemoryAccountsTests(accounts.AccountsContract, InMemory):
+    """``MemoryAccounts``."""
+
+
+class MemoryAuthenticatorsTests(authenticators.AuthenticatorsContract, InMemory):
+    """``MemoryAuthenticatorReadings``."""
+
+
+class MemoryCredentialsTests(credentials.CredentialsContract, InMemory):
+    """``MemoryCredentials``."""
+
+
+class MemoryLoadsTests(loads.LoadsContract, InMemory):
+    """``MemoryPolicyTransaction``."""
+
+
+class MemoryPoliciesTests(policies.PoliciesContract, InMemory):
+    """``MemoryPolicies``."""
+
+
+class MemoryRolesTests(roles.RolesContract, InMemory):
+    """``MemoryRoles``."""
+
+
+class MemorySecretsTests(secrets.SecretsContract, InMemory):
+    """``MemorySecrets``."""
+
+
+class MemoryStateTests(state.StateContract, InMemory):
+    """``MemoryState``."""
+
+
+class TroubleTests(InMemory):
+    """What a test can have happen to the fakes."""
+
+    @scenario
+    async def test_down(self) -> None:
+        """While the memory is down, every question is refused."""
+        memory = Memory(down=True)
+        stores = stores_of(memory)
+        for asked in (
+            stores.accounts.names(),
+            stores.credentials.credential(ADMIN),
+            stores.roles.members(MembersQuery(ROOT)),
+            stores.secrets.read(ADMIN, ROOT.resource),
+            stores.authenticators.settings("acct", "svc/authn-jwt/ci", ["issuer"]),
+            stores.state.connected(),
+            load(stores, Draft()),
+        ):
+            with self.assertRaises(StoreUnavailable):
+                await asked
+
+    @scenario
+    async def test_standby(self) -> None:
+        """While the memory stands by, it answers, and takes no changes."""
+        memory = Memory()
+        stores = stores_of(memory)
+        await stores.accounts.create("acct", Sealed(b"key"), base.signing_key("acct", "k"))
+        memory.standby = True
+        self.assertEqual(await stores.accounts.names(), ["acct"])
+        await stores.state.transaction()
+        self.assertTrue((await stores.state.position()).standby)
+        for asked in (
+            stores.accounts.create("more", Sealed(b"key"), base.signing_key("more", "m")),
+            stores.state.establish_canary(Sealed(b"canary")),
+            load(stores, Draft().define("group:g")),
+            stores.secrets.write(ADMIN, ROOT.resource, lambda reading: None),
+        ):
+            with self.assertRaises(StoreReadOnly):
+                await asked
