@@ -1,0 +1,263 @@
+"""One connection and the requests on it, held to their limits: what ``HTTPChannel`` parses, and what it leaves undone.
+
+Note [Answering early]: a request may be refused while it is still coming in: its body is too large, its headers are, it is
+too slow, it is no HTTP. Then the answer is written at once, and the connection is done for. But closing a socket that has
+unread bytes resets it, and a reset can overtake the answer. So this side only stops writing, and goes on reading and
+dropping for ``LINGER`` seconds, or until the client closes. A refusal that leaves the body within its limit waits for the
+end of the body, of which nothing is kept, and the connection stays usable.
+
+Note [One timer]: a connection has one moment at which something is overdue: the rest of a request, the next request, or the
+end. A timer that fires before that moment is wound up again, so that a busy connection never touches it.
+
+Note [Names of the parser]: ``_buffer``, ``_command``, ``_path`` and ``_version`` are attributes of Twisted's classes, and
+``_respondToBadRequestAndDisconnect`` is the method through which its parser refuses. Tests over sockets hold us to them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import inf
+from typing import Final
+
+from twisted.internet.address import IPv4Address, IPv6Address
+from twisted.internet.interfaces import IDelayedCall, ITCPTransport
+from twisted.python.failure import Failure
+from twisted.web.http import HTTPChannel
+
+from svc.web.faults import HEADERS_TOO_LARGE, LINE_TOO_LONG, MALFORMED, TOO_LARGE, TOO_SLOW
+from svc.web.origin import plain
+from svc.web.request import Edge, Request
+from svc.web.response import Response
+
+#: Seconds for which a client that was refused in mid-request may take its answer, and for which a close may take.
+LINGER: Final = 5.0
+
+#: A ``Content-Length`` of more digits is too large, whatever they are; Python refuses to read thousands of them.
+_LENGTH_DIGITS: Final = 18
+
+_LENGTH_HEADER: Final = b"content-length:"
+
+#: A moment this near has come; clocks and sums of floats differ by less.
+_SOON: Final = 0.001
+
+
+class Channel(HTTPChannel):
+    """A connection. Requests are answered in their order, one at a time.
+
+    ``on_closed`` is called with the connection when it has closed.
+    """
+
+    timeOut = None
+    transport: ITCPTransport
+
+    def __init__(self, edge: Edge, on_closed: Callable[[Channel], None]) -> None:
+        super().__init__()
+        limits = edge.limits
+        self.peer = "127.0.0.1"
+        self.requestFactory = self._new_request  # type: ignore[assignment]  # a callable will do
+        # Reached only after our own, which answer better.
+        self.totalHeadersSize = limits.request_line + limits.header_block
+        self.maxHeaders = limits.header_count
+        self.MAX_LENGTH = limits.request_line
+        self._edge = edge
+        self._on_closed = on_closed
+        self._in_headers = False
+        self._header_bytes = 0
+        self._header_lines = 0
+        self._receiving = False
+        self._answering = False
+        self._refusing = False
+        self._retiring = False
+        self._closing = False
+        self._overdue = inf
+        self._timer: IDelayedCall | None = None
+
+    # -- what a request asks of its connection
+
+    def answer(self, request: Request, response: Response) -> None:
+        """Write the answer to a request that is complete, and go on to the next."""
+        if self._retiring:
+            self.persistent = False
+        self._write(response, request)
+        self.requestDone(request)
+
+    def refuse(self, response: Response, request: Request | None = None) -> None:
+        """Write the answer to a request that is not complete, and take no other. See Note [Answering early]."""
+        if self._refusing:
+            return
+        self._refusing = True
+        self.persistent = False
+        for begun in self.requests:
+            begun.abandon()
+        self._write(response, request)
+        # Whatever is in the parser's hands goes to ``rawDataReceived``, which drops it.
+        self.setRawMode()
+        # TLS can't stop writing alone; its clients have a length to go by.
+        if not self.isSecure() and ITCPTransport.providedBy(self.transport):
+            self.transport.loseWriteConnection()
+        self._due_in(LINGER)
+
+    def proceed(self) -> None:
+        """Tell the client to send the body."""
+        self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+
+    def abort(self) -> None:
+        """Close at once, whatever is under way."""
+        self.transport.abortConnection()
+
+    def retire(self) -> None:
+        """Close after the request in progress, at once if there is none."""
+        self._retiring = True
+        if self._refusing or not self._busy():
+            self._close()
+
+    def _new_request(self, *_: object) -> Request:
+        return Request(self, self._edge)
+
+    def _write(self, response: Response, request: Request | None) -> None:
+        head, body = response.wire(
+            self._edge.common_headers(),
+            request_id=request.request_id if request else None,
+            close=not self.persistent,
+            head=request is not None and request.head,
+        )
+        self.transport.writeSequence([head, body])
+
+    # -- what Twisted's parser calls, or does
+
+    def connectionMade(self) -> None:
+        """Begin to wait for the first request."""
+        super().connectionMade()
+        address = self.getPeer()
+        if isinstance(address, IPv4Address | IPv6Address):
+            self.peer = plain(address.host)
+        self._watch()
+
+    def connectionLost(self, reason: Failure) -> None:  # type: ignore[override]  # the base class leaves it untyped
+        """Let go of what was begun."""
+        self._closing = True
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._on_closed(self)
+        super().connectionLost(reason)
+
+    def dataReceived(self, data: bytes) -> None:
+        """Parse what came in, unless this connection has said its last word; a TLS one may get data while it closes."""
+        if not self._refusing and not self._closing:
+            super().dataReceived(data)
+            self._watch()
+
+    def rawDataReceived(self, data: bytes) -> None:
+        """Take in a piece of a body, or what comes after a request that is being answered."""
+        if not self._refusing:
+            super().rawDataReceived(data)
+
+    def lineReceived(self, line: bytes) -> None:
+        """Read a line of a request's head, within the limits for all of its headers."""
+        first = not self._in_headers
+        if not first:
+            self._header_bytes += len(line) + len(self.delimiter)
+            self._header_lines += bool(line)
+            limits = self._edge.limits
+            if self._header_bytes > limits.header_block or self._header_lines > limits.header_count:
+                self.refuse(HEADERS_TOO_LARGE)
+                return
+        super().lineReceived(line)
+        # A blank line before a request is passed over: then none has begun.
+        if first and self.requests:
+            self._in_headers = True
+            self._header_bytes = self._header_lines = 0
+            self.MAX_LENGTH = self._edge.limits.header_block
+
+    def lineLengthExceeded(self, line: bytes) -> None:  # noqa: ARG002
+        """Refuse a line of a request's head that is longer than all of it may be."""
+        self.refuse(HEADERS_TOO_LARGE if self._in_headers else LINE_TOO_LONG)
+
+    def headerReceived(self, line: bytes) -> bool:
+        """Keep a header, once its line and those that continue it are there; tell whether it was fit."""
+        if line[: len(_LENGTH_HEADER)].lower() == _LENGTH_HEADER:
+            length = line[len(_LENGTH_HEADER) :].strip()
+            if len(length) > _LENGTH_DIGITS and length.isdigit():
+                self.refuse(TOO_LARGE)
+                return False
+        return bool(super().headerReceived(line))
+
+    def allHeadersReceived(self) -> None:
+        """Begin to answer a request whose body is still to come."""
+        [request] = self.requests
+        self._in_headers = False
+        self.MAX_LENGTH = self._edge.limits.request_line
+        self.persistent = self.checkPersistence(request, self._version)
+        if self.length == 0:
+            return
+        request.begin(self._command, self._path, self.length)
+        expected = request.requestHeaders.getRawHeaders(b"Expect", ())
+        if not self._refusing and self._version == b"HTTP/1.1" and b"100-continue" in map(bytes.lower, expected):
+            request.invite()
+
+    def checkPersistence(self, request: Request, version: bytes) -> bool:
+        """Whether another request may follow on this connection."""
+        options = b",".join(request.requestHeaders.getRawHeaders(b"Connection", ())).lower().split(b",")
+        return version == b"HTTP/1.1" and b"close" not in map(bytes.strip, options)
+
+    def allContentReceived(self) -> None:
+        """Have the request answered, now that it is complete."""
+        self._receiving = False
+        self._answering = True
+        super().allContentReceived()
+
+    def requestDone(self, request: Request) -> None:
+        """Go on to the next request, or close."""
+        self._answering = False
+        super().requestDone(request)
+        self._watch()
+
+    def _respondToBadRequestAndDisconnect(self) -> None:
+        self.refuse(MALFORMED)
+
+    # -- Note [One timer]
+
+    def _busy(self) -> bool:
+        """Whether a request has begun to arrive and is not answered."""
+        return bool(self.requests or self._buffer)
+
+    def _watch(self) -> None:
+        """Note what this connection waits for now, and until when."""
+        if self._refusing or self._closing:
+            return
+        if self._answering:
+            self._overdue = inf
+        elif not self._busy():
+            self._receiving = False
+            self._due_in(self._edge.limits.idle_seconds)
+        elif not self._receiving:
+            # From the first byte to the last, however lively the sender is in between.
+            self._receiving = True
+            self._due_in(self._edge.limits.request_seconds)
+
+    def _due_in(self, seconds: float) -> None:
+        clock = self._edge.clock
+        self._overdue = clock.seconds() + seconds
+        if self._timer is None:
+            self._timer = clock.callLater(seconds, self._check)
+        elif self._timer.getTime() > self._overdue:
+            self._timer.reset(seconds)
+
+    def _check(self) -> None:
+        self._timer = None
+        remaining = self._overdue - self._edge.clock.seconds()
+        if remaining > _SOON:
+            if remaining < inf:
+                self._timer = self._edge.clock.callLater(remaining, self._check)
+        elif self._closing:
+            self.abort()
+        elif self._receiving and not self._refusing:
+            self.refuse(TOO_SLOW)
+        else:
+            self._close()
+
+    def _close(self) -> None:
+        self._closing = True
+        self._due_in(LINGER)
+        self.loseConnection()

@@ -1,0 +1,104 @@
+"""What the service may refuse with, turned into answers: the one table (wire facts, core 0.4; rulings 2)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from svc import errors
+from svc.web.response import Response
+
+
+def _fault(status: int, code: str | int, message: str, **more: object) -> Response:
+    return Response.json({"error": {"code": code, "message": message, **more}}, status)
+
+
+def _named(parameter: str, message: str) -> str:
+    """A message that names the parameter; many of the wire facts' own do already."""
+    return message if parameter in message else f"{parameter}: {message}"
+
+
+def _invalid_parameter(refusal: errors.InvalidParameter) -> Response:
+    if refusal.code != "validation_failed":
+        return _fault(422, refusal.code, _named(refusal.parameter, refusal.message))
+    details = [{"code": refusal.code, "target": refusal.parameter, "message": refusal.message}]
+    return _fault(422, refusal.code, f"{refusal.parameter} {refusal.message}", details=details)
+
+
+def _not_found(refusal: errors.NotFound) -> Response:
+    return _fault(
+        404,
+        "not_found",
+        f"{refusal.kind.capitalize()} '{refusal.identifier}' not found in account '{refusal.account}'",
+        target=refusal.kind,
+        details={"code": "not_found", "target": "id", "message": refusal.name},
+    )
+
+
+def _conflict(refusal: errors.Conflict) -> Response:
+    details = {"code": "conflict", "target": "id", "message": refusal.identifier}
+    return _fault(409, "conflict", refusal.message, target=refusal.target, details=details)
+
+
+def _policy_conflict(refusal: errors.PolicyConflict) -> Response:
+    message = "Concurrent policy load in progress, please retry"
+    return _later(_fault(409, "policy_conflict", message), refusal.retry_after)
+
+
+def _policy_invalid(refusal: errors.PolicyInvalid) -> Response:
+    if refusal.line is None:
+        return _fault(422, "policy_invalid", refusal.message)
+    place = {"code": "policy_invalid", "filename": "policy", "line": refusal.line, "column": refusal.column}
+    message = f"Error at line {refusal.line}, column {refusal.column} in policy : {refusal.message}"
+    return _fault(422, "policy_invalid", refusal.message if refusal.bare else message, innererror=place)
+
+
+def _unavailable(refusal: errors.StoreUnavailable) -> Response:
+    return _later(_fault(503, "unavailable", "the service cannot reach its database now"), refusal.retry_after)
+
+
+def _later(response: Response, seconds: int) -> Response:
+    return Response(response.status, response.body, response.content_type, (("Retry-After", str(seconds)),))
+
+
+def no_route(path: str) -> Response:
+    """The answer where no route has the method and path, with a token or without (rulings 2.7 and 2.17)."""
+    return _fault(404, "not_found", f"there is no route for this method and {path}"[:200])
+
+
+_FAULTS: Final[Mapping[type[errors.Refusal], Callable[[Any], Response]]] = {
+    errors.InvalidName: lambda r: _fault(422, "argument_error", _named(r.parameter, r.message)),
+    errors.InvalidParameter: _invalid_parameter,
+    errors.BadRequest: lambda r: _fault(400, "bad_request", r.message),
+    errors.TooLarge: lambda r: _fault(413, "too_large", f"{r.what} may have at most {r.limit} bytes"),
+    errors.BearerRefused: lambda r: Response.text(r.message, 401),
+    errors.AuthenticationRefused: lambda r: Response.empty(r.status),
+    errors.Forbidden: lambda _: Response.empty(403),
+    errors.NotFound: _not_found,
+    errors.NoValue: lambda r: _fault(404, "not_found", f"CONJ00076E Variable {r.name} is empty or not found."),
+    errors.RouteNotFound: lambda r: no_route(r.path),
+    errors.Conflict: _conflict,
+    errors.PolicyConflict: _policy_conflict,
+    errors.PolicyInvalid: _policy_invalid,
+    errors.StoreUnavailable: _unavailable,
+    errors.StoreReadOnly: lambda _: _fault(405, 405, "Write operations are not allowed"),
+    errors.WrongDataKey: lambda _: _fault(422, "data_key_invalid", "a value does not open under the server's data key"),
+}
+
+#: Answers to requests that cannot be read as one; the connection closes after each of them.
+MALFORMED: Final = _fault(400, "bad_request", "this is not a request of HTTP/1.1")
+TOO_SLOW: Final = _fault(408, "request_timeout", "the request did not arrive in time")
+TOO_LARGE: Final = _fault(413, "too_large", "the body is longer than any that is taken")
+LINE_TOO_LONG: Final = _fault(414, "uri_too_long", "the request line is too long")
+HEADERS_TOO_LARGE: Final = _fault(431, "headers_too_large", "the request has too many headers, or too long ones")
+
+
+def answer_to(refusal: errors.Refusal) -> Response | None:
+    """The answer that the table has for a refusal; ``None`` for one that should not have reached the web: a bug."""
+    fault = _FAULTS.get(type(refusal))
+    return None if fault is None else fault(refusal)
+
+
+def internal_error(incident: str) -> Response:
+    """The answer to a bug: it tells nothing but the id under which the log has it."""
+    return _fault(500, "internal_error", f"an internal error, in the log as incident {incident}")

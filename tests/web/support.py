@@ -1,0 +1,256 @@
+"""A client in memory: requests go as bytes through the whole edge and router, and nothing waits for anything.
+
+``Client(noun, …)`` serves nouns; ``client.get("/whoami", role=ALICE)`` asks, and returns the answer. A route that waits for
+something is asked with ``client.begin(…)``, which returns the connection: later ``connection.answer()`` has the answer, and
+``connection.leave()`` is a client that doesn't stay for it. ``client.connect()`` is for raw bytes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+import attrs
+from twisted.internet.address import IPv4Address
+from twisted.internet.error import ConnectionDone
+from twisted.internet.interfaces import IPushProducer, ITransport
+from twisted.internet.task import Clock
+from twisted.python.failure import Failure
+from zope.interface import implementer
+
+from svc.errors import BearerRefused
+from svc.limits import Limits
+from svc.names import RoleName
+from svc.records import Caller
+from svc.web.connection import Channel
+from svc.web.origin import TrustedProxies
+from svc.web.request import Edge
+from svc.web.routing import Noun, Router
+from svc.web.site import Site
+
+#: What the clock shows when a client is made; also the issue time of every token.
+NOW: Final = 1_700_000_000
+
+#: The address of a client that says nothing else.
+PEER: Final = "192.0.2.7"
+
+
+@attrs.frozen
+class Answer:
+    """One answer as it was read off the wire; ``headers`` by their names in lower case."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    def json(self) -> Any:
+        """The body as JSON; the answer must say that it is."""
+        assert self.headers["content-type"] == "application/json", self.headers
+        return json.loads(self.body)
+
+
+def read_answers(raw: bytes, *, head: bool = False) -> list[Answer]:
+    """Read all answers in ``raw``, which must end with the last one; with ``head``, none of them has a body."""
+    answers = []
+    while raw:
+        block, end, raw = raw.partition(b"\r\n\r\n")
+        assert end, f"no end of headers in {block!r}"
+        line, *lines = block.decode("ascii").split("\r\n")
+        version, status = line.split(" ", 2)[:2]
+        assert version == "HTTP/1.1", line
+        headers = dict(line.split(": ", 1) for line in lines)
+        headers = {name.lower(): value for name, value in headers.items()}
+        assert len(headers) == len(lines), f"a header twice in {lines}"
+        length = 0 if head else int(headers.get("content-length", 0))
+        assert len(raw) >= length, f"a body of {length} bytes was cut off: {raw!r}"
+        answers.append(Answer(int(status), headers, raw[:length]))
+        raw = raw[length:]
+    return answers
+
+
+@implementer(ITransport, IPushProducer)
+class Wire:
+    """The server's end of a connection in memory; while it is ``stalled``, the client takes nothing."""
+
+    disconnecting = False
+
+    def __init__(self, peer: str) -> None:
+        self.written = b""
+        self.stalled = False
+        self.protocol: Channel | None = None
+        self._peer = peer
+
+    def write(self, data: bytes) -> None:
+        """Keep what the server sends."""
+        self.written += data
+
+    def writeSequence(self, data: Iterable[bytes]) -> None:
+        """Keep what the server sends."""
+        self.written += b"".join(data)
+
+    def loseConnection(self) -> None:
+        """Close, once the client has taken what was sent."""
+        self.disconnecting = True
+        if not self.stalled:
+            self.abortConnection()
+
+    def abortConnection(self) -> None:
+        """Close at once."""
+        protocol, self.protocol = self.protocol, None
+        if protocol is not None:
+            protocol.connectionLost(Failure(ConnectionDone()))
+
+    def getPeer(self) -> IPv4Address:
+        """The client's address."""
+        return IPv4Address("TCP", self._peer, 54321)
+
+    def getHost(self) -> IPv4Address:
+        """The server's address."""
+        return IPv4Address("TCP", "127.0.0.1", 8080)
+
+    def registerProducer(self, producer: object, streaming: bool) -> None:
+        """Nothing is ever held back here."""
+
+    def unregisterProducer(self) -> None:
+        """Nothing is ever held back here."""
+
+    def pauseProducing(self) -> None:
+        """What a test sends arrives."""
+
+    def resumeProducing(self) -> None:
+        """What a test sends arrives."""
+
+    def stopProducing(self) -> None:
+        """What a test sends arrives."""
+
+
+class Connection:
+    """The client's end of a connection."""
+
+    def __init__(self, site: Site, peer: str = PEER) -> None:
+        channel = site.buildProtocol(None)
+        assert channel is not None, "the site takes no connections any more"
+        self._wire = Wire(peer)
+        self._wire.protocol = channel
+        channel.makeConnection(self._wire)
+
+    @property
+    def open(self) -> bool:
+        """Whether the server keeps the connection open."""
+        return self._wire.protocol is not None
+
+    def send(self, *pieces: bytes) -> Connection:
+        """Send bytes, each piece in a packet of its own, as long as the server listens."""
+        for piece in pieces:
+            if self._wire.protocol is not None:
+                self._wire.protocol.dataReceived(piece)
+        return self
+
+    def leave(self) -> None:
+        """Close without a word."""
+        self._wire.abortConnection()
+
+    def stall(self) -> None:
+        """Take nothing any more of what the server sends."""
+        self._wire.stalled = True
+
+    def received(self) -> bytes:
+        """Take what the server has sent so far."""
+        written, self._wire.written = self._wire.written, b""
+        return written
+
+    def answers(self) -> list[Answer]:
+        """Take all answers."""
+        return read_answers(self.received())
+
+    def answer(self, *, head: bool = False) -> Answer:
+        """Take the one answer that must be there."""
+        [answer] = read_answers(self.received(), head=head)
+        return answer
+
+
+async def caller(authorization: bytes | None) -> Caller:
+    """Verify a token of :func:`token`: whoever names a role is believed."""
+    if authorization is None:
+        raise BearerRefused("Authorization missing")
+    text = authorization.decode("ascii")
+    if not text.startswith('Token token="') or not text.endswith('"'):
+        raise BearerRefused("Unauthorized: Invalid token")
+    return Caller(RoleName.parse(text[13:-1]), NOW)
+
+
+def token(role: RoleName) -> str:
+    """The ``Authorization`` header of a role."""
+    return f'Token token="{role}"'
+
+
+class Client:
+    """A server of some nouns, and a client that talks to it, in one."""
+
+    def __init__(self, *nouns: Noun, limits: Limits | None = None, proxies: TrustedProxies | None = None) -> None:
+        limits = limits or Limits()
+        self.clock = Clock()
+        self.clock.advance(NOW)
+        self._ids = 0
+        self.router = Router(nouns, caller=caller, limits=limits, new_id=self._new_id)
+        self.site = Site(
+            Edge(
+                respond=self.router.respond,
+                limits=limits,
+                clock=self.clock,
+                new_id=self._new_id,
+                proxies=proxies or TrustedProxies(),
+            )
+        )
+
+    def _new_id(self) -> str:
+        self._ids += 1
+        return f"id-{self._ids}"
+
+    def connect(self, peer: str = PEER) -> Connection:
+        """Open a connection."""
+        return Connection(self.site, peer)
+
+    def begin(
+        self,
+        method: str,
+        target: str,
+        *,
+        body: bytes = b"",
+        headers: Iterable[tuple[str, str]] = (),
+        role: RoleName | None = None,
+        peer: str = PEER,
+    ) -> Connection:
+        """Send a request on a new connection, with the token of ``role``, and return the connection."""
+        lines = [f"{method} {target} HTTP/1.1", "Host: svc.example"]
+        lines.extend(f"{name}: {value}" for name, value in headers)
+        if role is not None:
+            lines.append(f"Authorization: {token(role)}")
+        if body:
+            lines.append(f"Content-Length: {len(body)}")
+        return self.connect(peer).send("\r\n".join([*lines, "", ""]).encode("utf-8") + body)
+
+    def request(self, method: str, target: str, **more: Any) -> Answer:
+        """Send a request, as :meth:`begin` does, and return its answer."""
+        return self.begin(method, target, **more).answer(head=method == "HEAD")
+
+    def get(self, target: str, **more: Any) -> Answer:
+        """Send a ``GET``."""
+        return self.request("GET", target, **more)
+
+    def head(self, target: str, **more: Any) -> Answer:
+        """Send a ``HEAD``."""
+        return self.request("HEAD", target, **more)
+
+    def post(self, target: str, body: bytes = b"", **more: Any) -> Answer:
+        """Send a ``POST``."""
+        return self.request("POST", target, body=body, **more)
+
+    def put(self, target: str, body: bytes = b"", **more: Any) -> Answer:
+        """Send a ``PUT``."""
+        return self.request("PUT", target, body=body, **more)
+
+    def patch(self, target: str, body: bytes = b"", **more: Any) -> Answer:
+        """Send a ``PATCH``."""
+        return self.request("PATCH", target, body=body, **more)

@@ -1,0 +1,208 @@
+"""Tests of ``svc.web.authn``."""
+
+from __future__ import annotations
+
+import base64
+import json
+from urllib.parse import quote
+
+from svc.dialect import CONJUR
+from tests.signing import token
+from tests.web.support import NOW, Answer
+from tests.web.world import ADMIN, ADMIN_KEY, WorldCase, user
+
+POLICY = """
+- !policy
+  id: {prefix}/authn-jwt/ci
+  body:
+    - !webservice
+    - !variable jwks-uri
+    - !variable token-app-property
+    - !variable issuer
+    - !group apps
+    - !permit { role: !group apps, privileges: [ read, authenticate ], resource: !webservice }
+- !host
+  id: shop
+  annotations: { authn-jwt/ci/project: acme/shop }
+- !grant { role: !group {prefix}/authn-jwt/ci/apps, member: !host shop }
+"""
+
+JWT_PATH = "/authn-jwt/ci/acme/authenticate"
+
+
+class AuthnTests(WorldCase):
+    """API keys, JWTs, and what is told about callers and keys."""
+
+    def basic(self, login: str, password: str) -> list[tuple[str, str]]:
+        """The header of HTTP Basic credentials."""
+        return [("Authorization", "Basic " + base64.b64encode(f"{login}:{password}".encode()).decode())]
+
+    def authenticate(self, login: str, key: str, **more: object) -> Answer:
+        """Authenticate by API key."""
+        return self.client.post(f"/authn/acme/{quote(login, safe='')}/authenticate", key.encode(), **more)
+
+    def assert_refused(self, answer: Answer, status: int = 401) -> None:
+        """An authenticate that fails has an empty body (rulings 2.10)."""
+        self.assertEqual((answer.status, answer.body), (status, b""))
+        self.assertNotIn("www-authenticate", answer.headers)
+
+    def test_tokens(self) -> None:
+        """An API key becomes an access token: a JSON object of three texts."""
+        answer = self.authenticate("admin", ADMIN_KEY)
+        self.assertEqual((answer.status, answer.headers["content-type"]), (200, "application/json"))
+        parts = json.loads(answer.body)
+        self.assertEqual(list(parts), ["protected", "payload", "signature"])
+        claims = json.loads(base64.b64decode(parts["payload"]))
+        self.assertEqual(claims, {"iat": NOW, "sub": "admin", "exp": NOW + 480})
+        self.assertEqual(list(claims), ["iat", "sub", "exp"])
+
+    def test_spellings_of_logins(self) -> None:
+        """``alice`` and ``user/alice`` are one; a raw slash in the path is as good as an encoded one."""
+        key = self.load("- !host a/b\n").json()["created_roles"]["acme:host:a/b"]["api_key"]
+        for path in ("/authn/acme/host%2Fa%2Fb/authenticate", "/authn/acme/host/a/b/authenticate"):
+            self.assertEqual(self.client.post(path, key.encode()).status, 200)
+        self.assertEqual(self.authenticate("user/admin", ADMIN_KEY).status, 200)
+        self.assert_refused(self.client.post("/authn/acme/admin%2F/authenticate", ADMIN_KEY.encode()))
+
+    def test_base64(self) -> None:
+        """An item ``base64`` of ``Accept-Encoding``, in any case, has the token come in base64."""
+        for header in ("base64", "gzip , bASe64 ,br"):
+            answer = self.authenticate("admin", ADMIN_KEY, headers=[("Accept-Encoding", header)])
+            self.assertEqual(answer.headers["content-encoding"], "base64")
+            self.assertTrue(answer.headers["content-type"].startswith("text/plain"))
+            self.assertIn("payload", json.loads(base64.b64decode(answer.body, validate=True)))
+        for header in ("gzip, deflate", "base64;q=1", ""):
+            answer = self.authenticate("admin", ADMIN_KEY, headers=[("Accept-Encoding", header)])
+            self.assertNotIn("content-encoding", answer.headers)
+
+    def test_refused_keys(self) -> None:
+        """A wrong key, an unknown role, a role without one and an unknown account look alike."""
+        self.load("- !group ops\n")
+        for login, key in (
+            ("admin", "wrong"),
+            ("nobody", ADMIN_KEY),
+            ("admin", ADMIN_KEY + "\n"),
+            ("admin", ""),
+            ("x" * 1025, ""),
+        ):
+            answer = self.authenticate(login, key)
+            self.assertIn((answer.status, answer.body[:9]), [(401, b""), (422, b'{"error":')])
+        self.assert_refused(self.client.post("/authn/other/admin/authenticate", ADMIN_KEY.encode()))
+
+    def test_only_posts(self) -> None:
+        """``GET`` on the same path is 404."""
+        self.assertEqual(self.client.get("/authn/acme/admin/authenticate").status, 404)
+
+    def test_login(self) -> None:
+        """HTTP Basic tells the API key to whoever shows it, as plain text without a newline."""
+        answer = self.client.get("/authn/acme/login", headers=self.basic("admin", ADMIN_KEY))
+        self.assertEqual((answer.status, answer.body), (200, ADMIN_KEY.encode()))
+        self.assertTrue(answer.headers["content-type"].startswith("text/plain"))
+
+    def test_refused_logins(self) -> None:
+        """Anything but good Basic credentials is 401 without a body; a bearer token is none, though it must be valid."""
+        for headers in (
+            [],
+            self.basic("admin", "wrong"),
+            self.basic("", ADMIN_KEY),
+            self.basic("nobody", ADMIN_KEY),
+            [("Authorization", "Basic !!!")],
+            [("Authorization", "Basic " + base64.b64encode(b"no colon").decode())],
+            [("Authorization", "Basic " + base64.b64encode(b"\xff:x").decode())],
+            [("Authorization", "Bearer x")],
+        ):
+            self.assert_refused(self.client.get("/authn/acme/login", headers=headers))
+        self.assert_refused(self.client.get("/authn/acme/login", role=ADMIN))
+        forged = self.client.get("/authn/acme/login", headers=[("Authorization", "Token token=x")])
+        self.assertEqual((forged.status, forged.body), (401, b"Unauthorized: Invalid token"))
+
+    def test_whoami(self) -> None:
+        """The caller is told who he is; a role that is gone is 403; nobody is 401."""
+        answer = self.client.get("/whoami", role=ADMIN, headers=[("User-Agent", "curl/8")])
+        self.assertEqual(
+            answer.json(),
+            {
+                "client_ip": "192.0.2.7",
+                "user_agent": "curl/8",
+                "account": "acme",
+                "username": "admin",
+                "token_issued_at": "2023-11-14T22:13:20.000+00:00",
+            },
+        )
+        self.assertEqual(self.client.get("/whoami", role=user("gone")).status, 403)
+        nobody = self.client.get("/whoami")
+        self.assertEqual((nobody.status, nobody.body), (401, b"Authorization missing"))
+
+    def test_key_sets(self) -> None:
+        """An account's public keys are anybody's to read; an account that isn't there has none."""
+        answer = self.client.get("/authn/acme/.well-known/jwks.json")
+        [key] = answer.json()["keys"]
+        self.assertEqual((key["kty"], key["crv"], key["alg"], "d" in key), ("EC", "P-256", "ES256", False))
+        for account in ("other", "%20", "a:b"):
+            self.assertEqual(self.client.get(f"/authn/{account}/.well-known/jwks.json").status, 404)
+
+    def test_unavailable(self) -> None:
+        """While the store is away, logins are 503 with ``Retry-After``, not refusals."""
+        self.memory.down = True
+        answer = self.authenticate("admin", ADMIN_KEY)
+        self.assertEqual((answer.status, "retry-after" in answer.headers), (503, True))
+
+
+class JwtTests(WorldCase):
+    """The JWT route."""
+
+    def setUp(self) -> None:
+        """Load a policy with an authenticator and a host."""
+        super().setUp()
+        prefix = self.dialect.prefix
+        self.load(POLICY.replace("{prefix}", prefix))
+        for name, value in (("jwks-uri", b"https://idp.example/jwks"), ("token-app-property", b"app"), ("issuer", b"idp")):
+            self.set_value(f"{prefix}/authn-jwt/ci/{name}", value)
+
+    def token(self, **claims: object) -> bytes:
+        """A token of the host's."""
+        return token({"iss": "idp", "app": "shop", "project": "acme/shop", "exp": NOW + 60} | claims)
+
+    def present(self, jwt: bytes, path: str = JWT_PATH) -> Answer:
+        """Present a token."""
+        return self.client.post(path, b"jwt=" + jwt)
+
+    def test_admitted(self) -> None:
+        """A good token is exchanged for an access token of the host, whatever the content type, blanks around it or not."""
+        for path in (JWT_PATH, "/authn-jwt/ci/acme//authenticate", JWT_PATH + "/"):
+            parts = json.loads(self.present(self.token() + b"+", path).body)
+            self.assertEqual(json.loads(base64.b64decode(parts["payload"]))["sub"], "host/shop")
+
+    def test_refused(self) -> None:
+        """A refusal has an empty body; a missing token is 400, one that is too large 413."""
+        for body, status in (
+            (b"jwt=" + self.token(project="other"), 401),
+            (b"jwt=" + self.token(exp=NOW), 401),
+            (b"jwt=x.y", 401),
+            (b"", 400),
+            (b"jwt=", 400),
+            (b"jwt=%", 400),
+            (b"jwt=" + b"x" * 16385, 413),
+        ):
+            answer = self.client.post(JWT_PATH, body)
+            self.assertEqual((answer.status, answer.body), (status, b""), body[:20])
+
+    def test_the_last_field_counts(self) -> None:
+        """Of a repeated field the last one counts, and a semicolon separates nothing."""
+        self.assertEqual(self.client.post(JWT_PATH, b"jwt=x&jwt=" + self.token()).status, 200)
+        self.assertEqual(self.client.post(JWT_PATH, b"jwt=x;jwt=" + self.token()).status, 401)
+
+    def test_identity_in_the_path(self) -> None:
+        """Where a claim names the host, a host in the path is refused, even the same one."""
+        self.assertEqual(self.present(self.token(), "/authn-jwt/ci/acme/host%2Fshop/authenticate").status, 401)
+
+    def test_keys_unavailable(self) -> None:
+        """While the provider's keys can't be had, tokens are refused."""
+        self.provider.down = True
+        self.assertEqual(self.present(self.token()).status, 401)
+
+
+class ConjurJwtTests(JwtTests):
+    """The same, in the vocabulary of the installed base."""
+
+    dialect = CONJUR

@@ -1,0 +1,135 @@
+"""Tests of ``svc.web.secrets``."""
+
+from __future__ import annotations
+
+from svc.dialect import CONJUR
+from tests.web.world import ADMIN, WorldCase, user
+
+ALICE, BOB, EVE = user("alice"), user("bob"), user("eve")
+
+POLICY = """
+- !user alice
+- !user bob
+- !user eve
+- !variable password
+- !variable { id: key, mime_type: application/x-pem-file }
+- !permit { role: !user alice, privileges: [ read, execute ], resource: !variable password }
+- !permit { role: !user bob, privileges: [ read, update ], resource: !variable password }
+"""
+
+PATH = "/secrets/acme/variable/password"
+
+
+class SecretsTests(WorldCase):
+    """Reading and writing, in the rules of core 4."""
+
+    def setUp(self) -> None:
+        """Load a policy with variables."""
+        super().setUp()
+        self.load(POLICY)
+
+    def test_exact_bytes(self) -> None:
+        """A value comes back as it was sent, whatever its bytes, as an attachment of no type in particular."""
+        value = bytes(range(256)) + "ü".encode()
+        self.set_value("password", value)
+        answer = self.client.get(PATH, role=ALICE)
+        self.assertEqual((answer.status, answer.body), (200, value))
+        self.assertEqual(answer.headers["content-type"], "application/octet-stream")
+        self.assertEqual(answer.headers["content-disposition"], "attachment")
+        self.assertEqual(answer.headers["cache-control"], "no-store")
+
+    def test_the_content_type_of_policy(self) -> None:
+        """The variable's ``mime_type`` is the content type of its value."""
+        self.set_value("key", b"-----BEGIN")
+        self.assertEqual(
+            self.client.get("/secrets/acme/variable/key", role=ADMIN).headers["content-type"], "application/x-pem-file"
+        )
+
+    def test_privileges(self) -> None:
+        """Reading takes ``execute``, writing ``update``: 403 for who only sees the variable, 404 for who doesn't."""
+        self.set_value("password")
+        self.assertEqual(self.client.get(PATH, role=BOB).status, 403)
+        self.assertEqual(self.client.get(PATH, role=BOB).body, b"")
+        self.set_value("password", role=BOB)
+        self.set_value("password", role=ALICE, status=403)
+        message = self.error(self.client.get(PATH, role=EVE), 404, "not_found")
+        self.assertEqual(message, "CONJ00076E Variable acme:variable:password is empty or not found.")
+        self.error(self.set_value("password", role=EVE, status=404), 404, "not_found")
+
+    def test_no_value(self) -> None:
+        """A variable without a value, and one that isn't there, are 404 with the same words."""
+        for name in ("password", "nothing"):
+            message = self.error(self.client.get(f"/secrets/acme/variable/{name}", role=ADMIN), 404, "not_found")
+            self.assertEqual(message, f"CONJ00076E Variable acme:variable:{name} is empty or not found.")
+        message = self.error(self.set_value("nothing", status=404), 404, "not_found")
+        self.assertEqual(message, "Variable 'nothing' not found in account 'acme'")
+
+    def test_versions(self) -> None:
+        """Each new value is a new version, an unchanged one is none, and 20 of them are kept."""
+        for number in range(1, 23):
+            self.set_value("password", b"value %d" % number)
+            self.set_value("password", b"value %d" % number)
+        self.assertEqual(self.client.get(PATH, role=ALICE).body, b"value 22")
+        self.assertEqual(self.client.get(f"{PATH}?version=3", role=ALICE).body, b"value 3")
+        for version in (-1, 0, 2, 23, 2**31, 2**62):
+            self.assertEqual(self.client.get(f"{PATH}?version={version}", role=ALICE).status, 404)
+
+    def test_bad_versions(self) -> None:
+        """A version that is no integer is 422 and named."""
+        for version in ("", "one", "1.5", "1e3", "%00", str(2**70)):
+            message = self.error(self.client.get(f"{PATH}?version={version}", role=ALICE), 422, "argument_error")
+            self.assertIn("version", message)
+
+    def test_empty_values(self) -> None:
+        """A value that is empty or nothing but blanks is 422."""
+        for value in (b"", b" \n\t"):
+            self.assertEqual(
+                self.error(self.set_value("password", value, status=422), 422, "argument_error"), "'value' may not be empty"
+            )
+
+    def test_values_are_sealed(self) -> None:
+        """The store sees no plain value, and a sealed one opens under its own variable's name alone."""
+        self.set_value("password", b"plain text")
+        self.set_value("key", b"other")
+        stored = self.memory.secrets
+        self.assertNotIn("plain text", repr(stored))
+        stored["acme:variable:key"] = stored["acme:variable:password"]
+        self.error(self.client.get("/secrets/acme/variable/key", role=ADMIN), 422, "data_key_invalid")
+        self.assertEqual(self.client.get(PATH, role=ALICE).body, b"plain text")
+
+    def test_a_value_that_does_not_open_can_be_replaced(self) -> None:
+        """A value that can't be read any more doesn't keep a new one out."""
+        self.set_value("password", b"old")
+        self.set_value("key", b"other")
+        self.memory.secrets["acme:variable:key"] = self.memory.secrets["acme:variable:password"]
+        self.set_value("key", b"new")
+        self.assertEqual(self.client.get("/secrets/acme/variable/key", role=ADMIN).body, b"new")
+
+    def test_callers(self) -> None:
+        """Without a token it is 401, with the token of a role that is gone 403."""
+        self.assertEqual(self.client.get(PATH).status, 401)
+        self.assertEqual(self.client.post(PATH, b"x").status, 401)
+        self.assertEqual(self.client.get(PATH, role=user("gone")).status, 403)
+        self.set_value("password", role=user("gone"), status=403)
+
+    def test_other_kinds(self) -> None:
+        """Nothing but variables has a route."""
+        for kind in ("user", "Variable", "webservice"):
+            self.assertEqual(self.client.get(f"/secrets/acme/{kind}/password", role=ADMIN).status, 404)
+
+    def test_unavailable(self) -> None:
+        """While the store is away, it is 503 with ``Retry-After``; a standby answers writes with 405."""
+        self.memory.down = True
+        answer = self.client.get(PATH, role=ALICE)
+        self.assertEqual((answer.status, answer.headers["retry-after"]), (503, "1"))
+        self.memory.down, self.memory.standby = False, True
+        self.assertEqual(
+            self.set_value("password", status=405).json(),
+            {"error": {"code": 405, "message": "Write operations are not allowed"}},
+        )
+
+
+class ConjurSecretsTests(SecretsTests):
+    """The same, in the vocabulary of the installed base."""
+
+    dialect = CONJUR

@@ -1,0 +1,136 @@
+"""All nouns of the server in memory, on one account ``acme``: ``WorldCase`` has ``self.client`` and loads policy into it."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from twisted.internet.defer import Deferred
+from twisted.internet.task import Clock
+from twisted.trial.unittest import SynchronousTestCase
+from zope.interface import implementer
+
+from svc.authenticators.apikey import ApiKeyAuthenticator
+from svc.authenticators.jwt import JwtAuthenticator
+from svc.dialect import NATIVE, Dialect
+from svc.errors import KeysUnavailable
+from svc.interfaces import IProviderKeys
+from svc.jose import KeySet, parse_key_set
+from svc.keyring import AccessTokens, AccountKeys, new_signing_key
+from svc.names import RoleName, admin_of
+from svc.policy.document import Bounds
+from svc.vault import Vault, api_key_name
+from svc.web.authn import Authn
+from svc.web.policies import Policies
+from svc.web.roles import Roles
+from svc.web.secrets import Secrets
+from tests.memory import (
+    Memory,
+    MemoryAccounts,
+    MemoryAuthenticatorReadings,
+    MemoryCredentials,
+    MemoryRoles,
+    MemorySecrets,
+)
+from tests.memory_policies import MemoryPolicies
+from tests.signing import jwks
+from tests.web.support import NOW, Answer, Client
+
+ACCOUNT: Final = "acme"
+ADMIN: Final = admin_of(ACCOUNT)
+ADMIN_KEY: Final = "1admin"
+
+_POLICY = "/policies/acme/policy/"
+
+
+@implementer(IProviderKeys)
+class Provider:
+    """A JWT provider's keys, at hand; ``down`` makes them unavailable."""
+
+    def __init__(self) -> None:
+        self.down = False
+
+    async def current(self, uri: str) -> KeySet:
+        """Return the only set."""
+        if self.down:
+            raise KeysUnavailable(f"{uri} is down")
+        return parse_key_set(jwks())
+
+    async def newer(self, uri: str, seen: KeySet) -> KeySet:
+        """There is never a newer one."""
+        raise KeysUnavailable("there is no newer set")
+
+
+class WorldCase(SynchronousTestCase):
+    """A test of nouns, in one dialect."""
+
+    dialect: Dialect = NATIVE
+
+    def setUp(self) -> None:
+        """Make the account, and a server of all nouns."""
+        self.memory = memory = Memory()
+        self.vault = vault = Vault(b"k" * 32)
+        self.clock = clock = Clock()
+        clock.advance(NOW)
+        self.provider = Provider()
+        accounts = MemoryAccounts(memory)
+        self.keys = AccountKeys(accounts, vault, clock)
+        self.tokens = AccessTokens(self.keys, clock, 480, 480)
+        admin_key = vault.seal(api_key_name(ADMIN), ADMIN_KEY.encode())
+        self.result_of(accounts.create(ACCOUNT, admin_key, new_signing_key(vault, ACCOUNT, NOW)))
+        by_api_key = ApiKeyAuthenticator(MemoryCredentials(memory), vault)
+        by_jwt = JwtAuthenticator(
+            MemoryAuthenticatorReadings(memory),
+            self.provider,
+            vault,
+            clock,
+            self.dialect,
+            frozenset({"authn", "authn-jwt/ci"}),
+            clock_skew=0.0,
+            token_limit=16384,
+            ignore_missing_issuer=False,
+        )
+        roles = MemoryRoles(memory)
+        self.client = Client(
+            Authn(
+                by_api_key=by_api_key,
+                login=by_api_key,
+                by_jwt=by_jwt,
+                tokens=self.tokens,
+                keys=self.keys,
+                roles=roles,
+            ),
+            Roles(roles, self.dialect),
+            Policies(MemoryPolicies(memory), roles, vault, self.dialect, Bounds()),
+            Secrets(MemorySecrets(memory, self.dialect.prefix), vault),
+        )
+
+    def result_of(self, coroutine: Any) -> Any:
+        """The result of a coroutine that waits for nothing."""
+        return self.successResultOf(Deferred.fromCoroutine(coroutine))
+
+    def load(
+        self, text: str, policy: str = "root", role: RoleName = ADMIN, method: str = "POST", status: int = 201
+    ) -> Answer:
+        """Load policy, and return the answer, which must have this status."""
+        path = _POLICY + policy.replace("/", "%2F")
+        answer = self.client.request(method, path, body=text.encode("utf-8"), role=role)
+        self.assertEqual(answer.status, status, answer.body)
+        return answer
+
+    def set_value(self, identifier: str, value: bytes = b"value", role: RoleName = ADMIN, status: int = 201) -> Answer:
+        """Set a variable, and return the answer, which must have this status."""
+        answer = self.client.post(f"/secrets/acme/variable/{identifier.replace('/', '%2F')}", value, role=role)
+        self.assertEqual(answer.status, status, answer.body)
+        return answer
+
+    def error(self, answer: Answer, status: int, code: str) -> Any:
+        """The message of an answer, which must have this status and code."""
+        self.assertEqual(answer.status, status, answer.body)
+        error = answer.json()["error"]
+        self.assertEqual(error["code"], code)
+        return error["message"]
+
+
+def user(name: str) -> RoleName:
+    """A user of the account."""
+    return RoleName(ACCOUNT, "user", name)
