@@ -1,0 +1,214 @@
+"""Rounds of checks at a steady pace, and the report of the last one.
+
+Note [Hanging checks]. A check that gives no answer by its deadline has failed, and is cancelled. One that goes on regardless
+isn't started a second time beside itself: it counts as failed until it has ended. So neither a slow check nor a stuck one
+can hold up its neighbours, the next round, or a reader of the report.
+
+Note [Staleness]. The report is read from memory, and would look healthy for ever if the loop behind it died. So it says
+``stale`` once the last round is older than three intervals; and once it lies as far in the future, for the loop stands still
+after the clock was set back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Any, Final, Generic, TypeVar
+
+import attrs
+from twisted.application.service import Service
+from twisted.internet.defer import Deferred, DeferredList, succeed
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.internet.task import LoopingCall
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from svc.dialect import Dialect
+from svc.errors import Refusal
+from svc.health.probes import DatabaseProbe
+from svc.interfaces import IProbe
+from svc.records import ReplicationPosition
+
+T = TypeVar("T")
+
+#: The longest time that a check may take, in seconds; with short intervals it is half of one.
+LONGEST_CHECK: Final = 2.0
+
+#: How many intervals old the last round may be.
+INTERVALS_UNTIL_STALE: Final = 3
+
+_STARTING: Final = "starting"
+_OK: Final = "ok"
+_FAILED: Final = "failed"
+_STALE: Final = "stale"
+
+log = Logger()
+
+
+@attrs.frozen
+class HealthReport:
+    """What ``/health`` answers: one word for each service and for the database (rulings: health).
+
+    ``position`` is where the database's log stands; ``None`` unless the database is ok.
+    """
+
+    dialect: Dialect
+    services: Mapping[str, str]
+    database: str
+    position: ReplicationPosition | None
+
+    @property
+    def services_ok(self) -> bool:
+        """Whether every service works."""
+        return all(value == _OK for value in self.services.values())
+
+    @property
+    def ok(self) -> bool:
+        """Whether the server works."""
+        return self.services_ok and self.database == _OK
+
+    @property
+    def status(self) -> int:
+        """The status of the answer: 200 or 502, nothing else."""
+        return 200 if self.ok else 502
+
+    def document(self) -> dict[str, Any]:
+        """The body of the answer (source document: health report)."""
+        location = f"{self.dialect.replication_prefix}current_xlog_location"
+        return {
+            "services": {**self.services, "ok": self.services_ok},
+            "database": {
+                "ok": self.database == _OK,
+                "connect": {"main": self.database},
+                "replication_status": {
+                    location: self.position.text if self.position else None,
+                    f"{location}_bytes": self.position.position if self.position else None,
+                },
+            },
+            "ok": self.ok,
+        }
+
+
+class _Watch(Generic[T]):
+    """One check, and what came of it last: ``value`` is the word for the report, ``seen`` what the check returned."""
+
+    def __init__(self, clock: IReactorTime, name: str, check: Callable[[], Coroutine[Any, Any, T]], deadline: float) -> None:
+        self.name = name
+        self.value = _STARTING
+        self.seen: T | None = None
+        self._clock = clock
+        self._check = check
+        self._deadline = deadline
+        self._running: Deferred[T] | None = None
+        self._timer: IDelayedCall | None = None
+
+    def check(self) -> Deferred[None]:
+        """Check once. The Deferred fires, and never fails, when it is known what to report (Note [Hanging checks])."""
+        if self._running is not None:
+            self._failed("an earlier check has not ended yet")
+            return succeed(None)
+        known: Deferred[None] = Deferred()
+        running = self._running = Deferred.fromCoroutine(self._check())
+
+        def late() -> None:
+            self._timer = None
+            self._failed(f"no answer within {self._deadline:g} s")
+            running.cancel()
+            known.callback(None)
+
+        def ended(result: T | Failure) -> None:
+            self._running = None
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
+                self._record(result)
+                known.callback(None)
+
+        self._timer = self._clock.callLater(self._deadline, late)
+        running.addBoth(ended)
+        return known
+
+    def abandon(self) -> None:
+        """Give up the check that runs, and report nothing of it."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._running is not None:
+            self._running.cancel()
+
+    def _record(self, result: T | Failure) -> None:
+        if not isinstance(result, Failure):
+            if self.value == _FAILED:
+                log.info("Health: {service} works again", service=self.name)
+            self.value, self.seen = _OK, result
+        elif result.check(Refusal):
+            self._failed(str(result.value))
+        else:
+            self._failed(f"{type(result.value).__name__}: {result.value}", log_failure=result)
+
+    def _failed(self, reason: str, **fields: object) -> None:
+        # Only a change is news: a line in every round would bury the one that tells the cause.
+        if self.value != _FAILED:
+            log.warn("Health: {service} has failed: {reason}", service=self.name, reason=reason, **fields)
+        self.value = _FAILED
+
+
+class Rounds(Service):
+    """The loop: every ``interval`` seconds a round of all checks at once, each with its own deadline."""
+
+    name = "health"
+
+    def __init__(
+        self,
+        clock: IReactorTime,
+        probes: Sequence[IProbe],
+        database: DatabaseProbe,
+        interval: float,
+    ) -> None:
+        deadline = min(LONGEST_CHECK, interval / 2)
+        self._clock = clock
+        self._interval = interval
+        self._services = [_Watch(clock, probe.service, probe.check, deadline) for probe in probes]
+        self._database = _Watch(clock, "database", database.check, deadline)
+        self._loop = LoopingCall(self._round)
+        self._loop.clock = clock
+        self._first: Deferred[None] = Deferred()
+        # When the last round ended, or, before that, when the loop was started.
+        self._last: float | None = None
+
+    def startService(self) -> None:
+        """Begin with a round at once."""
+        super().startService()  # type: ignore[no-untyped-call] # Twisted's
+        self._last = self._clock.seconds()
+        self._loop.start(self._interval).addErrback(lambda failure: log.failure("The loop of health checks died", failure))
+
+    def stopService(self) -> None:
+        """End the loop, and give up the checks that run."""
+        super().stopService()  # type: ignore[no-untyped-call] # Twisted's
+        if self._loop.running:
+            self._loop.stop()
+        for watch in self._watches():
+            watch.abandon()
+
+    async def first_round(self) -> None:
+        """Return when the first round has ended."""
+        await self._first
+
+    def report(self, dialect: Dialect) -> HealthReport:
+        """What the last round found. Answers at once, whatever hangs (Note [Staleness])."""
+        age = 0.0 if self._last is None else self._clock.seconds() - self._last
+        stale = abs(age) > INTERVALS_UNTIL_STALE * self._interval
+        return HealthReport(
+            dialect,
+            {watch.name: _STALE if stale else watch.value for watch in self._services},
+            _STALE if stale else self._database.value,
+            self._database.seen if self._database.value == _OK and not stale else None,
+        )
+
+    def _watches(self) -> list[_Watch[Any]]:
+        return [*self._services, self._database]
+
+    async def _round(self) -> None:
+        await DeferredList([watch.check() for watch in self._watches()])
+        self._last = self._clock.seconds()
+        if not self._first.called:
+            self._first.callback(None)

@@ -1,0 +1,61 @@
+"""A database that health asks, whose answers the tests choose."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import attrs
+from zope.interface import implementer
+
+from svc.interfaces import IDatabaseState
+from svc.records import ReplicationPosition, Sealed
+from svc.vault import CANARY, Vault
+
+POSITION = ReplicationPosition("0/16B3748", 23803720, False)
+VAULT = Vault(bytes(32))
+
+
+async def nothing() -> None:
+    """Work at once."""
+
+
+@implementer(IDatabaseState)
+@attrs.define
+class FakeState:
+    """``asked`` lists what was asked; each question does, before it is answered, what ``work`` has under its name."""
+
+    knows: bool = True
+    sealed: Sealed = attrs.field(factory=lambda: VAULT.seal(CANARY, b"sings"))
+    work: dict[str, Callable[[], Awaitable[object]]] = attrs.field(factory=dict)
+    asked: list[str] = attrs.field(factory=list)
+
+    async def _ask(self, question: str) -> None:
+        self.asked.append(question)
+        await self.work.get(question, nothing)()
+
+    async def connected(self) -> None:
+        """Answer."""
+        await self._ask("connected")
+
+    async def transaction(self) -> None:
+        """Commit."""
+        await self._ask("transaction")
+
+    async def canary(self) -> Sealed:
+        """Return the canary."""
+        await self._ask("canary")
+        return self.sealed
+
+    async def establish_canary(self, sealed: Sealed) -> Sealed:  # the parameter's name is the interface's
+        """Return the canary: there is one."""
+        return await self.canary()
+
+    async def privilege_known(self) -> bool:
+        """Answer as the test chose."""
+        await self._ask("privilege_known")
+        return self.knows
+
+    async def position(self) -> ReplicationPosition:
+        """Return a fixed position."""
+        await self._ask("position")
+        return POSITION

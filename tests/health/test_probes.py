@@ -1,0 +1,165 @@
+"""Each probe finds what it is there to find."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import attrs
+from twisted.internet.defer import Deferred
+from twisted.internet.task import Clock
+from twisted.trial.unittest import SynchronousTestCase
+from zope.interface.verify import verifyObject
+
+from svc.errors import BearerRefused, StoreUnavailable, WrongDataKey
+from svc.health.probes import AuthnProbe, AuthzProbe, CoreProbe, DatabaseProbe, ProbeFailed
+from svc.interfaces import IDatabaseState, IProbe
+from svc.names import admin_of
+from svc.records import Admitted, Caller
+from svc.tokens import SigningKey, parse_authorization
+from svc.vault import CANARY, Vault
+from tests.health.fakes import POSITION, VAULT, FakeState
+
+
+async def _fail() -> None:
+    raise StoreUnavailable("connection refused")
+
+
+@attrs.define
+class FakeTokens:
+    """Real tokens of the keys that it was given; ``mistaken`` makes it prove another role."""
+
+    keys: Sequence[SigningKey]
+    mistaken: bool = False
+    issued: list[str] = attrs.field(factory=list)
+
+    async def issue(self, admitted: Admitted) -> bytes:
+        """Sign with the key that the identity names."""
+        self.issued.append(admitted.signing_key)
+        return self._key(admitted.signing_key).mint(admitted.role, 0, 480)
+
+    async def caller(self, authorization: bytes | None) -> Caller:
+        """Verify."""
+        token = parse_authorization(authorization)
+        read = self._key(token.key_id).verification.verify(token, 0)
+        return Caller(admin_of("someone-else") if self.mistaken else read.role, read.issued_at)
+
+    def _key(self, key_id: str) -> SigningKey:
+        found = [key for key in self.keys if key.verification.key_id == key_id]
+        if not found:
+            raise BearerRefused("no such key")
+        return found[0]
+
+
+class CoreProbeTests(SynchronousTestCase):
+    """The probe of ``core``."""
+
+    def setUp(self) -> None:
+        """Prepare a healthy database."""
+        self.state = FakeState()
+        self.probe = CoreProbe(self.state, lambda sealed: VAULT.open(CANARY, sealed))
+
+    def check(self) -> Deferred[None]:
+        """Check once."""
+        return Deferred.fromCoroutine(self.probe.check())
+
+    def test_well(self) -> None:
+        """It opens the canary and commits a transaction."""
+        verifyObject(IProbe, self.probe)
+        verifyObject(IDatabaseState, self.state)
+        self.successResultOf(self.check())
+        self.assertEqual(self.state.asked, ["canary", "transaction"])
+        self.assertEqual(self.probe.service, "core")
+
+    def test_canary_does_not_open(self) -> None:
+        """It fails when the canary doesn't open, as after the data key was mistaken."""
+        self.state.sealed = Vault(bytes([1] * 32)).seal(CANARY, b"sings")
+        self.failureResultOf(self.check(), WrongDataKey)
+
+    def test_no_transaction(self) -> None:
+        """It fails when the database commits nothing, though it can be read."""
+        self.state.work["transaction"] = _fail
+        self.failureResultOf(self.check(), StoreUnavailable)
+
+
+class AuthnProbeTests(SynchronousTestCase):
+    """The probe of ``authn``."""
+
+    def setUp(self) -> None:
+        """Prepare the keys of two accounts."""
+        self.clock = Clock()
+        self.keys = [SigningKey.new("one"), SigningKey.new("two")]
+        self.tokens = FakeTokens(self.keys)
+
+    async def in_use(self) -> list[Admitted]:
+        """The admin of each account."""
+        return [Admitted(admin_of(key.verification.account), key.verification.key_id) for key in self.keys]
+
+    def check(self) -> Deferred[None]:
+        """Check once, with a turn of the reactor after each key."""
+        probe = AuthnProbe(self.in_use, self.tokens, self.clock)
+        verifyObject(IProbe, probe)
+        self.assertEqual(probe.service, "authn")
+        checked = Deferred.fromCoroutine(probe.check())
+        self.clock.pump([0.0] * len(self.keys))
+        return checked
+
+    def test_every_key(self) -> None:
+        """It issues a token with each key in use and verifies it."""
+        self.successResultOf(self.check())
+        self.assertEqual(self.tokens.issued, [key.verification.key_id for key in self.keys])
+
+    def test_one_key_fails(self) -> None:
+        """It fails when one key of many doesn't verify what it signed."""
+        self.tokens.keys = self.keys[:1]
+        self.failureResultOf(self.check(), BearerRefused)
+
+    def test_wrong_caller(self) -> None:
+        """It fails when a token proves a role that it wasn't issued to."""
+        self.tokens.mistaken = True
+        failure = self.failureResultOf(self.check(), ProbeFailed)
+        self.assertIn("one:user:admin", str(failure.value))
+
+    def test_no_accounts(self) -> None:
+        """A server without accounts is well."""
+        self.keys = []
+        self.successResultOf(self.check())
+
+    def test_requests_have_their_turn(self) -> None:
+        """Between two keys the reactor turns."""
+        Deferred.fromCoroutine(AuthnProbe(self.in_use, self.tokens, self.clock).check())
+        self.assertEqual(len(self.tokens.issued), 1)
+        self.clock.advance(0)
+        self.assertEqual(len(self.tokens.issued), 2)
+
+
+class AuthzProbeTests(SynchronousTestCase):
+    """The probe of ``authz``."""
+
+    def test_known_answer(self) -> None:
+        """It is satisfied by the right answer alone."""
+        probe = AuthzProbe(FakeState())
+        verifyObject(IProbe, probe)
+        self.assertEqual(probe.service, "authz")
+        self.successResultOf(Deferred.fromCoroutine(probe.check()))
+        self.failureResultOf(Deferred.fromCoroutine(AuthzProbe(FakeState(knows=False)).check()), ProbeFailed)
+
+    def test_no_answer(self) -> None:
+        """It fails when the database doesn't answer."""
+        probe = AuthzProbe(FakeState(work={"privilege_known": _fail}))
+        self.failureResultOf(Deferred.fromCoroutine(probe.check()), StoreUnavailable)
+
+
+class DatabaseProbeTests(SynchronousTestCase):
+    """The probe of the database section."""
+
+    def test_position(self) -> None:
+        """It returns where the log stands, once a connection has answered."""
+        state = FakeState()
+        self.assertEqual(self.successResultOf(Deferred.fromCoroutine(DatabaseProbe(state).check())), POSITION)
+        self.assertEqual(state.asked, ["connected", "position"])
+
+    def test_no_answer(self) -> None:
+        """It fails when no connection answers, and when the position can't be told."""
+        for broken in ("connected", "position"):
+            probe = DatabaseProbe(FakeState(work={broken: _fail}))
+            self.failureResultOf(Deferred.fromCoroutine(probe.check()), StoreUnavailable)

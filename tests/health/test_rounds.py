@@ -1,0 +1,287 @@
+"""Rounds of checks and their report, on a clock that the tests turn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import attrs
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.task import Clock
+from twisted.logger import ILogObserver, LogEvent, LogLevel, globalLogPublisher
+from twisted.trial.unittest import SynchronousTestCase
+from zope.interface import implementer, provider
+from zope.interface.verify import verifyObject
+
+from svc.dialect import CONJUR, NATIVE
+from svc.errors import StoreUnavailable
+from svc.health.probes import DatabaseProbe
+from svc.health.rounds import HealthReport, Rounds
+from svc.interfaces import IDatabaseState, IProbe
+from tests.health.fakes import FakeState, nothing
+
+REFUSED = StoreUnavailable("connection refused")
+
+
+@implementer(IProbe)
+@attrs.define
+class FakeProbe:
+    """Does what its test says at each check, and counts them."""
+
+    service: str
+    work: Callable[[], Any] = nothing
+    checks: int = 0
+
+    async def check(self) -> None:
+        """Count, and do what the test says."""
+        self.checks += 1
+        await self.work()
+
+
+async def _fail() -> None:
+    raise REFUSED
+
+
+class RoundsTests(SynchronousTestCase):
+    """Rounds with the interval of the default configuration, 5 s, and so with deadlines of 2 s."""
+
+    def setUp(self) -> None:
+        """Prepare two services and a database, all well."""
+        self.clock = Clock()
+        self.core = FakeProbe("core")
+        self.authn = FakeProbe("authn")
+        self.state = FakeState()
+        self.events: list[LogEvent] = []
+
+        @provider(ILogObserver)
+        def observer(event: LogEvent) -> None:
+            self.events.append(event)
+
+        globalLogPublisher.addObserver(observer)
+        self.addCleanup(globalLogPublisher.removeObserver, observer)
+
+    def rounds(self, interval: float = 5.0) -> Rounds:
+        """Start rounds that end with the test."""
+        rounds = self.new_rounds(interval)
+        rounds.startService()
+        self.addCleanup(rounds.stopService)
+        return rounds
+
+    def new_rounds(self, interval: float = 5.0) -> Rounds:
+        """Make rounds that haven't been started."""
+        return Rounds(self.clock, [self.core, self.authn], DatabaseProbe(self.state), interval)
+
+    def logged(self, level: Any) -> list[str]:
+        """The reasons, or services, that were logged at a level."""
+        return [
+            f"{e['service']}: {e.get('reason', 'well')}" for e in self.events if e["log_level"] is level and "service" in e
+        ]
+
+    def test_fakes(self) -> None:
+        """The fakes provide the interfaces."""
+        verifyObject(IProbe, self.core)
+        verifyObject(IDatabaseState, self.state)
+
+    def test_all_well(self) -> None:
+        """When every check succeeds, every value is ok, and so is the server."""
+        report = self.rounds().report(NATIVE)
+        self.assertEqual(
+            report.document(),
+            {
+                "services": {"core": "ok", "authn": "ok", "ok": True},
+                "database": {
+                    "ok": True,
+                    "connect": {"main": "ok"},
+                    "replication_status": {
+                        "db_current_xlog_location": "0/16B3748",
+                        "db_current_xlog_location_bytes": 23803720,
+                    },
+                },
+                "ok": True,
+            },
+        )
+        self.assertEqual((report.ok, report.status), (True, 200))
+
+    def test_dialect_names_the_fields(self) -> None:
+        """The dialect decides how the names of the replication fields begin."""
+        document = self.rounds().report(CONJUR).document()
+        self.assertEqual(
+            document["database"]["replication_status"],
+            {"pg_current_xlog_location": "0/16B3748", "pg_current_xlog_location_bytes": 23803720},
+        )
+
+    def test_every_interval(self) -> None:
+        """The first round begins with the service, the next ones at the interval."""
+        self.rounds()
+        self.assertEqual(self.core.checks, 1)
+        self.clock.advance(4.9)
+        self.assertEqual(self.core.checks, 1)
+        self.clock.advance(0.1)
+        self.assertEqual((self.core.checks, self.authn.checks), (2, 2))
+
+    def test_failed_service(self) -> None:
+        """One failed service makes the services and the server fail, and not the database or its neighbours."""
+        self.core.work = _fail
+        report = self.rounds().report(NATIVE)
+        document = report.document()
+        self.assertEqual(document["services"], {"core": "failed", "authn": "ok", "ok": False})
+        self.assertEqual((document["database"]["ok"], document["ok"], report.ok), (True, False, False))
+
+    def test_failed_database(self) -> None:
+        """A database that doesn't answer has no position, and the server fails."""
+        self.state.work["connected"] = _fail
+        report = self.rounds().report(NATIVE)
+        document = report.document()
+        self.assertEqual(
+            document["database"],
+            {
+                "ok": False,
+                "connect": {"main": "failed"},
+                "replication_status": {"db_current_xlog_location": None, "db_current_xlog_location_bytes": None},
+            },
+        )
+        self.assertEqual((document["services"]["ok"], document["ok"], report.ok), (True, False, False))
+
+    def test_reason_is_not_public(self) -> None:
+        """The reason of a failure is in the log and not in the report."""
+        self.core.work = _fail
+        report = self.rounds().report(NATIVE)
+        self.assertNotIn("refused", str(report.document()))
+        self.assertEqual(self.logged(LogLevel.warn), [f"core: {REFUSED}"])
+
+    def test_only_changes_are_logged(self) -> None:
+        """A failure is logged once however long it lasts, and its end once; a good start isn't news."""
+        rounds = self.rounds()
+        self.assertEqual(self.logged(LogLevel.info), [])
+        self.core.work = _fail
+        self.clock.pump([5.0] * 4)
+        self.assertEqual(self.logged(LogLevel.warn), [f"core: {REFUSED}"])
+        self.core.work = nothing
+        self.clock.pump([5.0] * 2)
+        self.assertEqual(self.logged(LogLevel.info), ["core: well"])
+        self.assertTrue(rounds.report(NATIVE).ok)
+
+    def test_unexpected_exception(self) -> None:
+        """A check that raises what it shouldn't has failed, and the log has the traceback."""
+
+        async def broken() -> None:
+            raise LookupError("no such thing")
+
+        self.core.work = broken
+        self.assertEqual(self.rounds().report(NATIVE).services["core"], "failed")
+        self.assertEqual(self.logged(LogLevel.warn), ["core: LookupError: no such thing"])
+        self.assertEqual(len(self.flushLoggedErrors(LookupError)), 1)
+
+    def test_starting(self) -> None:
+        """Before the first round has ended every value is starting, and the server isn't ok."""
+        self.core.work = Deferred
+        before = self.new_rounds()
+        self.assertEqual(
+            before.report(NATIVE), HealthReport(NATIVE, {"core": "starting", "authn": "starting"}, "starting", None)
+        )
+        report = self.rounds().report(NATIVE)
+        self.assertEqual((report.services["core"], report.ok), ("starting", False))
+
+    def test_never_waits(self) -> None:
+        """While a check hangs, the report answers at once, from the last round."""
+        rounds = self.rounds()
+        self.core.work = Deferred
+        self.clock.advance(5)
+        self.assertTrue(rounds.report(NATIVE).ok)
+
+    def test_first_round(self) -> None:
+        """Whoever waits for the first round hears of it when its last check has ended or is overdue."""
+        self.core.work = Deferred
+        waiting = Deferred.fromCoroutine(self.rounds().first_round())
+        self.clock.advance(1.9)
+        self.assertNoResult(waiting)
+        self.clock.advance(0.1)
+        self.successResultOf(waiting)
+
+    def test_deadline(self) -> None:
+        """A check that takes 2 s has failed; the others of its round have their own time."""
+        hanging: Deferred[None] = Deferred()
+        self.core.work = lambda: hanging
+        rounds = self.rounds()
+        self.assertEqual(rounds.report(NATIVE).services["authn"], "ok")
+        self.clock.advance(2)
+        self.assertEqual(rounds.report(NATIVE).services, {"core": "failed", "authn": "ok"})
+        self.assertEqual(self.logged(LogLevel.warn), ["core: no answer within 2 s"])
+
+    def test_deadline_of_short_intervals(self) -> None:
+        """With an interval of 1 s the deadline is half of it."""
+        self.core.work = Deferred
+        rounds = self.rounds(interval=1.0)
+        self.clock.advance(0.5)
+        self.assertEqual(rounds.report(NATIVE).services["core"], "failed")
+
+    def test_overdue_check_is_cancelled(self) -> None:
+        """A check is cancelled at its deadline, and the next round begins it anew."""
+        cancelled: list[object] = []
+        self.core.work = lambda: Deferred(cancelled.append)
+        rounds = self.rounds()
+        self.clock.advance(2)
+        self.assertEqual(len(cancelled), 1)
+        self.core.work = nothing
+        self.clock.advance(3)
+        self.assertTrue(rounds.report(NATIVE).ok)
+
+    def test_stubborn_check_runs_once(self) -> None:
+        """A check that goes on though cancelled isn't started again beside itself, and counts as failed until it ends."""
+        last: Deferred[None] = Deferred()
+
+        async def stubborn() -> None:
+            try:
+                await Deferred()
+            except CancelledError:
+                await last
+
+        self.core.work = stubborn
+        rounds = self.rounds()
+        self.clock.pump([1.0] * 15)
+        self.assertEqual(self.core.checks, 1)
+        self.assertEqual(rounds.report(NATIVE).services, {"core": "failed", "authn": "ok"})
+        self.core.work = nothing
+        last.callback(None)
+        self.assertEqual(rounds.report(NATIVE).services["core"], "failed")
+        self.clock.advance(5)
+        self.assertTrue(rounds.report(NATIVE).ok)
+
+    def test_hanging_check_does_not_stop_the_loop(self) -> None:
+        """Rounds go on at their pace while one service hangs."""
+        self.core.work = Deferred
+        rounds = self.rounds()
+        self.clock.pump([1.0] * 50)
+        self.assertEqual(self.authn.checks, 11)
+        self.assertEqual(rounds.report(NATIVE).services, {"core": "failed", "authn": "ok"})
+
+    def test_stale(self) -> None:
+        """When the last round is older than three intervals, everything is stale, and the server isn't ok."""
+        rounds = self.rounds()
+        rounds.stopService()
+        self.clock.advance(15)
+        self.assertTrue(rounds.report(NATIVE).ok)
+        self.clock.advance(0.1)
+        report = rounds.report(NATIVE)
+        self.assertEqual(report, HealthReport(NATIVE, {"core": "stale", "authn": "stale"}, "stale", None))
+        self.assertEqual((report.document()["ok"], report.status), (False, 502))
+
+    def test_clock_set_back(self) -> None:
+        """When the clock is set back by more than three intervals no round is due for long, and everything is stale."""
+        self.clock.advance(3600)
+        rounds = self.rounds()
+        self.clock.rightNow = 3600 - 15.0
+        self.assertTrue(rounds.report(NATIVE).ok)
+        self.clock.rightNow = 0.0
+        self.assertEqual(rounds.report(NATIVE).database, "stale")
+
+    def test_stop(self) -> None:
+        """Stopping ends the loop and the checks that run, leaves nothing on the clock, and reports no failure."""
+        self.core.work = Deferred
+        rounds = self.new_rounds()
+        rounds.startService()
+        rounds.stopService()
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+        self.clock.advance(5)
+        self.assertEqual(self.core.checks, 1)
+        self.assertEqual(self.logged(LogLevel.warn), [])
