@@ -1,0 +1,325 @@
+"""Settings: what the operator decides, read once, refused early.
+
+Note [One table]. Each field of :class:`Settings` is one setting, and all that a user sees of it follows from the field: the
+option ``--some-name`` with its help, the environment variable ``SERVICE_SOME_NAME``, and the key ``some_name`` of the TOML
+file that ``--config`` names. The first of these that gives a value counts (rulings: starting and configuring).
+"""
+
+# ruff: noqa: RUF009 - what stands to the right of a field's = describes the field; it isn't a default that fields share
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import attrs
+import platformdirs
+
+from svc import forms
+from svc.dialect import NATIVE, Dialect
+from svc.errors import ConfigurationInvalid
+from svc.forms import Form, Network
+from svc.limits import Limits
+from svc.names import IDENTIFIER_LIMIT
+
+_PREFIX: Final = "SERVICE_"
+_LIMITS: Final = Limits()
+_MIB: Final = 1024 * 1024
+_GIB: Final = 1024 * _MIB
+
+
+@attrs.frozen
+class Option:
+    """A setting as the user sees it: ``room`` is the part of the program that it is for, ``default`` a text for help."""
+
+    field: str
+    form: Form[Any]
+    room: str
+    help: str
+    default: str
+    on_command_line: bool
+    in_file: bool
+
+    @property
+    def name(self) -> str:
+        """The option without the dashes in front."""
+        return self.field.replace("_", "-")
+
+    @property
+    def variable(self) -> str:
+        """The environment variable."""
+        return _PREFIX + self.field.upper()
+
+
+def _shown(default: object) -> str:
+    match default:
+        case None | ():
+            return "none"
+        case bool():
+            return "on" if default else "off"
+        case tuple():
+            return ",".join(map(_shown, default))
+        case Dialect():
+            return default.name
+        case float():
+            return f"{default:g}"
+        case _:
+            return str(default)
+
+
+def _setting(
+    form: Form[Any],
+    room: str,
+    text: str,
+    default: Any = None,
+    *,
+    shown: str | None = None,
+    on_command_line: bool = True,
+    in_file: bool = True,
+    secret: bool = False,
+) -> Any:
+    option = Option("", form, room, text, shown or _shown(default), on_command_line, in_file)
+    return attrs.field(default=default, repr=not secret, metadata={"option": option})
+
+
+def _data_dir() -> Path:
+    return Path("/var/lib/svc") if os.geteuid() == 0 else platformdirs.user_data_path("svc", appauthor=False)
+
+
+@attrs.frozen(kw_only=True)
+class Settings:
+    """Every setting, each with its value (Note [One table]). Durations are in seconds, sizes in bytes.
+
+    ``written`` has the name of each setting that was given, as the user wrote it; see :meth:`key`.
+    """
+
+    config: Path | None = _setting(
+        forms.PATH, "server", "A TOML file of settings; its keys are these names with underscores.", in_file=False
+    )
+    dialect: Dialect = _setting(
+        forms.DIALECT, "server", "The vocabulary to speak: native, or conjur for its clients and policies.", NATIVE
+    )
+    account: str | None = _setting(forms.ACCOUNT, "server", "An account to create at the start unless it is there.")
+
+    listen: tuple[str, ...] = _setting(
+        forms.ENDPOINTS,
+        "web",
+        "Where to serve: a Twisted endpoint such as tcp:8080, ssl:8443:privateKey=key.pem:certKey=cert.pem or"
+        " systemd:domain=INET:index=0. Repeat it for more than one, or separate them by blanks.",
+        ("tcp:8080:interface=127.0.0.1",),
+    )
+    trusted_proxies: tuple[Network, ...] = _setting(
+        forms.NETWORKS,
+        "web",
+        "Networks of proxies, beside 127.0.0.1 and ::1, whose X-Forwarded-For names the client; separated by commas.",
+        (),
+    )
+
+    request_body_limit: int = _setting(
+        forms.whole(1, _GIB, "BYTES"), "web", "The longest body of a request that loads no policy.", _LIMITS.body
+    )
+    policy_body_limit: int = _setting(
+        forms.whole(1, _GIB, "BYTES"), "web", "The longest body of a request that loads policy.", _LIMITS.policy_body
+    )
+    request_line_limit: int = _setting(
+        forms.whole(256, _MIB, "BYTES"), "web", "The longest first line of a request.", _LIMITS.request_line
+    )
+    header_limit: int = _setting(
+        forms.whole(256, _MIB, "BYTES"), "web", "The longest block of header lines of a request.", _LIMITS.header_block
+    )
+    identifier_limit: int = _setting(
+        forms.whole(1, IDENTIFIER_LIMIT, "BYTES"), "web", "The longest identifier in a path.", _LIMITS.identifier
+    )
+    request_timeout: float = _setting(
+        forms.decimal(0.1, 3600, "SECONDS"), "web", "How long a request may take to arrive.", _LIMITS.request_seconds
+    )
+
+    database_url: str | None = _setting(
+        forms.TEXT,
+        "storage",
+        "The PostgreSQL database, as a libpq URL or DSN.",
+        shown="an embedded PostgreSQL in the data directory",
+        secret=True,
+    )
+    data_dir: Path = _setting(
+        forms.PATH,
+        "storage",
+        "The folder of all that the server keeps on disk.",
+        attrs.Factory(_data_dir),
+        shown="the platform's folder for user data; for root /var/lib/svc",
+    )
+    data_key: str | None = _setting(
+        forms.TEXT,
+        "storage",
+        "The base64 text of the 32 bytes that seal everything of value in the database.",
+        shown="with the embedded database, the content of <data dir>/data-key",
+        on_command_line=False,
+        in_file=False,
+        secret=True,
+    )
+    statement_timeout: float = _setting(
+        forms.decimal(0.1, 3600, "SECONDS"), "storage", "How long one statement may take in the database.", 5.0
+    )
+    database_wait: float = _setting(
+        forms.decimal(1, 86400, "SECONDS"), "storage", "How long to wait at the start for a database that isn't there.", 10.0
+    )
+
+    nesting_limit: int = _setting(
+        forms.whole(1, 256, "LEVELS"), "policy", "How deep the parts of a policy document may be nested.", 64
+    )
+    alias_limit: int = _setting(
+        forms.whole(0, 1_000_000, "NUMBER"), "policy", "How many aliases a policy document may have.", 10_000
+    )
+
+    authenticators: tuple[str, ...] = _setting(
+        forms.AUTHENTICATORS,
+        "authenticators",
+        "The authenticators that may be used, separated by commas: authn (always enabled), authn-jwt/<service id>.",
+        ("authn",),
+    )
+    ignore_missing_issuer: bool = _setting(
+        forms.FLAG,
+        "authenticators",
+        "Admit JWTs without iss even where an issuer is known. For the conjur dialect; in native iss is optional anyway.",
+        False,
+    )
+    clock_skew: float = _setting(
+        forms.decimal(0, 3600, "SECONDS"), "authenticators", "Leeway for the times in JWTs: exp, nbf and iat.", 0.0
+    )
+    jwt_limit: int = _setting(forms.whole(256, _MIB, "BYTES"), "authenticators", "The longest JWT.", 16 * 1024)
+
+    allow_private_providers: tuple[Network, ...] = _setting(
+        forms.NETWORKS,
+        "providers",
+        "Private networks from which the keys of identity providers may be fetched; separated by commas.",
+        (),
+    )
+    allow_http_providers: bool = _setting(
+        forms.FLAG, "providers", "Fetch the keys of identity providers over plain HTTP too.", False
+    )
+    jwks_refetch_interval: float = _setting(
+        forms.decimal(0, 86400, "SECONDS"),
+        "providers",
+        "The least time between two fetches of one provider's keys that logins ask for.",
+        10.0,
+    )
+
+    user_token_ttl: int = _setting(forms.whole(1, 18000, "SECONDS"), "tokens", "How long a user's access token lives.", 480)
+    host_token_ttl: int = _setting(forms.whole(1, 18000, "SECONDS"), "tokens", "How long a host's access token lives.", 480)
+
+    health_interval: float = _setting(
+        forms.decimal(0.1, 3600, "SECONDS"), "health", "The time from one round of health checks to the next.", 5.0
+    )
+
+    written: Mapping[str, str] = attrs.field(factory=dict)
+
+    @property
+    def limits(self) -> Limits:
+        """What the HTTP edge holds every request to."""
+        return Limits(
+            body=self.request_body_limit,
+            policy_body=self.policy_body_limit,
+            request_line=self.request_line_limit,
+            header_block=self.header_limit,
+            identifier=self.identifier_limit,
+            request_seconds=self.request_timeout,
+        )
+
+    def key(self, field: str) -> str:
+        """The name of a setting as the user wrote it; that of the option when it wasn't given."""
+        return self.written.get(field) or f"--{field.replace('_', '-')}"
+
+
+#: Every option, in the order in which help lists them.
+OPTIONS: Final[Sequence[Option]] = tuple(
+    attrs.evolve(field.metadata["option"], field=field.name) for field in attrs.fields(Settings) if field.metadata
+)
+
+
+def read_settings(given: Mapping[str, str | bool | None], environ: Mapping[str, str] | None = None) -> Settings:
+    """Read the settings from ``given`` (the command line), the environment, and the file that one of these names.
+
+    ``given`` maps fields of :class:`Settings` to texts, a flag's to true; ``None`` and false mean that it wasn't given.
+    ``environ`` is the environment of the process when left out.
+
+    :raises ConfigurationInvalid: a setting is unknown or has a bad value; ``key`` is its name as the user wrote it.
+    """
+    reading = _Reading(given, os.environ if environ is None else environ)
+    for option in OPTIONS:
+        reading.take(option)
+    settings = Settings(**reading.values, written=reading.written)
+    if settings.ignore_missing_issuer and not settings.dialect.issuer_mandatory:
+        key = settings.key("ignore_missing_issuer")
+        raise ConfigurationInvalid(key, f"has no meaning in the dialect {settings.dialect.name}, where iss is optional")
+    return settings
+
+
+def unknown_variables(environ: Mapping[str, str] | None = None) -> list[str]:
+    """The ``SERVICE_…`` variables of the environment that name no setting.
+
+    Each is a typing error, or comes from a platform that describes a service named "service" to its neighbours: a reason to
+    tell the operator, none to stop.
+    """
+    known = {option.variable for option in OPTIONS}
+    surroundings = os.environ if environ is None else environ
+    return sorted(name for name in surroundings if name.startswith(_PREFIX) and name not in known)
+
+
+class _Reading:
+    """One pass over the table. What ``config`` and ``dialect`` say bears on what follows, so they stand first there."""
+
+    def __init__(self, given: Mapping[str, str | bool | None], environ: Mapping[str, str]) -> None:
+        self.values: dict[str, Any] = {}
+        self.written: dict[str, str] = {}
+        self._given = given
+        self._environ = environ
+        self._document: Mapping[str, object] = {}
+
+    def take(self, option: Option) -> None:
+        """Read one setting from the first source that has it."""
+        field, form = option.field, option.form
+        variable = next(filter(self._environ.__contains__, self._variables(option)), None)
+        value = self._given.get(field)
+        if option.on_command_line and value is not None and value is not False:
+            self._keep(field, f"--{option.name}", form.of_text, "true" if value is True else value)
+        elif variable is not None:
+            self._keep(field, variable, form.of_text, self._environ[variable])
+        elif field in self._document:
+            self._keep(field, field, form.of_toml, self._document[field], f" (in {self.values['config']})")
+        if field == "config" and field in self.values:
+            self._document = _document(self.values[field], self.written[field])
+
+    def _variables(self, option: Option) -> tuple[str, ...]:
+        if option.field == "authenticators":
+            dialect: Dialect = self.values.get("dialect", NATIVE)
+            return dialect.authenticators_environment
+        return (option.variable,)
+
+    def _keep(self, field: str, key: str, read: Callable[[Any], object], value: object, where: str = "") -> None:
+        try:
+            self.values[field] = read(value)
+        except ValueError as error:
+            raise ConfigurationInvalid(key, f"{error}{where}") from None
+        self.written[field] = key
+
+
+def _document(path: Path, key: str) -> Mapping[str, object]:
+    """The settings that a file holds."""
+    try:
+        document = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigurationInvalid(key, f"names a file that can't be read: {path}: {error.strerror}") from None
+    except ValueError as error:
+        raise ConfigurationInvalid(key, f"names a file that isn't TOML: {path}: {error}") from None
+    options = {option.field: option for option in OPTIONS}
+    for name in document:
+        if name not in options:
+            similar = name.replace("-", "_")
+            hint = f"; it is written {similar}" if similar in options else ""
+            raise ConfigurationInvalid(name, f"is no setting{hint} (in {path})")
+        if not options[name].in_file:
+            raise ConfigurationInvalid(name, f"may not stand in a file (in {path}); {options[name].variable} may give it")
+    return document

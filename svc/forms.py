@@ -1,0 +1,174 @@
+"""How the value of a setting is written: as text on the command line and in the environment, as a TOML value in the file.
+
+A form reads both ways into one type. It refuses with a ``ValueError`` whose message ends a sentence that begins with the
+setting's name.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import re
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, Final, Generic, TypeVar
+
+import attrs
+
+from svc.dialect import Dialect, dialect_named
+from svc.errors import ConfigurationInvalid, InvalidName
+from svc.names import RESERVED_ACCOUNT, account_name, identifier
+
+T = TypeVar("T")
+
+#: A range of addresses.
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+#: The type of authenticator that is listed bare, and those that are listed as ``<type>/<service id>``.
+_BARE_TYPE: Final = "authn"
+_SERVICE_TYPES: Final = ("authn-jwt",)
+
+_WORDS: Final = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
+_WHOLE: Final = re.compile(r"[0-9]{1,15}", re.ASCII)
+_DECIMAL: Final = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?", re.ASCII)
+
+
+@attrs.frozen
+class Form(Generic[T]):
+    """One form. ``metavar`` stands for the value in a help text; a flag has none, since its name alone says true."""
+
+    metavar: str | None
+    of_text: Callable[[str], T]
+    of_toml: Callable[[Any], T]
+
+
+def _scalar(metavar: str, read: Callable[[str], T], noun: str = "a text in quotation marks", *toml: type) -> Form[T]:
+    types = toml or (str,)
+
+    def of_toml(value: object) -> T:
+        # Not isinstance: Python's true is the number 1, TOML's isn't.
+        if type(value) not in types:
+            raise ValueError(f"must be {noun}")
+        return read(str(value))
+
+    return Form(metavar, read, of_toml)
+
+
+def _several(
+    metavar: str, read: Callable[[str], T], *, separator: str | None = ",", empty: tuple[T, ...] | None = ()
+) -> Form[tuple[T, ...]]:
+    """A list, in a text split at ``separator``, where ``None`` stands for blanks; in TOML a list of texts.
+
+    Blanks around an item don't count, nor do empty and repeated items. A list of none is ``empty``, or refused when that is
+    ``None``.
+    """
+
+    def of_items(items: Iterable[str]) -> tuple[T, ...]:
+        trimmed = (item.strip() for item in items)
+        values = tuple(dict.fromkeys(read(item) for item in trimmed if item)) or empty
+        if values is None:
+            raise ValueError("must list at least one")
+        return values
+
+    def of_toml(value: object) -> tuple[T, ...]:
+        if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+            raise ValueError("must be a list of texts")
+        return of_items(value)
+
+    return Form(metavar, lambda text: of_items(text.split(separator)), of_toml)
+
+
+def _number(read: Callable[[str], T], pattern: re.Pattern[str], low: T, high: T, what: str) -> Callable[[str], T]:
+    def number(text: str) -> T:
+        value = read(text) if pattern.fullmatch(text) else None
+        # Both bounds are numbers of the type that was read.
+        if value is None or not low <= value <= high:  # type: ignore[operator]
+            raise ValueError(f"must be {what} from {low} to {high}, not {_shown(text)}")
+        return value
+
+    return number
+
+
+def whole(low: int, high: int, metavar: str) -> Form[int]:
+    """A whole number within bounds, both allowed."""
+    return _scalar(metavar, _number(int, _WHOLE, low, high, "a whole number"), "a whole number", int)
+
+
+def decimal(low: float, high: float, metavar: str) -> Form[float]:
+    """A number within bounds, both allowed; fractions are written with a point."""
+    return _scalar(metavar, _number(float, _DECIMAL, low, high, "a number"), "a number", int, float)
+
+
+def _shown(text: str) -> str:
+    return repr(text if len(text) <= 60 else f"{text[:57]}...")
+
+
+def _flag(text: str) -> bool:
+    try:
+        return _WORDS[text.lower()]
+    except KeyError:
+        raise ValueError(f"must be true or false, not {_shown(text)}") from None
+
+
+def _toml_flag(value: object) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError("must be true or false, without quotation marks")
+    return value
+
+
+def _secret(text: str) -> str:
+    if not text or "\x00" in text:
+        raise ValueError("may not be empty, nor hold a NUL character")
+    return text
+
+
+def _path(text: str) -> Path:
+    # Absolute at once: twistd changes the current directory before the server starts.
+    return Path(os.path.abspath(os.path.expanduser(_secret(text))))
+
+
+def _account(text: str) -> str:
+    if text == RESERVED_ACCOUNT:
+        raise ValueError("is the name of the service's own account")
+    try:
+        return account_name(text)
+    except InvalidName as refusal:
+        raise ValueError(f"is no name for an account: {refusal.message}") from None
+
+
+def _dialect(text: str) -> Dialect:
+    try:
+        return dialect_named(text)
+    except ConfigurationInvalid as refusal:
+        raise ValueError(refusal.message) from None
+
+
+def _network(text: str) -> Network:
+    try:
+        return ipaddress.ip_network(text)
+    except ValueError as error:
+        raise ValueError(f"must list networks such as 10.0.0.0/8: {error}") from None
+
+
+def _authenticator(text: str) -> str:
+    kind, _, service_id = text.partition("/")
+    if text == _BARE_TYPE:
+        return text
+    if kind not in _SERVICE_TYPES:
+        known = ", ".join((_BARE_TYPE, *(f"{name}/<service id>" for name in _SERVICE_TYPES)))
+        raise ValueError(f"names an authenticator of unknown type, {_shown(text)}; known are {known}")
+    try:
+        identifier(service_id)
+    except InvalidName:
+        raise ValueError(f"names {_shown(text)}, which needs a service id: {kind}/<service id>") from None
+    return text
+
+
+FLAG: Final = Form(None, _flag, _toml_flag)
+TEXT: Final = _scalar("TEXT", _secret)
+PATH: Final = _scalar("PATH", _path)
+DIALECT: Final = _scalar("DIALECT", _dialect)
+ACCOUNT: Final = _scalar("NAME", _account)
+ENDPOINTS: Final = _several("ENDPOINT", str, separator=None, empty=None)
+NETWORKS: Final = _several("CIDRS", _network)
+AUTHENTICATORS: Final = _several("LIST", _authenticator, empty=(_BARE_TYPE,))

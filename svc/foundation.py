@@ -1,0 +1,141 @@
+"""What the server and administrative commands alike stand on: a migrated database, and a vault whose key fits it."""
+
+from __future__ import annotations
+
+from typing import Any, Final, Self
+
+import attrs
+from twisted.application.service import MultiService
+from twisted.internet.interfaces import IReactorTime
+from twisted.logger import Logger
+
+from svc.config import Settings
+from svc.errors import ConfigurationInvalid, StartRefused, StoreUnavailable, WrongDataKey
+from svc.keyfiles import data_key_file, make_data_key, read_data_key
+from svc.keyring import new_signing_key
+from svc.names import admin_of
+from svc.storage.accounts import AccountStore
+from svc.storage.database import Database
+from svc.storage.embedded import EmbeddedPostgres
+from svc.storage.migrations import migrate
+from svc.storage.state import DatabaseState
+from svc.vault import CANARY, Vault, api_key_name, parse_data_key
+
+#: Connections of a server to the database; a request uses one for a millisecond or so. A command has but one.
+POOL_SIZE: Final = 8
+
+#: How long the embedded PostgreSQL, which accepts connections by then, may take to let us in, in seconds.
+EMBEDDED_WAIT: Final = 10.0
+
+_SONG: Final = b"svc"
+
+log = Logger()
+
+
+def check_data_key(settings: Settings) -> None:
+    """See early whether there can be a data key.
+
+    :raises ConfigurationInvalid: the one that was given is none, or the database needs one to be given.
+    """
+    if settings.data_key is not None:
+        parse_data_key(settings.data_key)
+    elif settings.database_url is not None:
+        raise ConfigurationInvalid(
+            "SERVICE_DATA_KEY",
+            "must hold the data key of the database: for a new database make one with `svc data-key generate`, and keep it",
+        )
+
+
+@attrs.frozen
+class Foundation:
+    """A database whose schema is up to date, and the vault that opens what it holds."""
+
+    clock: IReactorTime
+    database: Database
+    state: DatabaseState
+    accounts: AccountStore
+    vault: Vault
+
+    @classmethod
+    async def lay(cls, parent: MultiService, reactor: Any, settings: Settings, *, joining: bool = False) -> Self:
+        """Make it, its services being added to ``parent``, which must be running.
+
+        ``joining``: it is for a command, which uses the embedded PostgreSQL of a server that runs, if one does.
+
+        :raises ConfigurationInvalid: the database's URL or the data key isn't one.
+        :raises StartRefused: there is no database, it is not ours, or the data key doesn't fit it.
+        :raises StoreUnavailable: the database went away again.
+        """
+        check_data_key(settings)
+        database = await _database(parent, reactor, settings, joining)
+        await migrate(database)
+        state = DatabaseState(database)
+        return cls(reactor, database, state, AccountStore(database), await _vault(settings, state))
+
+    async def create_account(self, account: str, api_key: str) -> None:
+        """Make an account, whose admin has that API key.
+
+        :raises Conflict: it exists.
+        """
+        admin_key = self.vault.seal(api_key_name(admin_of(account)), api_key.encode("ascii"))
+        signing_key = new_signing_key(self.vault, account, self.clock.seconds())
+        await self.accounts.create(account, admin_key, signing_key)
+
+
+async def _database(parent: MultiService, reactor: Any, settings: Settings, joining: bool) -> Database:
+    """Connect to the database, having started the embedded one if there is no other."""
+    url, wait = settings.database_url, settings.database_wait
+    if url is None:
+        embedded = EmbeddedPostgres(reactor, settings.data_dir, joining=joining)
+        embedded.setServiceParent(parent)  # type: ignore[no-untyped-call] # Twisted's
+        url, wait = await embedded.ready(), EMBEDDED_WAIT
+    try:
+        database = Database(reactor, url, pool_size=POOL_SIZE, statement_timeout=settings.statement_timeout, first_wait=wait)
+    except ConfigurationInvalid as refusal:
+        raise ConfigurationInvalid(settings.key("database_url"), refusal.message) from None
+    database.setServiceParent(parent)  # type: ignore[no-untyped-call] # Twisted's
+    try:
+        await database.connected()
+    except StoreUnavailable as refusal:
+        raise StartRefused(f"the database was not there within {wait:g} seconds: {refusal.why}") from None
+    return database
+
+
+async def _vault(settings: Settings, state: DatabaseState) -> Vault:
+    """The vault under the data key, once that is known to be the database's (rulings: starting and configuring)."""
+    vault = Vault(await _data_key(settings, state))
+    try:
+        vault.open(CANARY, await state.establish_canary(vault.seal(CANARY, _SONG)))
+    except WrongDataKey:
+        raise StartRefused(
+            "the data key does not fit this database, which was initialised with another one:"
+            " give that one, or another database"
+        ) from None
+    return vault
+
+
+async def _data_key(settings: Settings, state: DatabaseState) -> bytes:
+    if settings.data_key is not None:
+        return parse_data_key(settings.data_key)
+    path = data_key_file(settings.data_dir)
+    key = read_data_key(path)
+    if key is None:
+        if await _is_initialised(state):
+            raise StartRefused(
+                f"{path} is missing, and the database in {settings.data_dir} was initialised with a data key:"
+                " restore the file from a copy, or give the key as SERVICE_DATA_KEY"
+            )
+        key = make_data_key(path)
+        log.warn(
+            "A data key was made. Without it the database is worthless: keep a copy of {path} elsewhere", path=str(path)
+        )
+    return key
+
+
+async def _is_initialised(state: DatabaseState) -> bool:
+    try:
+        await state.canary()
+    except StoreUnavailable:
+        await state.connected()  # Unless this fails as well, there is no canary yet.
+        return False
+    return True

@@ -1,0 +1,92 @@
+"""Where the server listens: its ports, their addresses as URLs, and how they close."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Final
+
+import attrs
+from twisted.application.service import Service
+from twisted.internet.address import IPv4Address, IPv6Address, UNIXAddress
+from twisted.internet.defer import Deferred, maybeDeferred
+from twisted.internet.error import CannotListenError
+from twisted.internet.interfaces import IListeningPort, IProtocolFactory, IStreamServerEndpoint
+from twisted.protocols.tls import TLSMemoryBIOFactory
+
+from svc.errors import StartRefused
+
+#: How long requests in progress may take to end when the server stops, in seconds; no request arrives for longer.
+DRAIN: Final = 30.0
+
+
+@attrs.frozen
+class Endpoint:
+    """A Twisted endpoint, and the text that the operator wrote for it."""
+
+    text: str
+    place: IStreamServerEndpoint
+
+
+class Listening(Service):
+    """The ports. :meth:`open` opens them, one after the other; they are closed when the service stops.
+
+    Then requests in progress have ``DRAIN`` seconds to end: ``drain`` returns when no connection is open, or that time is
+    over.
+    """
+
+    name = "listening"
+
+    def __init__(
+        self,
+        endpoints: Sequence[Endpoint],
+        factory: IProtocolFactory,
+        drain: Callable[[float], Coroutine[Any, Any, None]],
+    ) -> None:
+        self._factory = factory
+        self._drain = drain
+        self._endpoints = endpoints
+        self._ports: list[IListeningPort] = []
+
+    async def open(self) -> list[str]:
+        """Listen at every endpoint and return the URLs.
+
+        :raises StartRefused: one of them can't be listened at.
+        """
+        for endpoint in self._endpoints:
+            try:
+                self._ports.append(await endpoint.place.listen(self._factory))
+            except (CannotListenError, OSError) as error:
+                raise StartRefused(f"it cannot listen at {endpoint.text}: {error}") from None
+        return [url_of(port) for port in self._ports]
+
+    def stopService(self) -> Deferred[None]:
+        """Close the ports, and let requests in progress end."""
+        super().stopService()  # type: ignore[no-untyped-call] # Twisted's
+        return Deferred.fromCoroutine(self._close())
+
+    async def _close(self) -> None:
+        ports, self._ports = self._ports, []
+        for port in ports:
+            await maybeDeferred(port.stopListening)
+        await self._drain(DRAIN)
+
+
+def url_of(port: IListeningPort) -> str:
+    """The URL by which a client on this machine reaches a port (rulings: starting and configuring)."""
+    scheme = "https" if isinstance(getattr(port, "factory", None), TLSMemoryBIOFactory) else "http"
+    match port.getHost():
+        case IPv4Address(host=host, port=number) | IPv6Address(host=host, port=number):
+            return f"{scheme}://{_shown(host)}:{number}"
+        case UNIXAddress(name=bytes(name)):
+            return f"{scheme}+unix:{name.decode('utf-8', 'backslashreplace')}"
+        case address:
+            return f"{scheme}:{address}"
+
+
+def _shown(host: str) -> str:
+    address = ipaddress.ip_address(host)
+    if address.is_unspecified:
+        return "127.0.0.1"
+    # A zone's percent sign is escaped in a URL (RFC 6874).
+    return f"[{host.replace('%', '%25')}]" if address.version == 6 else host

@@ -1,0 +1,104 @@
+"""The foundation on a real PostgreSQL: schema, data key, accounts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from twisted.internet import reactor
+from twisted.internet.defer import Deferred, DeferredList
+
+from svc.config import Settings, read_settings
+from svc.errors import ConfigurationInvalid, Conflict, StartRefused
+from svc.foundation import Foundation
+from svc.names import admin_of
+from svc.records import Sealed
+from svc.server import Succession
+from svc.tap import administer
+from svc.vault import api_key_name, new_data_key
+from tests.integration.postgres import PostgresTestCase
+
+
+class FoundationTests(PostgresTestCase):
+    """Foundations on one database."""
+
+    async def prepare(self) -> None:
+        """Make a database that nothing has been done to."""
+        await super().prepare()
+        self.dsn = await self.create_database(migrated=False)
+        self.data_key = new_data_key()
+
+    def settings(self, data_key: str | None = None) -> Settings:
+        """Settings for that database."""
+        given = {"database_url": self.dsn, "data_dir": str(Path(self.mktemp()).resolve())}
+        return read_settings(given, {"SERVICE_DATA_KEY": data_key or self.data_key})
+
+    def lay(self, settings: Settings | None = None) -> Deferred[Foundation]:
+        """Lay a foundation that is taken up when the test ends."""
+        services = Succession()
+        services.startService()
+        self.addCleanup(services.stopService)
+        return Deferred.fromCoroutine(Foundation.lay(services, reactor, settings or self.settings()))
+
+    async def refused(self, settings: Settings, kind: type[Exception] = StartRefused) -> str:
+        """Why there is no foundation with these settings."""
+        laid: Deferred[Any] = self.lay(settings)
+        return str(await self.assertFailure(laid, kind))
+
+    async def test_again(self) -> None:
+        """What was laid once is found again: the schema is there, and the data key fits."""
+        first, second = await self.lay(), await self.lay()
+        sealed = first.vault.seal("name", b"value")
+        self.assertEqual(second.vault.open("name", sealed), b"value")
+
+    async def test_another_data_key(self) -> None:
+        """A data key that isn't the database's is refused."""
+        await self.lay()
+        self.assertIn("does not fit", await self.refused(self.settings(new_data_key())))
+
+    async def test_at_once(self) -> None:
+        """Of many servers that start at once on a new database those with one data key all succeed."""
+        results = await DeferredList([self.lay() for _ in range(5)])
+        self.assertEqual([good for good, _ in results], [True] * 5)
+
+    async def test_at_once_with_other_keys(self) -> None:
+        """Of servers that start at once with different data keys one succeeds, and the others are refused."""
+        results: list[Any] = await DeferredList(
+            [self.lay(self.settings(new_data_key())) for _ in range(3)], consumeErrors=True
+        )
+        self.assertEqual(sorted(good for good, _ in results), [False, False, True])
+        for good, result in results:
+            if not good:
+                self.assertIsInstance(result.value, StartRefused)
+
+    async def test_no_url(self) -> None:
+        """A database URL that is none is refused by the name that the user wrote, and isn't repeated."""
+        settings = read_settings({}, {"SERVICE_DATABASE_URL": "nonsense!hunter2", "SERVICE_DATA_KEY": self.data_key})
+        refusal = await self.refused(settings, ConfigurationInvalid)
+        self.assertIn("SERVICE_DATABASE_URL", refusal)
+        self.assertNotIn("hunter2", refusal)
+
+    async def test_accounts(self) -> None:
+        """An account that is made has its admin's key, sealed, and a signing key; it is made once."""
+        foundation = await self.lay()
+        await foundation.create_account("acme", "the admin's key")
+        self.assertEqual(await foundation.accounts.names(), ["acme"])
+        [(stored,)] = self.server.command("SELECT api_key FROM credentials", self.dsn.rpartition("=")[2])
+        sealed = Sealed(bytes(stored))
+        self.assertNotIn(b"the admin's key", sealed)
+        self.assertEqual(foundation.vault.open(api_key_name(admin_of("acme")), sealed), b"the admin's key")
+        self.assertEqual(len(await foundation.accounts.signing_keys("acme")), 1)
+        await self.assertFailure(Deferred.fromCoroutine(foundation.create_account("acme", "another")), Conflict)
+
+    async def test_administration(self) -> None:
+        """A command's work is done on a foundation of its own, of which nothing is left, also when the work fails."""
+
+        async def create(foundation: Foundation) -> str:
+            await foundation.create_account("acme", "key")
+            return "done"
+
+        self.assertEqual(await administer(reactor, self.settings(), create), "done")
+        await self.assertFailure(Deferred.fromCoroutine(administer(reactor, self.settings(), create)), Conflict)
+        sessions = "SELECT 1 FROM pg_stat_activity WHERE application_name = 'svc'"
+        while self.server.command(sessions):
+            await self.server.start()

@@ -1,0 +1,129 @@
+"""Whole servers in this process, on a real PostgreSQL."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import treq
+from twisted.internet import reactor as installed_reactor
+from twisted.internet.defer import Deferred, DeferredList
+from twisted.web.client import Agent
+from twisted.web.http_headers import Headers
+
+from svc.config import Settings, read_settings
+from svc.errors import StartRefused
+from svc.server import Server
+from svc.tap import build
+from tests.integration.postgres import PostgresTestCase
+from tests.integration.process import DATA_KEY
+
+reactor: Any = installed_reactor
+
+
+class TapTests(PostgresTestCase):
+    """Servers that are built and started."""
+
+    async def prepare(self) -> None:
+        """Make a database, and a list of the keys that were told."""
+        await super().prepare()
+        self.dsn = await self.create_database()
+        self.told: list[str] = []
+
+    def settings(self, **given: str) -> Settings:
+        """Settings for a server on that database, on a free port."""
+        defaults = {
+            "database_url": self.dsn,
+            "data_dir": str(Path(self.mktemp()).resolve()),
+            "listen": "tcp:0:interface=127.0.0.1",
+        }
+        return read_settings({**defaults, **given}, {"SERVICE_DATA_KEY": DATA_KEY})
+
+    def hear(self, key: str) -> bool:
+        """Take notice of a key."""
+        self.told.append(key)
+        return True
+
+    def start(self, settings: Settings, tell: Callable[[str], bool] | None) -> Server:
+        """Start a server, which is stopped when the test ends."""
+        server = build(reactor, settings, tell)
+        server.startService()
+        self.addCleanup(server.stopService)
+        return server
+
+    async def health(self, url: str) -> Any:
+        """The health report."""
+        return json.loads(await treq.content(await Agent(reactor).request(b"GET", f"{url}/health".encode("ascii"))))
+
+    async def test_health(self) -> None:
+        """When a server is ready its first round of health is done, and every service that exists is in the report."""
+        [url] = await self.start(self.settings(account="acme"), self.hear).ready()
+        report = await self.health(url)
+        self.assertEqual(report["services"], {"core": "ok", "authn": "ok", "authz": "ok", "ok": True})
+        self.assertEqual((report["database"]["connect"], report["ok"]), ({"main": "ok"}, True))
+        status = report["database"]["replication_status"]
+        self.assertRegex(status["db_current_xlog_location"], r"\A[0-9A-F]+/[0-9A-F]+\Z")
+        high, low = (int(part, 16) for part in status["db_current_xlog_location"].split("/"))
+        self.assertEqual(status["db_current_xlog_location_bytes"], (high << 32) + low)
+
+    async def test_dialect(self) -> None:
+        """In the conjur dialect the report's replication fields have that dialect's names."""
+        [url] = await self.start(self.settings(dialect="conjur"), self.hear).ready()
+        report = await self.health(url)
+        self.assertEqual(
+            set(report["database"]["replication_status"]), {"pg_current_xlog_location", "pg_current_xlog_location_bytes"}
+        )
+
+    async def test_key_is_told(self) -> None:
+        """The key of a new account's admin is told once, and written nowhere, when somebody takes notice."""
+        settings = self.settings(account="acme")
+        await self.start(settings, self.hear).ready()
+        await self.start(self.settings(account="acme"), self.hear).ready()
+        self.assertEqual(len(self.told), 1)
+        self.assertFalse(settings.data_dir.exists())
+
+    async def test_nobody_takes_notice(self) -> None:
+        """A key that was told to nobody is kept in the file, so that the account can be used."""
+        settings = self.settings(account="acme")
+
+        def ignore(key: str) -> bool:
+            self.told.append(key)
+            return False
+
+        await self.start(settings, ignore).ready()
+        self.assertEqual([(settings.data_dir / "admin-key-acme").read_text()], [f"{key}\n" for key in self.told])
+
+    async def test_at_once(self) -> None:
+        """Of servers that start at once and make the same account, one knows the key, and it is the right one."""
+        every = [self.settings(account="acme") for _ in range(3)]
+        servers = [self.start(settings, None) for settings in every]
+        results: list[Any] = await DeferredList([Deferred.fromCoroutine(server.ready()) for server in servers])
+        self.assertEqual([good for good, _ in results], [True] * 3)
+        files = [settings.data_dir / "admin-key-acme" for settings in every]
+        [path] = [path for path in files if path.exists()]
+        key = path.read_text().strip()
+        [url] = results[0][1]
+        response = await Agent(reactor).request(
+            b"GET",
+            f"{url}/authn/acme/login".encode("ascii"),
+            Headers({"Authorization": [f"Basic {base64.b64encode(f'admin:{key}'.encode()).decode()}"]}),
+        )
+        await treq.content(response)
+        self.assertEqual(response.code, 200)
+
+    async def test_account_is_not_made_without_its_file(self) -> None:
+        """When the file of the key can't be written, the account isn't made."""
+        settings = self.settings(account="acme")
+        settings.data_dir.write_text("in the way")
+        await self.assertFailure(Deferred.fromCoroutine(self.start(settings, None).ready()), OSError)
+        self.assertEqual(self.server.command("SELECT account FROM accounts", self.dsn.rpartition("=")[2]), [])
+
+    async def test_port_in_use(self) -> None:
+        """A server that can't listen refuses to start, and leaves nothing behind when it is stopped."""
+        [url] = await self.start(self.settings(), None).ready()
+        listen = f"tcp:0:interface=127.0.0.1 tcp:{url.rpartition(':')[2]}:interface=127.0.0.1"
+        second = self.start(self.settings(listen=listen), None)
+        await self.assertFailure(Deferred.fromCoroutine(second.ready()), StartRefused)

@@ -1,0 +1,170 @@
+"""The command line of ``twistd svc``, and what it refuses before anything starts."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+from pathlib import Path
+from typing import Any
+
+from twisted.application.service import IService, IServiceMaker
+from twisted.internet.testing import MemoryReactor
+from twisted.plugin import getPlugins
+from twisted.trial.unittest import SynchronousTestCase
+
+from svc._version import VERSION
+from svc.config import OPTIONS, Settings, read_settings
+from svc.errors import ConfigurationInvalid
+from svc.policy.document import Bounds
+from svc.server import Server
+from svc.startup import Launch
+from svc.tap import Options, build, makeService
+from svc.vault import new_data_key
+
+
+class OptionsTests(SynchronousTestCase):
+    """Options, made from the table of settings."""
+
+    def given(self, *arguments: str) -> dict[str, str | bool | None]:
+        """What a command line gives, without what it leaves out."""
+        options = Options()
+        options.parseOptions(arguments)
+        return {field: value for field, value in options.given().items() if value not in (None, False)}
+
+    def printed(self, *arguments: str) -> str:
+        """What is printed on standard output before the program exits with 0."""
+        out = io.StringIO()
+        with contextlib.redirect_stdout(out):
+            self.assertEqual(self.assertRaises(SystemExit, Options().parseOptions, arguments).code, 0)
+        return out.getvalue()
+
+    def test_nothing(self) -> None:
+        """An empty command line gives nothing, so that other places are asked."""
+        self.assertEqual(self.given(), {})
+
+    def test_values(self) -> None:
+        """Options arrive under the names of their settings, a flag as true."""
+        self.assertEqual(
+            self.given("--data-dir", "/d", "--allow-http-providers", "--user-token-ttl=5"),
+            {"data_dir": "/d", "allow_http_providers": True, "user_token_ttl": "5"},
+        )
+
+    def test_every_option(self) -> None:
+        """Every setting but the data key is an option that the settings' reader understands."""
+        for option in OPTIONS:
+            if option.form.metavar is None:
+                self.assertEqual(self.given(f"--{option.name}"), {option.field: True})
+            elif option.on_command_line:
+                self.assertEqual(list(self.given(f"--{option.name}", "x")), [option.field])
+
+    def test_repeated_endpoints(self) -> None:
+        """``--listen`` adds up; the last of any other option counts."""
+        settings = read_settings(self.given("--listen", "tcp:1", "--listen", "tcp:2", "--account=a", "--account=b"), {})
+        self.assertEqual((settings.listen, settings.account), (("tcp:1", "tcp:2"), "b"))
+
+    def test_no_data_key(self) -> None:
+        """The data key is no option: others could read it in the list of processes."""
+        self.assertIn("data-key", str(self.assertRaises(SystemExit, Options().parseOptions, ["--data-key", "x"]).code))
+
+    def test_help(self) -> None:
+        """Help documents every option with its default, and tells of the other places and of the data key."""
+        text = " ".join(self.printed("--help").split())
+        for option in OPTIONS:
+            if option.on_command_line:
+                self.assertIn(f"--{option.name}", text)
+        self.assertIn("How long a user's access token lives. [default: 480 seconds]", text)
+        self.assertIn("[default: tcp:8080:interface=127.0.0.1]", text)
+        self.assertIn("SERVICE_SOME_NAME", text)
+        self.assertIn("SERVICE_DATA_KEY", text)
+
+    def test_version(self) -> None:
+        """``--version`` tells that of the program."""
+        self.assertEqual(self.printed("--version"), f"svc {VERSION}\n")
+
+    def test_mistakes(self) -> None:
+        """A mistake on the command line ends the program with a message, and so with exit code 1."""
+        for arguments, message in (
+            (["--nonsense"], "--nonsense"),
+            (["--data-dir"], "--data-dir"),
+            (["--allow-http-providers=yes"], "allow-http-providers"),
+            (["stray"], "arguments"),
+        ):
+            code = self.assertRaises(SystemExit, Options().parseOptions, arguments).code
+            self.assertIn(message, str(code))
+
+
+class MakeServiceTests(SynchronousTestCase):
+    """Services, as ``twistd`` makes them."""
+
+    def options(self, *arguments: str) -> Options:
+        """Read a command line."""
+        options = Options()
+        options.parseOptions(["--data-dir", os.path.abspath(self.mktemp()), *arguments])
+        return options
+
+    def refused(self, *arguments: str) -> str:
+        """Why there is no service."""
+        return str(self.assertRaises(SystemExit, makeService, self.options(*arguments)).code)
+
+    def test_plugin(self) -> None:
+        """``twistd`` knows the plugin by the name ``svc``, and gets options and services from here."""
+        [maker] = [plugin for plugin in getPlugins(IServiceMaker) if plugin.tapname == "svc"]
+        self.assertIs(maker.options, Options)
+        self.assertIs(maker.makeService, makeService)
+
+    def test_service(self) -> None:
+        """With good settings there is a service; nothing has happened yet, not even to the data directory."""
+        options = self.options("--listen", "tcp:0:interface=127.0.0.1")
+        service = makeService(options)
+        self.assertIsInstance(service, Launch)
+        self.assertTrue(IService.providedBy(service))
+        self.assertFalse(os.path.exists(options["data-dir"]))
+
+    def test_refusals(self) -> None:
+        """Bad settings end the program with the key as it was written, and what is wrong with it."""
+        for arguments, message in (
+            (["--user-token-ttl", "0"], "--user-token-ttl must be"),
+            (["--config", "/nonexistent"], "--config names a file that can't be read: /nonexistent"),
+            (["--listen", "nonsense:5"], "--listen has an endpoint that can't be used, 'nonsense:5'"),
+            (["--listen", "tcp:port"], "--listen has an endpoint"),
+            (["--listen", "tcp"], "--listen has an endpoint"),
+            (["--listen", "ssl:0:privateKey=/nonexistent"], "No such file"),
+            (["--authenticators", "authn-ldap/x"], "authn-ldap/x"),
+            (["--database-url", "dbname=svc"], "SERVICE_DATA_KEY must hold the data key"),
+        ):
+            refusal = self.refused(*arguments)
+            self.assertTrue(refusal.startswith("svc did not start: "), refusal)
+            self.assertIn(message, refusal)
+
+
+class BuildTests(SynchronousTestCase):
+    """Servers, as the command line makes them, too."""
+
+    def build(self, environ: dict[str, str], **given: str) -> Any:
+        """Build a server."""
+        return build(MemoryReactor(), read_settings(given, environ), None)
+
+    def test_server(self) -> None:
+        """With good settings there is a server, which has not begun."""
+        key = new_data_key()
+        self.assertIsInstance(self.build({"SERVICE_DATA_KEY": key}, database_url="dbname=svc"), Server)
+
+    def test_data_key(self) -> None:
+        """What isn't a data key is refused before anything starts, and isn't repeated."""
+        for key in ("c2VjcmV0", new_data_key()[:-1], f" {new_data_key()}"):
+            refusal = self.assertRaises(ConfigurationInvalid, self.build, {"SERVICE_DATA_KEY": key})
+            self.assertEqual(refusal.key, "SERVICE_DATA_KEY")
+            self.assertNotIn(key.strip(), refusal.message)
+
+    def test_certificate(self) -> None:
+        """A key file that holds no key is refused."""
+        path = Path(self.mktemp())
+        path.write_text("no key")
+        refusal = self.assertRaises(ConfigurationInvalid, self.build, {"SERVICE_LISTEN": f"ssl:0:privateKey={path}"})
+        self.assertEqual(refusal.key, "SERVICE_LISTEN")
+
+    def test_defaults_of_other_rooms(self) -> None:
+        """The defaults of the settings are those of the rooms that they are for."""
+        settings = Settings()
+        self.assertEqual(Bounds(nesting=settings.nesting_limit, aliases=settings.alias_limit), Bounds())
