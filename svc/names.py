@@ -16,8 +16,8 @@ from svc.errors import InvalidName
 #: Longest identifier, in bytes of UTF-8, unless the configuration says otherwise (rulings: bad input).
 IDENTIFIER_LIMIT: Final = 1024
 
-#: Longest account name, in bytes of UTF-8.
-ACCOUNT_LIMIT: Final = 255
+#: Longest account name, in bytes of UTF-8: a key of two full ids and a privilege must fit into a page of an index.
+ACCOUNT_LIMIT: Final = 128
 
 #: The service's own account: no account can be made under this name.
 RESERVED_ACCOUNT: Final = "!"

@@ -41,7 +41,7 @@ class AccountTests(SynchronousTestCase):
         """The length of an account's name counts in bytes of UTF-8."""
         self.assertEqual(account_name("a" * ACCOUNT_LIMIT), "a" * ACCOUNT_LIMIT)
         self.assertRaises(InvalidName, account_name, "a" * (ACCOUNT_LIMIT + 1))
-        self.assertRaises(InvalidName, account_name, "é" * ((ACCOUNT_LIMIT + 1) // 2))
+        self.assertRaises(InvalidName, account_name, "é" * (ACCOUNT_LIMIT // 2 + 1))
 
 
 class IdentifierTests(SynchronousTestCase):

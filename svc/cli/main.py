@@ -1,20 +1,57 @@
-"""The ``svc`` command: administration of a server, and a client of its HTTP interface."""
+"""The ``svc`` command: administration of a server, and a client of its HTTP interface.
+
+Note [Commands on demand]. The commands that administer load the whole server, which takes a second; those that speak HTTP
+load a client. So a command's module is imported when the command is asked for, and not before.
+"""
 
 from __future__ import annotations
+
+import importlib
+from typing import Final
 
 import click
 
 from svc._version import VERSION
-from svc.cli.admin import account, data_key, migrate
-from svc.cli.health import health
-from svc.cli.login import authenticate, login, whoami
-from svc.cli.policy import policy
-from svc.cli.quickstart import quickstart
-from svc.cli.role import role
-from svc.cli.variable import variable
+
+#: The module of each command, which has it under the command's name, and what help says of it.
+_COMMANDS: Final = {
+    "account": ("admin", "Create and list accounts, and rotate their signing keys."),
+    "authenticate": ("login", "Exchange a workload's proof of identity for an access token."),
+    "data-key": ("admin", "Make the key under which everything of value is sealed."),
+    "health": ("health", "Print a server's health report."),
+    "login": ("login", "Log in with an API key, and keep the access token for later commands."),
+    "migrate": ("admin", "Bring the schema of the database up to date."),
+    "policy": ("policy", "Load policy: who there is, and who may do what."),
+    "quickstart": ("quickstart", "See the service at work: start one, and do its main job step by step."),
+    "role": ("role", "Ask who belongs to a role."),
+    "variable": ("variable", "Read and write the values of variables."),
+    "whoami": ("login", "Say who the server takes you for."),
+}
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+class _Commands(click.Group):
+    """A group of commands, each imported when it is asked for (Note [Commands on demand])."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 (click's)
+        """The names of all commands, in order."""
+        return sorted(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 (click's)
+        """The command of that name."""
+        if cmd_name not in _COMMANDS:
+            return None
+        module = importlib.import_module(f"svc.cli.{_COMMANDS[cmd_name][0]}")
+        command = getattr(module, cmd_name.replace("-", "_"))
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 (click's)
+        """List the commands without importing them."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in sorted(_COMMANDS.items())])
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(VERSION, prog_name="svc")
 def main() -> None:
     """Keep secrets, and decide who may read them.
@@ -22,7 +59,3 @@ def main() -> None:
     The server itself is run by `twistd svc`; `svc quickstart` shows all of it in a minute. Commands that speak to a server
     take its address and account from SVC_URL and SVC_ACCOUNT.
     """
-
-
-for command in (account, authenticate, data_key, health, login, migrate, policy, quickstart, role, variable, whoami):
-    main.add_command(command)

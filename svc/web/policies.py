@@ -10,7 +10,7 @@ import attrs
 from svc.access import demand
 from svc.credentials import new_api_key
 from svc.dialect import Dialect
-from svc.errors import Forbidden
+from svc.errors import Forbidden, PolicyInvalid
 from svc.interfaces import IPolicies, IPolicyTransaction, IRoles
 from svc.names import RoleName
 from svc.policy.document import Bounds
@@ -80,6 +80,8 @@ class Policies:
             changes = plan(mode, resolved.rows, present)
             api_keys = {actor: new_api_key() for actor in new_actors(changes)}
             await transaction.apply(policy, changes, {actor: self._sealed(actor, key) for actor, key in api_keys.items()})
+            if not (await transaction.standing(caller, policy)).exists:
+                raise PolicyInvalid("the policy would be deleted with its owner, whom the document does not keep")
             text = call.body.decode("utf-8-sig")
             digest = hashlib.sha256(call.body).hexdigest()
             version = await transaction.record(PolicyVersion(policy, text, digest, caller, call.client_ip))

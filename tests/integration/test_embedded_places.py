@@ -248,6 +248,12 @@ class OrdinaryUserTests(EmbeddedTestCase):
             self.assertIn("ready nobody svc 0o700\n", said)
             self.assertIn("stopped None\n", said)
 
+    def test_effective_user(self) -> None:
+        """A process that is still root by its real user id, as after ``twistd --euid``, runs PostgreSQL as its effective one."""
+        become = f"import os; os.setegid({self.nobody.pw_gid}); os.seteuid({self.nobody.pw_uid})\n"
+        said = run_as(0, 0, self.python, "-c", become + ONCE, str(self.home / "data"))
+        self.assertIn("ready nobody svc 0o700\n", said)
+
     async def test_joined_by_root(self) -> None:
         """Root joins an ordinary user's server, and changes nothing in the directory."""
         directory = self.home / "data"

@@ -158,6 +158,15 @@ class LoadTests(WorldCase):
             role=LEAD,
         )
 
+    def test_a_policy_does_not_saw_off_its_branch(self) -> None:
+        """A policy that would go with an owner whom its own document drops is kept, and the document refused."""
+        self.load("- !group keepers\n- !grant { role: !group keepers, member: !user /lead }\n", policy="team", role=LEAD)
+        self.load("- !policy { id: team, owner: !group team/keepers, body: [ !variable db, !group ops ] }\n", method="PATCH")
+        before = copy.deepcopy(self.memory)
+        answer = self.load("- !group ops\n", policy="team", role=LEAD, method="PUT", status=422)
+        self.assertIn("deleted with its owner", self.error(answer, 422, "policy_invalid"))
+        self.assertEqual(self.memory, before)
+
     def test_concurrent_loads(self) -> None:
         """While a policy is being loaded, another load of it is 409 with ``Retry-After``."""
         self.memory.locked.add("acme:policy:root")

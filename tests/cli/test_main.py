@@ -1,0 +1,46 @@
+"""Tests of ``svc.cli.main``."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+from click.testing import CliRunner
+from twisted.trial.unittest import SynchronousTestCase
+
+from svc.cli.main import main
+
+
+class HelpTests(SynchronousTestCase):
+    """What the command says of itself."""
+
+    def test_every_command_has_help(self) -> None:
+        """Each command and each of its own commands explains itself."""
+        listed = CliRunner().invoke(main, ["--help"])
+        self.assertEqual(listed.exit_code, 0)
+        with main.make_context("svc", ["--help"], resilient_parsing=True) as context:
+            for name in main.list_commands(context):
+                self.assertIn(f"  {name}", listed.output)
+                command = main.get_command(context, name)
+                assert command is not None
+                self.assertTrue(command.help, name)
+                for sub in getattr(command, "commands", {}).values():
+                    self.assertTrue(sub.help, f"{name} {sub.name}")
+                    self.assertEqual(CliRunner().invoke(main, [name, sub.name, "--help"]).exit_code, 0)
+
+    def test_unknown_commands(self) -> None:
+        """An unknown command is a usage error."""
+        outcome = CliRunner().invoke(main, ["explode"])
+        self.assertEqual(outcome.exit_code, 2)
+        self.assertIn("No such command", outcome.output)
+
+    def test_a_client_does_not_load_the_server(self) -> None:
+        """A command that speaks HTTP doesn't import what only the server needs."""
+        program = (
+            "import sys\n"
+            "from svc.cli.main import main\n"
+            "main.get_command(None, 'whoami')\n"
+            "print(sorted(m for m in ('svc.tap', 'psycopg2', 'klein', 'yaml') if m in sys.modules))\n"
+        )
+        seen = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+        self.assertEqual(seen.stdout, "[]\n")

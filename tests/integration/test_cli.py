@@ -1,0 +1,217 @@
+"""The ``svc`` command as its users run it: a process of its own, beside a server."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import attrs
+from twisted.internet import reactor as installed_reactor
+from twisted.internet.defer import Deferred
+from twisted.internet.error import ProcessDone, ProcessTerminated
+from twisted.internet.interfaces import IReactorProcess
+from twisted.internet.protocol import ProcessProtocol
+from twisted.python.failure import Failure
+
+import svc
+from tests.integration.client import POLICY, KeySetSite, workload_token
+from tests.integration.postgres import PostgresTestCase, unavailable
+from tests.integration.process import DATA_KEY, ServerTestCase
+
+
+@attrs.frozen
+class Outcome:
+    """How a command ended, and what it said."""
+
+    exit_code: int
+    stdout: str
+    stderr: str
+
+
+class Command(ProcessProtocol):
+    """One run of ``svc``; what is given to it arrives on its standard input, which then ends."""
+
+    def __init__(self, given: bytes) -> None:
+        self.given = given
+        self.stdout = b""
+        self.stderr = b""
+        self.ended: Deferred[Outcome] = Deferred()
+        self.on_output: Deferred[None] = Deferred()
+        self.awaited = b"\0"
+
+    def connectionMade(self) -> None:
+        """Give it its input."""
+        transport: Any = self.transport
+        transport.write(self.given)
+        transport.closeStdin()
+
+    def outReceived(self, data: bytes) -> None:
+        """Keep what it says."""
+        self.stdout += data
+        if self.awaited in self.stdout and not self.on_output.called:
+            self.on_output.callback(None)
+
+    def errReceived(self, data: bytes) -> None:
+        """Keep what it says on standard error."""
+        self.stderr += data
+
+    def processEnded(self, reason: Failure) -> None:
+        """Tell how it ended."""
+        ended = reason.value
+        assert isinstance(ended, ProcessTerminated | ProcessDone)
+        code = -ended.signal if ended.signal else ended.exitCode
+        self.ended.callback(Outcome(code or 0, self.stdout.decode(), self.stderr.decode()))
+
+
+class CommandTestCase(ServerTestCase):
+    """A test that runs ``svc``."""
+
+    timeout = 240
+    skip = unavailable()
+
+    def start(
+        self, *arguments: str, given: bytes = b"", environ: Mapping[str, str] | None = None, awaited: bytes = b"\0"
+    ) -> Command:
+        """Start a command; ``on_output`` fires when it has said what is ``awaited``."""
+        self.home = getattr(self, "home", None) or Path(self.mktemp()).resolve()
+        self.home.mkdir(parents=True, exist_ok=True)
+        command = Command(given)
+        command.awaited = awaited
+        surroundings = {
+            "PYTHONPATH": str(Path(svc.__file__).resolve().parent.parent),
+            "PATH": os.defpath,
+            "HOME": str(self.home),
+            "LANG": "C.UTF-8",
+            **(environ or {}),
+        }
+        script = Path(sys.executable).with_name("svc")
+        program = [str(script)] if script.exists() else [sys.executable, "-c", "from svc.cli.main import main; main()"]
+        IReactorProcess(installed_reactor).spawnProcess(
+            command, program[0], [*program, *arguments], env=surroundings, path=str(self.home)
+        )
+        return command
+
+    async def svc(
+        self, *arguments: str, given: bytes = b"", environ: Mapping[str, str] | None = None, code: int = 0
+    ) -> Outcome:
+        """Run a command, which must end with this exit code."""
+        outcome = await self.start(*arguments, given=given, environ=environ).ended
+        self.assertEqual(outcome.exit_code, code, outcome)
+        self.assertNotIn("Traceback", outcome.stderr)
+        return outcome
+
+
+class ClientTests(CommandTestCase, PostgresTestCase):
+    """The commands that speak HTTP, and those that administer, on one server."""
+
+    async def test_a_day_with_svc(self) -> None:
+        """An account is made beside the running server; its admin logs in, loads policy, sets and reads a secret."""
+        url = await self.create_database(migrated=False)
+        server = self.serve(
+            "--authenticators=authn,authn-jwt/ci",
+            database_url=url,
+            environ={"SERVICE_ALLOW_HTTP_PROVIDERS": "yes", "SERVICE_ALLOW_PRIVATE_PROVIDERS": "127.0.0.0/8"},
+        )
+        base = await server.ready()
+        at_server = {"SERVICE_DATABASE_URL": url, "SERVICE_DATA_KEY": DATA_KEY}
+
+        made = json.loads((await self.svc("account", "create", "acme", "--json", environ=at_server)).stdout)
+        self.assertEqual((made["account"], made["admin"]), ("acme", "acme:user:admin"))
+        again = await self.svc("account", "create", "acme", environ=at_server, code=1)
+        self.assertIn("already exists", again.stderr)
+        self.assertEqual((await self.svc("account", "list", environ=at_server)).stdout, "acme\n")
+
+        client = {"SVC_URL": base, "SVC_ACCOUNT": "acme"}
+        nobody = await self.svc("whoami", environ=client, code=1)
+        self.assertIn("svc login", nobody.stderr)
+        wrong = await self.svc("login", environ={**client, "SVC_LOGIN": "admin", "SVC_API_KEY": "wrong"}, code=1)
+        self.assertIn("refused", wrong.stderr)
+        await self.svc("login", environ={**client, "SVC_LOGIN": "admin", "SVC_API_KEY": made["api_key"]})
+        [kept] = list(self.home.rglob("tokens.json"))
+        self.assertEqual(kept.stat().st_mode & 0o777, 0o600)
+        self.assertEqual(json.loads((await self.svc("whoami", environ=client)).stdout)["username"], "admin")
+
+        loaded = await self.svc("policy", "load", "root", "-", given=POLICY.format(prefix="svc").encode(), environ=client)
+        self.assertIn("acme:host:apps/shop\tAPI key: ", loaded.stdout)
+        self.assertIn("version 1", loaded.stderr)
+        bad = await self.svc("policy", "replace", "root", "-", given=b"- !nonsense", environ=client, code=1)
+        self.assertIn("line 1, column 3", bad.stderr)
+
+        value = b"\x00exact\xff bytes\n"
+        await self.svc("variable", "set", "apps/password", given=value, environ=client)
+        got = self.start("variable", "get", "apps/password", environ=client)
+        await got.ended.addErrback(lambda failure: failure.trap(UnicodeDecodeError))
+        self.assertEqual(got.stdout, value)
+        missing = await self.svc("variable", "get", "apps/none", environ=client, code=1)
+        self.assertIn("is empty or not found", missing.stderr)
+
+        members = await self.svc("role", "members", "group:apps/all", "--kind", "host", environ=client)
+        self.assertEqual(members.stdout, "host:apps/bare\nhost:apps/shop\n")
+        counted = await self.svc("role", "members", "group:apps/all", "--count", environ=client)
+        self.assertEqual(counted.stdout, "3\n")
+        self.assertTrue(json.loads((await self.svc("health", environ=client)).stdout)["ok"])
+
+        provider = KeySetSite(self)
+        for name, text in (
+            ("jwks-uri", provider.uri),
+            ("issuer", "https://ci.example"),
+            ("audience", "svc"),
+            ("token-app-property", "app"),
+            ("identity-path", "apps"),
+        ):
+            await self.svc("variable", "set", f"svc/authn-jwt/ci/{name}", given=text.encode(), environ=client)
+        token = (await self.svc("authenticate", "jwt", "ci", given=workload_token(), environ=client)).stdout.strip()
+        self.assertTrue(token)
+        refused = await self.svc("authenticate", "jwt", "ci", given=workload_token(app="none"), environ=client, code=1)
+        self.assertIn("refused this token", refused.stderr)
+
+        await self.svc("account", "rotate-signing-key", "acme", environ=at_server)
+        self.assertEqual(json.loads((await self.svc("whoami", environ=client)).stdout)["username"], "admin")
+        self.assertIn(
+            "no account other", (await self.svc("account", "rotate-signing-key", "other", environ=at_server, code=1)).stderr
+        )
+
+    async def test_mistakes(self) -> None:
+        """A mistake in the use of a command ends with 2, a server that isn't there with 1, each with its reason."""
+        await self.svc("variable", "get", code=2)
+        seen = await self.svc("whoami", "--url", "http://127.0.0.1:1", "--account-name", "a", "--api-key", "x", code=2)
+        self.assertIn("SVC_API_KEY", seen.stderr)
+        away = await self.svc("health", "--url", "http://127.0.0.1:1", code=1)
+        self.assertIn("cannot reach http://127.0.0.1:1", away.stderr)
+        no_key = await self.svc("account", "list", environ={"SERVICE_DATABASE_URL": "postgresql:///x"}, code=1)
+        self.assertIn("SERVICE_DATA_KEY", no_key.stderr)
+
+    async def test_data_keys(self) -> None:
+        """A data key is the base64 of 32 bytes, and each is another."""
+        first, second = [(await self.svc("data-key", "generate")).stdout for _ in range(2)]
+        self.assertNotEqual(first, second)
+        self.assertEqual(len(first.strip()), 44)
+
+
+class QuickstartTests(CommandTestCase):
+    """The README's first command."""
+
+    async def test_twice_in_one_directory(self) -> None:
+        """``svc quickstart --once`` gets every expected answer, the second time on what the first has kept, too."""
+        for version in (1, 2):
+            outcome = await self.svc("quickstart", "--once", "--data-dir", "kept")
+            self.assertIn("Every answer was the expected one.", outcome.stdout)
+            self.assertIn(f'"version": {version}', outcome.stdout)
+            self.assertIn("claim-mismatch", outcome.stdout)
+            self.assertIn("TOKEN=$(curl", outcome.stdout)
+
+    async def test_goes_on_until_ctrl_c(self) -> None:
+        """Without ``--once`` it serves until Ctrl-C, then leaves nothing behind."""
+        command = self.start("quickstart", awaited=b"Ctrl-C stops it", environ={"TMPDIR": "/tmp"})
+        await command.on_output
+        place = command.stdout.partition(b"log are in ")[2].partition(b" ")[0].decode()
+        self.assertTrue(Path(place).exists())
+        assert command.transport is not None
+        os.kill(command.transport.pid, signal.SIGINT)
+        await command.ended
+        self.assertFalse(Path(place).exists())
