@@ -30,7 +30,7 @@ setup(
         "PyJWT >= 2.10",
         "PyYAML >= 6.0.1",
         "treq >= 24.9",
-        "Twisted[tls] >= 24.11",
+        "Twisted[tls] >= 26.10",
         "txpostgres >= 1.7",
         "zope.interface >= 6",
     ],

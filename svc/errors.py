@@ -51,7 +51,6 @@ class Reason(enum.StrEnum):
     ANNOTATION_NAME_INVALID = "annotation-name-invalid"
     ANNOTATION_EMPTY = "annotation-empty"
     CLAIM_MISSING = "claim-missing"
-    CLAIM_NOT_TEXT = "claim-not-text"
     CLAIM_IS_NUMBER = "claim-is-number"
     CLAIM_IS_BOOLEAN = "claim-is-boolean"
     CLAIM_IS_ARRAY = "claim-is-array"
@@ -220,7 +219,7 @@ class StoreUnavailable(Refusal):
     """
 
     why: str
-    retry_after: int = 1
+    retry_after: int = attrs.field(default=1, repr=False)
 
 
 @attrs.frozen(str=False)

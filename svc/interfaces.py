@@ -145,8 +145,8 @@ class ISecrets(Interface):
     ) -> int | None:
         """Let ``decide`` look at the variable, locked against other writers, and store what it returns as a new version.
 
-        Keeps the newest ``VERSIONS_KEPT`` versions. What ``decide`` raises ends the transaction. Returns the new version,
-        ``None`` when ``decide`` returned ``None``.
+        Keeps the newest ``VERSIONS_KEPT`` versions. ``decide`` may be called again when it lost against another transaction.
+        What it raises ends the transaction. Returns the new version, ``None`` when ``decide`` returned ``None``.
         """
 
 
@@ -189,7 +189,13 @@ class IPolicies(Interface):
     """The store of policies."""
 
     async def transact(work: Callable[[IPolicyTransaction], Awaitable[T]]) -> T:
-        """Run ``work`` in one transaction: all of it happens, or, when it raises, nothing."""
+        """Run ``work`` in one transaction: all of it happens, or, when it raises, nothing.
+
+        ``work`` is run again from the start when it lost against another transaction, so that what it does besides must bear
+        repeating.
+
+        :raises PolicyConflict: rows that it read were changed meanwhile.
+        """
 
 
 class IDatabaseState(Interface):

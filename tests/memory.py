@@ -7,20 +7,13 @@ policies is in ``memory_policies``.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 import attrs
 from zope.interface import implementer
 
 from svc.errors import Conflict, NotFound, PolicyConflict, StoreReadOnly, StoreUnavailable
-from svc.interfaces import (
-    IAccounts,
-    IAuthenticatorReadings,
-    ICredentials,
-    IDatabaseState,
-    IRoles,
-    ISecrets,
-)
+from svc.interfaces import IAccounts, IAuthenticatorReadings, ICredentials, IDatabaseState, IRoles, ISecrets
 from svc.names import RESERVED_ACCOUNT, ROLE_KINDS, ResourceName, RoleName, admin_of, root_policy
 from svc.records import (
     Applicant,
@@ -39,39 +32,29 @@ from svc.records import (
     StoredSigningKey,
 )
 
-K = TypeVar("K")
-V = TypeVar("V")
-
 #: How many versions of a secret, and of a policy, are kept.
 KEPT = 20
 
 
 @attrs.define
 class Memory:
-    """All that is stored. ``policy`` in a row is the policy that recorded it.
+    """All that is stored, by its keys: role, member, ownership; resource, privilege, role; resource, name; and so on.
 
-    A test may set ``down`` to have every question refused, ``standby`` to have every write refused, and look at the rest.
+    A row ends with the policy that recorded it. The value of a secret comes with its serial number. A test may set ``down``
+    to have every question refused, ``standby`` to have every write refused, and look at the rest.
     """
 
     down: bool = False
     standby: bool = False
     #: Signing keys of each account, the newest last.
     accounts: dict[str, list[StoredSigningKey]] = attrs.field(factory=dict)
-    #: role: policy
     roles: dict[str, str | None] = attrs.field(factory=dict)
-    #: resource: (owner, policy)
     resources: dict[str, tuple[str, str | None]] = attrs.field(factory=dict)
-    #: (role, member, ownership): (admin_option, policy)
     memberships: dict[tuple[str, str, bool], tuple[bool, str | None]] = attrs.field(factory=dict)
-    #: (resource, privilege, role): policy
     permissions: dict[tuple[str, str, str], str | None] = attrs.field(factory=dict)
-    #: (resource, name): (value, policy)
     annotations: dict[tuple[str, str], tuple[str, str | None]] = attrs.field(factory=dict)
-    #: role: API key
     credentials: dict[str, Sealed] = attrs.field(factory=dict)
-    #: resource: {version: (serial, value)}
     secrets: dict[str, dict[int, tuple[int, Sealed]]] = attrs.field(factory=dict)
-    #: policy: {version: what was loaded}
     versions: dict[str, dict[int, PolicyVersion]] = attrs.field(factory=dict)
     canary: Sealed | None = None
     #: Where the log stands, in bytes.
@@ -96,8 +79,7 @@ class Memory:
         above: dict[str, set[str]] = {}
         for granted, member, _ in self.memberships:
             above.setdefault(member, set()).add(granted)
-        held = {role}
-        coming = [role]
+        held, coming = {role}, [role]
         while coming:
             new = above.get(coming.pop(), set()) - held
             held |= new
@@ -144,8 +126,9 @@ class Memory:
             raise PolicyConflict
 
     def delete_resources(self, resources: Iterable[str]) -> None:
-        """Delete resources and all that belongs to them."""
+        """Delete resources and all that belongs to them, their roles among it that policies recorded."""
         gone = set(resources)
+        self.delete_roles(role for role in gone if self.roles.get(role) is not None)
         remove(self.resources, lambda resource, _: resource in gone)
         remove(self.permissions, lambda key, _: key[0] in gone)
         remove(self.annotations, lambda key, _: key[0] in gone)
@@ -154,8 +137,17 @@ class Memory:
     def delete_roles(self, roles: Iterable[str]) -> None:
         """Delete roles, what they own, and what they recorded if they are policies."""
         gone = set(roles)
-        while recorded := {role for role, policy in self.roles.items() if policy in gone} - gone:
-            gone |= recorded
+        while (
+            following := {
+                role
+                for role, policy in self.roles.items()
+                if policy is not None and gone.intersection((policy, *self.resources.get(role, ())[:1]))
+            }
+            - gone
+        ):
+            gone |= following
+        if not gone:
+            return
         remove(self.roles, lambda role, _: role in gone)
         remove(self.credentials, lambda role, _: role in gone)
         remove(self.versions, lambda policy, _: policy in gone)
@@ -176,7 +168,7 @@ def _insert(table: dict[Any, Any], rows: Mapping[Any, object]) -> None:
     table.update(rows)
 
 
-def remove(table: dict[K, V], condition: Callable[[K, V], object]) -> None:
+def remove(table: dict[Any, Any], condition: Callable[[Any, Any], object]) -> None:
     """Delete the rows on which ``condition(key, value)`` is true."""
     for key in [key for key, value in table.items() if condition(key, value)]:
         del table[key]

@@ -1,8 +1,8 @@
 """Runs the suite under trial and under pytest, and compares: both must pass, with the same tests.
 
-The tests import the *installed* program: this script puts a link to ``tests/`` into the current folder, which must not hold
-the source tree, and runs both from there. Arguments are modules or folders of tests, ``tests`` itself by default. With ``CI``
-set, a skipped test is a failure.
+The tests import the *installed* program: this script puts a link to ``tests/`` into the current folder, which must not
+hold the source tree, and runs both from there. Arguments are modules or folders of tests, ``tests`` itself by default. With
+``CI`` set, a skipped test is a failure.
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ The tables below are the rules; a new arrow is a change of design, made here and
 from __future__ import annotations
 
 import ast
+import functools
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -87,7 +88,7 @@ BANNED: dict[str, set[str]] = {
 }
 
 
-@attrs.frozen
+@attrs.frozen(slots=False)
 class Module:
     """One source file under ``svc``: its dotted name without ``svc.``, and its syntax tree."""
 
@@ -100,8 +101,12 @@ class Module:
         """The package, or the module itself at the top."""
         return self.name.partition(".")[0]
 
-    def imports(self) -> Iterator[str]:
+    @functools.cached_property
+    def imports(self) -> frozenset[str]:
         """Every module that is imported, at the top or further in, by its dotted name."""
+        return frozenset(self._imports())
+
+    def _imports(self) -> Iterator[str]:
         for node in ast.walk(self.tree):
             if isinstance(node, ast.Import):
                 yield from (alias.name for alias in node.names)
@@ -117,6 +122,7 @@ class Module:
                 yield f"{node.value.id}.{node.attr}"
 
 
+@functools.cache
 def _modules() -> list[Module]:
     found = []
     for path in sorted(ROOT.rglob("*.py")):
@@ -139,14 +145,14 @@ class ArchitectureTests(SynchronousTestCase):
     """Rooms, arrows and bans."""
 
     def setUp(self) -> None:
-        """Read the tree once per test."""
+        """Read the tree."""
         self.modules = _modules()
         self.names = {module.name for module in self.modules}
 
     def arrows(self) -> Iterator[tuple[Module, str]]:
         """Every import of one module of svc by another."""
         for module in self.modules:
-            targets = {_stem_of(imported, self.names) for imported in module.imports()}
+            targets = {_stem_of(imported, self.names) for imported in module.imports}
             yield from ((module, target) for target in sorted(filter(None, targets)) if target != module.name)
 
     def test_imports_point_down(self) -> None:
@@ -181,7 +187,7 @@ class ArchitectureTests(SynchronousTestCase):
         """A library that one room owns is imported by no other."""
         wrong = []
         for module in self.modules:
-            for imported in module.imports():
+            for imported in sorted(module.imports):
                 owners = LIBRARIES.get(imported.partition(".")[0])
                 if owners is not None and module.room not in owners:
                     wrong.append(f"{module.name} imports {imported}")
@@ -198,7 +204,7 @@ class ArchitectureTests(SynchronousTestCase):
 
     def test_the_reactor_is_imported_by_roots_alone(self) -> None:
         """Only ``tap`` and ``cli`` import the reactor."""
-        importers = {m.name for m in self.modules if "twisted.internet.reactor" in set(m.imports())}
+        importers = {m.name for m in self.modules if "twisted.internet.reactor" in m.imports}
         self.assertEqual({name for name in importers if name.partition(".")[0] not in {"tap", "cli"}}, set())
 
     def test_surroundings_are_parameters(self) -> None:
@@ -213,7 +219,7 @@ class ArchitectureTests(SynchronousTestCase):
 
     def test_no_type_checking_escapes(self) -> None:
         """No import hides behind TYPE_CHECKING."""
-        self.assertEqual([m.name for m in self.modules if "typing.TYPE_CHECKING" in set(m.imports())], [])
+        self.assertEqual([m.name for m in self.modules if "typing.TYPE_CHECKING" in m.imports], [])
 
     def test_packages_hold_a_docstring_alone(self) -> None:
         """An ``__init__`` is a docstring: nothing is exported a second time."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from svc.errors import StoreReadOnly, StoreUnavailable
+from svc.names import RoleName
 from svc.records import MembersQuery, Sealed
 from tests.contracts import accounts, authenticators, base, credentials, loads, policies, roles, secrets, state
 from tests.contracts.base import ADMIN, ROOT, Draft, Stores, load, scenario
@@ -34,9 +35,18 @@ def stores_of(memory: Memory) -> Stores:
 class InMemory(base.Contract):
     """Where a suite finds the fakes."""
 
+    def setUp(self) -> None:
+        """Make the memory."""
+        self.memory = Memory()
+
     async def stores(self) -> Stores:
         """An empty store."""
-        return stores_of(Memory())
+        return stores_of(self.memory)
+
+    async def remain(self, name: RoleName) -> None:
+        """Leave a role without a resource."""
+        self.memory.roles[str(name)] = None
+        self.memory.credentials[str(name)] = Sealed(b"old")
 
 
 class MemoryAccountsTests(accounts.AccountsContract, InMemory):

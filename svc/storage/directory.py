@@ -4,7 +4,7 @@
 
     lock              held by the svc that uses the directory, for its life; holds its process id, for humans
     postmaster.lock   held by PostgreSQL itself, see note [Who is a postmaster] in postmaster
-    postgres.log      what PostgreSQL says; the older half in postgres.log.1
+    postgres.log      what PostgreSQL says; what it said before that is in postgres.log.1
     cluster/          PostgreSQL's own directory, complete whenever it has this name
     unfinished-…/     one in the making; what a crash left of it is removed
     programs/         a copy of PostgreSQL's programs, where one is needed

@@ -117,10 +117,8 @@ class EmbeddedPostgres(Service):
         self.reactor.callLater(0, self._tell)
 
     def _tell(self) -> None:
-        if self._outcome is not None:
-            waiting, self._waiting = self._waiting, []
-            for each in waiting:
-                each.callback(self._outcome)
+        while self._waiting and self._outcome is not None:
+            self._waiting.pop().callback(self._outcome)
 
     async def _use(self, directory: DataDirectory) -> None:
         """Serve from the directory, or join the server that does, until this is cancelled."""
@@ -137,8 +135,10 @@ class EmbeddedPostgres(Service):
         try:
             await self._keep_up(server)
         finally:
-            await server.clear()
-            directory.release()
+            try:
+                await server.clear()
+            finally:
+                directory.release()
 
     async def _lock(self, directory: DataDirectory) -> bool:
         """Take the lock; false when a running server has it, which may be joined.

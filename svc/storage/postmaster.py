@@ -24,7 +24,7 @@ from typing import Any, Final
 import attrs
 from twisted.internet.defer import Deferred
 from twisted.internet.defer import TimeoutError as DeferredTimeout
-from twisted.internet.error import ProcessTerminated
+from twisted.internet.error import ProcessExitedAlready, ProcessTerminated
 from twisted.internet.interfaces import (
     IProcessTransport,
     IReactorCore,
@@ -78,11 +78,6 @@ class Child(ProcessProtocol):
     transport: IProcessTransport | None = None
     _waiting: list[Deferred[None]] = attrs.field(factory=list)
 
-    @property
-    def pid(self) -> int | None:
-        """Its process id, until it has ended."""
-        return self.transport.pid if self.transport else None
-
     def connectionMade(self) -> None:
         """Write what it is to read."""
         if self.transport and self._stdin is not None:
@@ -94,9 +89,8 @@ class Child(ProcessProtocol):
         ended = reason.value
         self.exit_code, number = (ended.exitCode, ended.signal) if isinstance(ended, ProcessTerminated) else (0, None)
         self.outcome = f"exit code {self.exit_code}" if number is None else f"signal {number}"
-        waiting, self._waiting = self._waiting, []
-        for each in waiting:
-            each.callback(None)
+        while self._waiting:
+            self._waiting.pop().callback(None)
 
     async def ends(self, within: float | None = None) -> bool:
         """Wait for its end, for so many seconds at most; whether it has ended."""
@@ -115,7 +109,8 @@ class Child(ProcessProtocol):
         """Send it signals, each after the patience with the one before has ended, until it is gone."""
         for number, patience in steps:
             if self.outcome is None and self.transport:
-                self.transport.signalProcess(number)
+                with contextlib.suppress(ProcessExitedAlready):  # gone, with a pipe still to be closed
+                    self.transport.signalProcess(number)
                 await self.ends(patience)
         await self.ends()
 

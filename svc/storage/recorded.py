@@ -122,8 +122,8 @@ async def read(transaction: Transaction, policy: str, wanted: Rows, references: 
 
 # -- creating: columns of rows, then the policy that records them -----------------------------------------------------
 
-# When an owner is deleted, so are the resources that it owned, but not the roles of their names. Who defines such a name
-# anew gets a new role, without the old one's memberships, privileges and credential.
+# A role that no policy recorded can outlive its resource. Who defines its name in a policy gets a new role, without the old
+# one's memberships, privileges and credential.
 _DELETE_REMAINS: Final = Statement(
     "roles_delete_remains",
     """
@@ -233,17 +233,30 @@ _DELETE_ANNOTATIONS: Final = Statement(
     """,
 )
 
-# Whoever recorded these: an explicit deletion reaches beyond the loaded policy (wire facts, core 1.8).
+# Whoever recorded these: an explicit deletion reaches beyond the loaded policy (wire facts, core 1.8). The schema sees to
+# what goes with them. Roles that go are found here nevertheless: row by row, PostgreSQL can't follow a thousand owners.
+_DELETE_ROLES: Final = Statement(
+    "roles_delete",
+    """
+    WITH RECURSIVE gone (role_id) AS (
+        SELECT unnest($1::text[]) COLLATE "C"
+        UNION
+        SELECT unnest(ARRAY(
+            SELECT role_id FROM roles WHERE policy_id = gone.role_id
+            UNION ALL
+            SELECT role_id FROM resources JOIN roles ON role_id = resource_id
+            WHERE owner_id = gone.role_id AND roles.policy_id IS NOT NULL
+        )) FROM gone
+    )
+    DELETE FROM roles USING gone WHERE roles.role_id = gone.role_id
+    """,
+)
 _DELETE_RESOURCES: Final = Statement(
     "resources_delete",
     """
     DELETE FROM resources USING unnest($1::text[]) AS deleted (resource_id)
     WHERE resources.resource_id = deleted.resource_id
     """,
-)
-_DELETE_ROLES: Final = Statement(
-    "roles_delete",
-    "DELETE FROM roles USING unnest($1::text[]) AS deleted (role_id) WHERE roles.role_id = deleted.role_id",
 )
 
 
@@ -275,8 +288,8 @@ async def _delete(transaction: Transaction, policy: str, rows: Rows) -> None:
     await for_each(transaction, _DELETE_ANNOTATIONS, _ANNOTATIONS.keys(rows.annotations), policy)
     await for_each(transaction, _DELETE_PERMISSIONS, _PERMISSIONS.keys(rows.permissions), policy)
     await for_each(transaction, _DELETE_MEMBERSHIPS, _MEMBERSHIPS.keys(rows.memberships), policy)
-    await for_each(transaction, _DELETE_RESOURCES, _RESOURCES.keys(rows.resources))
     await for_each(transaction, _DELETE_ROLES, _roles_of(rows.resources))
+    await for_each(transaction, _DELETE_RESOURCES, _RESOURCES.keys(rows.resources))
 
 
 def _roles_of(resources: Sequence[ResourceRow]) -> list[tuple[str]]:

@@ -11,11 +11,11 @@ them by the first row of ``held``, a workload after its handful of roles.
 
 Note [Plans that last]
 
-A prepared statement is planned once for its session, perhaps while the tables are as good as empty; they may then grow by a
-policy of 100,000 roles before PostgreSQL counts their rows again. So plans must not depend on sizes. A subquery in ``ARRAY``
-or with ``OFFSET 0`` is planned by itself: its only reasonable plan is to look in the index that serves its condition. An array
-is moreover taken for ten rows, so that no large table is set up for what ``held`` might hold. The sessions are told
-(``location``) to use generic plans, and to read a table in full only where no index serves.
+A prepared statement is planned once for its session, perhaps while the tables are as good as empty; they may then grow by
+a policy of 100,000 roles before PostgreSQL counts their rows again. So plans must not depend on sizes. A subquery in
+``ARRAY`` or with ``OFFSET 0`` is planned by itself: its only reasonable plan is to look in the index that serves its
+condition. An array is moreover taken for ten rows, so that no large table is set up for what ``held`` might hold. The
+sessions are told (``location``) to use generic plans, and to read a table in full only where no index serves.
 """
 
 from __future__ import annotations

@@ -7,14 +7,17 @@ import datetime
 from collections.abc import Mapping
 
 import attrs
+from twisted.logger import Logger
 
-from svc.errors import AuthenticationRefused, BadRequest, Forbidden, InvalidName, NotFound, Reason
+from svc.errors import AuthenticationRefused, BadRequest, Forbidden, InvalidName, NotFound, Reason, TooLarge, WrongDataKey
 from svc.interfaces import IAuthenticator, ILogin, IRoles
 from svc.keyring import AccessTokens, AccountKeys
 from svc.names import account_name
 from svc.records import Attempt, Refused
 from svc.web.response import Response
 from svc.web.routing import OPTIONAL, PUBLIC, REQUIRED, Call, Routes
+
+_log = Logger()
 
 
 @attrs.frozen
@@ -53,8 +56,11 @@ class Authn:
         """Exchange a JWT, the form's field ``jwt``, for an access token (source document, endpoint 1)."""
         try:
             token = (call.form().text("jwt") or "").strip()
-        except BadRequest:
-            raise AuthenticationRefused(Reason.REQUEST_MALFORMED, 400) from None
+        except (BadRequest, TooLarge) as refusal:
+            _log.info(
+                "authn-jwt was sent no form, from {client_ip}: {refusal}", client_ip=call.client_ip, refusal=str(refusal)
+            )
+            raise AuthenticationRefused(Reason.REQUEST_MALFORMED, 413 if isinstance(refusal, TooLarge) else 400) from None
         attempt = Attempt(account, login, token.encode("utf-8"), call.client_ip, service_id)
         return await self._exchange(call, self.by_jwt, attempt)
 
@@ -62,7 +68,13 @@ class Authn:
         decision = await authenticator.authenticate(attempt)
         if isinstance(decision, Refused):
             raise AuthenticationRefused(decision.reason, decision.status)
-        token = await self.tokens.issue(decision)
+        try:
+            token = await self.tokens.issue(decision)
+        except WrongDataKey as refusal:
+            _log.error(
+                "No access token for {role}: the signing key {name} doesn't open", role=str(decision.role), name=refusal.name
+            )
+            raise AuthenticationRefused(Reason.CREDENTIALS_UNREADABLE) from None
         accepted = (call.header("Accept-Encoding") or "").split(",")
         if any(item.strip().lower() == "base64" for item in accepted):
             encoded = base64.b64encode(token)

@@ -167,6 +167,10 @@ class Contract(SynchronousTestCase):
         """An empty store."""
         raise NotImplementedError
 
+    async def remain(self, name: RoleName) -> None:
+        """Leave a role in the store without a resource, recorded by no policy, with a credential."""
+        raise NotImplementedError
+
     async def stores_with_account(self, *more: str) -> Stores:
         """A store with the account ``ACCOUNT``, and more."""
         stores = await self.stores()

@@ -164,15 +164,43 @@ class LoadsContract(PolicyCase):
         )
 
     @scenario
-    async def test_remains(self) -> None:
-        """A role is left when an owner is deleted with its resource; the one that is defined in its place starts afresh."""
+    async def test_delete_owner(self) -> None:
+        """What a role owned goes with it, and so on, whoever recorded it: nobody logs in as any of it."""
         stores = await self._team()
-        draft = Draft().define("user:owner", "group:vip").define("host:h", owner="user:owner").grant("group:vip", "host:h")
-        await load(stores, draft.permit("variable:team/v", "host:h", "read"), ROOT, {"acct:host:h": Sealed(b"old")})
-        await change(stores, Changes(delete=Rows(resources=(ResourceRow("acct:user:owner", "?"),))))
+        draft = Draft().define("policy:p", "group:vip", "user:left").define("host:p/h", "group:p/g", owner="policy:p")
+        draft.define("host:deep", "variable:deep", owner="group:p/g").grant("group:vip", "host:p/h", "host:deep")
+        draft.grant("host:deep", "user:left")
+        await load(stores, draft, ROOT, {"acct:host:p/h": Sealed(b"key"), "acct:host:deep": Sealed(b"key")})
+        await load(stores, Draft().define("host:elsewhere", owner="host:deep"), TEAM)
+        await change(stores, Changes(delete=Rows(resources=(ResourceRow("acct:policy:p", "?"),))))
+        for name in ("host:p/h", "host:deep", "group:p/g", "policy:p", "host:elsewhere"):
+            self.assertFalse(await stores.roles.exists(role(name)), name)
+            self.assertEqual(await stores.credentials.credential(role(name)), Credential(True, False, None, "acct-1"))
+        self.assertEqual(
+            [found.member for found in await stores.roles.members(MembersQuery(role("group:vip")))], ["acct:user:admin"]
+        )
+        self.assertTrue(await stores.roles.exists(role("user:left")))
+        await self._assert_own(stores, TEAM, team().rows)
+
+    @scenario
+    async def test_delete_owners_in_a_circle(self) -> None:
+        """Roles that own each other go together."""
+        stores = await self._team()
+        await load(stores, Draft().define("group:a", owner="group:b").define("group:b", owner="group:a"))
+        await change(stores, Changes(delete=Rows(resources=(ResourceRow("acct:group:a", "?"),))))
+        for name in ("group:a", "group:b"):
+            self.assertFalse(await stores.roles.exists(role(name)))
+            self.assertFalse((await stores.roles.standing(ADMIN, resource(name))).exists)
+
+    @scenario
+    async def test_remains(self) -> None:
+        """A role that no policy recorded, without its resource, is no reference; defined in a policy it starts afresh."""
+        stores = await self._team()
+        await self.remain(role("host:h"))
         self.assertTrue(await stores.roles.exists(role("host:h")))
-        self.assertFalse((await stores.roles.standing(ADMIN, resource("host:h"))).exists)
         self.assertEqual((await self._present(stores, ROOT, Rows(), ["acct:host:h"])).known, set())
+        draft = Draft().define("group:vip").grant("group:vip", "host:h").permit("variable:team/v", "host:h", "read")
+        await load(stores, draft)
         await load(stores, Draft().define("host:h"), TEAM, {"acct:host:h": Sealed(b"new")})
         self.assertEqual((await stores.credentials.credential(role("host:h"))).api_key, b"new")
         await self.assert_standings(

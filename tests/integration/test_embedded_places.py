@@ -249,7 +249,7 @@ class OrdinaryUserTests(EmbeddedTestCase):
             self.assertIn("stopped None\n", said)
 
     def test_effective_user(self) -> None:
-        """A process that is still root by its real user id, as after ``twistd --euid``, runs PostgreSQL as its effective one."""
+        """After ``twistd --euid``, which leaves the real user id root, PostgreSQL runs as the effective user."""
         become = f"import os; os.setegid({self.nobody.pw_gid}); os.seteuid({self.nobody.pw_uid})\n"
         said = run_as(0, 0, self.python, "-c", become + ONCE, str(self.home / "data"))
         self.assertIn("ready nobody svc 0o700\n", said)

@@ -1,109 +1,25 @@
-"""The stores on PostgreSQL keep the contracts of the fakes, agree with them, and stand what only PostgreSQL can do."""
+"""The stores on PostgreSQL keep the contracts of the fakes, and stand what comes at once."""
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Coroutine
-from importlib import import_module
-from itertools import product
-from pkgutil import iter_modules
-from typing import Any, TypeVar, cast
+import string
+from random import Random
 
-import attrs
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
-from twisted.internet import reactor
-from twisted.internet.defer import Deferred, gatherResults, maybeDeferred
-from twisted.internet.interfaces import IReactorFromThreads
-from twisted.internet.threads import blockingCallFromThread, deferToThread
-from twisted.trial.unittest import SynchronousTestCase
+from twisted.internet.defer import Deferred, gatherResults
 
-import svc.storage
-from svc.dialect import CONJUR, NATIVE
+from svc.dialect import CONJUR
 from svc.errors import Conflict, PolicyConflict, StoreReadOnly
 from svc.interfaces import IPolicyTransaction
-from svc.names import ResourceName, RoleName
-from svc.records import Changes, MembersQuery, Present, ResourceRow, Rows, Sealed, SecretReading
-from svc.storage.accounts import AccountStore
-from svc.storage.authenticators import AuthenticatorStore
-from svc.storage.columns import BATCH, column
-from svc.storage.credentials import CredentialStore
-from svc.storage.database import Database, Statement
-from svc.storage.policies import PolicyStore
-from svc.storage.roles import RoleStore
+from svc.names import ACCOUNT_LIMIT, IDENTIFIER_LIMIT
+from svc.records import Changes, Present, ResourceRow, Rows, Sealed, SecretReading
+from svc.storage.columns import BATCH
+from svc.storage.database import Statement
 from svc.storage.secrets import SecretStore
 from svc.storage.state import DatabaseState
 from tests.contracts import accounts, authenticators, base, credentials, loads, policies, roles, secrets, state
-from tests.contracts.authenticators import BRANCH, HOST, NAMES, authenticator
-from tests.contracts.base import ACCOUNT, ADMIN, ODD_IDENTIFIERS, ROOT, Draft, Stores, change, load, resource, role, scenario
+from tests.contracts.base import ACCOUNT, ADMIN, ROOT, Draft, change, load, resource, role, scenario
 from tests.contracts.policies import sets
-from tests.contracts.secrets import always
-from tests.integration.postgres import DatabaseTestCase, PostgresTestCase, Server
-from tests.memory import Memory
-from tests.test_memory import stores_of
-
-T = TypeVar("T")
-
-
-def stores_on(database: Database) -> Stores:
-    """The stores on ``database``."""
-    return Stores(
-        AccountStore(database),
-        CredentialStore(database),
-        RoleStore(database),
-        PolicyStore(database),
-        SecretStore(database, NATIVE),
-        AuthenticatorStore(database),
-        DatabaseState(database),
-    )
-
-
-def begun(coroutine: Coroutine[Any, Any, T]) -> Deferred[T]:
-    """Begin a coroutine, to be awaited later."""
-    return Deferred.fromCoroutine(coroutine)
-
-
-#: The database that most tests share, one after the other.
-SHARED = "stores"
-
-#: Has what was counted in this session shown to all before it answers the next statement.
-FLUSH = Statement("test_flush", "SELECT pg_stat_force_next_flush()")
-WHOLE_READS = Statement("test_whole_reads", "SELECT relname, seq_scan FROM pg_stat_user_tables ORDER BY relname")
-
-#: Back to what the schema begins with.
-EMPTY = "DELETE FROM accounts; DELETE FROM roles WHERE role_id NOT LIKE '!:%'; DELETE FROM canary"
-
-
-def awaited(coroutine: Coroutine[Any, Any, Any]) -> Any:
-    """What a coroutine returns that runs in the reactor; called from another thread."""
-    return blockingCallFromThread(cast(IReactorFromThreads, reactor), Deferred.fromCoroutine, coroutine)
-
-
-def database_of(dsn: str) -> str:
-    """The name of the database that a DSN of the test server leads to."""
-    return dsn.rpartition("=")[2]
-
-
-class InPostgres(base.Contract, PostgresTestCase):
-    """Where a suite finds the stores on PostgreSQL."""
-
-    database: Database
-
-    async def prepare(self) -> None:
-        """Empty the shared database."""
-        await super().prepare()
-        if not self.server.command(f"SELECT 1 FROM pg_database WHERE datname = '{SHARED}'"):
-            await self.server.create_database(SHARED)
-        self.database = await self.open_database(self.server.dsn(SHARED))
-        await self.database.transact(lambda transaction: transaction.execute(EMPTY))
-
-    def complete(self, coroutine: Coroutine[Any, Any, None]) -> object:
-        """Let a scenario take its time."""
-        return begun(coroutine)
-
-    async def stores(self) -> Stores:
-        """An empty store."""
-        return stores_on(self.database)
+from tests.integration.stores import SHARED, InPostgres, begun
 
 
 class AccountStoreTests(accounts.AccountsContract, InPostgres):
@@ -176,6 +92,38 @@ class LoadTests(loads.LoadsContract, InPostgres):
         self.assertEqual(none, [])
         await change(stores, Changes(delete=draft.rows))
         await self._assert_own(stores, ROOT, Rows())
+
+    @scenario
+    async def test_longest_names(self) -> None:
+        """Names that are as long as they may be, and cannot be compressed, fit into every key."""
+        chance = Random(1)
+
+        def random_text(length: int) -> str:
+            return "".join(chance.choices(string.ascii_letters + string.digits, k=length))
+
+        stores = await self.stores()
+        account = random_text(ACCOUNT_LIMIT)
+        await stores.accounts.create(account, Sealed(b"key"), base.signing_key(account, "k"))
+        first, second, thing = (f"host_factory:{random_text(IDENTIFIER_LIMIT)}" for _ in range(3))
+        draft = Draft(account).define(first, second, thing, owner=first).grant(first, second).grant(second, first)
+        draft.permit(thing, second, random_text(64)).annotate(thing, {random_text(1024): "value"})
+        await load(stores, draft, role("policy:root", account))
+        standing = await stores.roles.standing(role(second, account), resource(thing, account))
+        self.assertTrue(standing.owns)
+
+    @scenario
+    async def test_owners_of_owners(self) -> None:
+        """A thousand owners of owners can be deleted with the first of them."""
+        stores = await self.stores_with_account()
+        draft = Draft().define("group:0")
+        for number in range(1, 2000):
+            draft.define(f"group:{number}", owner=f"group:{number - 1}")
+        await load(stores, draft.define("variable:last", owner="group:1999"))
+        self.assertTrue((await stores.roles.standing(ADMIN, resource("variable:last"))).owns)
+        self.assertTrue((await stores.roles.standing(role("group:0"), resource("variable:last"))).owns)
+        await change(stores, Changes(delete=Rows(resources=(ResourceRow("acct:group:0", "?"),))))
+        await self._assert_own(stores, ROOT, Rows())
+        self.assertFalse(await stores.roles.exists(role("group:1999")))
 
     @scenario
     async def test_race(self) -> None:
@@ -311,211 +259,3 @@ class DatabaseStateTests(state.StateContract, InPostgres):
         await states.connected()
         with self.assertRaises(StoreReadOnly):
             await states.transaction()
-
-
-class DamageTests(DatabaseTestCase):
-    """A database whose rows are not what they should be."""
-
-    async def test_privilege_lost(self) -> None:
-        """A privilege that is gone, or that is more than it should be, is not the known answer."""
-        states, database = DatabaseState(self.database), database_of(self.dsn)
-        for damage, repair in (
-            ("DELETE FROM permissions", "INSERT INTO permissions VALUES ('!:webservice:health', 'read', '!:group:health')"),
-            ("UPDATE permissions SET privilege = 'update'", "UPDATE permissions SET privilege = 'read'"),
-            (
-                "UPDATE resources SET owner_id = '!:group:health'",
-                "UPDATE resources SET owner_id = '!:policy:health'",
-            ),
-            ("DELETE FROM roles", "SELECT"),
-        ):
-            self.assertIs(await states.privilege_known(), True)
-            self.server.command(damage, database)
-            self.assertIs(await states.privilege_known(), False, damage)
-            self.server.command(repair, database)
-
-
-class StandbyTests(PostgresTestCase):
-    """The stores on a hot standby."""
-
-    async def test_standby(self) -> None:
-        """A standby reads and answers health; whatever writes is refused."""
-        server = Server()
-        self.addCleanup(server.destroy)
-        await server.start()
-        dsn = await server.create_database("standby")
-        database = await self.open_database(dsn)
-        stores = stores_on(database)
-        await stores.accounts.create(ACCOUNT, Sealed(b"key"), base.signing_key(ACCOUNT, "k"))
-        await stores.state.establish_canary(Sealed(b"canary"))
-        await load(stores, authenticator().define("variable:v"))
-        await stores.secrets.write(ADMIN, resource("variable:v"), always(b"value"))
-        written = await stores.state.position()
-        await maybeDeferred(database.stopService)
-        await server.demote()
-        stores = stores_on(await self.open_database(dsn))
-
-        await stores.state.connected()
-        await stores.state.transaction()
-        self.assertIs(await stores.state.privilege_known(), True)
-        self.assertEqual(await stores.state.establish_canary(Sealed(b"another")), b"canary")
-        position = await stores.state.position()
-        self.assertTrue(position.standby)
-        self.assertGreaterEqual(position.position, written.position)
-        self.assertTrue((await stores.authenticators.applicant(HOST, BRANCH, NAMES)).may_authenticate)
-        self.assertEqual((await stores.secrets.read(ADMIN, resource("variable:v"))).sealed, b"value")
-        self.assertEqual(len(await stores.roles.members(MembersQuery(ROOT))), 1)
-
-        for refused in (
-            stores.accounts.create("more", Sealed(b"key"), base.signing_key("more", "m")),
-            stores.accounts.rotate_signing_key(base.signing_key(ACCOUNT, "n"), 1.0),
-            stores.secrets.write(ADMIN, resource("variable:v"), always(b"other")),
-            load(stores, Draft().define("group:new")),
-        ):
-            with self.assertRaises(StoreReadOnly):
-                await refused
-
-
-class PlanTests(DatabaseTestCase):
-    """How PostgreSQL finds what the stores ask."""
-
-    async def test_no_table_is_read_whole(self) -> None:
-        """Statements that are prepared while the tables are as good as empty look rows up, and go on doing so."""
-        # In one session, so that what is counted for it has been by the time that it answers the last question.
-        database = await self.open_database(self.dsn, pool_size=1)
-        stores = stores_on(database)
-        await stores.accounts.create(ACCOUNT, Sealed(b"key"), base.signing_key(ACCOUNT, "k"))
-        self.server.command("VACUUM ANALYZE", database_of(self.dsn))
-        before = await self._whole_reads(database)
-        await self._ask(stores)
-        await load(stores, authenticator().define("variable:v", *(f"host:h{number}" for number in range(2000))))
-        await self._ask(stores)
-        self.assertEqual(await self._whole_reads(database), before)
-
-    async def _ask(self, stores: Stores) -> None:
-        for caller in (ADMIN, HOST, role("host:nobody")):
-            await stores.authenticators.applicant(caller, BRANCH, NAMES)
-            await stores.authenticators.settings(ACCOUNT, BRANCH, NAMES)
-            await stores.credentials.credential(caller)
-            await stores.secrets.read(caller, resource("variable:v"))
-            await stores.secrets.read(caller, resource("variable:v"), 1)
-            await stores.roles.standing(caller, ROOT.resource)
-            await stores.roles.members(MembersQuery(ROOT, limit=1))
-            await stores.roles.count_members(MembersQuery(ROOT, kinds=("host", "user")))
-        await stores.secrets.write(ADMIN, resource("variable:v"), lambda reading: None)
-
-    async def _whole_reads(self, database: Database) -> list[tuple[Any, ...]]:
-        """How often each table has been read from end to end."""
-        await database.fetch(FLUSH)
-        return await database.fetch(WHOLE_READS)
-
-
-#: A few roles: the owner of each, one of them or the admin; grants, with or without admin option; what is permitted on two
-#: variables and a group; the owners of the variables.
-NUMBERS = st.integers(0, 4)
-GRAPHS = st.tuples(
-    st.lists(st.none() | NUMBERS, min_size=5, max_size=5),
-    st.lists(st.tuples(NUMBERS, NUMBERS, st.booleans()), max_size=8, unique_by=lambda grant: grant[:2]),
-    st.lists(st.tuples(st.integers(0, 2), st.sampled_from(["read", "update"]), NUMBERS), max_size=4, unique=True),
-    st.lists(st.none() | NUMBERS, min_size=2, max_size=2),
-)
-Graph = tuple[list[int | None], list[tuple[int, int, bool]], list[tuple[int, str, int]], list[int | None]]
-
-ROLES = ["policy:p", *(f"group:p/{number}" for number in range(1, 5))]
-VARIABLES = ["variable:p/0", "variable:p/1", ROLES[1]]
-
-
-def drawn(account: str, graph: Graph) -> Draft:
-    """The rows of a graph."""
-    owners, grants, permits, variable_owners = graph
-    draft = Draft(account)
-    for name, owner in zip([*ROLES, *VARIABLES[:2]], [*owners, *variable_owners], strict=True):
-        draft.define(name, owner="user:admin" if owner is None else ROLES[owner])
-    for granted, member, admin in grants:
-        draft.grant(ROLES[granted], ROLES[member], admin=admin)
-    for thing, privilege, grantee in permits:
-        draft.permit(VARIABLES[thing], ROLES[grantee], privilege)
-    return draft
-
-
-class AgreementTests(InPostgres):
-    """The stores on PostgreSQL and the fakes."""
-
-    timeout = 120
-
-    @scenario
-    async def test_standing(self) -> None:
-        """They agree on how everybody stands towards everything, and on who may change what, in whatever graph of roles."""
-        real = await self.stores()
-        numbers = iter(range(10**6))
-
-        async def compare(graph: Graph) -> None:
-            account = f"graph{next(numbers)}"
-            fake = stores_of(Memory())
-            for stores in (real, fake):
-                await stores.accounts.create(account, Sealed(b"key"), base.signing_key(account, account))
-                draft = drawn(account, graph)
-                policy = role("policy:p", account)
-                root = role("policy:root", account)
-                first = attrs.evolve(draft.rows, resources=draft.rows.resources[:5], permissions=())
-                await change(stores, Changes(create=first), root)
-                rest = Rows(resources=draft.rows.resources[5:], permissions=draft.rows.permissions)
-                await change(stores, Changes(create=rest), policy)
-            self.assertEqual(await self._answers(real, account), await self._answers(fake, account))
-
-        @settings(max_examples=25, deadline=None, database=None, suppress_health_check=list(HealthCheck))
-        @given(GRAPHS)
-        def agree(graph: Graph) -> None:
-            awaited(compare(graph))
-
-        await deferToThread(agree)
-
-    async def _answers(self, stores: Stores, account: str) -> dict[object, object]:
-        callers = [RoleName.parse(f"{account}:{name}") for name in (*ROLES, "user:admin", "user:nobody")]
-        things = [ResourceName.parse(f"{account}:{name}") for name in (*ROLES, *VARIABLES[:2], "user:admin", "variable:no")]
-        answers: dict[object, object] = {
-            (caller, thing): await stores.roles.standing(caller, thing) for caller, thing in product(callers, things)
-        }
-        ids = [str(thing) for thing in things]
-
-        async def ask(transaction: IPolicyTransaction) -> None:
-            for caller in callers:
-                answers[caller] = (
-                    await transaction.not_grantable(caller, ids),
-                    await transaction.not_permittable(caller, ids),
-                    await transaction.lacks_update_below(caller, callers[0]),
-                )
-
-        await stores.policies.transact(ask)
-        return answers
-
-    @scenario
-    async def test_columns(self) -> None:
-        """PostgreSQL reads a column as the values that it was made of, whatever they are."""
-        reading = Statement("test_columns", "SELECT $1::text[], $2::bytea[], $3::boolean[]")
-        texts = st.text(st.characters(codec="utf-8", exclude_characters="\x00"), max_size=20) | st.sampled_from(
-            ODD_IDENTIFIERS
-        )
-
-        @settings(max_examples=50, deadline=None, database=None, suppress_health_check=list(HealthCheck))
-        @given(st.lists(texts), st.lists(st.binary(max_size=20)), st.lists(st.booleans()))
-        def agree(words: list[str], values: list[bytes], flags: list[bool]) -> None:
-            columns = (column(words), column(values), column(flags))
-            (row,) = awaited(self.database.fetch(reading, *columns))
-            self.assertEqual(row, (words, values, flags))
-
-        await deferToThread(agree)
-
-
-class StatementTests(SynchronousTestCase):
-    """The statements of all stores."""
-
-    def test_names(self) -> None:
-        """No two statements have the same name, so that a session can prepare them all."""
-        modules = [import_module(f"svc.storage.{found.name}") for found in iter_modules(svc.storage.__path__)]
-        found = {id(value): value.name for module in modules for _, value in inspect.getmembers(module, _is_statement)}
-        self.assertEqual(sorted(found.values()), sorted(set(found.values())))
-        self.assertGreater(len(found), 30)
-
-
-def _is_statement(value: object) -> bool:
-    return isinstance(value, Statement)

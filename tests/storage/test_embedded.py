@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IProcessTransport
 from twisted.internet.testing import MemoryReactorClock
+from twisted.python.failure import Failure
 from twisted.python.threadpool import ThreadPool
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
@@ -72,6 +74,24 @@ class ServiceTests(SynchronousTestCase):
         self.assertIsNone(self.successResultOf(postgres.stopService()))
         reactor.run()
         self.assertFalse(place.exists())
+
+    def test_several_wait(self) -> None:
+        """Several may wait until it is ready; one who gives up, even because of what another learned, disturbs nobody."""
+        postgres = EmbeddedPostgres(reactor := QuietReactor(), Path(self.mktemp()))
+        first, second, third = (Deferred.fromCoroutine(postgres.ready()) for _ in range(3))
+
+        def give_up(_: Failure) -> None:
+            first.cancel()
+            third.cancel()
+
+        for waiting in (first, second, third):
+            waiting.addErrback(give_up)
+        second.cancel()
+        postgres.startService()
+        self.successResultOf(postgres.stopService())
+        reactor.advance(0)
+        for waiting in (first, second, third):
+            self.successResultOf(waiting)
 
     def test_absolute(self) -> None:
         """The directory stays the same when a daemon changes its working directory."""

@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 
 from twisted.internet.defer import Deferred
-from twisted.internet.error import ProcessDone, ProcessTerminated
+from twisted.internet.error import ProcessDone, ProcessExitedAlready, ProcessTerminated
 from twisted.internet.interfaces import IProcessTransport
 from twisted.internet.task import Clock
 from twisted.internet.testing import StringTransport
@@ -26,6 +26,7 @@ class Process(StringTransport):
     """A process that ends by one signal only, and notes which came when."""
 
     pid: int | None = 1
+    gone = False
 
     def __init__(self, clock: Clock, mortal: int) -> None:
         super().__init__()
@@ -39,6 +40,8 @@ class Process(StringTransport):
     def signalProcess(self, signalID: str | int) -> None:  # noqa: N803 # Twisted's name
         """Note it, and end by the one."""
         assert isinstance(signalID, int)
+        if self.gone:
+            raise ProcessExitedAlready
         self.signals.append((self._clock.seconds(), signalID))
         if signalID == self._mortal:
             self.child.processEnded(Failure(ProcessTerminated(None, signalID, signalID)))
@@ -111,6 +114,15 @@ class ChildTests(SynchronousTestCase):
         self.successResultOf(self.stop(process))
         self.assertEqual(process.signals, [])
         self.assertEqual((process.child.exit_code, process.child.outcome), (3, "exit code 3"))
+
+    def test_reaped(self) -> None:
+        """A process that has been reaped, but has a pipe still to be closed, is waited for."""
+        process = Process(self.clock, -1)
+        process.gone = True
+        stopped = self.stop(process)
+        self.assertNoResult(stopped)
+        process.child.processEnded(Failure(ProcessDone(0)))
+        self.successResultOf(stopped)
 
     def test_within(self) -> None:
         """Waiting for the end may have a limit, may be cancelled, and be done by several."""

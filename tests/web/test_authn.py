@@ -6,6 +6,8 @@ import base64
 import json
 from urllib.parse import quote
 
+import attrs
+
 from svc.dialect import CONJUR
 from tests.signing import token
 from tests.web.support import NOW, Answer
@@ -141,6 +143,12 @@ class AuthnTests(WorldCase):
         for account in ("other", "%20", "a:b"):
             self.assertEqual(self.client.get(f"/authn/{account}/.well-known/jwks.json").status, 404)
 
+    def test_a_signing_key_that_does_not_open(self) -> None:
+        """When the account's signing key can't be opened, nobody is admitted, and the body is as empty as ever."""
+        stored = self.memory.accounts["acme"]
+        stored[:] = [attrs.evolve(key, sealed=self.vault.seal("other", b"x")) for key in stored]
+        self.assert_refused(self.authenticate("admin", ADMIN_KEY))
+
     def test_unavailable(self) -> None:
         """While the store is away, logins are 503 with ``Retry-After``, not refusals."""
         self.memory.down = True
@@ -183,6 +191,7 @@ class JwtTests(WorldCase):
             (b"jwt=", 400),
             (b"jwt=%", 400),
             (b"jwt=" + b"x" * 16385, 413),
+            (b"jwt=" + b"x" * 100_000, 413),
         ):
             answer = self.client.post(JWT_PATH, body)
             self.assertEqual((answer.status, answer.body), (status, b""), body[:20])

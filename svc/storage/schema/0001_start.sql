@@ -34,6 +34,17 @@ CREATE TABLE resources (
 CREATE INDEX resources_by_owner ON resources (owner_id);
 CREATE INDEX resources_by_policy ON resources (policy_id);
 
+-- A role that a policy recorded goes with its resource, so that nobody can log in as what was deleted with its owner. One
+-- that no policy recorded stays: its name is not free.
+
+CREATE FUNCTION delete_recorded_role() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    DELETE FROM roles WHERE role_id = OLD.resource_id AND policy_id IS NOT NULL;
+    RETURN NULL;
+END
+$$;
+CREATE TRIGGER role_goes_with_resource AFTER DELETE ON resources FOR EACH ROW EXECUTE FUNCTION delete_recorded_role();
+
 CREATE TABLE memberships (
     role_id text COLLATE "C" NOT NULL REFERENCES roles ON DELETE CASCADE,
     member_id text COLLATE "C" NOT NULL REFERENCES roles ON DELETE CASCADE,

@@ -1,0 +1,80 @@
+"""Where the suites and other tests find the stores on PostgreSQL."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+from twisted.internet.defer import Deferred
+
+from svc.dialect import NATIVE
+from svc.names import RoleName
+from svc.storage.accounts import AccountStore
+from svc.storage.authenticators import AuthenticatorStore
+from svc.storage.credentials import CredentialStore
+from svc.storage.database import Database
+from svc.storage.policies import PolicyStore
+from svc.storage.roles import RoleStore
+from svc.storage.secrets import SecretStore
+from svc.storage.state import DatabaseState
+from tests.contracts import base
+from tests.contracts.base import Stores
+from tests.integration.postgres import PostgresTestCase
+
+T = TypeVar("T")
+
+#: The database that most tests share, one after the other.
+SHARED = "stores"
+
+#: Back to what the schema begins with.
+EMPTY = "DELETE FROM accounts; DELETE FROM roles WHERE role_id NOT LIKE '!:%'; DELETE FROM canary"
+
+
+def stores_on(database: Database) -> Stores:
+    """The stores on ``database``."""
+    return Stores(
+        AccountStore(database),
+        CredentialStore(database),
+        RoleStore(database),
+        PolicyStore(database),
+        SecretStore(database, NATIVE),
+        AuthenticatorStore(database),
+        DatabaseState(database),
+    )
+
+
+def begun(coroutine: Coroutine[Any, Any, T]) -> Deferred[T]:
+    """Begin a coroutine, to be awaited later."""
+    return Deferred.fromCoroutine(coroutine)
+
+
+def database_of(dsn: str) -> str:
+    """The name of the database that a DSN of the test server leads to."""
+    return dsn.rpartition("=")[2]
+
+
+class InPostgres(base.Contract, PostgresTestCase):
+    """Where a suite finds the stores on PostgreSQL."""
+
+    database: Database
+
+    async def prepare(self) -> None:
+        """Empty the shared database."""
+        await super().prepare()
+        if not self.server.command(f"SELECT 1 FROM pg_database WHERE datname = '{SHARED}'"):
+            await self.server.create_database(SHARED)
+        self.database = await self.open_database(self.server.dsn(SHARED))
+        await self.database.transact(lambda transaction: transaction.execute(EMPTY))
+
+    def complete(self, coroutine: Coroutine[Any, Any, None]) -> object:
+        """Let a scenario take its time."""
+        return begun(coroutine)
+
+    async def stores(self) -> Stores:
+        """An empty store."""
+        return stores_on(self.database)
+
+    async def remain(self, name: RoleName) -> None:
+        """Leave a role without a resource."""
+        remaining = "INSERT INTO roles (role_id) VALUES (%s); INSERT INTO credentials VALUES (%s, 'old')"
+        await self.database.transact(lambda transaction: transaction.execute(remaining, [str(name), str(name)]))
