@@ -129,7 +129,8 @@ def _no_constant(_: str) -> object:
 
 _BLANKS: Final = " \t\n\r"
 _DECODER: Final = json.JSONDecoder(object_pairs_hook=_without_duplicates, parse_constant=_no_constant)
-_STRINGS_AND_BRACKETS: Final = re.compile(r'"(?:[^"\\]|\\.)*(?:"|\Z)|[\[\]{}]', re.DOTALL)
+# A string may lack its end, so that the match of one never fails: to try again from each of its characters takes forever.
+_STRINGS_AND_BRACKETS: Final = re.compile(r'"(?:[^"\\]|\\.)*"?|[\[\]{}]', re.DOTALL)
 
 
 def json_object(document: bytes) -> dict[str, object]:

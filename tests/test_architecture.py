@@ -46,7 +46,7 @@ ARROWS: dict[str, set[str]] = {
     "providers": VALUES | {"interfaces", "jose"},
     "health": VALUES | {"interfaces"},
     "storage": VALUES | {"interfaces"},
-    "web": DOMAIN | {"policy", "health", "_version"},
+    "web": DOMAIN | {"policy", "health", "audit", "_version"},
     "cli": {"names", "errors", "_version"},
 }
 

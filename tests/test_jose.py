@@ -143,6 +143,11 @@ class JsonTests(SynchronousTestCase):
     def test_endless_nesting_is_refused_in_no_time(self) -> None:
         """Depth and unfinished texts exhaust neither the stack nor the processor."""
         self.assertIn("nested", self.refusal(b"[" * 200_000))
+
+    def test_a_string_without_an_end(self) -> None:
+        """A string that never ends, of escapes with one left over, is read once, not once from each of its characters."""
+        document = b"{" + b"[" * 65 + b'"' + b'\\"' * 100_000 + b"\\"
+        self.assertIn("nested", self.refusal(document))
         self.refusal(b'{"a": [' + b"[" * 60 + b'"\\"' * 60_000)
 
     @given(st.binary(max_size=200) | st.text('{}[]",:\\ 0a', max_size=60).map(str.encode))

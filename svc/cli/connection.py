@@ -9,21 +9,30 @@ from __future__ import annotations
 import base64
 import json
 import os
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 import attrs
 import click
 import platformdirs
 import treq
 from click.core import ParameterSource
+from OpenSSL.crypto import Error as TLSFileError
+from OpenSSL.SSL import Error as TLSError
 from treq.client import HTTPClient
 from twisted.internet import defer, error, ssl, task
 from twisted.internet.interfaces import IReactorTime
 from twisted.python.failure import Failure
-from twisted.web.client import Agent, BrowserLikePolicyForHTTPS, ResponseFailed, ResponseNeverReceived
+from twisted.web.client import (
+    Agent,
+    BrowserLikePolicyForHTTPS,
+    RequestTransmissionFailed,
+    ResponseFailed,
+    ResponseNeverReceived,
+)
 
 #: How long a request may take, in seconds; policies of many thousand records take the longest.
 DEADLINE: Final = 600.0
@@ -69,6 +78,8 @@ class Answer:
         return f": {message}" if message else ""
 
 
+_CERTIFICATE: Final = re.compile(b"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
+
 _ADVICE: Final = {
     401: "not authenticated: run `svc login`, or set SVC_LOGIN and SVC_API_KEY",
     403: "not permitted: the role sees this, but lacks the privilege",
@@ -103,7 +114,7 @@ class Connection:
             return await waiting
         except (error.ConnectError, error.DNSLookupError, defer.TimeoutError) as fault:
             raise click.ClickException(f"cannot reach {self.url}: {str(fault).strip() or type(fault).__name__}") from None
-        except (ResponseFailed, ResponseNeverReceived) as fault:
+        except (RequestTransmissionFailed, ResponseFailed, ResponseNeverReceived) as fault:
             raise click.ClickException(f"no answer from {self.url}: {_innermost(fault)}") from None
 
     async def _exchange(self, method: str, path: str, body: bytes | None, headers: dict[bytes | str, bytes | str]) -> Answer:
@@ -144,8 +155,10 @@ class Connection:
         return quote(text, safe="")
 
 
-def _innermost(fault: ResponseFailed | ResponseNeverReceived) -> str:
-    reasons = [r for r in fault.reasons if isinstance(r, Failure)]
+def _innermost(fault: RequestTransmissionFailed | ResponseFailed | ResponseNeverReceived) -> str:
+    reasons = [reason for reason in fault.reasons if isinstance(reason, Failure)]
+    if any(reason.check(TLSError) for reason in reasons):
+        return f"its certificate is not to be trusted ({reasons[0].getErrorMessage()}); --ca-file names another authority"
     return reasons[0].getErrorMessage() if reasons else str(fault)
 
 
@@ -200,8 +213,35 @@ def _from_environment_alone(context: click.Context, parameter: click.Parameter, 
 # -- commands ---------------------------------------------------------------------------------------------------------
 
 
+def _with_scheme(context: click.Context, parameter: click.Parameter, value: str) -> str:  # noqa: ARG001 (click's)
+    address = urlsplit(value)
+    if address.scheme not in {"http", "https"} or not address.hostname:
+        raise click.BadParameter(f"{value!r} is no address such as https://svc.example.org")
+    return value.rstrip("/")
+
+
+def _trust_in(authorities: Path) -> dict[str, Any]:
+    """The policy of trusting whom the certificates in a PEM file name.
+
+    :raises click.ClickException: it holds none.
+    """
+    blocks = _CERTIFICATE.findall(authorities.read_bytes())
+    try:
+        certificates = [ssl.Certificate.loadPEM(block) for block in blocks]
+    except TLSFileError:
+        certificates = []
+    if not certificates:
+        raise click.ClickException(f"{authorities} holds no certificate in PEM form")
+    return {"trustRoot": ssl.trustRootFromCertificates(certificates)}
+
+
 _URL = click.option(
-    "--url", envvar="SVC_URL", show_envvar=True, required=True, help="Address of the server, such as https://svc.example.org"
+    "--url",
+    envvar="SVC_URL",
+    show_envvar=True,
+    required=True,
+    callback=_with_scheme,
+    help="Address of the server, such as https://svc.example.org",
 )
 _CA_FILE = click.option(
     "--ca-file",
@@ -231,19 +271,15 @@ def anonymously(command: Callable[..., Awaitable[None]]) -> Callable[..., None]:
     """Like :func:`over_http`, for a command that needs no account and no caller."""
 
     def run(**options: Any) -> None:
-        url, ca_file = options.pop("url").rstrip("/"), options.pop("ca_file")
+        url, ca_file = options.pop("url"), options.pop("ca_file")
         account, login, api_key = options.pop("account", ""), options.pop("login", None), options.pop("api_key", None)
         faults: list[click.ClickException] = []
 
         async def work(reactor: Any) -> None:
-            trust = (
-                {"trustRoot": ssl.trustRootFromCertificates([ssl.Certificate.loadPEM(ca_file.read_bytes())])}
-                if ca_file
-                else {}
-            )
-            agent = Agent(reactor, contextFactory=BrowserLikePolicyForHTTPS(**trust), connectTimeout=10)
-            connection = Connection(url, account, login, api_key, HTTPClient(agent), reactor)
             try:
+                policy = BrowserLikePolicyForHTTPS(**(_trust_in(ca_file) if ca_file else {}))
+                agent = Agent(reactor, contextFactory=policy, connectTimeout=10)
+                connection = Connection(url, account, login, api_key, HTTPClient(agent), reactor)
                 await command(connection, **options)
             except click.ClickException as fault:
                 faults.append(fault)

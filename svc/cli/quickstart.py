@@ -59,11 +59,11 @@ def quickstart(once: bool, data_dir: Path | None) -> None:
         wrong = _run(folder, once)
     except OSError as error:
         raise click.ClickException(str(error)) from None
-    finally:
-        if data_dir is None:
-            shutil.rmtree(folder, ignore_errors=True)
     if wrong:
+        # What was made stays: its log tells why.
         raise SystemExit(1)
+    if data_dir is None:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _run(folder: Path, once: bool) -> bool:
@@ -129,8 +129,8 @@ async def _show(reactor: Any, folder: Path, once: bool, refusals: Callable[[], l
     click.echo(f"ADMIN_KEY={admin_key}")
 
     connection = Connection(url, ACCOUNT, None, None, HTTPClient(Agent(reactor, connectTimeout=10)), reactor)
-    policy = (resources.files("svc.cli") / "sample" / "policy.yml").read_bytes()
-    tour = Tour(connection, provider, keys_uri, admin_key, policy, refusals)
+    policy = resources.files("svc.cli") / "sample" / "policy.yml"
+    tour = Tour(connection, provider, keys_uri, admin_key, policy.read_bytes(), str(policy), refusals)
     await tour.walk()
     click.echo()
     if tour.wrong:

@@ -45,6 +45,7 @@ class Tour:
     keys_uri: str
     admin_key: str = attrs.field(repr=False)
     policy: bytes
+    policy_path: str
     refusals: Callable[[], list[str]]
     wrong: int = attrs.field(default=0, init=False)
     _step: int = attrs.field(default=0, init=False)
@@ -70,7 +71,7 @@ class Tour:
     async def _policy_is_loaded(self, token: Token) -> None:
         self._say("The admin loads a policy: an authenticator, two workloads, a secret, and who may do what")
         path = f"/policies/{self.connection.account}/policy/root"
-        answer = await self._send("POST", path, self.policy, token, body_as="@etc/quickstart/policy.yml")
+        answer = await self._send("POST", path, self.policy, token, body_as=f"@{shlex.quote(self.policy_path)}")
         self._expect(answer, 201, '"version"')
 
     async def _variables_are_set(self, token: Token) -> None:
@@ -90,7 +91,9 @@ class Tour:
 
     async def _workload_logs_in(self) -> Token:
         self._say("The workload `billing` got a JWT from the provider, and exchanges it for an access token")
-        answer = await self._present({"workload": "billing", "repository": "acme/billing", "environment": "production"})
+        answer = await self._present(
+            {"workload": "billing", "repository": "acme/billing", "environment": "production"}, "JWT", "TOKEN"
+        )
         self._expect(answer, 200, "")
         return Token("TOKEN", answer.body.decode("ascii", "replace"))
 
@@ -103,7 +106,9 @@ class Tour:
             "The workload `reporting` comes from `staging`, where its policy says `production`: it learns nothing but 401"
         )
         before = len(self.refusals())
-        answer = await self._present({"workload": "reporting", "repository": "acme/reporting", "environment": "staging"})
+        answer = await self._present(
+            {"workload": "reporting", "repository": "acme/reporting", "environment": "staging"}, "OTHER_JWT", ""
+        )
         self._expect(answer, 401, "")
         reasons = self.refusals()[before:]
         for reason in reasons:
@@ -121,12 +126,13 @@ class Tour:
         path = f"/roles/{self.connection.account}/group/{group}?members"
         self._expect(await self._send("GET", path, None, token), 200, "workloads/jwt-apps")
 
-    async def _present(self, claims: Mapping[str, str]) -> Answer:
+    async def _present(self, claims: Mapping[str, str], jwt_name: str, token_name: str) -> Answer:
         path = f"/authn-jwt/{SERVICE_ID}/{self.connection.account}/authenticate"
         jwt = self.provider.token(claims, AUDIENCE, self.connection.reactor.seconds())
         click.echo(f"  The JWT says {json.dumps(claims)}.")
-        click.echo("  " + click.style(f"JWT={jwt}", fg="cyan"))
-        return await self._send("POST", path, urlencode({"jwt": jwt}).encode(), body_as='"jwt=$JWT"', kept_as="TOKEN")
+        click.echo("  " + click.style(f"{jwt_name}={jwt}", fg="cyan"))
+        body = urlencode({"jwt": jwt}).encode()
+        return await self._send("POST", path, body, body_as=f'"jwt=${jwt_name}"', kept_as=token_name)
 
     def _variable(self, identifier: str) -> str:
         return f"/secrets/{self.connection.account}/variable/{self.connection.segment(identifier)}"
@@ -141,7 +147,7 @@ class Tour:
         self, method: str, path: str, body: bytes | None, token: Token | None = None, *, body_as: str = "", kept_as: str = ""
     ) -> Answer:
         """Send a request. ``body_as`` is its body as a shell writes it, ``kept_as`` the variable for the token it gets."""
-        parts, headers = ["curl"], {}
+        parts, headers = ["curl", "-sS"], {}
         if method != "GET":
             parts += ["-X", method]
         if kept_as:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 import attrs
 from twisted.logger import Logger
 
+from svc.audit import printable
 from svc.errors import AuthenticationRefused, BadRequest, Forbidden, InvalidName, NotFound, Reason, TooLarge, WrongDataKey
 from svc.interfaces import IAuthenticator, ILogin, IRoles
 from svc.keyring import AccessTokens, AccountKeys
@@ -58,7 +59,9 @@ class Authn:
             token = (call.form().text("jwt") or "").strip()
         except (BadRequest, TooLarge) as refusal:
             _log.info(
-                "authn-jwt was sent no form, from {client_ip}: {refusal}", client_ip=call.client_ip, refusal=str(refusal)
+                "authn-jwt was sent no form, from {client_ip}: {refusal}",
+                client_ip=call.client_ip,
+                refusal=printable(str(refusal)),
             )
             raise AuthenticationRefused(Reason.REQUEST_MALFORMED, 413 if isinstance(refusal, TooLarge) else 400) from None
         attempt = Attempt(account, login, token.encode("utf-8"), call.client_ip, service_id)

@@ -42,6 +42,7 @@ from twisted.internet.defer import CancelledError, Deferred, succeed
 from twisted.logger import Logger
 from werkzeug.exceptions import HTTPException
 
+from svc.audit import printable
 from svc.errors import BearerRefused, Forbidden, Refusal, StoreUnavailable, WrongDataKey
 from svc.limits import Limits
 from svc.records import Caller
@@ -278,11 +279,15 @@ class Router:
         if response is None:
             return self._failed(route, incoming)
         if isinstance(refusal, Forbidden):
-            _log.info("{route} is forbidden: {why} ({id})", route=str(route), why=refusal.why, id=incoming.request_id)
+            _log.info(
+                "{route} is forbidden: {why} ({id})", route=str(route), why=printable(refusal.why), id=incoming.request_id
+            )
         elif isinstance(refusal, StoreUnavailable):
             _log.warn("{route} lacks its store: {why} ({id})", route=str(route), why=refusal.why, id=incoming.request_id)
         elif isinstance(refusal, WrongDataKey):
-            _log.error("{route}: {name} doesn't open ({id})", route=str(route), name=refusal.name, id=incoming.request_id)
+            _log.error(
+                "{route}: {name} doesn't open ({id})", route=str(route), name=printable(refusal.name), id=incoming.request_id
+            )
         return response
 
     def _failed(self, route: Route, incoming: Incoming) -> Response:

@@ -193,6 +193,15 @@ class LoadsContract(PolicyCase):
             self.assertFalse((await stores.roles.standing(ADMIN, resource(name))).exists)
 
     @scenario
+    async def test_delete_owner_of_unrecorded(self) -> None:
+        """A role that no policy recorded stays when its owner goes, though its resource does not."""
+        stores = await self._team()
+        await change(stores, Changes(delete=Rows(resources=(ResourceRow(str(ADMIN), "?"),))))
+        self.assertFalse(await stores.roles.exists(ADMIN))
+        self.assertTrue(await stores.roles.exists(ROOT))
+        self.assertFalse((await stores.roles.standing(ROOT, ROOT.resource)).exists)
+
+    @scenario
     async def test_remains(self) -> None:
         """A role that no policy recorded, without its resource, is no reference; defined in a policy it starts afresh."""
         stores = await self._team()

@@ -189,6 +189,10 @@ class PoliciesContract(PolicyCase):
         self.assertFalse(await lacking("policy:team"))
         self.assertTrue(await lacking("user:updater"))
         self.assertTrue(await lacking("user:outsider"))
+        others = [f"{kind}:team/{name}" for kind, name in (("variable", "v"), ("host", "h"), ("group", "g"))]
+        for name in others:
+            await load(stores, Draft().permit(name, "user:outsider", "read", "create", "Update"))
+        self.assertTrue(await lacking("user:outsider"))
         await load(stores, Draft().permit("host:team/h", "user:updater", "update", "read"))
         self.assertTrue(await lacking("user:updater"))
         await load(stores, Draft().permit("group:team/g", "group:updaters", "update"))
@@ -231,6 +235,7 @@ class PoliciesContract(PolicyCase):
         stores = await self._team()
         await load(stores, Draft().define("group:mine", owner="user:outsider"), role("policy:other"))
         draft = Draft().define("group:lead", "user:lead", "user:updater", "user:member").grant("group:lead", "user:lead")
+        draft.permit("policy:team", "user:outsider", "read", "create")
         await load(stores, draft.permit("policy:team", "user:updater", "update"))
         grants = Draft().grant("group:team/g", "group:lead", admin=True).grant("group:team/g", "user:member")
         await load(stores, grants.permit("group:team/g", "user:member", "update"), TEAM)
@@ -255,6 +260,7 @@ class PoliciesContract(PolicyCase):
         stores = await self._team()
         draft = Draft().define("user:updater", "group:updaters", "user:thing").grant("group:updaters", "user:updater")
         draft.permit("policy:team", "group:updaters", "update").permit("variable:team/v", "user:thing", "update")
+        draft.permit("policy:team", "user:outsider", "read", "create")
         await load(stores, draft)
         await load(stores, Draft().define("variable:mine", owner="user:outsider"), role("policy:other"))
         things = [

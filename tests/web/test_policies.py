@@ -149,6 +149,19 @@ class LoadTests(WorldCase):
                 self.load(document, policy="team", role=LEAD, method=method, status=403)
                 self.assertEqual(self.memory, before, text)
 
+    def test_users_of_others_are_not_taken_for_ones_own(self) -> None:
+        """Users of two policies may fold to one id; the policy that comes second grants nothing to the other's user."""
+        self.load("- !policy { id: a/b, owner: !user lead }\n- !policy { id: a-b, owner: !user alice }\n")
+        made = self.load("- !user dave\n", policy="a/b", role=LEAD).json()["created_roles"]
+        self.assertEqual(list(made), ["acme:user:dave@a-b"])
+        for method in ("POST", "PATCH", "PUT"):
+            before = copy.deepcopy(self.memory)
+            document = (
+                "- !user dave\n- !variable s\n- !permit { role: !user dave, privilege: execute, resource: !variable s }\n"
+            )
+            self.load(document, policy="a-b", role=user("alice"), method=method, status=403)
+            self.assertEqual(self.memory, before)
+
     def test_owners_dispose_of_what_is_theirs(self) -> None:
         """The owner of a policy grants and permits what lies inside, to anybody."""
         self.load(

@@ -9,6 +9,7 @@ import attrs
 from hypothesis import given
 from hypothesis import strategies as st
 from twisted.internet.defer import Deferred
+from twisted.logger import globalLogPublisher
 from twisted.trial.unittest import SynchronousTestCase
 from twisted.web.http_headers import Headers
 
@@ -297,6 +298,15 @@ class RoutingTests(SynchronousTestCase):
         """A route that returns no response has a bug."""
         self.assertEqual(self.client.request("DELETE", "/nothing").status, 500)
         self.assertEqual(self.failures(), ["the route returned no response"])
+
+    def test_reasons_are_fit_for_the_log(self) -> None:
+        """What a refusal names is on one line of the log, whatever the name is made of."""
+        self.echo.trouble = Forbidden("may not see x\n2026-11-21 FORGED\x1b[2J")
+        observed: list[dict[str, object]] = []
+        globalLogPublisher.addObserver(observed.append)
+        self.addCleanup(globalLogPublisher.removeObserver, observed.append)
+        self.assertEqual(self.client.get("/trouble").status, 403)
+        self.assertIn("may not see x\\n2026-11-21 FORGED\\x1b[2J", [event.get("why") for event in observed])
 
     def test_client_leaves(self) -> None:
         """A route whose client left is cancelled, and nobody hears of it."""
