@@ -82,6 +82,8 @@ class StartTests(EmbeddedTestCase):
         modes = {
             path.name: stat.S_IMODE(path.stat().st_mode)
             for path in (*running().directory.iterdir(), *running().directory.glob("cluster/*"))
+            # Copies of PostgreSQL's programs, if they had to be made, are no secret, and another user runs them.
+            if path.name != "programs"
         }
         self.assertEqual(modes["cluster"], 0o700)
         self.assertEqual({mode & 0o077 for mode in modes.values()}, {0})

@@ -187,5 +187,5 @@ class AttackTests(SynchronousTestCase):
             "- !user admin\n- !grant {role: !user /admin, member: !user mallory}",
         ):
             self.refused(f"- !user mallory\n{text}", "root")
-        self.refused("- !user {id: admin, owner: !user mallory}", "root")
+        self.refused("- !user mallory\n- !user {id: admin, owner: !user mallory}", "root")
         self.assertIn(ADMIN, {row.resource for row in self.world.all("resources")})
