@@ -1,8 +1,8 @@
 """Runs the suite under trial and under pytest, and compares: both must pass, with the same tests.
 
 The tests import the *installed* program: this script puts a link to ``tests/`` into the current folder, which must not
-hold the source tree, and runs both from there. Arguments are modules or folders of tests, ``tests`` itself by default. With
-``CI`` set, a skipped test is a failure.
+hold the source tree, and runs both from there. Arguments are modules or folders of tests, ``tests`` itself by default, and
+``--in-memory`` all but those of ``tests/integration``. With ``CI`` set, a skipped test is a failure.
 """
 
 from __future__ import annotations
@@ -48,6 +48,9 @@ def main(arguments: list[str]) -> int:
         link.symlink_to(TESTS, target_is_directory=True)
     config = TESTS.parent / "pyproject.toml"
     names = arguments or ["tests"]
+    if names == ["--in-memory"]:
+        parts = (*TESTS.glob("test_*.py"), *(folder for folder in TESTS.iterdir() if (folder / "__init__.py").exists()))
+        names = sorted(f"tests/{part.name}" for part in parts if part.name not in {"integration", "contracts"})
     outcomes = [
         _run(
             "trial",
