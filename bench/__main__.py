@@ -118,7 +118,6 @@ def _measure(folder: Path) -> dict[str, Any]:
         "routes": {},
     }
     references = {"bare": _reference("bare"), "limit": _reference("limit", str(folder / "provider.pem"))}
-    database = descendants(server.process.pid)
     for name, (reference, promised) in REFERENCES.items():
         requests = write_requests(folder, name.replace(" ", "-"), world.requests[name])
         against = write_requests(

@@ -21,9 +21,10 @@ import platformdirs
 from svc import forms
 from svc.dialect import NATIVE, Dialect
 from svc.errors import ConfigurationInvalid
-from svc.forms import Form, Network
+from svc.forms import Form
 from svc.limits import Limits
 from svc.names import IDENTIFIER_LIMIT
+from svc.records import Network
 
 _PREFIX: Final = "SERVICE_"
 _LIMITS: Final = Limits()

@@ -18,11 +18,9 @@ import attrs
 from svc.dialect import Dialect, dialect_named
 from svc.errors import ConfigurationInvalid, InvalidName
 from svc.names import RESERVED_ACCOUNT, account_name, identifier
+from svc.records import Network
 
 T = TypeVar("T")
-
-#: A range of addresses.
-Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 #: The type of authenticator that is listed bare, and those that are listed as ``<type>/<service id>``.
 _BARE_TYPE: Final = "authn"

@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
+from ipaddress import IPv4Network, IPv6Network
 from typing import NamedTuple, NewType
 
 import attrs
 
 from svc.errors import Reason
 from svc.names import RoleName
+
+#: A range of addresses.
+Network = IPv4Network | IPv6Network
 
 #: Ciphertext that ``vault`` made; only ``vault`` can open it.
 Sealed = NewType("Sealed", bytes)

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.access import Allowed, Denial, Denied, demand, demand_value, role_sight, see, see_role, sight, use
+from svc.access import Allowed, Denial, Denied, demand, demand_value, role_sight, see_role, sight, use
 from svc.dialect import CONJUR, NATIVE
 from svc.errors import Forbidden, NotFound, NoValue
 from svc.names import ResourceName, RoleName
@@ -76,7 +76,6 @@ class DecisionTests(SynchronousTestCase):
         gone = Denied(Denial.CALLER_GONE)
         self.assertEqual([use(standing, privilege), sight(standing), role_sight(standing)], [gone] * 3)
         for attempt in (
-            lambda: see(standing, VARIABLE),
             lambda: demand(standing, privilege, VARIABLE),
             lambda: demand_value(standing, privilege, VARIABLE),
             lambda: see_role(standing, FOREIGN, CALLER, CONJUR),
@@ -90,15 +89,11 @@ class DemandTests(SynchronousTestCase):
     def test_missing_and_invisible_look_alike(self) -> None:
         """A resource that is missing and one that can't be seen are not found, with the same words."""
         for standing in (NOTHING, STRANGER):
-            refusals = [
-                self.assertRaises(NotFound, see, standing, VARIABLE),
-                self.assertRaises(NotFound, demand, standing, "read", VARIABLE),
-            ]
-            self.assertEqual({str(refusal) for refusal in refusals}, {"NotFound: acct: variable: db/password"})
+            refusal = self.assertRaises(NotFound, demand, standing, "read", VARIABLE)
+            self.assertEqual(str(refusal), "NotFound: acct: variable: db/password")
 
     def test_seen_without_privilege_is_forbidden(self) -> None:
         """A resource that the caller sees, without the privilege asked for, is forbidden; the log learns which one."""
-        see(READER, VARIABLE)
         demand(READER, "read", VARIABLE)
         refusal = self.assertRaises(Forbidden, demand, READER, "update", VARIABLE)
         self.assertEqual(refusal.why, "lacks update on acct:variable:db/password")

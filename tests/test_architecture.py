@@ -28,7 +28,7 @@ ARROWS: dict[str, set[str]] = {
     "records": {"names", "errors"},
     "jose": {"names", "errors"},
     "interfaces": {"names", "records", "jose"},
-    "forms": {"names", "errors", "dialect"},
+    "forms": VALUES,
     "config": VALUES | {"forms"},
     "keyfiles": VALUES | {"vault"},
     "listening": {"errors"},

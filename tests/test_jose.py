@@ -32,7 +32,7 @@ from svc.jose import (
     parse_key_set,
     shown,
 )
-from tests import signing
+from tests import EXAMPLES, signing
 from tests.signing import jwk, jwks, number, private_key, sign, signed, token
 
 CLAIMS = {"sub": "build", "exp": 2_000_000_000, "nested": {"a": [1, 2.5, None, True]}}
@@ -353,7 +353,7 @@ class VerifyTests(SynchronousTestCase):
             self.assertEqual((refused.reason, type(refused)), (Reason.TOKEN_MALFORMED, EvidenceRefused))
             self.refusal(token(payload, "k2", kid="k1"), Reason.SIGNATURE_WRONG)
 
-    @settings(max_examples=300)
+    @settings(max_examples=4 * EXAMPLES)
     @given(st.data())
     def test_no_altered_token_verifies(self, data: st.DataObject) -> None:
         """A token with one octet changed, added or removed proves nothing."""

@@ -10,8 +10,8 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import click
-from twisted.internet import defer, task
 
+from svc.cli.running import react
 from svc.config import OPTIONS, Settings, read_settings
 from svc.credentials import new_api_key
 from svc.errors import Conflict, NotFound, Refusal
@@ -31,22 +31,15 @@ def _of_the_server(command: Callable[..., Awaitable[None]]) -> Callable[..., Non
 
     def run(**options: Any) -> None:
         given = {option.field: options.pop(option.field) for option in OPTIONS if option.on_command_line}
-        refusals: list[str] = []
 
         async def work(reactor: Any) -> None:
             try:
                 settings = read_settings(given)
                 await administer(reactor, settings, lambda foundation: command(foundation, settings, **options))
             except Refusal as refusal:
-                refusals.append(_reason(refusal))
+                raise click.ClickException(_reason(refusal)) from None
 
-        try:
-            task.react(lambda reactor: defer.Deferred.fromCoroutine(work(reactor)))
-        except SystemExit as ended:
-            if refusals:
-                raise click.ClickException(refusals[0]) from None
-            if ended.code:
-                raise
+        react(work)
 
     run.__name__ = command.__name__
     run.__doc__ = command.__doc__

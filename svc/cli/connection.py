@@ -23,7 +23,7 @@ from click.core import ParameterSource
 from OpenSSL.crypto import Error as TLSFileError
 from OpenSSL.SSL import Error as TLSError
 from treq.client import HTTPClient
-from twisted.internet import defer, error, ssl, task
+from twisted.internet import defer, error, ssl
 from twisted.internet.interfaces import IReactorTime
 from twisted.python.failure import Failure
 from twisted.web.client import (
@@ -33,6 +33,8 @@ from twisted.web.client import (
     ResponseFailed,
     ResponseNeverReceived,
 )
+
+from svc.cli.running import react
 
 #: How long a request may take, in seconds; policies of many thousand records take the longest.
 DEADLINE: Final = 600.0
@@ -273,24 +275,13 @@ def anonymously(command: Callable[..., Awaitable[None]]) -> Callable[..., None]:
     def run(**options: Any) -> None:
         url, ca_file = options.pop("url"), options.pop("ca_file")
         account, login, api_key = options.pop("account", ""), options.pop("login", None), options.pop("api_key", None)
-        faults: list[click.ClickException] = []
 
         async def work(reactor: Any) -> None:
-            try:
-                policy = BrowserLikePolicyForHTTPS(**(_trust_in(ca_file) if ca_file else {}))
-                agent = Agent(reactor, contextFactory=policy, connectTimeout=10)
-                connection = Connection(url, account, login, api_key, HTTPClient(agent), reactor)
-                await command(connection, **options)
-            except click.ClickException as fault:
-                faults.append(fault)
+            policy = BrowserLikePolicyForHTTPS(**(_trust_in(ca_file) if ca_file else {}))
+            agent = Agent(reactor, contextFactory=policy, connectTimeout=10)
+            await command(Connection(url, account, login, api_key, HTTPClient(agent), reactor), **options)
 
-        try:
-            task.react(lambda reactor: defer.Deferred.fromCoroutine(work(reactor)))
-        except SystemExit as ended:
-            if faults:
-                raise faults[0] from None
-            if ended.code:
-                raise
+        react(work)
 
     run.__name__ = command.__name__
     run.__doc__ = command.__doc__

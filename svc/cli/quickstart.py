@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import click
 from treq.client import HTTPClient
-from twisted.internet import defer, task
+from twisted.internet.defer import Deferred
 from twisted.internet.endpoints import TCP4ServerEndpoint
 from twisted.logger import (
     FileLogObserver,
@@ -27,6 +27,7 @@ from zope.interface import implementer
 
 from svc.cli.connection import Connection
 from svc.cli.provider import Provider
+from svc.cli.running import react
 from svc.cli.tour import SERVICE_ID, Tour
 from svc.config import read_settings
 from svc.errors import Refusal
@@ -69,8 +70,8 @@ def quickstart(once: bool, data_dir: Path | None) -> None:
 def _run(folder: Path, once: bool) -> bool:
     """Run the reactor until all is done; return whether anything was not as expected."""
     refusals: list[str] = []
-    faults: list[str] = []
     wrong: list[int] = []
+    log_file = folder / "server.log"
 
     @implementer(ILogObserver)
     def remember(event: LogEvent) -> None:
@@ -81,21 +82,16 @@ def _run(folder: Path, once: bool) -> bool:
         try:
             wrong.append(await _show(reactor, folder, once, lambda: list(refusals)))
         except Refusal as refusal:
-            faults.append(reason_of(refusal))
-        except click.ClickException as fault:
-            faults.append(fault.message)
+            raise click.ClickException(reason_of(refusal)) from None
 
-    with (folder / "server.log").open("a", encoding="utf-8") as log:
+    with log_file.open("a", encoding="utf-8") as log:
         observer = FileLogObserver(log, formatEventAsClassicLogText)
         globalLogBeginner.beginLoggingTo([observer, remember], redirectStandardIO=False)
         try:
-            task.react(lambda reactor: defer.Deferred.fromCoroutine(work(reactor)))
-        except SystemExit as ended:
-            if ended.code:
-                raise
-    for fault in faults:
-        click.echo(f"Error: {fault} (the server's log is {folder / 'server.log'})", err=True)
-    return bool(faults) or any(wrong)
+            react(work)
+        except click.ClickException as fault:
+            raise click.ClickException(f"{fault.message} (the server's log is {log_file})") from None
+    return any(wrong)
 
 
 async def _show(reactor: Any, folder: Path, once: bool, refusals: Callable[[], list[str]]) -> int:
@@ -139,5 +135,5 @@ async def _show(reactor: Any, folder: Path, once: bool, refusals: Callable[[], l
         click.secho("Every answer was the expected one.", fg="green")
     if not once:
         click.echo(f"The server goes on serving at {url}; Ctrl-C stops it.")
-        await defer.Deferred()
+        await Deferred()
     return tour.wrong

@@ -8,11 +8,12 @@ IANA special-purpose registries (RFC 6890), and list what they refuse rather tha
 from __future__ import annotations
 
 from collections.abc import Iterable
-from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_network
+from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_network
 from typing import Final
 
+from svc.records import Network
+
 Address = IPv4Address | IPv6Address
-Network = IPv4Network | IPv6Network
 
 _SPECIAL: Final[tuple[tuple[Network, str], ...]] = tuple(
     (ip_network(text), what)

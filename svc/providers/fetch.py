@@ -35,14 +35,15 @@ from twisted.internet.interfaces import (
     IStreamClientEndpoint,
 )
 from twisted.protocols.policies import ProtocolWrapper, WrappingFactory
-from twisted.web.client import URI, Agent, RequestTransmissionFailed, ResponseFailed
+from twisted.web.client import ProxyAgent, RequestTransmissionFailed, ResponseFailed
 from twisted.web.http_headers import Headers
-from twisted.web.iweb import IAgent, IAgentEndpointFactory, IBodyProducer, IResponse
+from twisted.web.iweb import IAgent, IBodyProducer, IResponse
 from zope.interface import implementer
 
 from svc.errors import KeysUnavailable
 from svc.jose import shown
-from svc.providers.addresses import Address, Network, objection
+from svc.providers.addresses import Address, objection
+from svc.records import Network
 
 T = TypeVar("T")
 
@@ -59,7 +60,7 @@ ANSWER_LIMIT: Final = 256 * 1024
 #: Addresses of one name that are tried.
 _TRIES: Final = 4
 
-_STAND_IN: Final = "provider.invalid"
+_STAND_IN: Final = "http://provider.invalid/"
 
 _URI_LIMIT: Final = 2048
 _NAME_LIMIT: Final = 253
@@ -76,11 +77,11 @@ _URI: Final = re.compile(
 class _Target:
     """An address that may be fetched as far as its text goes.
 
-    ``authority`` is the host, with brackets, and the port, as written; ``rest`` is the path and the query.
+    ``authority`` is the host, with brackets, and the port, as written; ``path`` is the path and the query, as written.
     """
 
     authority: str
-    rest: str
+    path: str
     secure: bool
     host: str
     port: int
@@ -100,7 +101,8 @@ class _Target:
             raise KeysUnavailable(f"{shown(uri)} has an impossible port or host")
         if not secure and not allow_http:
             raise KeysUnavailable(f"{uri} is not https, and allow_http_providers is off")
-        return cls(match["authority"], match["rest"], secure, host, port)
+        path = match["rest"] if match["rest"].startswith("/") else "/" + match["rest"]
+        return cls(match["authority"], path, secure, host, port)
 
 
 class GuardedClient:
@@ -175,13 +177,13 @@ class GuardedClient:
         :raises ConnectError: nothing answers there; another address may.
         """
         line = _Line(self._endpoint(target, address, patience), self._limit)
-        client = HTTPClient(_PlainAgent(Agent.usingEndpointFactory(self._reactor, line)))
-        # treq takes no IPv6 address and no name with an underscore. The line knows where to go, so any name does.
-        uri = f"http://{_STAND_IN}{target.rest}"
+        client = HTTPClient(_PlainAgent(ProxyAgent(line, self._reactor), target.path.encode("ascii")))
         headers = Headers({"Host": [target.authority], "Accept": ["application/json"], "User-Agent": ["svc"]})
         body: list[bytes] = []
         try:
-            asked = client.get(uri, headers=headers, allow_redirects=False, unbuffered=True, reactor=self._reactor)
+            # treq takes no IPv6 address, no name with an underscore and no path as it is. The line knows where to go and the
+            # agent what to ask for, so any address does.
+            asked = client.get(_STAND_IN, headers=headers, allow_redirects=False, unbuffered=True, reactor=self._reactor)
             response = await self._until(deadline, asked)
             if not 200 <= response.code < 300:
                 raise KeysUnavailable(f"the answer has status {response.code}, and redirects are not followed")
@@ -250,9 +252,9 @@ class _LookUp:
         self.addresses.callback(list(self._found))
 
 
-@implementer(IAgentEndpointFactory, IStreamClientEndpoint)
+@implementer(IStreamClientEndpoint)
 class _Line:
-    """A connection to the endpoint given, whatever address the agent names (Note [One line])."""
+    """A connection to the endpoint given, counted (Note [One line])."""
 
     def __init__(self, endpoint: IStreamClientEndpoint, limit: int) -> None:
         self._endpoint = endpoint
@@ -263,10 +265,6 @@ class _Line:
     def overrun(self) -> bool:
         """Whether more arrived than was allowed."""
         return self._left < 0
-
-    def endpointForURI(self, uri: URI) -> IStreamClientEndpoint:  # noqa: ARG002 - the address was settled before
-        """Itself."""
-        return self
 
     def connect(self, protocolFactory: IProtocolFactory) -> Deferred[IProtocol]:
         """Connect, counting."""
@@ -312,25 +310,29 @@ class _WireFactory(WrappingFactory[_Wire]):
 
 @implementer(IAgent)
 class _PlainAgent:
-    """An agent that takes no compressed answers: a few bytes of those can become a gigabyte.
+    """An agent that asks for one path, as it is written, and takes no compressed answers.
 
-    treq asks for gzip and unpacks it, unless what it wraps sees to it that there is none.
+    A few compressed bytes can become a gigabyte; treq asks for gzip and unpacks it, unless what it wraps sees to it that
+    there is none. Libraries write paths anew: ``//a`` would become ``////a`` under some versions of Python. A ``ProxyAgent``
+    is the one of Twisted's agents that sends what it is given.
     """
 
-    def __init__(self, agent: IAgent) -> None:
+    def __init__(self, agent: ProxyAgent, path: bytes) -> None:
         self._agent = agent
+        self._path = path
 
     def request(
         self,
         method: bytes,
-        uri: bytes,
+        uri: bytes,  # noqa: ARG002 (the path was settled before)
         headers: Headers | None = None,
         bodyProducer: IBodyProducer | None = None,
     ) -> Deferred[IResponse]:
         """Ask, and refuse an answer that is compressed all the same."""
         plain = Headers() if headers is None else headers.copy()
         plain.setRawHeaders(b"Accept-Encoding", [b"identity"])
-        return self._agent.request(method, uri, plain, bodyProducer).addCallback(self._checked)
+        asked: Deferred[IResponse] = self._agent.request(method, self._path, plain, bodyProducer)
+        return asked.addCallback(self._checked)
 
     def _checked(self, response: IResponse) -> IResponse:
         if response.headers.hasHeader(b"Content-Encoding"):

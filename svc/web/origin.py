@@ -8,8 +8,9 @@ from typing import Final
 
 import attrs
 
+from svc.records import Network
+
 _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
-_Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 #: How many entries of a header are looked at, from the right; no chain of proxies is longer.
 _HOPS: Final = 32
@@ -22,7 +23,7 @@ _LOOPBACK: Final = (ipaddress.ip_network("127.0.0.1/32"), ipaddress.ip_network("
 class TrustedProxies:
     """The networks whose ``X-Forwarded-For`` is believed; loopback is always one of them."""
 
-    networks: tuple[_Network, ...] = ()
+    networks: tuple[Network, ...] = ()
 
     def client_ip(self, peer: str, forwarded: Sequence[bytes]) -> str:
         """The address of the client: the peer's own, unless the peer is trusted and names another.

@@ -26,9 +26,9 @@ from twisted.web.server import Request, Site
 from twisted.web.util import Redirect
 
 from svc.errors import KeysUnavailable
-from svc.providers.addresses import Network
 from svc.providers.fetch import ANSWER_LIMIT, GuardedClient
 from svc.providers.keys import ProviderKeys
+from svc.records import Network
 from tests.providers.names import Names
 from tests.signing import jwk, jwks
 

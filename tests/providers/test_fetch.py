@@ -22,8 +22,8 @@ from twisted.trial.unittest import SynchronousTestCase
 from zope.interface.verify import verifyObject
 
 from svc.errors import KeysUnavailable
-from svc.providers.addresses import Network
 from svc.providers.fetch import GuardedClient
+from svc.records import Network
 from tests.providers.names import Names
 
 
@@ -192,7 +192,7 @@ class ExchangeTests(Case):
 
     def test_asks_for_the_path_as_written(self) -> None:
         """Nothing of path and query is written anew."""
-        for rest in ("/", "/a//b/../c", "/%2f%41;v=1,2/~a!$&'()*+:@", "/?a=b=c&d&&e=%26+?/"):
+        for rest in ("/", "//a", "//a:b@c", "/a//b/../c", "/%2f%41;v=1,2/~a!$&'()*+:@", "/?a=b=c&d&&e=%26+?/"):
             self.fetch(f"http://idp.example{rest}")
             _, transport = self.connect()
             self.assertEqual(transport.value().split(b" ")[1].decode("ascii"), rest)

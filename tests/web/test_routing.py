@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable
-from typing import Any
+from typing import Any, cast
 
 import attrs
 from hypothesis import given
 from hypothesis import strategies as st
 from twisted.internet.defer import Deferred
-from twisted.logger import globalLogPublisher
+from twisted.logger import ILogObserver, LogEvent, globalLogPublisher
 from twisted.trial.unittest import SynchronousTestCase
 from twisted.web.http_headers import Headers
 
@@ -302,9 +302,10 @@ class RoutingTests(SynchronousTestCase):
     def test_reasons_are_fit_for_the_log(self) -> None:
         """What a refusal names is on one line of the log, whatever the name is made of."""
         self.echo.trouble = Forbidden("may not see x\n2026-11-21 FORGED\x1b[2J")
-        observed: list[dict[str, object]] = []
-        globalLogPublisher.addObserver(observed.append)
-        self.addCleanup(globalLogPublisher.removeObserver, observed.append)
+        observed: list[LogEvent] = []
+        observer = cast(ILogObserver, observed.append)
+        globalLogPublisher.addObserver(observer)
+        self.addCleanup(globalLogPublisher.removeObserver, observer)
         self.assertEqual(self.client.get("/trouble").status, 403)
         self.assertIn("may not see x\\n2026-11-21 FORGED\\x1b[2J", [event.get("why") for event in observed])
 
