@@ -1,14 +1,16 @@
 """Runs the suite under trial and under pytest, and compares: both must pass, with the same tests.
 
 The tests import the *installed* program: this script puts a link to ``tests/`` into the current folder, which must not
-hold the source tree, and runs both from there. Arguments are modules or folders of tests, ``tests`` itself by default, and
-``--in-memory`` all but those of ``tests/integration``. With ``CI`` set, a skipped test is a failure.
+hold the source tree, and runs both from there, with a process for each core. Arguments are modules or folders of tests. By
+default they are the tests in memory, and on the newest Python of those that this machine has ``tests/integration`` too: what
+those test takes minutes, and depends on the version of Python little. With ``CI`` set, a skipped test is a failure.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +18,9 @@ from pathlib import Path
 import attrs
 
 TESTS = Path(__file__).resolve().parent
+
+#: More processes than this get in each other's way: every one has a PostgreSQL of its own.
+JOBS = min(os.cpu_count() or 1, 4)
 
 
 @attrs.frozen
@@ -41,26 +46,36 @@ def _run(runner: str, command: list[str], passed: str, skipped: str) -> Outcome:
     return Outcome(runner, process.returncode, *count)
 
 
+def _newest() -> bool:
+    """Whether no newer Python that is supported runs on this machine."""
+    newer = (f"python3.{minor}" for minor in range(sys.version_info.minor + 1, 14))
+    return not any(shutil.which(name) and subprocess.run([name, "-c", ""], check=False).returncode == 0 for name in newer)
+
+
+def _all() -> list[str]:
+    parts = (*TESTS.glob("test_*.py"), *(folder for folder in TESTS.iterdir() if (folder / "__init__.py").exists()))
+    left_out = {"contracts"} if _newest() else {"contracts", "integration"}
+    return sorted(f"tests/{part.name}" for part in parts if part.name not in left_out)
+
+
 def main(arguments: list[str]) -> int:
     """Run both; return the exit code of the whole."""
     link = Path("tests")
     if not link.exists():
         link.symlink_to(TESTS, target_is_directory=True)
     config = TESTS.parent / "pyproject.toml"
-    names = arguments or ["tests"]
-    if names == ["--in-memory"]:
-        parts = (*TESTS.glob("test_*.py"), *(folder for folder in TESTS.iterdir() if (folder / "__init__.py").exists()))
-        names = sorted(f"tests/{part.name}" for part in parts if part.name not in {"integration", "contracts"})
+    names = arguments or _all()
+    jobs = str(JOBS)
     outcomes = [
         _run(
             "trial",
-            [sys.executable, "-m", "twisted.trial", *(n.removesuffix(".py").replace("/", ".") for n in names)],
+            [sys.executable, "-m", "twisted.trial", "-j", jobs, *(n.removesuffix(".py").replace("/", ".") for n in names)],
             r"successes=(\d+)",
             r"skips=(\d+)",
         ),
         _run(
             "pytest",
-            [sys.executable, "-m", "pytest", "-c", str(config), "--rootdir", os.curdir, "-rs", *names],
+            [sys.executable, "-m", "pytest", "-n", jobs, "-c", str(config), "--rootdir", os.curdir, "-rs", *names],
             r"(\d+) passed",
             r"(\d+) skipped",
         ),

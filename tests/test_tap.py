@@ -132,6 +132,7 @@ class MakeServiceTests(SynchronousTestCase):
             (["--listen", "ssl:0:privateKey=/nonexistent"], "No such file"),
             (["--authenticators", "authn-ldap/x"], "authn-ldap/x"),
             (["--database-url", "dbname=svc"], "SERVICE_DATA_KEY must hold the data key"),
+            (["--database-url", "dbname=svc"], "svc data-key generate"),
         ):
             refusal = self.refused(*arguments)
             self.assertTrue(refusal.startswith("svc did not start: "), refusal)
@@ -156,6 +157,13 @@ class BuildTests(SynchronousTestCase):
             refusal = self.assertRaises(ConfigurationInvalid, self.build, {"SERVICE_DATA_KEY": key})
             self.assertEqual(refusal.key, "SERVICE_DATA_KEY")
             self.assertNotIn(key.strip(), refusal.message)
+
+    def test_database_url(self) -> None:
+        """A database URL that is none is refused, and isn't repeated: it may hold a password."""
+        environ = {"SERVICE_DATA_KEY": new_data_key()}
+        refusal = self.assertRaises(ConfigurationInvalid, self.build, environ, database_url="postgresql://u:hunter2@[x/")
+        self.assertIn("is neither a PostgreSQL URL nor", refusal.message)
+        self.assertNotIn("hunter2", str(refusal))
 
     def test_certificate(self) -> None:
         """A key file that holds no key is refused."""

@@ -14,7 +14,7 @@ import click
 from svc.cli.running import react
 from svc.config import OPTIONS, Settings, read_settings
 from svc.credentials import new_api_key
-from svc.errors import Conflict, NotFound, Refusal
+from svc.errors import Conflict, InvalidName, NotFound, Refusal
 from svc.foundation import Foundation
 from svc.keyring import AccountKeys
 from svc.names import account_name, admin_of
@@ -59,7 +59,7 @@ def _of_the_server(command: Callable[..., Awaitable[None]]) -> Callable[..., Non
 
 def _reason(refusal: Refusal) -> str:
     match refusal:
-        case Conflict():
+        case Conflict() | InvalidName():
             return refusal.message
         case NotFound():
             return f"there is no account {refusal.account}"

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import IO
+import sys
+from typing import IO, Any
 
 import click
 
@@ -15,15 +16,22 @@ from svc.cli.connection import Connection, claims_of, keep_token, over_http
 async def login(connection: Connection) -> None:
     """Log in with an API key and keep the access token for later commands.
 
-    Asks for the login and the API key unless SVC_LOGIN and SVC_API_KEY say them. The token is kept in a file that only you
-    can read; it ends after some minutes, then log in again.
+    Asks for the login and the API key unless SVC_LOGIN and SVC_API_KEY say them; off a terminal it reads them from standard
+    input, a line each. The token is kept in a file that only you can read; it ends after some minutes, then log in again.
     """
-    name = connection.login or click.prompt("Login", default="admin")
-    api_key = connection.api_key or click.prompt("API key", hide_input=True)
+    name = connection.login or _asked("Login", default="admin")
+    api_key = connection.api_key or _asked("API key", hide_input=True)
     token = await connection.authenticate(name, api_key)
     path = keep_token(connection.url, connection.account, token)
     claims = claims_of(token)
     click.echo(f"Logged in as {name} for {claims['exp'] - claims['iat']} seconds; the token is in {path}")
+
+
+def _asked(what: str, **options: Any) -> str:
+    answer: str = click.prompt(what, **options) if sys.stdin.isatty() else sys.stdin.readline().strip()
+    if not answer:
+        raise click.ClickException(f"no {what} given")
+    return answer
 
 
 @click.command()

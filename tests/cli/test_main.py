@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import subprocess
 import sys
 
@@ -33,6 +34,24 @@ class HelpTests(SynchronousTestCase):
         outcome = CliRunner().invoke(main, ["explode"])
         self.assertEqual(outcome.exit_code, 2)
         self.assertIn("No such command", outcome.output)
+
+    def test_api_keys_stay_off_the_command_line(self) -> None:
+        """An API key among the arguments, which every user of the machine sees, is a usage error; it tells the other way."""
+        outcome = CliRunner().invoke(
+            main, ["whoami", "--url", "http://127.0.0.1:1", "--account-name", "a", "--api-key", "x"]
+        )
+        self.assertEqual(outcome.exit_code, 2)
+        self.assertIn("SVC_API_KEY", outcome.output)
+
+    def test_missing_arguments(self) -> None:
+        """A command that lacks an argument is a usage error."""
+        self.assertEqual(CliRunner().invoke(main, ["variable", "get"]).exit_code, 2)
+
+    def test_data_keys(self) -> None:
+        """A data key is the base64 of 32 bytes, and each is another."""
+        first, second = (CliRunner().invoke(main, ["data-key", "generate"]).output for _ in range(2))
+        self.assertNotEqual(first, second)
+        self.assertEqual(len(base64.b64decode(first, validate=False)), 32)
 
     def test_a_client_does_not_load_the_server(self) -> None:
         """A command that speaks HTTP doesn't import what only the server needs."""

@@ -130,6 +130,11 @@ class Api:
             "POST", f"/policies/{self.account}/policy/root", POLICY.format(prefix=prefix).encode(), admin
         )
         assert loaded.status == 201, loaded
+        await self.set_values(admin, keys_uri, prefix)
+        return admin
+
+    async def set_values(self, admin: str, keys_uri: str, prefix: str = "svc") -> None:
+        """Set the variables of :data:`POLICY`, with the admin's access token."""
         values = {
             f"{prefix}/authn-jwt/ci/jwks-uri": keys_uri,
             f"{prefix}/authn-jwt/ci/issuer": CLAIMS["iss"],
@@ -141,7 +146,6 @@ class Api:
         for name, value in values.items():
             answer = await self.ask("POST", self.variable(name), value.encode(), admin)
             assert answer.status == 201, answer
-        return admin
 
     def variable(self, identifier: str) -> str:
         """The path of a variable's value."""

@@ -33,6 +33,7 @@ class _MainJob(PostgresTestCase, ServerTestCase):
 
     dialect: Dialect = NATIVE
     skip = unavailable()
+    timeout = 120
 
     async def prepare(self) -> None:
         """Start both."""
@@ -55,8 +56,19 @@ class _MainJob(PostgresTestCase, ServerTestCase):
 class MainJobTests(_MainJob):
     """What works, and what every kind of bad input is answered. A server is dear to start, so a test does much."""
 
-    async def test_every_bad_token_is_refused(self) -> None:
-        """Whatever is wrong with a token, the client learns nothing but a status, and the log the one true reason."""
+    async def test_a_workload_gets_its_secret(self) -> None:
+        """A JWT becomes a token that reads the secret; the routes around tell what they should to those who may know it."""
+        await self._the_secret()
+        await self._access_tokens_verify_with_a_jose_library()
+        await self._the_members_of_the_role()
+        await self._the_id_may_be_left_out_in_both_ways()
+        await self._paths()
+        await self._login_tells_the_api_key()
+        await self._older_versions()
+        await self._values_take_effect_at_once()
+
+    async def test_bad_input_is_refused(self) -> None:
+        """Bad input changes nothing and gets its refusal; who shows a bad token learns nothing, and the log the reason."""
         await self._times()
         await self._issuer_and_audience()
         await self._signatures()
@@ -64,17 +76,10 @@ class MainJobTests(_MainJob):
         await self._hosts()
         await self._authenticators_that_are_not_there()
         await self._forms()
+        await self._policy_errors_change_nothing()
+        await self._replacing_takes_update()
 
-    async def test_what_the_routes_tell(self) -> None:
-        """Routes read paths as they are meant, and tell keys, members and older versions to those who may know them."""
-        await self._access_tokens_verify_with_a_jose_library()
-        await self._the_members_of_the_role()
-        await self._the_id_may_be_left_out_in_both_ways()
-        await self._paths()
-        await self._login_tells_the_api_key()
-        await self._older_versions()
-
-    async def test_a_workload_gets_its_secret(self) -> None:
+    async def _the_secret(self) -> None:
         """A JWT becomes an access token, and the access token reads the secret that policy grants."""
         answer = await self.api.present(workload_token())
         self.assertEqual((answer.status, answer.headers["content-encoding"]), (200, "base64"))
@@ -164,7 +169,7 @@ class MainJobTests(_MainJob):
             answer = await self.api.ask("POST", path, b"jwt=" + workload_token())
             self.assertEqual(answer.status, 200, path)
 
-    async def test_policy_errors_change_nothing(self) -> None:
+    async def _policy_errors_change_nothing(self) -> None:
         """A refused load says where and why, and changes nothing, not even the version."""
         path = "/policies/acme/policy/root"
         good = b"- !variable fresh\n"
@@ -180,7 +185,7 @@ class MainJobTests(_MainJob):
         loaded = await self.api.ask("POST", path, good, self.admin)
         self.assertEqual((loaded.status, loaded.json()), (201, {"created_roles": {}, "version": 2}))
 
-    async def test_replacing_takes_update(self) -> None:
+    async def _replacing_takes_update(self) -> None:
         """Who may not update a policy may not replace it: 404 where he doesn't see it, 403 where he does."""
         made = (await self.api.ask("POST", "/policies/acme/policy/root", b"- !user bob\n", self.admin)).json()
         bob = await self.api.authenticate("bob", made["created_roles"]["acme:user:bob"]["api_key"])
@@ -206,7 +211,7 @@ class MainJobTests(_MainJob):
             answer = await self.api.ask("GET", "/authn/acme/login", Authorization=f"Basic {basic}")
             self.assertEqual((answer.status, answer.body), expected)
 
-    async def test_values_take_effect_at_once(self) -> None:
+    async def _values_take_effect_at_once(self) -> None:
         """A variable of the authenticator that is set decides the very next login; so does a new key of the provider's."""
         self.assertEqual((await self.api.present(workload_token())).status, 200)
         name = f"{self.dialect.prefix}/authn-jwt/ci/audience"
