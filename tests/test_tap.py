@@ -158,13 +158,6 @@ class BuildTests(SynchronousTestCase):
             self.assertEqual(refusal.key, "SERVICE_DATA_KEY")
             self.assertNotIn(key.strip(), refusal.message)
 
-    def test_database_url(self) -> None:
-        """A database URL that is none is refused, and isn't repeated: it may hold a password."""
-        environ = {"SERVICE_DATA_KEY": new_data_key()}
-        refusal = self.assertRaises(ConfigurationInvalid, self.build, environ, database_url="postgresql://u:hunter2@[x/")
-        self.assertIn("is neither a PostgreSQL URL nor", refusal.message)
-        self.assertNotIn("hunter2", str(refusal))
-
     def test_certificate(self) -> None:
         """A key file that holds no key is refused."""
         path = Path(self.mktemp())

@@ -216,6 +216,12 @@ class RefusalTests(StartTestCase):
         refusal = await self.refused(self.serve("--config", str(path)))
         self.assertIn(f"svc did not start: listn is no setting (in {path})", refusal)
 
+    async def test_no_database_url(self) -> None:
+        """A database URL that is none; it isn't repeated, since it may hold a password."""
+        refusal = await self.refused(self.serve(database_url="postgresql://u:hunter2@[x/"))
+        self.assertIn("--database-url is neither", refusal)
+        self.assertNotIn("hunter2", refusal)
+
     async def test_wrong_data_key(self) -> None:
         """Another data key than that of the database: found at the start, not at the first read."""
         dsn = await self.create_database()
