@@ -259,9 +259,9 @@ class WaitTests(StartTestCase):
 
     async def test_never_there(self) -> None:
         """A database that isn't there within ``--database-wait`` ends the start, with the reason."""
-        server = self.serve("--database-wait", "1", database_url="host=127.0.0.1 port=1 dbname=svc")
+        server = self.serve("--database-wait", "3", database_url="host=127.0.0.1 port=1 dbname=svc")
         refusal = await self.refused(server)
-        self.assertIn("svc did not start: the database was not there within 1 seconds: Connection refused", refusal)
+        self.assertIn("svc did not start: the database was not there within 3 seconds: Connection refused", refusal)
 
     async def test_comes_up(self) -> None:
         """A database that comes up within that time is used."""
