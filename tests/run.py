@@ -1,9 +1,10 @@
 """Runs the suite under trial and under pytest, and compares: both must pass, with the same tests.
 
 The tests import the *installed* program: this script puts a link to ``tests/`` into the current folder, which must not
-hold the source tree, and runs both from there, with a process for each core. Arguments are modules or folders of tests. By
-default they are the tests in memory, and on the newest Python of those that this machine has ``tests/integration`` too: what
-those test takes minutes, and depends on the version of Python little. With ``CI`` set, a skipped test is a failure.
+hold the source tree, and runs both from there, with a process for each core. Arguments are modules or folders of tests.
+Without arguments the newest Python of those that this machine has runs all tests under both, and an older one those in memory
+under trial: what the others test takes minutes, and depends on the version of Python little. With ``CI`` set, a skipped test
+is a failure.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import attrs
 TESTS = Path(__file__).resolve().parent
 
 #: More processes than this get in each other's way: every one has a PostgreSQL of its own.
-JOBS = min(os.cpu_count() or 1, 4)
+JOBS = str(min(os.cpu_count() or 1, 4))
 
 
 @attrs.frozen
@@ -52,39 +53,37 @@ def _newest() -> bool:
     return not any(shutil.which(name) and subprocess.run([name, "-c", ""], check=False).returncode == 0 for name in newer)
 
 
-def _all() -> list[str]:
+def _all(*left_out: str) -> list[str]:
     parts = (*TESTS.glob("test_*.py"), *(folder for folder in TESTS.iterdir() if (folder / "__init__.py").exists()))
-    left_out = {"contracts"} if _newest() else {"contracts", "integration"}
-    return sorted(f"tests/{part.name}" for part in parts if part.name not in left_out)
+    return sorted(f"tests/{part.name}" for part in parts if part.name not in {"contracts", *left_out})
+
+
+def _trial(names: list[str]) -> Outcome:
+    modules = [name.removesuffix(".py").replace("/", ".") for name in names]
+    command = [sys.executable, "-m", "twisted.trial", "-j", JOBS, *modules]
+    return _run("trial", command, r"successes=(\d+)", r"skips=(\d+)")
+
+
+def _pytest(names: list[str]) -> Outcome:
+    options = ["-n", JOBS, "-c", str(TESTS.parent / "pyproject.toml"), "--rootdir", os.curdir, "-rs"]
+    return _run("pytest", [sys.executable, "-m", "pytest", *options, *names], r"(\d+) passed", r"(\d+) skipped")
 
 
 def main(arguments: list[str]) -> int:
-    """Run both; return the exit code of the whole."""
+    """Run them; return the exit code of the whole."""
     link = Path("tests")
     if not link.exists():
         link.symlink_to(TESTS, target_is_directory=True)
-    config = TESTS.parent / "pyproject.toml"
-    names = arguments or _all()
-    jobs = str(JOBS)
-    outcomes = [
-        _run(
-            "trial",
-            [sys.executable, "-m", "twisted.trial", "-j", jobs, *(n.removesuffix(".py").replace("/", ".") for n in names)],
-            r"successes=(\d+)",
-            r"skips=(\d+)",
-        ),
-        _run(
-            "pytest",
-            [sys.executable, "-m", "pytest", "-n", jobs, "-c", str(config), "--rootdir", os.curdir, "-rs", *names],
-            r"(\d+) passed",
-            r"(\d+) skipped",
-        ),
-    ]
+    if arguments or _newest():
+        names = arguments or _all()
+        outcomes = [_trial(names), _pytest(names)]
+    else:
+        outcomes = [_trial(_all("integration"))]
     failed = False
     for outcome in outcomes:
         print(f"{outcome.runner}: {outcome.passed} passed, {outcome.skipped} skipped, exit code {outcome.exit_code}")
         failed |= outcome.exit_code != 0 or outcome.passed == 0 or (bool(os.environ.get("CI")) and outcome.skipped > 0)
-    if outcomes[0].passed != outcomes[1].passed:
+    if len({outcome.passed for outcome in outcomes}) > 1:
         print("trial and pytest did not pass the same number of tests")
         failed = True
     return int(failed)
