@@ -2,9 +2,9 @@
 
 The tests import the *installed* program: this script puts a link to ``tests/`` into the current folder, which must not
 hold the source tree, and runs both from there, with a process for each core. Arguments are modules or folders of tests.
-Without arguments the newest Python of those that this machine has runs all tests under both, and an older one those in memory
-under trial: what the others test takes minutes, and depends on the version of Python little. With ``CI`` set, a skipped test
-is a failure.
+Without arguments the newest Python of those that this machine has runs all tests under both, and an older one those in
+memory under trial: what the others test takes minutes, and depends on the version of Python little. With ``CI`` set, a
+skipped test is a failure.
 """
 
 from __future__ import annotations
