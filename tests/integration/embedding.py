@@ -303,8 +303,6 @@ def _environment() -> dict[str, str]:
     return {
         "PATH": os.defpath,
         "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
-        # A Python that was copied to where others reach it looks for its own library where it was built.
-        "LD_LIBRARY_PATH": f"{sys.base_prefix}/lib",
         "PYTHONDONTWRITEBYTECODE": "1",
         "SERVICE_DATA_KEY": "not for PostgreSQL",
     }
