@@ -40,7 +40,7 @@ from svc.storage.postmaster import ISystemReactor, postmaster_of, stop_orphan
 reactor = cast(ISystemReactor, installed_reactor)
 
 #: How long anything here may take, in seconds.
-PATIENCE: Final = 120.0
+PATIENCE: Final = 240.0
 
 #: A ``svc`` that is nothing but PostgreSQL. It says ``ready`` and the DSN, or ``refused`` and why, and serves until it is
 #: told to end, or, when ``attached``, its standard input ends.

@@ -48,7 +48,7 @@ from svc.storage.database import Database
 from svc.storage.migrations import migrate
 
 #: How long a server may take to start or stop, in seconds; recovery after a ``kill -9`` under load is the slowest.
-PATIENCE: Final = 30.0
+PATIENCE: Final = 60.0
 
 #: The name of the database that migrated ones are copied from.
 TEMPLATE: Final = "svc_template"
@@ -331,7 +331,7 @@ class PostgresTestCase(TestCase):
     """A test with a running PostgreSQL, and no database yet."""
 
     skip = unavailable()
-    timeout = 60
+    timeout = 240
     server: Server
 
     async def setUp(self) -> None:  # type: ignore[override]  # trial awaits what setUp returns

@@ -155,7 +155,7 @@ class ServerProcess(ProcessProtocol):
 class ServerTestCase(TestCase):
     """A test that starts servers."""
 
-    timeout = 120
+    timeout = 240
 
     def serve(
         self,

@@ -71,7 +71,7 @@ class Command(ProcessProtocol):
 class CommandTestCase(ServerTestCase):
     """A test that runs ``svc``."""
 
-    timeout = 240
+    timeout = 600
     skip = unavailable()
 
     def start(

@@ -33,7 +33,6 @@ class _MainJob(PostgresTestCase, ServerTestCase):
 
     dialect: Dialect = NATIVE
     skip = unavailable()
-    timeout = 120
 
     async def prepare(self) -> None:
         """Start both."""

@@ -172,7 +172,6 @@ def drawn(account: str, graph: Graph) -> Draft:
 class AgreementTests(InPostgres):
     """The stores on PostgreSQL and the fakes."""
 
-    timeout = 120
 
     @scenario
     async def test_standing(self) -> None:
