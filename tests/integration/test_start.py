@@ -55,7 +55,6 @@ class Client(Protocol):
 class StartTestCase(PostgresTestCase, ServerTestCase):
     """A test with a PostgreSQL, on which it starts servers."""
 
-
     async def health(self, url: str) -> int:
         """The status of ``/health``."""
         # treq takes no IPv6 address.

@@ -172,7 +172,6 @@ def drawn(account: str, graph: Graph) -> Draft:
 class AgreementTests(InPostgres):
     """The stores on PostgreSQL and the fakes."""
 
-
     @scenario
     async def test_standing(self) -> None:
         """They agree on how everybody stands towards everything, and on who may change what, in whatever graph of roles."""
