@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import shutil
 import statistics
 import subprocess
 import sys
@@ -51,6 +52,7 @@ class Server:
         command = [
             str(Path(sys.executable).with_name("twistd")),
             "-n",
+            f"--reactor={settings.REACTOR}",
             f"--logfile={folder}.log",
             f"--pidfile={folder}.pid",
             "svc",
@@ -191,6 +193,8 @@ def _table(report: dict[str, Any]) -> str:
 
 def main(arguments: list[str]) -> int:
     """Measure, print, and return 0 when every promised figure was reached."""
+    if shutil.which("wrk") is None:
+        raise SystemExit("the bench needs wrk, which Debian has as a package of that name: apt-get install wrk")
     with tempfile.TemporaryDirectory(prefix="svc-bench-") as folder:
         Path(folder).chmod(0o755)
         report = _measure(Path(folder))

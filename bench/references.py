@@ -19,12 +19,12 @@ from cryptography.hazmat.primitives.asymmetric.padding import PKCS1v15
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import load_pem_public_key
-from twisted.internet import reactor
+from twisted.application.reactors import installReactor
 from twisted.web import http
 from twisted.web.resource import Resource
 from twisted.web.server import Request, Site
 
-from bench.settings import BARE_BYTES
+from bench.settings import BARE_BYTES, REACTOR
 
 
 class Bare(Resource):
@@ -83,6 +83,7 @@ class QuietSite(Site):
 
 def main(name: str, key: str = "") -> None:
     """Serve one reference on a free loopback port until killed."""
+    reactor: Any = installReactor(REACTOR)
     if name == "bare":
         resource: Resource = Bare()
     else:
@@ -90,7 +91,7 @@ def main(name: str, key: str = "") -> None:
         assert isinstance(loaded, RSAPublicKey)
         resource = Limit(loaded)
     site = QuietSite(resource)
-    port: Any = reactor.listenTCP(0, site, interface="127.0.0.1")  # type: ignore[arg-type]  # Site is a ServerFactory
+    port = reactor.listenTCP(0, site, interface="127.0.0.1")
     print(f"http://127.0.0.1:{port.getHost().port}", flush=True)
     reactor.run()
 

@@ -18,6 +18,9 @@ CLAIMS_BYTES: Final = 600
 HOSTS: Final = 10_000
 ANNOTATIONS: Final = 3
 
+#: The reactor of the service and of the references.
+REACTOR: Final = "epoll"
+
 #: Variables with a value, each readable by one host.
 VARIABLES: Final = 100
 

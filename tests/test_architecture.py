@@ -167,6 +167,16 @@ class ArchitectureTests(SynchronousTestCase):
                 wrong.append(f"{module.name} imports {target}")
         self.assertEqual(wrong, [])
 
+    def test_a_forbidden_import_is_found(self) -> None:
+        """An import against the table is found, however it is written and wherever it stands."""
+        for text in (
+            "import svc.web.routing",
+            "from svc.web import routing",
+            "def f():\n    from svc.web.routing import Call",
+        ):
+            self.modules = [Module("policy.plan", ast.parse(text), 2)]
+            self.assertRaises(self.failureException, self.test_imports_point_down)
+
     def test_every_room_is_in_the_table(self) -> None:
         """No room exists that the table does not know."""
         rooms = {module.room for module in self.modules} - {"", "tap"}

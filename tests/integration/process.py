@@ -120,9 +120,9 @@ class ServerProcess(ProcessProtocol):
         """Send it a signal."""
         os.kill(self.pid, number)
 
-    async def says(self, text: str) -> None:
-        """Wait until it has said this on standard output, where its log goes."""
-        while text.encode() not in self.stdout:
+    async def says(self, text: str, after: int = 0) -> None:
+        """Wait until it has said this on standard output, where its log goes, after so many bytes."""
+        while self.stdout.find(text.encode(), after) < 0:
             assert self.exit_code is None, f"it ended without saying {text!r}: {self.said}"
             await self._change()
 

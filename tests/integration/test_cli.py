@@ -178,6 +178,21 @@ class ClientTests(CommandTestCase, PostgresTestCase):
         self.assertIn("SERVICE_DATA_KEY", no_key.stderr)
 
 
+class EmbeddedTests(CommandTestCase):
+    """Administration of a server with the embedded PostgreSQL."""
+
+    async def test_alone_and_beside_the_server(self) -> None:
+        """Without a server a command runs PostgreSQL for its own duration; beside one it joins that one's."""
+        data_dir = Path(self.mktemp()).resolve()
+        created = await self.svc("account", "create", "acme", "--data-dir", str(data_dir))
+        self.assertRegex(created.stdout, r"\AAPI key for admin: \S+\n\Z")
+        server = self.serve("--account=other", data_dir=data_dir)
+        await server.ready()
+        listed = await self.svc("account", "list", "--data-dir", str(data_dir))
+        self.assertEqual(listed.stdout, "acme\nother\n")
+        self.assertEqual(await server.stop(), 0)
+
+
 class QuickstartTests(CommandTestCase):
     """The README's first command."""
 
@@ -198,5 +213,6 @@ class QuickstartTests(CommandTestCase):
         self.assertTrue(Path(place).exists())
         assert command.transport is not None
         os.kill(command.transport.pid, signal.SIGINT)
-        await command.ended
+        outcome = await command.ended
+        self.assertNotIn("Traceback", outcome.stderr)
         self.assertFalse(Path(place).exists())

@@ -18,7 +18,7 @@ from tests.signing import base64url, jwk, jwks, private_key
 
 OPTIONS = (
     "--account=acme",
-    "--authenticators=authn,authn-jwt/ci",
+    "--authenticators=authn,authn-jwt/ci,authn-jwt/nowhere",
     "--allow-http-providers",
     "--allow-private-providers=127.0.0.0/8",
     "--jwks-refetch-interval=0",
@@ -46,9 +46,10 @@ class _MainJob(PostgresTestCase, ServerTestCase):
 
     async def turned_away(self, token: bytes | str, reason: str, status: int = 401, **more: str) -> Answer:
         """Present a token and assert that the client learns nothing of its refusal, and the log the reason."""
+        said = len(self.process.stdout)
         answer = await self.api.present(token, **more)
         self.assertEqual((answer.status, answer.body), (status, b""))
-        await self.process.says(f": {reason} (")
+        await self.process.says(f": {reason} (", said)
         return answer
 
 
@@ -149,6 +150,7 @@ class MainJobTests(_MainJob):
     async def _authenticators_that_are_not_there(self) -> None:
         """An authenticator that isn't listed, and a service id that nobody knows, are refused."""
         await self.turned_away(workload_token(), "authenticator-not-enabled", service_id="cd")
+        await self.turned_away(workload_token(), "webservice-unknown", service_id="nowhere")
 
     async def _forms(self) -> None:
         """A malformed form and one without a token are 400; a token that is too large is 413."""

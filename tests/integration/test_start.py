@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import datetime
 import ipaddress
+import json
 import os
 import signal
 import stat
@@ -113,11 +114,12 @@ class AccountTests(StartTestCase):
     async def test_foreground(self) -> None:
         """In the foreground the admin's key is printed, bare, on standard output, and it logs in. That happens once."""
         dsn = await self.create_database()
-        server = self.serve("--account", "acme", database_url=dsn)
+        lives = ("--user-token-ttl", "100", "--host-token-ttl", "200")
+        server = self.serve("--account", "acme", *lives, database_url=dsn)
         url = await server.ready()
         response = await treq.post(f"{url}/authn/acme/admin/authenticate", server.admin_key().encode(), persistent=False)
-        await response.content()
-        self.assertEqual(response.code, 200)
+        claims = json.loads(base64.urlsafe_b64decode((await response.json())["payload"]))
+        self.assertEqual((response.code, claims["exp"] - claims["iat"]), (200, 100))
         self.assertFalse((server.data_dir / "admin-key-acme").exists())
         await server.stop()
         second = self.serve("--account", "acme", database_url=dsn)
