@@ -165,8 +165,13 @@ class IPolicyTransaction(Interface):
     async def lacks_update_below(caller: RoleName, policy: RoleName) -> bool:
         """Whether a resource whose identifier begins with ``<policy id>/`` denies the caller ``update`` (core 1.8)."""
 
-    async def present(policy: RoleName, wanted: Rows, references: Sequence[str]) -> Present:
-        """Read what the store holds that bears on loading ``wanted`` into ``policy``."""
+    async def existing(resources: Sequence[str]) -> frozenset[str]:
+        """Those of the full ids whose resources exist; every role that policy can speak of has one."""
+
+    async def present(policy: RoleName, wanted: Rows, deleted: Sequence[str]) -> Present:
+        """Read what the store holds that bears on loading ``wanted`` into ``policy`` and on deleting the resources
+        ``deleted``.
+        """
 
     async def not_grantable(caller: RoleName, roles: Sequence[str]) -> list[str]:
         """Those of the existing ``roles`` that the caller may not grant: neither held with admin option, nor recorded by a
@@ -179,7 +184,19 @@ class IPolicyTransaction(Interface):
         """
 
     async def apply(policy: RoleName, changes: Changes, api_keys: Mapping[str, Sealed]) -> None:
-        """Make the changes, set-based. ``api_keys`` holds the sealed key of every user and host that is created."""
+        """Make the changes, set-based. ``api_keys`` holds the sealed key of every user and host that is created.
+
+        A resource that is deleted takes with it its role, what that owns and, of a policy, what it recorded, and so on; a
+        user his public keys. Of other rows those are changed and deleted that ``policy`` recorded.
+        """
+
+    async def values(resources: Sequence[str]) -> dict[str, Sealed]:
+        """The newest values of those of the resources that have one."""
+
+    async def set_values(values: Mapping[str, Sealed]) -> None:
+        """Give resources new values, each as a new version, and keep as many as ``ISecrets`` does. What doesn't exist is
+        left out.
+        """
 
     async def record(version: PolicyVersion) -> int:
         """Add a version to the policy's history and return its number, counting from 1."""

@@ -58,6 +58,13 @@ class AnnotationRow(NamedTuple):
     value: str
 
 
+class RestrictionRow(NamedTuple):
+    """A range of addresses from which a user or host may log in, in CIDR notation; who has none may from everywhere."""
+
+    role: str
+    cidr: str
+
+
 @attrs.frozen
 class Rows:
     """A set of rows of every sort, in no order that matters."""
@@ -66,22 +73,34 @@ class Rows:
     memberships: tuple[MembershipRow, ...] = ()
     permissions: tuple[PermissionRow, ...] = ()
     annotations: tuple[AnnotationRow, ...] = ()
+    restrictions: tuple[RestrictionRow, ...] = ()
 
     def __bool__(self) -> bool:
-        return bool(self.resources or self.memberships or self.permissions or self.annotations)
+        return bool(self.resources or self.memberships or self.permissions or self.annotations or self.restrictions)
 
 
 @attrs.frozen
 class Present:
     """What the store holds that bears on one policy load.
 
-    ``own`` are all rows recorded by the policy; ``foreign`` the rows that share a key with a wanted one but were recorded by
-    another policy or by none; ``known`` those of the asked references that exist.
+    ``own`` are all rows recorded by the policy; ``foreign`` the rows that share a key with a wanted one, or with a resource
+    to be deleted, but were recorded by another policy or by none. Restrictions are not recorded: ``own`` has those of roles
+    that are wanted and that the policy recorded, ``foreign`` none.
     """
 
     own: Rows
     foreign: Rows
-    known: frozenset[str]
+
+
+@attrs.frozen
+class Removals:
+    """What a document takes away expressly, by keys: resources by whomever they were recorded, memberships (role, member)
+    and permissions where the policy itself recorded them (wire facts, core 1.8).
+    """
+
+    resources: tuple[str, ...] = ()
+    memberships: tuple[tuple[str, str], ...] = ()
+    permissions: tuple[PermissionRow, ...] = ()
 
 
 @attrs.frozen

@@ -38,7 +38,8 @@ KEPT = 20
 
 @attrs.define
 class Memory:
-    """All that is stored, by its keys: role, member, ownership; resource, privilege, role; resource, name; and so on.
+    """All that is stored, by its keys: role, member, ownership; resource, privilege, role; resource, name; role, range; and
+    so on.
 
     A row ends with the policy that recorded it. The value of a secret comes with its serial number. A test may set ``down``
     to have every question refused, ``standby`` to have every write refused, and look at the rest.
@@ -53,6 +54,7 @@ class Memory:
     memberships: dict[tuple[str, str, bool], tuple[bool, str | None]] = attrs.field(factory=dict)
     permissions: dict[tuple[str, str, str], str | None] = attrs.field(factory=dict)
     annotations: dict[tuple[str, str], tuple[str, str | None]] = attrs.field(factory=dict)
+    restrictions: dict[tuple[str, str], None] = attrs.field(factory=dict)
     credentials: dict[str, Sealed] = attrs.field(factory=dict)
     secrets: dict[str, dict[int, tuple[int, Sealed]]] = attrs.field(factory=dict)
     versions: dict[str, dict[int, PolicyVersion]] = attrs.field(factory=dict)
@@ -115,15 +117,26 @@ class Memory:
         _insert(self.memberships, {row[:3]: (row.admin_option, policy) for row in rows.memberships})
         _insert(self.permissions, dict.fromkeys(rows.permissions, policy))
         _insert(self.annotations, {row[:2]: (row.value, policy) for row in rows.annotations})
+        _insert(self.restrictions, dict.fromkeys(map(tuple, rows.restrictions)))
         referred = {
             *(row.owner for row in rows.resources),
             *(role for row in rows.memberships for role in row[:2]),
             *(row.role for row in rows.permissions),
+            *(row.role for row in rows.restrictions),
             *self.credentials,
         }
         things = {row.resource for row in rows.permissions} | {row.resource for row in rows.annotations}
         if not (referred <= self.roles.keys() and things <= self.resources.keys()):
             raise PolicyConflict
+
+    def add_value(self, resource: str, sealed: Sealed) -> int:
+        """Give a resource a new value, and return its version."""
+        values = self.secrets.setdefault(resource, {})
+        version = max(values, default=0) + 1
+        self.serial += 1
+        values[version] = (self.serial, sealed)
+        values.pop(version - KEPT, None)
+        return version
 
     def delete_resources(self, resources: Iterable[str]) -> None:
         """Delete resources and all that belongs to them, their roles among it that policies recorded."""
@@ -150,16 +163,31 @@ class Memory:
             return
         remove(self.roles, lambda role, _: role in gone)
         remove(self.credentials, lambda role, _: role in gone)
+        remove(self.restrictions, lambda key, _: key[0] in gone)
         remove(self.versions, lambda policy, _: policy in gone)
         remove(self.memberships, lambda key, value: gone.intersection((*key[:2], value[1])))
         remove(self.permissions, lambda key, policy: gone.intersection((key[2], policy)))
         remove(self.annotations, lambda _, value: value[1] in gone)
-        self.delete_resources([resource for resource, value in self.resources.items() if gone.intersection(value)])
+        self.delete_resources(
+            [
+                resource
+                for resource, value in self.resources.items()
+                if gone.intersection(value) or gone.intersection(user_of(resource))
+            ]
+        )
 
 
 def kind_of(name: str) -> str:
     """The kind in a full id."""
     return name.split(":", 2)[1]
+
+
+def user_of(resource: str) -> list[str]:
+    """The user whom a public key is of; none for anything else."""
+    account, kind, identifier = resource.split(":", 2)
+    place, _, key = identifier.partition("/")
+    user, slash, _ = key.partition("/")
+    return [f"{account}:user:{user}"] if kind == "public_key" and place == "user" and slash else []
 
 
 def _insert(table: dict[Any, Any], rows: Mapping[Any, object]) -> None:
@@ -296,12 +324,7 @@ class MemorySecrets:
         sealed = decide(self._reading(caller, variable, None))
         if sealed is None:
             return None
-        values = self.memory.secrets.setdefault(str(variable), {})
-        version = max(values, default=0) + 1
-        self.memory.serial += 1
-        values[version] = (self.memory.serial, sealed)
-        values.pop(version - KEPT, None)
-        return version
+        return self.memory.add_value(str(variable), sealed)
 
     def _reading(self, caller: RoleName, variable: ResourceName, version: int | None) -> SecretReading:
         values = self.memory.secrets.get(str(variable), {})

@@ -20,6 +20,7 @@ from svc.records import (
     PolicyVersion,
     Present,
     ResourceRow,
+    RestrictionRow,
     Rows,
     Sealed,
     Standing,
@@ -81,7 +82,11 @@ class MemoryPolicyTransaction:
             for account, _, identifier in [resource.split(":", 2)]
         )
 
-    async def present(self, policy: RoleName, wanted: Rows, references: Sequence[str]) -> Present:
+    async def existing(self, resources: Sequence[str]) -> frozenset[str]:
+        """See ``IPolicyTransaction``."""
+        return frozenset(resources) & self.memory.resources.keys()
+
+    async def present(self, policy: RoleName, wanted: Rows, deleted: Sequence[str]) -> Present:
         """See ``IPolicyTransaction``."""
         stored: list[list[tuple[Any, str | None]]] = [
             [(ResourceRow(key, owner), by) for key, (owner, by) in self.memory.resources.items()],
@@ -89,14 +94,17 @@ class MemoryPolicyTransaction:
             [(PermissionRow(*key), by) for key, by in self.memory.permissions.items()],
             [(AnnotationRow(*key, value), by) for key, (value, by) in self.memory.annotations.items()],
         ]
-        asked = attrs.astuple(wanted, recurse=False)
+        asked = (wanted.resources, wanted.memberships, wanted.permissions, wanted.annotations)
         keys = [{row[:length] for row in rows} for rows, length in zip(asked, (1, 3, 3, 2), strict=True)]
+        keys[0] |= {(resource,) for resource in deleted}
+        restrictable = {row.resource for row in wanted.resources if self.memory.roles.get(row.resource) == str(policy)}
+        restrictions = tuple(RestrictionRow(*key) for key in self.memory.restrictions if key[0] in restrictable)
         own = (tuple(row for row, by in rows if by == str(policy)) for rows in stored)
         foreign = (
             tuple(row for row, by in rows if by != str(policy) and row[:length] in wanted_keys)
             for rows, wanted_keys, length in zip(stored, keys, (1, 3, 3, 2), strict=True)
         )
-        return Present(Rows(*own), Rows(*foreign), frozenset(references) & self.memory.resources.keys())
+        return Present(attrs.evolve(Rows(*own), restrictions=restrictions), Rows(*foreign))
 
     async def not_grantable(self, caller: RoleName, roles: Sequence[str]) -> list[str]:
         """See ``IPolicyTransaction``."""
@@ -135,6 +143,7 @@ class MemoryPolicyTransaction:
         for annotation in update.annotations:
             if self.memory.annotations.get(annotation[:2], ("", None))[1] == by:
                 self.memory.annotations[annotation[:2]] = (annotation.value, by)
+        remove(self.memory.restrictions, lambda key, _: key in delete.restrictions and self.memory.roles[key[0]] == by)
         annotations = {row[:2] for row in delete.annotations}
         memberships = {row[:3] for row in delete.memberships}
         remove(self.memory.annotations, lambda key, value: key in annotations and value[1] == by)
@@ -142,6 +151,17 @@ class MemoryPolicyTransaction:
         remove(self.memory.memberships, lambda key, value: key in memberships and value[1] == by)
         self.memory.delete_resources(row.resource for row in delete.resources)
         self.memory.delete_roles(row.resource for row in delete.resources)
+
+    async def values(self, resources: Sequence[str]) -> dict[str, Sealed]:
+        """See ``IPolicyTransaction``."""
+        stored = {resource: self.memory.secrets.get(resource) for resource in resources}
+        return {resource: versions[max(versions)][1] for resource, versions in stored.items() if versions}
+
+    async def set_values(self, values: Mapping[str, Sealed]) -> None:
+        """See ``IPolicyTransaction``."""
+        self.memory.write()
+        for resource in values.keys() & self.memory.resources.keys():
+            self.memory.add_value(resource, values[resource])
 
     async def record(self, version: PolicyVersion) -> int:
         """See ``IPolicyTransaction``."""

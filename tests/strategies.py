@@ -41,6 +41,9 @@ def _references(kinds: Sequence[str]) -> st.SearchStrategy[str]:
 _ROLE = _references(_ROLES)
 _RESOURCE = _references(_THINGS)
 _MEMBER = st.one_of(_ROLE, _ROLE.map("{{role: {}, admin: true}}".format))
+_RANGES = st.sampled_from(["[]", "10.0.0.0/8", "[10.0.0.0/8, '::1']"])
+_KEYS = st.sampled_from(["[]", "ssh-rsa AAAA one", "[ssh-rsa AAAA one, ssh-rsa BBBB two]"])
+_LAYERS = st.sampled_from(["!layer a", "[!layer a, !layer '/b']", "{kind: layer, id: b}"])
 _ANNOTATIONS = st.dictionaries(st.sampled_from(_WORDS), st.sampled_from([*_WORDS, ""]), max_size=2).map(json.dumps)
 
 
@@ -54,8 +57,14 @@ def _listed(items: Sequence[str]) -> str:
 
 @st.composite
 def _records(draw: st.DrawFn, depth: int) -> str:
-    tag = draw(st.sampled_from(_THINGS))
+    tag = draw(st.sampled_from([*_THINGS, "host-factory"]))
     attributes = {"id": f"'{draw(PATHS)}'", "annotations": draw(_ANNOTATIONS)}
+    if tag in ("user", "host"):
+        attributes["restricted_to"] = draw(_RANGES)
+    if tag == "user":
+        attributes["public_keys"] = draw(_KEYS)
+    if tag == "host-factory":
+        attributes["layers"] = draw(_LAYERS)
     if draw(st.booleans()):
         attributes["owner"] = draw(_ROLE)
     if tag == "policy" and depth:
@@ -77,7 +86,8 @@ def _statements(depth: int) -> st.SearchStrategy[list[str]]:
         st.sampled_from(_WORDS),
         st.lists(_RESOURCE, max_size=2),
     )
-    return st.lists(st.one_of(_records(depth), grants, permits), max_size=4)
+    low = st.builds(lambda kind, path: f"!role {{kind: {kind}, id: {path}}}", st.sampled_from(_ROLES), PATHS)
+    return st.lists(st.one_of(_records(depth), grants, permits, low), max_size=4)
 
 
 #: Policy documents as lists of statements, each in one line. They may declare a thing twice, or own in circles.
@@ -91,6 +101,19 @@ def document(statements: Sequence[str]) -> str:
 
 POLICIES = STATEMENTS.map(document)
 
+#: Statements that take something away, each in one line.
+DELETIONS = st.lists(
+    st.one_of(
+        st.builds("!revoke {{role: {}, members: [{}]}}".format, _ROLE, _MEMBER),
+        st.builds("!deny {{role: {}, privileges: [read, update], resource: {}}}".format, _ROLE, _RESOURCE),
+        st.builds("!delete {{record: {}}}".format, _RESOURCE),
+    ),
+    max_size=4,
+)
+
+#: Policy documents that also take things away.
+EDITS = st.builds(lambda made, taken: document([*made, *taken]), STATEMENTS, DELETIONS)
+
 #: Texts made of what means something to YAML.
 _MORSELS = [*"-!&*[]{}:,#|>%@'\"\\?~ \n\tab0.\x00é", "!user ", "- ", "!grant\n", "&a ", "*a", "id: "]
 SOUP = st.lists(st.sampled_from(_MORSELS), max_size=60).map("".join)
@@ -99,7 +122,7 @@ SOUP = st.lists(st.sampled_from(_MORSELS), max_size=60).map("".join)
 @st.composite
 def mangled(draw: st.DrawFn) -> str:
     """A policy document in which a stretch was replaced."""
-    text = draw(POLICIES)
+    text = draw(EDITS)
     start = draw(st.integers(0, len(text)))
     return text[:start] + draw(SOUP) + text[start + draw(st.integers(0, 20)) :]
 
@@ -107,7 +130,7 @@ def mangled(draw: st.DrawFn) -> str:
 def trees() -> st.SearchStrategy[Any]:
     """Anything that JSON can say, and so YAML: lists, mappings with the language's words, scalars."""
     words = st.sampled_from(
-        ["id", "owner", "role", "member", "members", "annotations", "body", "resource", "privilege", "x"]
+        ["id", "kind", "owner", "role", "member", "members", "annotations", "body", "resource", "privilege", "record", "x"]
     )
     scalars = st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=8))
     return st.recursive(

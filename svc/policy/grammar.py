@@ -3,22 +3,79 @@
 Note [Aliases]. An alias where a thing is referred to (owner, role, member, resource) means the thing that stands at the
 anchor, in the scope where it stands there, as the installed base has it: ``*app`` is the same host in every policy. An alias
 where a statement is expected means the text once more, in the scope of the alias: one body may serve two policies.
+
+Note [Low-level records]. ``!role`` and ``!resource`` with a kind are other spellings of the tag of that kind, so that what
+holds of ``!group`` holds of ``!role`` with ``kind: group``. Where a reference is expected the place tells as much as the
+tag, which may be left out.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, NamedTuple
 
 from svc.errors import PolicyInvalid
-from svc.names import ROLE_KINDS
+from svc.names import RESOURCE_KINDS, ROLE_KINDS
 from svc.policy import scalars
-from svc.policy.document import Alias, Bounds, Mapping, Node, Scalar, Sequence, nodes, target
-from svc.policy.statements import Annotation, Grant, Member, Permit, Record, Reference, Scope, Statement
-from svc.policy.vocabulary import GRANT, MEMBER, PERMIT, Type, attributes, refuse_type, required, type_of
+from svc.policy.document import Alias, Bounds, Mapping, Node, Scalar, Sequence, nodes, shown, target
+from svc.policy.ranges import cidr
+from svc.policy.statements import (
+    Annotation,
+    Delete,
+    Deny,
+    Grant,
+    Member,
+    Permit,
+    PublicKey,
+    Record,
+    Reference,
+    Revoke,
+    Scope,
+    Statement,
+)
+from svc.policy.vocabulary import (
+    AUTOMATIC_ROLE,
+    DELETE,
+    DENY,
+    GRANT,
+    MEMBER,
+    PERMIT,
+    RESOURCE,
+    REVOKE,
+    ROLE,
+    Type,
+    attributes,
+    refuse_type,
+    required,
+    type_of,
+)
 
-#: The attributes that stand for an annotation of that name, under the dialect's prefix.
-_PROPERTIES: Final = ("kind", "mime_type")
+#: The attributes that stand for an annotation of that name, under the dialect's prefix, and how each is read.
+_PROPERTIES: Final = {
+    "kind": scalars.text,
+    "mime_type": scalars.text,
+    "uidnumber": scalars.integer,
+    "gidnumber": scalars.integer,
+}
+
+#: The words of a public key: algorithm, key, name.
+_KEY_WORDS: Final = 3
+
+
+class _Expected(NamedTuple):
+    """What a field refers to: how messages call it, of which kinds, and what a mapping without a tag is there."""
+
+    word: str
+    kinds: frozenset[str]
+    untagged: Type
+
+
+_ROLES: Final = _Expected("role", ROLE_KINDS, ROLE)
+_EXPECTED: Final = {
+    "layer": _Expected("layer", frozenset({"layer"}), ROLE),
+    "record": _Expected("record", RESOURCE_KINDS, RESOURCE),
+    "resource": _Expected("resource", RESOURCE_KINDS, RESOURCE),
+}
 
 
 def parse(text: str | bytes, bounds: Bounds | None = None) -> list[Statement]:
@@ -58,47 +115,43 @@ class _Reading:
                 yield from self.statements(item, scope)
             return
         known = type_of(node)
-        if known is None or known is MEMBER:
-            what = "member" if known else "mapping" if isinstance(node, Mapping) else "scalar"
-            raise PolicyInvalid(f"Unexpected {what}", node.line, node.column)
-        if known is GRANT:
-            yield self._grant(node, scope)
-        elif known is PERMIT:
-            yield self._permit(node, scope)
+        if known is None or known is MEMBER or known is AUTOMATIC_ROLE:
+            raise PolicyInvalid(f"Unexpected {_called(node, known)}", node.line, node.column)
+        if known is GRANT or known is REVOKE:
+            values = required(node, known, "role", "member")
+            roles = tuple(self._references(values["role"], "role", scope))
+            granted = (roles, tuple(self._members(values["member"], scope)), node.line, node.column)
+            yield Grant(*granted) if known is GRANT else Revoke(*granted)
+        elif known is PERMIT or known is DENY:
+            values = required(node, known, "role", "privilege", "resource")
+            roles = tuple(self._references(values["role"], "role", scope))
+            privileges = tuple(privilege.value for privilege in scalars.texts(values["privilege"], "privilege"))
+            resources = tuple(self._references(values["resource"], "resource", scope))
+            permitted = (roles, privileges, resources, node.line, node.column)
+            yield Permit(*permitted) if known is PERMIT else Deny(*permitted)
+        elif known is DELETE:
+            values = required(node, known, "record")
+            yield Delete(tuple(self._references(values["record"], "record", scope)), node.line, node.column)
         else:
-            values = attributes(node, known)
-            record = self._record(node, known, values, scope)
-            yield record
-            if "body" in values and not scalars.is_nothing(target(values["body"])):
-                yield from self.statements(values["body"], Scope(scope, record.name.id))
+            yield from self._records(node, known, scope)
 
-    def _record(self, node: Scalar | Mapping, known: Type, values: dict[str, Node], scope: Scope | None) -> Record:
-        texts = [(name, scalars.text(values[name], name)) for name in _PROPERTIES if name in values]
-        return Record(
+    def _records(self, node: Scalar | Mapping, known: Type, scope: Scope | None) -> Iterator[Statement]:
+        """Read a record, and what stands in its body."""
+        values = attributes(node, known)
+        properties = _properties(values) if known.kind is not None else ()
+        record = Record(
             _name(node, known, values, scope),
-            self._role(values["owner"], "owner", scope) if "owner" in values else None,
+            self._one(values["owner"], "owner", scope) if "owner" in values else None,
             _annotations(values["annotations"]) if "annotations" in values else (),
-            tuple(Annotation(name, text) for name, text in texts if text is not None),
+            properties,
+            tuple(_restrictions(values["restricted_to"])) if "restricted_to" in values else (),
+            tuple(_public_keys(values["public_key"])) if "public_key" in values else (),
+            tuple(self._references(values["layer"], "layer", scope)) if "layer" in values else (),
+            self._one(values["role"], "role", scope) if "role" in values else None,
         )
-
-    def _grant(self, node: Scalar | Mapping, scope: Scope | None) -> Grant:
-        values = required(node, GRANT, "role", "member")
-        return Grant(
-            tuple(self._references(values["role"], "role", scope)),
-            tuple(self._members(values["member"], scope)),
-            node.line,
-            node.column,
-        )
-
-    def _permit(self, node: Scalar | Mapping, scope: Scope | None) -> Permit:
-        values = required(node, PERMIT, "role", "privilege", "resource")
-        return Permit(
-            tuple(self._references(values["role"], "role", scope)),
-            tuple(scalars.texts(values["privilege"], "privilege")),
-            tuple(self._references(values["resource"], "resource", scope)),
-            node.line,
-            node.column,
-        )
+        yield record
+        if "body" in values and not scalars.is_nothing(target(values["body"])):
+            yield from self.statements(values["body"], Scope(scope, record.name.id))
 
     def _members(self, node: Node, scope: Scope | None) -> Iterator[Member]:
         """Read members: roles, or mappings that say of a role whether it is an admin of what it is granted."""
@@ -107,39 +160,53 @@ class _Reading:
             refuse_type(node)
             for item in node.items:
                 yield from self._members(item, scope)
-        elif isinstance(node, Mapping) and (node.tag is None or type_of(node) is MEMBER):
+        elif isinstance(node, Mapping) and (type_of(node) is MEMBER or (node.tag is None and not _has_kind(node))):
             values = required(node, MEMBER, "role")
             admin = "admin" in values and scalars.truth(values["admin"], "admin")
-            yield Member(self._role(values["role"], "role", scope), admin)
+            yield Member(self._one(values["role"], "role", scope), admin)
         else:
             for role in self._references(node, "member", scope):
                 yield Member(role, False)
 
-    def _role(self, node: Node, field: str, scope: Scope | None) -> Reference:
-        """Read exactly one role."""
-        roles = list(self._references(node, field, scope))
-        if len(roles) != 1:
-            raise scalars.unexpected(target(node), field, "role")
-        return roles[0]
+    def _one(self, node: Node, field: str, scope: Scope | None) -> Reference:
+        """Read exactly one reference."""
+        references = list(self._references(node, field, scope))
+        if len(references) != 1:
+            raise scalars.unexpected(target(node), field, _EXPECTED.get(field, _ROLES).word)
+        return references[0]
 
     def _references(self, node: Node, field: str, scope: Scope | None) -> Iterator[Reference]:
-        """Read what a field refers to: anything for ``resource``, roles elsewhere. Of a record only its name counts."""
+        """Read what a field refers to. Of a record only its name counts."""
         node, scope = self._there(node, scope)
         if isinstance(node, Sequence):
             refuse_type(node)
             for item in node.items:
                 yield from self._references(item, field, scope)
             return
+        expected = _EXPECTED.get(field, _ROLES)
         known = type_of(node)
-        expected = "resource" if field == "resource" else "role"
         if known is None and isinstance(node, Mapping):
-            # The place alone makes it the language's !role or !resource.
-            raise PolicyInvalid(f"'!{expected}' is not supported yet", node.line, node.column)
+            known = expected.untagged
         if known is None and isinstance(node, Scalar) and (scalars.is_nothing(node) or not node.value.strip()):
             raise PolicyInvalid(f"{field} has a blank id", node.line, node.column, bare=True)
-        if known is None or known.kind is None or (expected == "role" and known.kind not in ROLE_KINDS):
-            raise scalars.unexpected(node, field, expected)
-        yield _name(node, known, attributes(node, known), scope)
+        if known is AUTOMATIC_ROLE and expected is _ROLES:
+            yield self._automatic(node, scope)
+            return
+        if known is None or (known.kind is None and known is not ROLE and known is not expected.untagged):
+            raise scalars.unexpected(node, field, expected.word)
+        name = _name(node, known, attributes(node, known), scope)
+        if name.kind not in expected.kinds:
+            raise scalars.unexpected(node, field, expected.word)
+        yield name
+
+    def _automatic(self, node: Scalar | Mapping, scope: Scope | None) -> Reference:
+        """Read an automatic role: that of ``record`` which is called ``role_name``."""
+        values = required(node, AUTOMATIC_ROLE, "record", "role_name")
+        role_name = scalars.text(values["role_name"], "role_name")
+        if role_name is None or not role_name.strip():
+            raise PolicyInvalid("role_name has a blank id", node.line, node.column, bare=True)
+        record = self._one(values["record"], "record", scope)
+        return record._replace(line=node.line, column=node.column, automatic=role_name)
 
     def _here(self, node: Node, scope: Scope | None) -> Scalar | Sequence | Mapping:
         """The node itself, where an alias means its text once more."""
@@ -157,14 +224,55 @@ class _Reading:
 
 
 def _name(node: Scalar | Mapping, known: Type, values: dict[str, Node], scope: Scope | None) -> Reference:
-    assert known.kind is not None
+    kind = known.kind or _kind(node, known)
     account = None
     if isinstance(node, Scalar):
         written = node.value
     else:
         written = (scalars.text(values["id"], "id") if "id" in values else None) or ""
         account = scalars.text(values["account"], "account") if "account" in values else None
-    return Reference(known.kind, written if written.strip() else "", account, scope, node.line, node.column)
+    return Reference(kind, written if written.strip() else "", account, scope, node.line, node.column)
+
+
+def _kind(node: Scalar | Mapping, known: Type) -> str:
+    """The kind of a record whose tag doesn't tell it (Note [Low-level records])."""
+    value = target(required(node, known, "kind")["kind"])
+    kind = scalars.text(value, "kind")
+    if kind not in (ROLE_KINDS if known is ROLE else RESOURCE_KINDS):
+        raise PolicyInvalid(f"Unknown kind '{shown(kind or '')}' of type {known.name}", value.line, value.column)
+    return kind
+
+
+def _called(node: Scalar | Mapping, known: Type | None) -> str:
+    """How a message calls a node that is no statement."""
+    if known is not None:
+        return "member" if known is MEMBER else "automatic role"
+    return "mapping" if isinstance(node, Mapping) else "scalar"
+
+
+def _has_kind(node: Mapping) -> bool:
+    return any(key.value == "kind" for key, _ in node.pairs)
+
+
+def _properties(values: dict[str, Node]) -> tuple[Annotation, ...]:
+    written = ((name, read(values[name], name)) for name, read in _PROPERTIES.items() if name in values)
+    return tuple(Annotation(name, value) for name, value in written if value is not None)
+
+
+def _restrictions(node: Node) -> Iterator[str]:
+    for text in scalars.texts(node, "restricted_to"):
+        try:
+            yield cidr(text.value)
+        except ValueError as error:
+            raise PolicyInvalid(str(error), text.line, text.column) from None
+
+
+def _public_keys(node: Node) -> Iterator[PublicKey]:
+    for text in scalars.texts(node, "public_key"):
+        words = text.value.split()
+        if len(words) < _KEY_WORDS:
+            raise PolicyInvalid("Invalid public key format", text.line, text.column)
+        yield PublicKey(" ".join(words[_KEY_WORDS - 1 :]), " ".join(words))
 
 
 def _annotations(node: Node) -> tuple[Annotation, ...]:

@@ -5,7 +5,15 @@ A *path* is the id with all policies around it in front: ``prod/db/password``. I
 
 from __future__ import annotations
 
+from typing import Final
+
 from svc.names import RoleName, admin_of, root_policy
+
+#: The kind of the resources that hold users' public keys.
+PUBLIC_KEY: Final = "public_key"
+
+
+_OF_USERS: Final = frozenset({"user", PUBLIC_KEY})
 
 
 def under(namespace: str, ident: str) -> str:
@@ -46,10 +54,11 @@ def inside(policy: RoleName, kind: str, identifier: str) -> bool:
 
     That is what lies beneath it and the policy itself. A thing that is merely called like the policy does not: it may well
     stand beside it, as a host ``jenkins`` stands beside a policy ``jenkins``. Nor does any user: ``bob@a-b`` may be of
-    ``a/b``, of ``a-b``, or of the root. To the root policy belongs all but its owner.
+    ``a/b``, of ``a-b``, or of the root; nor any public key, which is called like its user: that of ``bob`` lies beneath a
+    policy ``user`` by its name alone. To the root policy belongs all but its owner.
     """
     if policy == root_policy(policy.account):
         return (kind, identifier) != ("user", admin_of(policy.account).identifier)
-    if kind == "user":
+    if kind in _OF_USERS:
         return False
     return identifier.startswith(f"{policy.identifier}/") or (kind, identifier) == ("policy", policy.identifier)

@@ -5,16 +5,20 @@ that goes to one that comes, and the store deletes what a deleted role owns.
 
 Note [Foreign records]. A record that another policy recorded, or that none did, is left alone: its resource, and also the
 ownership that its declaration here would give away. Otherwise to declare a thing would be to seize it. What the document
-says beyond the record itself (grants, permissions, annotations of new names) is recorded here.
+says beyond the record itself (grants, permissions, annotations of new names) is recorded here. Restrictions are of the
+record itself: whoever could add one would lock a foreign host out, or in.
+
+Note [Deletions win]. What a document deletes or revokes isn't wanted, whatever else it says of it, nor is what would belong
+to what it deletes. The rest of the consequences is the store's to draw.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from svc.names import ACTOR_KINDS, ROLE_KINDS
-from svc.records import Changes, LoadMode, MembershipRow, Present, ResourceRow, Rows
+from svc.records import Changes, LoadMode, MembershipRow, Present, Removals, ResourceRow, Rows
 
 _Row = TypeVar("_Row", bound=tuple[Any, ...])
 
@@ -23,35 +27,58 @@ _RESOURCE_KEY = 1
 _MEMBERSHIP_KEY = 3
 _PERMISSION_KEY = 3
 _ANNOTATION_KEY = 2
+_RESTRICTION_KEY = 2
+
+_NOTHING = Removals()
 
 
-def plan(mode: LoadMode, wanted: Rows, present: Present) -> Changes:
+def plan(mode: LoadMode, wanted: Rows, present: Present, removals: Removals = _NOTHING) -> Changes:
     """Plan how the rows that a policy recorded become those that its document wants.
 
     ``APPEND`` creates what is new; ``UPDATE`` also changes what differs; ``REPLACE`` also deletes what is not wanted.
-    Planned again on the outcome, the same document asks for no changes. A row that is deleted may be one that the deletion
-    of another takes along.
+    Both also take away what the document says, which ``APPEND`` can't. Planned again on the outcome, the same document asks
+    for no changes. A row that is deleted may be one that the deletion of another takes along.
     """
     own, foreign = present.own, present.foreign
     changing, replacing = mode is not LoadMode.APPEND, mode is LoadMode.REPLACE
+    left_alone = {row.resource for row in foreign.resources}
+    if removals != _NOTHING:
+        wanted = _without(removals, wanted, left_alone)
     memberships = _due(wanted.memberships, present, changing)
     new_resources, moved = _differing(wanted.resources, own.resources, foreign.resources, _RESOURCE_KEY)
     new_memberships, turned = _differing(memberships, own.memberships, foreign.memberships, _MEMBERSHIP_KEY)
     new_permissions, _ = _differing(wanted.permissions, own.permissions, foreign.permissions, _PERMISSION_KEY)
     new_annotations, reworded = _differing(wanted.annotations, own.annotations, foreign.annotations, _ANNOTATION_KEY)
-    create = Rows(new_resources, new_memberships, new_permissions, new_annotations)
+    restrictions = tuple(row for row in wanted.restrictions if row.role not in left_alone)
+    new_restrictions, _ = _differing(restrictions, own.restrictions, (), _RESTRICTION_KEY)
+    create = Rows(new_resources, new_memberships, new_permissions, new_annotations, new_restrictions)
     if not changing:
         return Changes(create=create)
     update = Rows(moved, turned, (), reworded)
     lost = _lost(moved, own.resources)
+    lifted = _surplus(own.restrictions, restrictions, _RESTRICTION_KEY)
+    gone = set(removals.resources)
     if not replacing:
-        return Changes(create, update, Rows(memberships=lost))
+        revoked, denied = set(removals.memberships), set(removals.permissions)
+        taken = (row for row in own.memberships if not row.ownership and row[:2] in revoked)
+        delete = Rows(
+            tuple(row for row in (*own.resources, *foreign.resources) if row.resource in gone),
+            (*lost, *taken),
+            tuple(row for row in own.permissions if row in denied),
+            (),
+            lifted,
+        )
+        return Changes(create, update, delete)
     unwanted = _surplus(own.memberships, memberships, _MEMBERSHIP_KEY)
     delete = Rows(
-        _surplus(own.resources, wanted.resources, _RESOURCE_KEY),
+        (
+            *_surplus(own.resources, wanted.resources, _RESOURCE_KEY),
+            *(row for row in foreign.resources if row.resource in gone),
+        ),
         (*unwanted, *_surplus(lost, unwanted, _MEMBERSHIP_KEY)),
         _surplus(own.permissions, wanted.permissions, _PERMISSION_KEY),
         _surplus(own.annotations, wanted.annotations, _ANNOTATION_KEY),
+        lifted,
     )
     return Changes(create, update, delete)
 
@@ -59,6 +86,40 @@ def plan(mode: LoadMode, wanted: Rows, present: Present) -> Changes:
 def new_actors(changes: Changes) -> list[str]:
     """The full ids of the users and hosts that come to be, who need an API key each."""
     return [row.resource for row in changes.create.resources if _kind(row) in ACTOR_KINDS]
+
+
+def keys_due(public_keys: Mapping[str, str], present: Present, changes: Changes) -> dict[str, str]:
+    """Those of the public keys whose resources the policy has recorded, or now does: foreign ones are left alone."""
+    if not public_keys:
+        return {}
+    recorded = {row.resource for row in (*present.own.resources, *changes.create.resources)}
+    gone = {row.resource for row in changes.delete.resources}
+    return {name: line for name, line in public_keys.items() if name in recorded and name not in gone}
+
+
+def _without(removals: Removals, wanted: Rows, left_alone: set[str]) -> Rows:
+    """The wanted rows without what is taken away (Note [Deletions win])."""
+    owned: dict[str, list[str]] = {}
+    for resource, owner in wanted.resources:
+        if resource not in left_alone:
+            owned.setdefault(owner, []).append(resource)
+    gone, coming = set(removals.resources), list(removals.resources)
+    while coming:
+        new = set(owned.get(coming.pop(), ())) - gone
+        gone |= new
+        coming += new
+    revoked, denied = set(removals.memberships), set(removals.permissions)
+    return Rows(
+        tuple(row for row in wanted.resources if row.resource not in gone),
+        tuple(
+            row
+            for row in wanted.memberships
+            if row.role not in gone and row.member not in gone and (row.ownership or row[:2] not in revoked)
+        ),
+        tuple(row for row in wanted.permissions if row.resource not in gone and row.role not in gone and row not in denied),
+        tuple(row for row in wanted.annotations if row.resource not in gone),
+        tuple(row for row in wanted.restrictions if row.role not in gone),
+    )
 
 
 def _due(memberships: Iterable[MembershipRow], present: Present, changing: bool) -> tuple[MembershipRow, ...]:

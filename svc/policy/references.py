@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Container, Iterable, Iterator
+
 import attrs
 
-from svc.errors import PolicyInvalid
+from svc.errors import InvalidParameter, PolicyInvalid
 from svc.policy.ids import inside
-from svc.policy.resolve import Resolved, described
+from svc.policy.meaning import Resolved
+from svc.policy.resolve import described
 from svc.records import LoadMode, Present
 
 
@@ -14,23 +17,35 @@ from svc.records import LoadMode, Present
 class Claims:
     """Full ids of what a document disposes of although it lies outside of the policy (rulings 2.13).
 
-    The caller must be entitled to grant the ``roles``, and to permit what is done with the ``resources``.
+    The caller must be entitled to grant the ``roles``, and to permit what is done with the ``resources``: as much is asked
+    to revoke, and to deny or delete.
     """
 
     roles: tuple[str, ...]
     resources: tuple[str, ...]
 
 
-def missing(mode: LoadMode, resolved: Resolved, present: Present) -> list[PolicyInvalid]:
-    """A refusal for each reference to what doesn't exist, or won't after the load, in the order of the document."""
-    going = set()
-    if mode is LoadMode.REPLACE:
-        going = {row.resource for row in present.own.resources}.difference(row.resource for row in resolved.rows.resources)
-    return [
-        PolicyInvalid(f"{described(full)} not found in account '{resolved.policy.account}'", *place, bare=True)
-        for full, place in resolved.references.items()
-        if full not in present.known or full in going
-    ]
+def refuse_deletions(mode: LoadMode, resolved: Resolved) -> None:
+    """Refuse to take anything away by ``APPEND`` (wire facts, core 1.8).
+
+    :raises InvalidParameter: the document would.
+    """
+    if mode is LoadMode.APPEND and resolved.deletes:
+        raise InvalidParameter("policy_text", "may not contain deletion statements", "validation_failed")
+
+
+def missing(resolved: Resolved, existing: Container[str]) -> Iterator[PolicyInvalid]:
+    """A refusal for each reference to what doesn't exist, in the order of the document."""
+    return _not_found(resolved, (full for full in resolved.references if full not in existing))
+
+
+def dropped(mode: LoadMode, resolved: Resolved, present: Present) -> Iterator[PolicyInvalid]:
+    """A refusal for each reference to what won't exist after the load, since it replaces the policy without it."""
+    if mode is not LoadMode.REPLACE:
+        return iter(())
+    declared = {row.resource for row in resolved.declared.resources}
+    going = {row.resource for row in present.own.resources}.difference(declared)
+    return _not_found(resolved, (full for full in resolved.references if full in going))
 
 
 def claims(resolved: Resolved, present: Present) -> Claims:
@@ -42,11 +57,17 @@ def claims(resolved: Resolved, present: Present) -> Claims:
     """
     left_alone = {row.resource for row in present.foreign.resources}
     at_hand = {row.resource for row in present.own.resources}
-    at_hand.update(row.resource for row in resolved.rows.resources if row.resource not in left_alone)
-    taken = [row.resource for row in resolved.rows.resources if row.resource in left_alone]
+    at_hand.update(row.resource for row in resolved.declared.resources if row.resource not in left_alone)
+    taken = [row.resource for row in resolved.declared.resources if row.resource in left_alone]
     strangers = [full for full in taken if not inside(resolved.policy, *full.split(":", 2)[1:])]
     permitted = [resource for resource in resolved.resources_permitted if resource not in at_hand]
     return Claims(
         tuple(role for role in resolved.roles_granted if role not in at_hand),
         tuple(dict.fromkeys(permitted + strangers)),
     )
+
+
+def _not_found(resolved: Resolved, references: Iterable[str]) -> Iterator[PolicyInvalid]:
+    for full in references:
+        message = f"{described(full)} not found in account '{resolved.policy.account}'"
+        yield PolicyInvalid(message, *resolved.references[full], bare=True)

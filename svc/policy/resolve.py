@@ -6,19 +6,29 @@ than the root is that policy's body.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Final, NamedTuple
-
-import attrs
+from collections.abc import Iterable
+from typing import Final
 
 from svc.errors import InvalidName, PolicyInvalid
 from svc.names import ROLE_KINDS, RoleName, admin_of, root_policy
 from svc.names import identifier as checked_identifier
 from svc.policy.document import shown
-from svc.policy.ids import climbed, identifier_of, inside, under
-from svc.policy.statements import Annotation, Grant, Permit, Record, Reference, Scope, Statement
+from svc.policy.ids import PUBLIC_KEY, climbed, identifier_of, inside, under
+from svc.policy.meaning import Granted, Permitted, Place, Resolved
+from svc.policy.statements import (
+    Annotation,
+    Delete,
+    Deny,
+    Grant,
+    Permit,
+    Record,
+    Reference,
+    Revoke,
+    Scope,
+    Statement,
+)
 from svc.policy.vocabulary import ATTRIBUTES
-from svc.records import AnnotationRow, MembershipRow, PermissionRow, ResourceRow, Rows
+from svc.records import AnnotationRow, MembershipRow, ResourceRow, RestrictionRow, Rows
 
 #: Longest name of an annotation, in bytes of UTF-8.
 ANNOTATION_NAME_LIMIT: Final = 1024
@@ -26,32 +36,18 @@ ANNOTATION_NAME_LIMIT: Final = 1024
 #: Longest privilege, in bytes of UTF-8: a row's key of two ids and a privilege must fit into a page of an index.
 PRIVILEGE_LIMIT: Final = 64
 
-#: How many grants and permissions a document may make: a few lines can name a product of long lists.
+#: How many grants and permissions a document may make or take: a few lines can name a product of long lists
+#: (``meaning``, Note [Products]).
 ROWS_LIMIT: Final = 2_000_000
 
+#: How many bytes a document may come to when each mention of an id is written in full, and each row: eight times what the
+#: largest document has. Ids grow by those of the policies around them, products and aliases repeat what was written once,
+#: so that 32 MiB could otherwise mean gigabytes in memory and in the database. A host whose full id has 50 bytes makes 250:
+#: that leaves room for a million.
+BYTES_LIMIT: Final = 256 * 1024 * 1024
 
-class Place(NamedTuple):
-    """Where in the document; both count from 1."""
-
-    line: int
-    column: int
-
-
-@attrs.frozen
-class Resolved:
-    """What a document means for ``policy``. Full ids come with the place of their first mention, in that order.
-
-    ``references`` are those that the document names without declaring them, so they must exist. ``roles_granted`` and
-    ``resources_permitted`` are those that lie outside of the policy by their name alone, and that it grants to others, or
-    permits or annotates; what of them takes more authority is for ``references.claims`` to say.
-    """
-
-    policy: RoleName
-    rows: Rows
-    references: Mapping[str, Place]
-    roles_granted: Mapping[str, Place]
-    resources_permitted: Mapping[str, Place]
-    warnings: tuple[str, ...]
+#: The kind of a reference to an automatic role.
+_AUTOMATIC: Final = "@"
 
 
 def resolve(statements: Iterable[Statement], policy: RoleName, prefix: str) -> Resolved:
@@ -60,7 +56,7 @@ def resolve(statements: Iterable[Statement], policy: RoleName, prefix: str) -> R
     :raises PolicyInvalid: an id is no id, a thing is declared twice or owned in a circle, or the document makes too much.
     """
     resolution = _Resolution(policy, prefix)
-    relations: list[Grant | Permit] = []
+    relations: list[Grant | Revoke | Permit | Deny | Delete] = []
     declared: list[tuple[str, Record]] = []
     for statement in statements:
         if isinstance(statement, Record):
@@ -71,10 +67,7 @@ def resolve(statements: Iterable[Statement], policy: RoleName, prefix: str) -> R
         resolution.own(full, record)
     resolution.refuse_circles()
     for relation in relations:
-        if isinstance(relation, Grant):
-            resolution.grant(relation)
-        else:
-            resolution.permit(relation)
+        resolution.relate(relation)
     return resolution.resolved()
 
 
@@ -85,7 +78,7 @@ def described(full: str) -> str:
 
 
 class _Resolution:
-    """A document being resolved: records first, then their owners, then grants and permits."""
+    """A document being resolved: records first, then their owners, then what relates them."""
 
     def __init__(self, policy: RoleName, prefix: str) -> None:
         self._policy = policy
@@ -95,36 +88,71 @@ class _Resolution:
         self._namespaces: dict[Scope | None, str] = {None: "" if self._is_root else policy.identifier}
         self._declared: dict[str, Place] = {}
         self._owners: dict[str, str] = {}
-        self._memberships: dict[tuple[str, str], bool] = {}
-        self._permissions: dict[PermissionRow, None] = {}
         self._annotations: list[AnnotationRow] = []
+        self._restrictions: dict[RestrictionRow, None] = {}
+        self._public_keys: dict[str, str] = {}
+        self._granted: list[Granted] = []
+        self._permitted: list[Permitted] = []
+        self._revoked: list[Granted] = []
+        self._denied: list[Permitted] = []
+        self._deleted: dict[str, None] = {}
+        self._deletes = False
         self._named: dict[str, Place] = {}
         self._roles_granted: dict[str, Place] = {}
         self._resources_permitted: dict[str, Place] = {}
         self._warnings: dict[str, None] = {}
         self._counted = 0
+        self._weighed = 0
 
     def declare(self, record: Record) -> str:
-        """Take up a record with its annotations, and return its full id."""
+        """Take up a record with what stands on it, and return its full id."""
         name = record.name
         if name.id.startswith("/"):
             raise _refused(f"Illegal absolute id: {shown(name.id)}", name)
         path = self._path(name)
         full = self._full(name, path)
-        if full in self._declared or (full == str(self._policy) and not self._is_root):
+        identifier = identifier_of(name.kind, path)
+        if name.kind == PUBLIC_KEY:
+            # Else who owns a policy "user/bob" could add to the keys of bob.
+            raise _refused("A public key is declared with its user", name)
+        if full == str(self._policy) and not self._is_root:
             raise _refused(f"{described(full)} is declared more than once", name)
-        self._declared[full] = Place(name.line, name.column)
+        self._enter(full, name)
         self._annotate(record, path, full)
+        for cidr in record.restrictions:
+            self._restrictions[RestrictionRow(full, cidr)] = None
+            self._weigh(_bytes(full) + len(cidr), name)
+        for key in record.public_keys:
+            key_full = self._full(name._replace(kind=PUBLIC_KEY), f"user/{identifier}/{key.name}")
+            self._enter(key_full, name)
+            self._public_keys[key_full] = key.line
+            self._weigh(_bytes(key.line), name)
+        if name.kind == "host_factory" and not record.layers:
+            raise _refused(f"Host factory '{identifier}' does not include any layers", name)
         return full
 
     def own(self, full: str, record: Record) -> None:
-        """Give a declared record its owner."""
+        """Give a declared record its owner, and a host factory its layers."""
+        name = record.name
         if record.owner is not None:
-            self._owners[full] = self._climbing(record.owner)
-        elif record.name.scope is not None:
-            self._owners[full] = f"{self._account}:policy:{self._namespace(record.name.scope)}"
+            owner = self._climbing(record.owner)
+        elif name.scope is not None:
+            owner = f"{self._account}:policy:{self._namespace(name.scope)}"
         else:
-            self._owners[full] = str(admin_of(self._account) if self._is_root else self._policy)
+            owner = str(admin_of(self._account) if self._is_root else self._policy)
+        self._owners[full] = owner
+        weight = _bytes(full) + _bytes(owner)
+        self._weigh(2 * weight if name.kind in ROLE_KINDS else weight, name)
+        _, _, identifier = full.split(":", 2)
+        for key in record.public_keys:
+            key_full = f"{self._account}:{PUBLIC_KEY}:user/{identifier}/{key.name}"
+            self._owners[key_full] = owner
+            self._weigh(_bytes(key_full) + _bytes(owner), name)
+        if record.layers:
+            layers = [self._direct(layer, self._roles_granted) for layer in record.layers]
+            self._grant(self._granted, layers, [(full, False)], name)
+        if record.factory_role is not None:
+            self._mention(record.factory_role, self._literal(record.factory_role))
 
     def refuse_circles(self) -> None:
         """Refuse declared roles that own each other, and so are nobody's; the account's admin alone is his own."""
@@ -141,50 +169,62 @@ class _Resolution:
                 current = self._owners[current]
             sound.update(trail)
 
-    def grant(self, grant: Grant) -> None:
-        """Take up a grant: what is granted twice is granted with the greater right."""
-        roles = [self._direct(role, self._roles_granted) for role in grant.roles]
-        members = [(self._climbing(member.role), member.admin) for member in grant.members]
-        self._count(len(roles) * len(members), grant)
-        for role in roles:
-            for member, admin in members:
-                self._memberships[role, member] = admin or self._memberships.get((role, member), False)
-
-    def permit(self, permit: Permit) -> None:
-        """Take up a permission."""
-        roles = [self._climbing(role) for role in permit.roles]
-        resources = [self._direct(resource, self._resources_permitted) for resource in permit.resources]
-        for privilege in permit.privileges:
-            if len(privilege.encode("utf-8")) > PRIVILEGE_LIMIT:
-                message = f"A privilege is at most {PRIVILEGE_LIMIT} bytes long"
-                raise PolicyInvalid(message, permit.line, permit.column, bare=True)
-        self._count(len(roles) * len(resources) * len(permit.privileges), permit)
-        for resource in resources:
-            for privilege in permit.privileges:
-                for role in roles:
-                    self._permissions[PermissionRow(resource, privilege, role)] = None
+    def relate(self, relation: Grant | Revoke | Permit | Deny | Delete) -> None:
+        """Take up a statement that is no record. What is taken away need not be there, so it isn't mentioned."""
+        self._deletes = self._deletes or isinstance(relation, Revoke | Deny | Delete)
+        match relation:
+            case Grant():
+                roles = [self._direct(role, self._roles_granted) for role in relation.roles]
+                members = [(self._climbing(member.role), member.admin) for member in relation.members]
+                self._grant(self._granted, roles, members, relation)
+            case Revoke():
+                roles = [self._minded(role, self._roles_granted) for role in relation.roles]
+                members = [(self._climbed(member.role), False) for member in relation.members]
+                self._grant(self._revoked, roles, members, relation)
+            case Permit():
+                grantees = [self._climbing(role) for role in relation.roles]
+                resources = [self._direct(resource, self._resources_permitted) for resource in relation.resources]
+                self._permit(self._permitted, resources, grantees, relation)
+            case Deny():
+                grantees = [self._climbed(role) for role in relation.roles]
+                resources = [self._minded(resource, self._resources_permitted) for resource in relation.resources]
+                self._permit(self._denied, resources, grantees, relation)
+            case Delete():
+                for record in relation.records:
+                    self._delete(record)
 
     def resolved(self) -> Resolved:
         """What it came to."""
-        ownerships = (
-            MembershipRow(full, owner, True, True)
-            for full, owner in self._owners.items()
-            if full.split(":", 2)[1] in ROLE_KINDS
-        )
-        grants = (MembershipRow(role, member, False, admin) for (role, member), admin in self._memberships.items())
         return Resolved(
             self._policy,
             Rows(
                 tuple(ResourceRow(full, owner) for full, owner in self._owners.items()),
-                (*ownerships, *grants),
-                tuple(self._permissions),
+                tuple(
+                    MembershipRow(full, owner, True, True)
+                    for full, owner in self._owners.items()
+                    if full.split(":", 2)[1] in ROLE_KINDS
+                ),
+                (),
                 tuple(self._annotations),
+                tuple(self._restrictions),
             ),
             {full: place for full, place in self._named.items() if full not in self._declared},
             self._roles_granted,
             self._resources_permitted,
             tuple(self._warnings),
+            self._public_keys,
+            self._deletes,
+            self._granted,
+            self._permitted,
+            self._revoked,
+            self._denied,
+            self._deleted,
         )
+
+    def _enter(self, full: str, name: Reference) -> None:
+        if full in self._declared:
+            raise _refused(f"{described(full)} is declared more than once", name)
+        self._declared[full] = Place(name.line, name.column)
 
     def _annotate(self, record: Record, path: str, full: str) -> None:
         name = record.name
@@ -197,34 +237,73 @@ class _Resolution:
                     f"Annotation '{annotation.name}' matches a known policy attribute. This annotation will not be treated "
                     "as a standard attribute and may not have the intended effect."
                 ] = None
-            if len(annotation.name.encode("utf-8")) > ANNOTATION_NAME_LIMIT:
+            if _bytes(annotation.name) > ANNOTATION_NAME_LIMIT:
                 raise _refused(f"The name of an annotation is at most {ANNOTATION_NAME_LIMIT} bytes long", name)
             value = annotation.value
             if ".." in value and ".." in value.split("/"):
                 value = _climb(f"{path}/{value}", name)
+            self._weigh(_bytes(full) + _bytes(annotation.name) + _bytes(value), name)
             self._annotations.append(AnnotationRow(full, annotation.name, value))
         if annotations:
             self._mind(name, full, self._resources_permitted)
 
+    def _grant(
+        self, into: list[Granted], roles: list[str], members: list[tuple[str, bool]], where: Reference | Grant | Revoke
+    ) -> None:
+        self._count(len(roles) * len(members), where)
+        of_roles, of_members = sum(map(_bytes, roles)), sum(_bytes(member) for member, _ in members)
+        self._weigh(of_roles * len(members) + of_members * len(roles), where)
+        into.append(Granted(roles, members))
+
+    def _permit(self, into: list[Permitted], resources: list[str], roles: list[str], where: Permit | Deny) -> None:
+        for privilege in where.privileges:
+            if _bytes(privilege) > PRIVILEGE_LIMIT:
+                message = f"A privilege is at most {PRIVILEGE_LIMIT} bytes long"
+                raise PolicyInvalid(message, where.line, where.column, bare=True)
+        lists = (resources, where.privileges, roles)
+        count = len(resources) * len(where.privileges) * len(roles)
+        self._count(count, where)
+        self._weigh(sum(sum(map(_bytes, items)) * (count // len(items)) for items in lists if items), where)
+        into.append(Permitted(*lists))
+
+    def _delete(self, record: Reference) -> None:
+        full = self._minded(record, self._resources_permitted)
+        if full == str(self._policy):
+            raise _refused(f"{described(full)} can't be deleted by a document that is loaded into it", record)
+        self._deleted[full] = None
+
     def _direct(self, name: Reference, outside: dict[str, Place]) -> str:
-        """The full id of a reference in which ``..`` means nothing: a role that is granted, a resource that is permitted."""
-        full = self._full(name, self._path(name))
+        """The full id of a role that is granted, or a resource that is permitted: it must be there, and may lie outside."""
+        full = self._minded(name, outside)
         self._mention(name, full)
+        return full
+
+    def _minded(self, name: Reference, outside: dict[str, Place]) -> str:
+        """The full id of a thing that is disposed of, remembered when it lies outside."""
+        full = self._literal(name)
         self._mind(name, full, outside)
         return full
 
+    def _literal(self, name: Reference) -> str:
+        """The full id of a reference in which ``..`` means nothing."""
+        return self._full(name, self._path(name))
+
     def _climbing(self, name: Reference) -> str:
-        """The full id of a reference in which ``..`` is resolved: an owner, a member, a role that is permitted something."""
-        full = self._full(name, _climb(self._path(name), name))
+        """The full id of an owner, a member, a role that is permitted something: it must be there."""
+        full = self._climbed(name)
         self._mention(name, full)
         return full
+
+    def _climbed(self, name: Reference) -> str:
+        """The full id of a reference in which ``..`` is resolved."""
+        return self._full(name, _climb(self._path(name), name))
 
     def _mention(self, name: Reference, full: str) -> None:
         if full not in self._named:
             self._named[full] = Place(name.line, name.column)
 
     def _mind(self, name: Reference, full: str, outside: dict[str, Place]) -> None:
-        if full not in outside and not inside(self._policy, name.kind, full.split(":", 2)[2]):
+        if full not in outside and not inside(self._policy, *full.split(":", 2)[1:]):
             outside[full] = Place(name.line, name.column)
 
     def _path(self, name: Reference) -> str:
@@ -243,18 +322,34 @@ class _Resolution:
         return namespace
 
     def _full(self, name: Reference, path: str) -> str:
-        identifier = identifier_of(name.kind, path)
+        kind, identifier = name.kind, identifier_of(name.kind, path)
+        if name.automatic is not None:
+            kind, identifier = _AUTOMATIC, f"{kind}/{identifier}/{name.automatic}"
         try:
             checked_identifier(identifier)
         except InvalidName as error:
             raise _refused(f"{name.kind} '{shown(name.id)}': {error.message}", name) from None
-        return f"{self._account}:{name.kind}:{identifier}"
+        full = f"{self._account}:{kind}:{identifier}"
+        self._weigh(_bytes(full), name)
+        return full
 
-    def _count(self, count: int, relation: Grant | Permit) -> None:
+    def _count(self, count: int, where: _Placed) -> None:
         self._counted += count
         if self._counted > ROWS_LIMIT:
-            message = f"More than {ROWS_LIMIT} grants and permissions"
-            raise PolicyInvalid(message, relation.line, relation.column, bare=True)
+            raise PolicyInvalid(f"More than {ROWS_LIMIT} grants and permissions", where.line, where.column, bare=True)
+
+    def _weigh(self, weight: int, where: _Placed) -> None:
+        self._weighed += weight
+        if self._weighed > BYTES_LIMIT:
+            raise PolicyInvalid(f"More than {BYTES_LIMIT} bytes of ids and texts", where.line, where.column, bare=True)
+
+
+_Placed = Reference | Grant | Revoke | Permit | Deny
+
+
+def _bytes(text: str) -> int:
+    """The length of a text in UTF-8."""
+    return len(text) if text.isascii() else len(text.encode("utf-8"))
 
 
 def _climb(path: str, name: Reference) -> str:

@@ -16,6 +16,7 @@ from svc.policy.document import Mapping, Node, Scalar, Sequence, shown, target
 from svc.policy.vocabulary import TEXT_TAGS, refuse_type, type_of
 
 _STRING: Final = "String"
+_INTEGER_CLASS: Final = "Integer"
 _NOTHING: Final = "NilClass"
 _TRUE: Final = "TrueClass"
 _FALSE: Final = "FalseClass"
@@ -47,7 +48,7 @@ def meaning(scalar: Scalar) -> str:
         return _STRING
     if value[:1] in _NUMERIC:
         if _INTEGER.fullmatch(value):
-            return "Integer"
+            return _INTEGER_CLASS
         if _FLOAT.fullmatch(value):
             return "Float"
         return "Date" if _DATE.fullmatch(value) and _is_date(value) else _STRING
@@ -93,8 +94,8 @@ def text(node: Node, field: str) -> str | None:
     raise unexpected(value, field, "string")
 
 
-def texts(node: Node, field: str) -> Iterator[str]:
-    """Read the texts of a field, one or a list.
+def texts(node: Node, field: str) -> Iterator[Scalar]:
+    """Read the texts of a field, one or a list, as scalars that know their place.
 
     :raises PolicyInvalid: one of them is anything else.
     """
@@ -104,10 +105,24 @@ def texts(node: Node, field: str) -> Iterator[str]:
         for item in node.items:
             yield from texts(item, field)
         return
-    value = text(node, field)
-    if value is None:
-        raise unexpected(node, field, "string")
+    value = scalar(node, field, "string")
+    if meaning(value) != _STRING:
+        raise unexpected(value, field, "string")
     yield value
+
+
+def integer(node: Node, field: str) -> str | None:
+    """Read the integer of a field, in decimal, ``None`` for nothing.
+
+    :raises PolicyInvalid: it is anything else.
+    """
+    value = scalar(node, field, "integer")
+    got = meaning(value)
+    if got == _INTEGER_CLASS:
+        return as_text(value)
+    if got == _NOTHING:
+        return None
+    raise unexpected(value, field, "integer")
 
 
 def truth(node: Node, field: str) -> bool:

@@ -12,62 +12,73 @@ from svc.policy.document import Mapping, Node, Scalar, Sequence, shown
 
 @attrs.frozen
 class Type:
-    """What a tag stands for; ``kind`` is that of the things it declares, ``None`` for types that declare nothing.
+    """What a tag stands for; ``kind`` is that of the things it declares, ``None`` where the tag doesn't tell, or declares
+    nothing.
 
-    ``attributes`` have their singular names. ``later`` are those of the language that this program doesn't know yet.
+    ``attributes`` have their singular names.
     """
 
     name: str
     kind: str | None
     attributes: frozenset[str]
-    later: frozenset[str] = frozenset()
 
 
-def _record(name: str, *more: str, later: frozenset[str] = frozenset()) -> Type:
-    return Type(name, name.lower(), frozenset({"id", "account", "owner", "annotations", *more}), later)
+_OF_RECORDS: Final = frozenset({"id", "account", "owner", "annotations"})
 
+
+def _record(name: str, *more: str, kind: str | None = None) -> Type:
+    return Type(name, kind or name.lower(), _OF_RECORDS.union(more))
+
+
+#: The low-level types, whose kind is an attribute.
+ROLE: Final = Type("Role", None, _OF_RECORDS | {"kind"})
+RESOURCE: Final = Type("Resource", None, _OF_RECORDS | {"kind"})
 
 GRANT: Final = Type("Grant", None, frozenset({"role", "member"}))
+REVOKE: Final = Type("Revoke", None, GRANT.attributes)
 PERMIT: Final = Type("Permit", None, frozenset({"role", "privilege", "resource"}))
+DENY: Final = Type("Deny", None, PERMIT.attributes)
+DELETE: Final = Type("Delete", None, frozenset({"record"}))
 MEMBER: Final = Type("Member", None, frozenset({"role", "admin"}))
+
+#: A role that servers of long ago kept beside each layer. It can be named; there is none.
+AUTOMATIC_ROLE: Final = Type("AutomaticRole", None, frozenset({"record", "role_name"}))
+
+_HOST_FACTORY: Final = _record("HostFactory", "layer", "role", kind="host_factory")
 
 _TYPES: Final = {
     "!policy": _record("Policy", "body"),
-    "!user": _record("User", later=frozenset({"uidnumber", "public_key", "restricted_to"})),
-    "!host": _record("Host", later=frozenset({"restricted_to"})),
-    "!group": _record("Group", later=frozenset({"gidnumber"})),
+    "!user": _record("User", "uidnumber", "public_key", "restricted_to"),
+    "!host": _record("Host", "restricted_to"),
+    "!group": _record("Group", "gidnumber"),
     "!layer": _record("Layer"),
     "!variable": _record("Variable", "kind", "mime_type"),
     "!webservice": _record("Webservice"),
+    "!host-factory": _HOST_FACTORY,
+    "!host_factory": _HOST_FACTORY,
+    "!role": ROLE,
+    "!resource": RESOURCE,
     "!grant": GRANT,
+    "!revoke": REVOKE,
     "!permit": PERMIT,
+    "!deny": DENY,
+    "!delete": DELETE,
     "!member": MEMBER,
+    "!automatic-role": AUTOMATIC_ROLE,
+    "!managed-role": AUTOMATIC_ROLE,
 }
-_LATER_TYPES: Final = frozenset(
-    {
-        "!automatic-role",
-        "!delete",
-        "!deny",
-        "!host-factory",
-        "!host_factory",
-        "!managed-role",
-        "!resource",
-        "!revoke",
-        "!role",
-    }
-)
 _SINGULARS: Final = {
+    "layers": "layer",
     "members": "member",
     "privileges": "privilege",
     "public_keys": "public_key",
+    "records": "record",
     "resources": "resource",
     "roles": "role",
 }
 
 #: Every attribute of the language. An annotation of such a name is likely to be a misplaced attribute (core 1.9).
-ATTRIBUTES: Final = frozenset({"layer", "layers", "record", "records", *_SINGULARS}).union(
-    *(known.attributes | known.later for known in _TYPES.values())
-)
+ATTRIBUTES: Final = frozenset(_SINGULARS).union(*(known.attributes for known in _TYPES.values()))
 
 #: The tags that make a scalar a text and nothing else, and no tag.
 TEXT_TAGS: Final = frozenset({None, "!", "tag:yaml.org,2002:str"})
@@ -83,8 +94,6 @@ def type_of(node: Scalar | Sequence | Mapping) -> Type | None:
         return None
     known = _TYPES.get(tag)
     if known is None and not (tag in TEXT_TAGS and isinstance(node, Scalar)):
-        if tag in _LATER_TYPES:
-            raise PolicyInvalid(f"'{tag}' is not supported yet", node.line, node.column)
         raise PolicyInvalid(f"Unrecognized data type '{shown(tag)}'", node.line, node.column)
     return known
 
@@ -111,9 +120,6 @@ def attributes(node: Scalar | Mapping, known: Type) -> dict[str, Node]:
     for key, value in node.pairs:
         refuse_type(key)
         name = _SINGULARS.get(key.value, key.value)
-        if name in known.later:
-            message = f"Attribute '{key.value}' on type {known.name} is not supported yet"
-            raise PolicyInvalid(message, key.line, key.column)
         if name not in known.attributes:
             raise _no_such(key.value, known, key)
         if name in values:

@@ -15,6 +15,10 @@ from svc.storage.database import Statement, Transaction
 #: How many rows go into one statement: as many as the reactor can write down in about 5 ms.
 BATCH: Final = 5000
 
+#: How much text goes into one statement, in characters, unless a single row has more: what is written down is held several
+#: times over until it is sent.
+TEXT: Final = 2_000_000
+
 
 def column(values: Iterable[str | bytes | bool]) -> str:
     """The array of these values, for a parameter of type ``text[]``, ``bytea[]`` or ``boolean[]``."""
@@ -24,7 +28,7 @@ def column(values: Iterable[str | bytes | bool]) -> str:
 def batches(rows: Sequence[tuple[str | bytes | bool, ...]]) -> Iterator[list[str]]:
     """The columns of each batch of rows; no batch when there are no rows."""
     for start in range(0, len(rows), BATCH):
-        yield [column(values) for values in zip(*rows[start : start + BATCH], strict=True)]
+        yield from _parts(rows[start : start + BATCH])
 
 
 async def for_each(
@@ -35,6 +39,16 @@ async def for_each(
     Its first parameters are the columns of ``rows``, those after them are ``others``.
     """
     return [row for columns in batches(rows) for row in await transaction.fetch(statement, *columns, *others)]
+
+
+def _parts(rows: Sequence[tuple[str | bytes | bool, ...]]) -> Iterator[list[str]]:
+    """The columns of rows in halves, and these in halves, until each is within ``TEXT``."""
+    if len(rows) > 1 and sum(len(value) for row in rows for value in row if not isinstance(value, bool)) > TEXT:
+        half = len(rows) // 2
+        yield from _parts(rows[:half])
+        yield from _parts(rows[half:])
+    else:
+        yield [column(values) for values in zip(*rows, strict=True)]
 
 
 def _element(value: str | bytes | bool) -> str:

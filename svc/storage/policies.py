@@ -18,6 +18,7 @@ from svc.storage.columns import column, for_each
 from svc.storage.database import Database, Statement, Transaction
 from svc.storage.failures import ForeignKeyViolation, UniqueViolation, summary
 from svc.storage.roles import STANDING
+from svc.storage.secrets import VERSIONS_KEPT
 from svc.storage.standing import HELD, standing_of
 
 T = TypeVar("T")
@@ -94,6 +95,33 @@ _RECORD: Final = Statement(
     """,
 )
 
+_NEWEST: Final = Statement(
+    "secrets_newest",
+    """
+    SELECT resource_id, sealed
+    FROM unnest($1::text[]) AS asked (resource_id), LATERAL (
+        SELECT sealed FROM secrets WHERE secrets.resource_id = asked.resource_id ORDER BY version DESC LIMIT 1
+    ) AS newest
+    """,
+)
+
+# A resource may have gone with its owner by now.
+_SET: Final = Statement(
+    "secrets_set",
+    f"""
+    WITH added AS (
+        INSERT INTO secrets (resource_id, version, sealed)
+        SELECT resource_id, coalesce(
+            (SELECT version FROM secrets WHERE secrets.resource_id = fresh.resource_id ORDER BY version DESC LIMIT 1), 0
+        ) + 1, sealed
+        FROM unnest($1::text[], $2::bytea[]) AS fresh (resource_id, sealed) JOIN resources USING (resource_id)
+        RETURNING resource_id, version
+    )
+    DELETE FROM secrets USING added
+    WHERE secrets.resource_id = added.resource_id AND secrets.version <= added.version - {VERSIONS_KEPT}
+    """,
+)
+
 _log = Logger()
 
 
@@ -143,9 +171,13 @@ class _PolicyTransaction:
         ((lacks,),) = await self._transaction.fetch(_LACKS_UPDATE, str(caller), first, beyond)
         return bool(lacks)
 
-    async def present(self, policy: RoleName, wanted: Rows, references: Sequence[str]) -> Present:
+    async def existing(self, resources: Sequence[str]) -> frozenset[str]:
         """See ``IPolicyTransaction``."""
-        return await recorded.read(self._transaction, str(policy), wanted, references)
+        return await recorded.existing(self._transaction, resources)
+
+    async def present(self, policy: RoleName, wanted: Rows, deleted: Sequence[str]) -> Present:
+        """See ``IPolicyTransaction``."""
+        return await recorded.read(self._transaction, str(policy), wanted, deleted)
 
     async def not_grantable(self, caller: RoleName, roles: Sequence[str]) -> list[str]:
         """See ``IPolicyTransaction``."""
@@ -162,6 +194,15 @@ class _PolicyTransaction:
     async def apply(self, policy: RoleName, changes: Changes, api_keys: Mapping[str, Sealed]) -> None:
         """See ``IPolicyTransaction``."""
         await recorded.change(self._transaction, str(policy), changes, api_keys)
+
+    async def values(self, resources: Sequence[str]) -> dict[str, Sealed]:
+        """See ``IPolicyTransaction``."""
+        newest = await for_each(self._transaction, _NEWEST, [(resource,) for resource in resources])
+        return {resource: Sealed(sealed) for resource, sealed in newest}
+
+    async def set_values(self, values: Mapping[str, Sealed]) -> None:
+        """See ``IPolicyTransaction``."""
+        await for_each(self._transaction, _SET, list(values.items()))
 
     async def record(self, version: PolicyVersion) -> int:
         """See ``IPolicyTransaction``."""

@@ -1,4 +1,6 @@
-"""The rows that policies record, of four sorts: read for a load, and changed by it, in few statements."""
+"""The rows that policies record, of four sorts, and restrictions of roles: read for a load, and changed by it, in few
+statements.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +10,18 @@ from typing import Any, Final, Generic, TypeVar
 
 import attrs
 
-from svc.names import ROLE_KINDS
-from svc.records import AnnotationRow, Changes, MembershipRow, PermissionRow, Present, ResourceRow, Rows, Sealed
+from svc.names import ACTOR_KINDS, ROLE_KINDS
+from svc.records import (
+    AnnotationRow,
+    Changes,
+    MembershipRow,
+    PermissionRow,
+    Present,
+    ResourceRow,
+    RestrictionRow,
+    Rows,
+    Sealed,
+)
 from svc.storage.columns import for_each
 from svc.storage.database import Statement, Transaction
 
@@ -35,10 +47,12 @@ class _Table(Generic[Row]):
         """The keys of rows."""
         return [row[: self.key] for row in rows]
 
-    async def read(self, transaction: Transaction, policy: str, wanted: Sequence[Row]) -> tuple[tuple[Row, ...], ...]:
+    async def read(
+        self, transaction: Transaction, policy: str, keys: Sequence[tuple[Any, ...]]
+    ) -> tuple[tuple[Row, ...], ...]:
         """The policy's own rows, and the foreign ones."""
         own = await transaction.fetch(self.own, policy)
-        foreign = await for_each(transaction, self.foreign, self.keys(wanted), policy)
+        foreign = await for_each(transaction, self.foreign, keys, policy)
         return tuple(self.row(*row) for row in own), tuple(self.row(*row) for row in foreign)
 
 
@@ -98,26 +112,39 @@ _ANNOTATIONS: Final = _Table(
         """,
     ),
 )
-_KNOWN: Final = Statement(
-    "references_known",
+_RESTRICTIONS: Final = Statement(
+    "restrictions_own",
+    """
+    SELECT wanted.role_id, cidr
+    FROM unnest($1::text[]) AS wanted (role_id), LATERAL (
+        SELECT cidr FROM restrictions WHERE restrictions.role_id = wanted.role_id OFFSET 0
+    ) AS restriction
+    WHERE (SELECT policy_id FROM roles WHERE roles.role_id = wanted.role_id) = $2::text
+    """,
+)
+_EXISTING: Final = Statement(
+    "resources_existing",
     "SELECT resource_id FROM unnest($1::text[]) AS asked (resource_id) JOIN resources USING (resource_id)",
 )
 
 
-async def read(transaction: Transaction, policy: str, wanted: Rows, references: Sequence[str]) -> Present:
-    """Read what bears on loading ``wanted`` into the policy.
-
-    A reference is known when there is such a resource: every role that policy can speak of has one.
-    """
+async def read(transaction: Transaction, policy: str, wanted: Rows, deleted: Sequence[str]) -> Present:
+    """Read what bears on loading ``wanted`` into the policy, and on deleting the resources ``deleted``."""
+    resources = dict.fromkeys((*(row.resource for row in wanted.resources), *deleted))
     tables = [
-        await _RESOURCES.read(transaction, policy, wanted.resources),
-        await _MEMBERSHIPS.read(transaction, policy, wanted.memberships),
-        await _PERMISSIONS.read(transaction, policy, wanted.permissions),
-        await _ANNOTATIONS.read(transaction, policy, wanted.annotations),
+        await _RESOURCES.read(transaction, policy, [(resource,) for resource in resources]),
+        await _MEMBERSHIPS.read(transaction, policy, _MEMBERSHIPS.keys(wanted.memberships)),
+        await _PERMISSIONS.read(transaction, policy, _PERMISSIONS.keys(wanted.permissions)),
+        await _ANNOTATIONS.read(transaction, policy, _ANNOTATIONS.keys(wanted.annotations)),
     ]
     own, foreign = (Rows(*rows) for rows in zip(*tables, strict=True))
-    known = await for_each(transaction, _KNOWN, [(reference,) for reference in references])
-    return Present(own, foreign, frozenset(chain.from_iterable(known)))
+    restricted = await for_each(transaction, _RESTRICTIONS, _restrictable(wanted.resources), policy)
+    return Present(attrs.evolve(own, restrictions=tuple(RestrictionRow(*row) for row in restricted)), foreign)
+
+
+async def existing(transaction: Transaction, resources: Sequence[str]) -> frozenset[str]:
+    """Those of the resources that are there."""
+    return frozenset(chain.from_iterable(await for_each(transaction, _EXISTING, [(asked,) for asked in resources])))
 
 
 # -- creating: columns of rows, then the policy that records them -----------------------------------------------------
@@ -172,6 +199,13 @@ _CREATE_ANNOTATIONS: Final = Statement(
     INSERT INTO annotations (resource_id, name, value, policy_id)
     SELECT resource_id, name, value, $4::text
     FROM unnest($1::text[], $2::text[], $3::text[]) AS created (resource_id, name, value)
+    """,
+)
+_CREATE_RESTRICTIONS: Final = Statement(
+    "restrictions_create",
+    """
+    INSERT INTO restrictions (role_id, cidr)
+    SELECT role_id, cidr FROM unnest($1::text[], $2::text[]) AS created (role_id, cidr)
     """,
 )
 
@@ -232,6 +266,15 @@ _DELETE_ANNOTATIONS: Final = Statement(
     WHERE annotation.resource_id = deleted.resource_id AND annotation.name = deleted.name AND policy_id = $3::text
     """,
 )
+_DELETE_RESTRICTIONS: Final = Statement(
+    "restrictions_delete",
+    """
+    DELETE FROM restrictions AS restriction
+    USING unnest($1::text[], $2::text[]) AS deleted (role_id, cidr)
+    WHERE restriction.role_id = deleted.role_id AND restriction.cidr = deleted.cidr
+        AND (SELECT policy_id FROM roles WHERE roles.role_id = deleted.role_id) = $3::text
+    """,
+)
 
 # Whoever recorded these: an explicit deletion reaches beyond the loaded policy (wire facts, core 1.8). The schema sees to
 # what goes with them. Roles that go are found here nevertheless: row by row, PostgreSQL can't follow a thousand owners.
@@ -276,6 +319,7 @@ async def _create(transaction: Transaction, policy: str, rows: Rows, api_keys: M
     await for_each(transaction, _CREATE_MEMBERSHIPS, rows.memberships, policy)
     await for_each(transaction, _CREATE_PERMISSIONS, rows.permissions, policy)
     await for_each(transaction, _CREATE_ANNOTATIONS, rows.annotations, policy)
+    await for_each(transaction, _CREATE_RESTRICTIONS, rows.restrictions)
 
 
 async def _update(transaction: Transaction, policy: str, rows: Rows) -> None:
@@ -285,6 +329,7 @@ async def _update(transaction: Transaction, policy: str, rows: Rows) -> None:
 
 
 async def _delete(transaction: Transaction, policy: str, rows: Rows) -> None:
+    await for_each(transaction, _DELETE_RESTRICTIONS, rows.restrictions, policy)
     await for_each(transaction, _DELETE_ANNOTATIONS, _ANNOTATIONS.keys(rows.annotations), policy)
     await for_each(transaction, _DELETE_PERMISSIONS, _PERMISSIONS.keys(rows.permissions), policy)
     await for_each(transaction, _DELETE_MEMBERSHIPS, _MEMBERSHIPS.keys(rows.memberships), policy)
@@ -295,3 +340,8 @@ async def _delete(transaction: Transaction, policy: str, rows: Rows) -> None:
 def _roles_of(resources: Sequence[ResourceRow]) -> list[tuple[str]]:
     """The resources that have a role of the same id, as one column."""
     return [(row.resource,) for row in resources if row.resource.split(":", 2)[1] in ROLE_KINDS]
+
+
+def _restrictable(resources: Sequence[ResourceRow]) -> list[tuple[str]]:
+    """The resources that log in, as one column."""
+    return [(row.resource,) for row in resources if row.resource.split(":", 2)[1] in ACTOR_KINDS]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from typing import Final
 
 import attrs
@@ -15,9 +16,10 @@ from svc.interfaces import IPolicies, IPolicyTransaction, IRoles
 from svc.names import RoleName
 from svc.policy.document import Bounds
 from svc.policy.grammar import parse
-from svc.policy.plan import new_actors, plan
-from svc.policy.references import claims, missing
-from svc.policy.resolve import Resolved, resolve
+from svc.policy.meaning import Resolved
+from svc.policy.plan import keys_due, new_actors, plan
+from svc.policy.references import claims, dropped, missing, refuse_deletions
+from svc.policy.resolve import resolve
 from svc.records import LoadMode, PolicyVersion, Present, Sealed
 from svc.vault import Vault, api_key_name
 from svc.web.response import Response
@@ -69,17 +71,25 @@ class Policies:
         # What a document costs to read is not spent on those who may not load it, nor inside of the transaction.
         demand(await self.roles.standing(caller, policy.resource), _PRIVILEGES[mode], policy.resource)
         resolved = resolve(parse(call.body, self.bounds), policy, self.dialect.prefix)
+        refuse_deletions(mode, resolved)
 
         async def work(transaction: IPolicyTransaction) -> _Loaded:
             await transaction.lock(policy)
             await _admit(transaction, caller, policy, mode)
-            present = await transaction.present(policy, resolved.rows, tuple(resolved.references))
-            for refusal in missing(mode, resolved, present):
+            for refusal in missing(resolved, await transaction.existing(tuple(resolved.references))):
+                raise refusal
+            present = await transaction.present(policy, resolved.rows, resolved.removals.resources)
+            for refusal in dropped(mode, resolved, present):
                 raise refusal
             await _authorize(transaction, caller, resolved, present)
-            changes = plan(mode, resolved.rows, present)
+            changes = plan(mode, resolved.rows, present, resolved.removals)
             api_keys = {actor: new_api_key() for actor in new_actors(changes)}
             await transaction.apply(policy, changes, {actor: self._sealed(actor, key) for actor, key in api_keys.items()})
+            await self._set_public_keys(transaction, mode, keys_due(resolved.public_keys, present, changes))
+            if changes.delete.resources:
+                # One of the new may belong to what is gone.
+                surviving = await transaction.existing(tuple(api_keys))
+                api_keys = {actor: key for actor, key in api_keys.items() if actor in surviving}
             if not (await transaction.standing(caller, policy)).exists:
                 raise PolicyInvalid("the policy would be deleted with its owner, whom the document does not keep")
             text = call.body.decode("utf-8-sig")
@@ -91,6 +101,19 @@ class Policies:
         made = {actor: {"id": actor, "api_key": key} for actor, key in loaded.api_keys.items()}
         result: dict[str, object] = {"created_roles": made, "version": loaded.version}
         return Response.json(result | ({"warnings": resolved.warnings} if resolved.warnings else {}), 201)
+
+    async def _set_public_keys(self, transaction: IPolicyTransaction, mode: LoadMode, keys: Mapping[str, str]) -> None:
+        """Give new public keys their texts, and others that differ, but when the mode only adds."""
+        if not keys:
+            return
+        stored = await transaction.values(tuple(keys))
+        due = {
+            name: line.encode("utf-8")
+            for name, line in keys.items()
+            if name not in stored
+            or (mode is not LoadMode.APPEND and self.vault.open(name, stored[name]) != line.encode("utf-8"))
+        }
+        await transaction.set_values({name: self.vault.seal(name, line) for name, line in due.items()})
 
     def _sealed(self, actor: str, api_key: str) -> Sealed:
         return self.vault.seal(api_key_name(RoleName.parse(actor)), api_key.encode("ascii"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import attrs
 
 from svc.errors import PolicyConflict
+from svc.names import RoleName
 from svc.records import (
     AnnotationRow,
     Changes,
@@ -13,6 +14,7 @@ from svc.records import (
     MembersQuery,
     PermissionRow,
     ResourceRow,
+    RestrictionRow,
     Rows,
     Sealed,
     Standing,
@@ -156,12 +158,82 @@ class LoadsContract(PolicyCase):
             await self._assert_own(stores, policy, Rows())
             self.assertFalse(await stores.roles.exists(policy))
         gone = ["group:team/g", "group:team/sub/g", "variable:elsewhere", "variable:owned", "host:team/h", "policy:team"]
-        present = await self._present(stores, ROOT, Rows(), [f"{ACCOUNT}:{name}" for name in gone])
-        self.assertEqual(present.known, set())
+        self.assertEqual(await self._existing(stores, *gone), set())
         self.assertEqual(
             [found.member for found in await stores.roles.members(MembersQuery(role("user:outsider")))],
             ["acct:user:admin"],
         )
+
+    @scenario
+    async def test_restrictions(self) -> None:
+        """Restrictions come and go with rows of their own, and are told for the wanted roles that the policy recorded."""
+        stores = await self._team()
+        rows = (RestrictionRow("acct:host:team/h", "10.0.0.0/8"), RestrictionRow("acct:host:team/h", "::1/128"))
+        admin = RestrictionRow(str(ADMIN), "1.2.3.4/32")
+        await change(stores, Changes(create=Rows(restrictions=(*rows, admin))), TEAM)
+        host = Rows(resources=(ResourceRow("acct:host:team/h", "?"), ResourceRow(str(ADMIN), "?")))
+
+        async def told(policy: RoleName, wanted: Rows) -> set[RestrictionRow]:
+            return set((await self._present(stores, policy, wanted)).own.restrictions)
+
+        self.assertEqual(await told(TEAM, host), set(rows))
+        self.assertEqual(await told(TEAM, Rows()), set())
+        self.assertEqual(await told(ROOT, host), set())
+        gone = Rows(restrictions=(rows[0], RestrictionRow("acct:host:team/h", "1.1.1.1/32"), admin))
+        await change(stores, Changes(delete=gone), ROOT)
+        self.assertEqual(await told(TEAM, host), set(rows))
+        await change(stores, Changes(delete=gone), TEAM)
+        self.assertEqual(await told(TEAM, host), {rows[1]})
+        with self.assertRaises(PolicyConflict):
+            await change(stores, Changes(create=Rows(restrictions=(rows[1],))), TEAM)
+        with self.assertRaises(PolicyConflict):
+            await change(stores, Changes(create=Rows(restrictions=(RestrictionRow("acct:host:none", "::/0"),))), TEAM)
+
+    @scenario
+    async def test_restrictions_go_with_their_role(self) -> None:
+        """Who is deleted and made anew is not restricted."""
+        stores = await self._team()
+        restriction = RestrictionRow("acct:host:team/h", "10.0.0.0/8")
+        await change(stores, Changes(create=Rows(restrictions=(restriction,))), TEAM)
+        host = Draft().define("host:team/h")
+        await change(stores, Changes(delete=host.rows), TEAM)
+        await load(stores, host, TEAM)
+        self.assertEqual((await self._present(stores, TEAM, host.rows)).own.restrictions, ())
+
+    @scenario
+    async def test_values(self) -> None:
+        """Values are set as new versions, of which the newest is told, and as many are kept as of any secret."""
+        stores = await self._team()
+        names = [f"{ACCOUNT}:{name}" for name in ("variable:team/v", "group:team/g", "variable:none")]
+
+        async def put(number: int) -> None:
+            sealed = {name: Sealed(b"%d \x00\xff %s" % (number, name.encode())) for name in names}
+            await self._do(stores, lambda transaction: transaction.set_values(sealed))
+
+        self.assertEqual(await self._do(stores, lambda transaction: transaction.values(names)), {})
+        for number in range(23):
+            await put(number)
+        self.assertEqual(
+            await self._do(stores, lambda transaction: transaction.values([*names, "acct:user:outsider"])),
+            {name: b"22 \x00\xff " + name.encode() for name in names[:2]},
+        )
+        for version, there in ((3, False), (4, True), (23, True), (24, False)):
+            reading = await stores.secrets.read(ADMIN, resource("variable:team/v"), version)
+            self.assertEqual(reading.sealed is not None, there, version)
+
+    @scenario
+    async def test_public_keys_go_with_their_user(self) -> None:
+        """Whoever is given a deleted user's name doesn't inherit his public keys; the keys of others stay."""
+        stores = await self._team()
+        mine = ["public_key:user/bob/laptop", "public_key:user/bob/a/b"]
+        others = ["public_key:user/bobby/laptop", "public_key:user/bob0/x", "public_key:users/bob/x", "public_key:user/bob"]
+        draft = Draft().define("user:bob", owner="policy:team").define("group:bob")
+        await load(stores, draft.define(*mine[1:], *others))
+        await load(stores, Draft().define(mine[0]), TEAM)
+        await change(stores, Changes(delete=Rows(resources=(ResourceRow("acct:group:bob", "?"),))))
+        self.assertEqual(await self._existing(stores, *mine, *others), {*mine, *others})
+        await change(stores, Changes(delete=Rows(resources=(ResourceRow(str(TEAM), "?"),))))
+        self.assertEqual(await self._existing(stores, "user:bob", *mine, *others), set(others))
 
     @scenario
     async def test_delete_owner(self) -> None:
@@ -207,7 +279,7 @@ class LoadsContract(PolicyCase):
         stores = await self._team()
         await self.remain(role("host:h"))
         self.assertTrue(await stores.roles.exists(role("host:h")))
-        self.assertEqual((await self._present(stores, ROOT, Rows(), ["acct:host:h"])).known, set())
+        self.assertEqual(await self._existing(stores, "host:h"), set())
         draft = Draft().define("group:vip").grant("group:vip", "host:h").permit("variable:team/v", "host:h", "read")
         await load(stores, draft)
         await load(stores, Draft().define("host:h"), TEAM, {"acct:host:h": Sealed(b"new")})

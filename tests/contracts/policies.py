@@ -50,9 +50,15 @@ class PolicyCase(Contract):
         return await stores.policies.transact(work)
 
     async def _present(
-        self, stores: Stores, policy: RoleName, wanted: Rows | None = None, references: Sequence[str] = ()
+        self, stores: Stores, policy: RoleName, wanted: Rows | None = None, deleted: Sequence[str] = ()
     ) -> Present:
-        return await self._do(stores, lambda transaction: transaction.present(policy, wanted or Rows(), references))
+        return await self._do(stores, lambda transaction: transaction.present(policy, wanted or Rows(), deleted))
+
+    async def _existing(self, stores: Stores, *names: str) -> set[str]:
+        """Those of the names ``kind:identifier`` that exist."""
+        asked = [f"{ACCOUNT}:{name}" for name in names]
+        existing = await self._do(stores, lambda transaction: transaction.existing(asked))
+        return {full.partition(":")[2] for full in existing}
 
     async def _assert_own(self, stores: Stores, policy: RoleName, expected: Rows) -> None:
         """What ``policy`` recorded is just that."""
@@ -350,13 +356,30 @@ class PoliciesContract(PolicyCase):
         self.assertEqual(sets((await self._present(stores, role("policy:other"), team().rows)).foreign), sets(team().rows))
 
     @scenario
-    async def test_known(self) -> None:
-        """Known are the references that exist, of whatever kind and recorded by whomever."""
+    async def test_foreign_to_delete(self) -> None:
+        """Foreign are also the resources to be deleted that another policy recorded, or none, with their owners."""
         stores = await self._team()
-        known = {f"{ACCOUNT}:{name}" for name in ("user:admin", "host:team/h", "variable:team/v", "policy:root")}
-        unknown = [f"{ACCOUNT}:{name}" for name in ("host:team/H", "variable:team", "group:team/h", "user:%")]
-        present = await self._present(stores, TEAM, Rows(), [*known, *unknown, "other:user:admin"])
-        self.assertEqual(present.known, known)
+        deleted = [f"{ACCOUNT}:{name}" for name in ("host:team/h", "user:admin", "user:outsider", "host:none")]
+        present = await self._present(stores, ROOT, Rows(), deleted)
+        self.assertEqual(
+            set(present.foreign.resources),
+            {ResourceRow("acct:host:team/h", "acct:policy:team"), ResourceRow("acct:user:admin", "acct:user:admin")},
+        )
+        wanted = Draft().define("host:team/h").rows
+        present = await self._present(stores, ROOT, attrs.evolve(wanted, memberships=()), deleted[:1])
+        self.assertEqual(present.foreign, Rows(resources=(ResourceRow("acct:host:team/h", "acct:policy:team"),)))
+
+    @scenario
+    async def test_existing(self) -> None:
+        """Resources exist of whatever kind, recorded by whomever; a name that differs in case is another."""
+        stores = await self._team()
+        there = {"user:admin", "host:team/h", "variable:team/v", "policy:root"}
+        self.assertEqual(
+            await self._existing(stores, *there, "host:team/H", "variable:team", "group:team/h", "user:%"), there
+        )
+        self.assertEqual(await self._existing(stores), set())
+        other = ["other:user:admin"]
+        self.assertEqual(await self._do(stores, lambda transaction: transaction.existing(other)), frozenset())
 
     @scenario
     async def test_within(self) -> None:
@@ -365,8 +388,8 @@ class PoliciesContract(PolicyCase):
 
         async def work(transaction: IPolicyTransaction) -> None:
             await transaction.apply(TEAM, Changes(create=Draft().define("group:team/new").rows), {})
-            present = await transaction.present(TEAM, Rows(), ["acct:group:team/new"])
-            self.assertEqual(present.known, {"acct:group:team/new"})
+            self.assertEqual(await transaction.existing(["acct:group:team/new"]), {"acct:group:team/new"})
+            present = await transaction.present(TEAM, Rows(), [])
             self.assertIn(ResourceRow("acct:group:team/new", "acct:user:admin"), present.own.resources)
 
         await stores.policies.transact(work)

@@ -78,16 +78,17 @@ class LoadTests(loads.LoadsContract, InPostgres):
         await load(stores, draft)
         names = [row.resource for row in draft.rows.resources]
 
-        async def ask(transaction: IPolicyTransaction) -> tuple[Present, list[str], list[str]]:
+        async def ask(transaction: IPolicyTransaction) -> tuple[Present, frozenset[str], list[str], list[str]]:
             return (
                 await transaction.present(role("policy:other"), draft.rows, names),
+                await transaction.existing(names),
                 await transaction.not_permittable(role("user:nobody"), names),
                 await transaction.not_permittable(ADMIN, names),
             )
 
-        present, refused, none = await stores.policies.transact(ask)
+        present, known, refused, none = await stores.policies.transact(ask)
         self.assertEqual(sets(present.foreign), sets(draft.rows))
-        self.assertEqual(present.known, set(names))
+        self.assertEqual(known, set(names))
         self.assertEqual(set(refused), set(names))
         self.assertEqual(none, [])
         await change(stores, Changes(delete=draft.rows))

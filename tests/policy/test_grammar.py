@@ -11,7 +11,17 @@ from twisted.trial.unittest import SynchronousTestCase
 from svc.errors import InvalidParameter, PolicyInvalid
 from svc.policy.document import Bounds
 from svc.policy.grammar import parse, parsing
-from svc.policy.statements import Annotation, Grant, Permit, Record, Reference
+from svc.policy.statements import (
+    Annotation,
+    Delete,
+    Deny,
+    Grant,
+    Permit,
+    PublicKey,
+    Record,
+    Reference,
+    Revoke,
+)
 from tests.strategies import POLICIES, SOUP, mangled, trees
 
 
@@ -114,6 +124,78 @@ class RecordTests(GrammarTests):
         self.assertEqual(record.properties, (Annotation("kind", "SSH key"), Annotation("mime_type", "text/plain")))
         self.assertEqual(self.record("- !variable {kind: }").properties, ())
         self.assertEqual(self.told("- !variable {kind: 5}")[0], "Expected a string for field 'kind', got Integer")
+        self.assertEqual(self.record("- !user {uidnumber: 1000}").properties, (Annotation("uidnumber", "1000"),))
+        self.assertEqual(self.record("- !group {gidnumber: 2_000}").properties, (Annotation("gidnumber", "2000"),))
+        self.assertEqual(self.record("- !user {uidnumber: }").properties, ())
+        self.assertEqual(self.told("- !user {uidnumber: '1000'}")[0], "Expected a integer for field 'uidnumber', got String")
+        self.assertEqual(self.told("- !group {gidnumber: 1.5}")[0], "Expected a integer for field 'gidnumber', got Float")
+
+    def test_restrictions(self) -> None:
+        """``restricted_to`` of users and hosts is a range or a list of ranges; a bad one is refused where it stands."""
+        for tag in ("user", "host"):
+            self.assertEqual(self.record(f"- !{tag} {{restricted_to: 1.2.3.4}}").restrictions, ("1.2.3.4/32",))
+            record = self.record(f"- !{tag} {{restricted_to: [10.0.0.0/8, '::1', [2001:DB8::/32]]}}")
+            self.assertEqual(record.restrictions, ("10.0.0.0/8", "::1/128", "2001:db8::/32"))
+            self.assertEqual(self.record(f"- !{tag} {{restricted_to: []}}").restrictions, ())
+        self.assertEqual(
+            self.told("- !host\n  restricted_to:\n  - 1.2.3.4\n  - 10.0.0.1/24\n"),
+            (
+                "Invalid IP address or CIDR range '10.0.0.1/24': Value has bits set to right of mask."
+                " Did you mean '10.0.0.0/24'?",
+                4,
+                5,
+            ),
+        )
+        self.assertEqual(self.told("- !user {restricted_to: home}")[0], "Invalid IP address or CIDR range 'home'")
+        self.assertEqual(
+            self.told("- !user {restricted_to: 10}")[0], "Expected a string for field 'restricted_to', got Integer"
+        )
+        self.assertEqual(
+            self.told("- !user {restricted_to: }")[0], "Expected a string for field 'restricted_to', got NilClass"
+        )
+        self.assertEqual(
+            self.told("- !layer {restricted_to: 1.2.3.4}")[0], "No such attribute 'restricted_to' on type Layer"
+        )
+
+    def test_public_keys(self) -> None:
+        """A public key is an algorithm, the key and a name, parted by blanks of any sort; the name may have more words."""
+        record = self.record("- !user {public_key: 'ssh-rsa AAAA=  laptop '}")
+        self.assertEqual(record.public_keys, (PublicKey("laptop", "ssh-rsa AAAA= laptop"),))
+        text = '- !user\n  public_keys:\n  - |\n    ssh-ed25519 B\n    c d\n  - "x y z"\n'
+        self.assertEqual(self.record(text).public_keys, (PublicKey("c d", "ssh-ed25519 B c d"), PublicKey("z", "x y z")))
+        self.assertEqual(self.told("- !user\n  public_key: ssh-rsa AAAA"), ("Invalid public key format", 2, 15))
+        self.assertEqual(self.told("- !user {public_key: ''}")[0], "Invalid public key format")
+        self.assertEqual(self.told("- !user {public_key: 5}")[0], "Expected a string for field 'public_key', got Integer")
+        self.assertEqual(self.told("- !host {public_key: a b c}")[0], "No such attribute 'public_key' on type Host")
+
+    def test_host_factories(self) -> None:
+        """A host factory has layers, one or a list, and perhaps a role."""
+        record = self.record("- !host-factory {id: f, layers: [!layer a, {kind: layer, id: b}], role: !group g}")
+        self.assertEqual((record.name.kind, names(record.layers)), ("host_factory", [("layer", "a"), ("layer", "b")]))
+        self.assertEqual(record.factory_role, Reference("group", "g", None, None, 1, 73))
+        self.assertEqual(names(self.record("- !host_factory {layer: !layer a}").layers), [("layer", "a")])
+        self.assertEqual(self.told("- !host-factory {layer: !group a}")[0], "Expected a layer for field 'layer', got Group")
+        self.assertEqual(
+            self.told("- !host-factory {layer: {kind: group, id: a}}")[0], "Expected a layer for field 'layer', got Hash"
+        )
+        self.assertEqual(
+            self.told("- !host-factory {layer: !layer a, role: !variable v}")[0],
+            "Expected a role for field 'role', got Variable",
+        )
+
+    def test_low_level_records(self) -> None:
+        """``!role`` and ``!resource`` with kind and id are what the tag of that kind is, annotations and all."""
+        record = self.record("- !role {kind: group, id: ops, owner: !user u, annotations: {a: b}}")
+        self.assertEqual((record.name.kind, record.name.id, record.annotations), ("group", "ops", (Annotation("a", "b"),)))
+        self.assertEqual(record.properties, ())
+        self.assertEqual(self.record("- !resource {kind: variable, id: v}").name.kind, "variable")
+        self.assertEqual(self.record("- !resource {kind: user}").name, Reference("user", "", None, None, 1, 3))
+        self.assertEqual(self.told("- !role {kind: webservice, id: x}"), ("Unknown kind 'webservice' of type Role", 1, 16))
+        self.assertEqual(self.told("- !resource {kind: food, id: x}")[0], "Unknown kind 'food' of type Resource")
+        self.assertEqual(self.told("- !resource {kind: , id: x}")[0], "Unknown kind '' of type Resource")
+        self.assertEqual(self.told("- !resource {id: x}"), ("Attribute 'kind' is missing on type Resource", 1, 3))
+        self.assertEqual(self.told("- !role x"), ("Attribute 'kind' is missing on type Role", 1, 3))
+        self.assertEqual(self.told("- !role {kind: policy, id: p, body: []}")[0], "No such attribute 'body' on type Role")
 
     def test_owners_are_roles(self) -> None:
         """An owner is exactly one role."""
@@ -136,24 +218,15 @@ class RecordTests(GrammarTests):
         self.assertEqual(self.told("- !user {body: [!user x]}")[0], "No such attribute 'body' on type User")
         self.assertEqual(self.told("- !user {id: a, id: b}")[0], "Duplicate attribute: id")
 
-    def test_words_of_a_later_day(self) -> None:
-        """What the language has and this program lacks is refused with its place, wherever it is used."""
-        for tag in ("revoke", "deny", "delete", "role", "resource", "automatic-role", "host-factory", "host_factory"):
-            message = f"'!{tag}' is not supported yet"
-            self.assertEqual(self.told(f"- !user a\n- !{tag} {{}}"), (message, 2, 3))
-            self.assertEqual(self.told(f"- !{tag} x"), (message, 1, 3))
-            self.assertEqual(self.told(f"- !grant {{role: !{tag} x, member: !user a}}"), (message, 1, 17))
-        self.assertEqual(
-            self.told("- !host\n  restricted_to: 10.0.0.1"),
-            ("Attribute 'restricted_to' on type Host is not supported yet", 2, 3),
-        )
-
     def test_statements_have_a_tag(self) -> None:
         """Untagged scalars and mappings are no statements."""
         self.assertEqual(self.told("- user alice"), ("Unexpected scalar", 1, 3))
         self.assertEqual(self.told("- id: alice"), ("Unexpected mapping", 1, 3))
         self.assertEqual(self.told("-"), ("Unexpected scalar", 1, 2))
         self.assertEqual(self.told("- !member {role: !user x}"), ("Unexpected member", 1, 3))
+        for tag in ("automatic-role", "managed-role"):
+            text = f"- !{tag} {{record: !layer l, role_name: use_host}}"
+            self.assertEqual(self.told(text), ("Unexpected automatic role", 1, 3))
         self.assertEqual(self.told("- !policy {id: x, body: {a: b}}"), ("Unexpected mapping", 1, 25))
         self.assertEqual(self.told("- !user [a]"), ("Unexpected tag '!user'", 1, 3))
         self.assertEqual(self.told("- !foo [a]"), ("Unrecognized data type '!foo'", 1, 3))
@@ -240,7 +313,8 @@ class RelationTests(GrammarTests):
             ("{role: [!user a, !user b]}", "Expected a role for field 'role', got Array"),
             ("{role: !user a, admin: 1}", "Expected a boolean for field 'admin', got Integer"),
             ("{role: !user a, admin: }", "Expected a boolean for field 'admin', got NilClass"),
-            ("{role: {role: !user a}}", "'!role' is not supported yet"),
+            ("{role: {role: !user a}}", "No such attribute 'role' on type Role"),
+            ("{kind: group, role: !user a}", "No such attribute 'role' on type Role"),
         ):
             self.assertEqual(self.told(f"- !grant {{role: !group g, member: {member}}}")[:2], (message, 1), member)
 
@@ -251,7 +325,11 @@ class RelationTests(GrammarTests):
             ("12", "Expected a role for field 'role', got Integer"),
             ("!webservice x", "Expected a role for field 'role', got Webservice"),
             ("!member {role: !user x}", "Expected a role for field 'role', got Member"),
-            ("{id: x}", "'!role' is not supported yet"),
+            ("{id: x}", "Attribute 'kind' is missing on type Role"),
+            ("!role x", "Attribute 'kind' is missing on type Role"),
+            ("{kind: variable, id: x}", "Unknown kind 'variable' of type Role"),
+            ("!resource {kind: group, id: x}", "Expected a role for field 'role', got Resource"),
+            ("!delete {record: !user x}", "Expected a role for field 'role', got Delete"),
             ("!user [x]", "Unexpected tag '!user'"),
             ("!user {id: x, admin: true}", "No such attribute 'admin' on type User"),
         ):
@@ -262,8 +340,73 @@ class RelationTests(GrammarTests):
             "Expected a resource for field 'resource', got String",
         )
         self.assertEqual(
-            self.told("- !permit {role: !user x, privilege: x, resource: {id: foo}}")[0], "'!resource' is not supported yet"
+            self.told("- !permit {role: !user x, privilege: x, resource: {id: foo}}")[0],
+            "Attribute 'kind' is missing on type Resource",
         )
+
+    def test_references_of_any_spelling(self) -> None:
+        """Where a role or a resource is expected, a mapping with kind and id needs no tag, and a low-level one fits too."""
+        for group in ("!group x", "{kind: group, id: x}", "!role {kind: group, id: x}"):
+            self.assertEqual(names(self.grant(f"- !grant {{role: {group}, member: []}}").roles), [("group", "x")])
+            grant = self.grant(f"- !grant {{role: [], members: [{group}, {{role: {group}, admin: true}}]}}")
+            self.assertEqual(
+                [(names((member.role,)), member.admin) for member in grant.members],
+                [([("group", "x")], False), ([("group", "x")], True)],
+            )
+            owner = self.record(f"- !host {{id: h, owner: {group}}}").owner
+            assert owner is not None
+            self.assertEqual(names((owner,)), [("group", "x")])
+        for variable in ("!variable x", "{kind: variable, id: x}", "!resource {kind: variable, id: x}"):
+            permit = self.permit(f"- !permit {{role: [], privilege: [], resource: {variable}}}")
+            self.assertEqual(names(permit.resources), [("variable", "x")])
+        permit = self.permit("- !permit {role: [], privilege: [], resource: !role {kind: group, id: x, account: a}}")
+        self.assertEqual((permit.resources[0].kind, permit.resources[0].account), ("group", "a"))
+
+    def test_what_is_taken_away(self) -> None:
+        """``!revoke`` reads like ``!grant``, ``!deny`` like ``!permit``; ``!delete`` names a record, or several."""
+        (revoke,) = parse("- !revoke {roles: [!group a, !layer b], members: [!user u, {role: !host h, admin: true}]}")
+        assert isinstance(revoke, Revoke)
+        self.assertEqual(names(revoke.roles), [("group", "a"), ("layer", "b")])
+        self.assertEqual([member.role.id for member in revoke.members], ["u", "h"])
+        (deny,) = parse("- !deny {role: !group a, privileges: [read, x], resources: [!variable v]}")
+        assert isinstance(deny, Deny)
+        self.assertEqual((names(deny.roles), deny.privileges), ([("group", "a")], ("read", "x")))
+        for text, expected in (
+            ("- !delete {record: !variable v}", [("variable", "v")]),
+            ("- !delete {records: [!user u, {kind: host, id: h}]}", [("user", "u"), ("host", "h")]),
+            ("- !delete {record: !resource {kind: public_key, id: user/u/k}}", [("public_key", "user/u/k")]),
+        ):
+            (delete,) = parse(text)
+            assert isinstance(delete, Delete)
+            self.assertEqual(names(delete.records), expected)
+        for text, message in (
+            ("- !delete {record: x}", "Expected a record for field 'record', got String"),
+            ("- !delete {record: !grant {role: [], member: []}}", "Expected a record for field 'record', got Grant"),
+            (
+                "- !delete {record: !automatic-role {record: !layer l, role_name: r}}",
+                "Expected a record for field 'record', got AutomaticRole",
+            ),
+            ("- !delete {}", "Attribute 'record' is missing on type Delete"),
+            ("- !delete x", "No such attribute 'id' on type Delete"),
+            ("- !revoke {role: !group a}", "Attribute 'member' is missing on type Revoke"),
+            ("- !deny {role: !group a, resource: !group a}", "Attribute 'privilege' is missing on type Deny"),
+            ("- !revoke {id: a}", "No such attribute 'id' on type Revoke"),
+        ):
+            self.assertEqual(self.told(text)[0], message)
+
+    def test_automatic_roles(self) -> None:
+        """An automatic role is that of a record, by its name; it stands where a role does."""
+        for tag in ("automatic-role", "managed-role"):
+            grant = self.grant(f"- !grant {{role: !{tag} {{record: !layer l, role_name: use_host}}, member: !user u}}")
+            self.assertEqual(grant.roles, (Reference("layer", "l", None, None, 1, 17, "use_host"),))
+        for text, message in (
+            ("{record: !layer l}", "Attribute 'role_name' is missing on type AutomaticRole"),
+            ("{record: !layer l, role_name: ' '}", "role_name has a blank id"),
+            ("{record: !layer l, role_name: 5}", "Expected a string for field 'role_name', got Integer"),
+            ("{record: [], role_name: x}", "Expected a record for field 'record', got Array"),
+            ("x", "No such attribute 'id' on type AutomaticRole"),
+        ):
+            self.assertEqual(self.told(f"- !grant {{role: !automatic-role {text}, member: []}}")[0], message)
 
     def test_blank_references(self) -> None:
         """An empty reference has a blank id, which is a fault of meaning."""
@@ -379,7 +522,22 @@ class FuzzTests(SynchronousTestCase):
     def test_trees(self, tree: object) -> None:
         """Any tree of lists, mappings and scalars makes a policy or a refusal, in every place of a document."""
         text = json.dumps(tree)
-        for around in ("{}", "- {}", "- !policy {{body: {}}}", "- !user {}", "- !host {{annotations: {}}}", "- !grant {}"):
+        for around in (
+            "{}",
+            "- {}",
+            "- !policy {{body: {}}}",
+            "- !user {}",
+            "- !user {{restricted_to: {0}, public_keys: {0}}}",
+            "- !host {{annotations: {}}}",
+            "- !host-factory {{layers: {}}}",
+            "- !role {}",
+            "- !resource {}",
+            "- !grant {}",
+            "- !revoke {}",
+            "- !delete {}",
+            "- !delete {{record: {}}}",
+            "- !grant {{role: !automatic-role {}, member: []}}",
+        ):
             self.assert_only_refuses(around.format(text))
         self.assert_only_refuses(f"- !grant {{role: {text}, members: {text}}}")
         self.assert_only_refuses(f"- !permit {{role: !user x, privileges: {text}, resources: {text}}}")

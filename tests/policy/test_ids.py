@@ -99,6 +99,12 @@ class InsideTests(SynchronousTestCase):
         for identifier in ("bob@a-b", "bob@a-b-c", "a-b", "a-b/bob", "bob"):
             self.assertFalse(inside(policy_named("a-b"), "user", identifier), identifier)
 
+    def test_public_keys_are_outside(self) -> None:
+        """A public key is called like its user, and so lies beneath policies that have nothing to do with him."""
+        for policy in ("user", "user/bob"):
+            self.assertFalse(inside(policy_named(policy), "public_key", "user/bob/laptop"), policy)
+        self.assertTrue(inside(ROOT, "public_key", "user/bob/laptop"))
+
     def test_the_root_holds_all_but_its_owner(self) -> None:
         """To the root policy all is inside, save the admin who owns it."""
         for kind, identifier in (

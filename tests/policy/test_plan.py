@@ -7,10 +7,11 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.errors import PolicyInvalid
-from svc.policy.plan import new_actors, plan
-from svc.records import AnnotationRow, Changes, LoadMode, MembershipRow, PermissionRow, Present, ResourceRow, Rows
+from svc.names import ROLE_KINDS
+from svc.policy.plan import keys_due, new_actors, plan
+from svc.records import AnnotationRow, Changes, LoadMode, MembershipRow, PermissionRow, Present, Removals, ResourceRow, Rows
 from tests.policy.world import ADMIN, ROOT, WIDTHS, World, policy_named, resolved, row_sets
-from tests.strategies import LOAD_MODES, POLICIES
+from tests.strategies import EDITS, LOAD_MODES, POLICIES
 
 APPEND, UPDATE, REPLACE = LoadMode
 DEV = policy_named("dev")
@@ -40,7 +41,8 @@ class PlanTests(SynchronousTestCase):
         for mode in LoadMode:
             self.setUp()
             self.world.load(
-                "- !host {id: h, annotations: {a: b}}\n- !permit {role: !host h, privilege: x, resource: !host h}",
+                "- !host {id: h, annotations: {a: b}, restricted_to: 10.0.0.0/8}\n"
+                "- !permit {role: !host h, privilege: x, resource: !host h}",
                 "dev",
                 mode,
             )
@@ -129,7 +131,7 @@ class PlanTests(SynchronousTestCase):
         """An ownership that is missing beside its resource is created, in every mode."""
         own = Rows(resources=(ResourceRow("acct:host:h", ADMIN),))
         for mode in LoadMode:
-            changes = plan(mode, resolved("- !host h").rows, Present(own, Rows(), frozenset()))
+            changes = plan(mode, resolved("- !host h").rows, Present(own, Rows()))
             self.assertEqual(changes, Changes(create=Rows(memberships=(MembershipRow("acct:host:h", ADMIN, True, True),))))
 
     def test_new_actors(self) -> None:
@@ -139,6 +141,142 @@ class PlanTests(SynchronousTestCase):
         )
         self.assertEqual(new_actors(changes), ["acct:user:u@dev", "acct:host:dev/h"])
         self.assertEqual(new_actors(self.world.load("- !user u\n- !host {id: h, owner: !group /ops}", "dev", UPDATE)), [])
+
+
+class RestrictionTests(SynchronousTestCase):
+    """Core 1.8: ``restricted_to`` in each mode."""
+
+    def setUp(self) -> None:
+        """A policy with a host that is restricted."""
+        self.world = World()
+        self.world.load("- !policy dev")
+        self.world.load("- !host {id: h, restricted_to: [10.0.0.0/8, 1.2.3.4]}\n- !host other", "dev")
+
+    def ranges(self) -> set[str]:
+        """From where the host may log in."""
+        return {row.cidr for row in self.world.all("restrictions") if row.role == "acct:host:dev/h"}
+
+    def test_append_unites(self) -> None:
+        """APPEND adds ranges to those that are there."""
+        self.world.load("- !host {id: h, restricted_to: ['::1', 1.2.3.4]}", "dev")
+        self.assertEqual(self.ranges(), {"10.0.0.0/8", "1.2.3.4/32", "::1/128"})
+        self.world.load("- !host h", "dev")
+        self.assertEqual(len(self.ranges()), 3)
+
+    def test_others_replace(self) -> None:
+        """UPDATE and REPLACE leave the ranges that the document has; none, when it has none."""
+        for mode in (UPDATE, REPLACE):
+            self.setUp()
+            self.world.load("- !host {id: h, restricted_to: ['::1', 1.2.3.4]}", "dev", mode)
+            self.assertEqual(self.ranges(), {"1.2.3.4/32", "::1/128"})
+            self.world.load("- !host h", "dev", mode)
+            self.assertEqual(self.ranges(), set())
+
+    def test_what_is_not_mentioned_stays(self) -> None:
+        """UPDATE leaves the ranges of a host that the document doesn't declare."""
+        self.world.load("- !host other", "dev", UPDATE)
+        self.assertEqual(self.ranges(), {"10.0.0.0/8", "1.2.3.4/32"})
+
+
+class RemovalTests(SynchronousTestCase):
+    """Core 1.8: deletion statements."""
+
+    def setUp(self) -> None:
+        """A policy that granted, permitted and declared, and one above it that did too."""
+        self.world = World()
+        self.world.load(
+            "- !user alice\n- !policy {id: dev, body: [!host {id: rooted, annotations: {a: b}}]}\n- !group ops\n"
+            "- !grant {role: !group ops, member: !user alice}\n"
+            "- !permit {role: !user alice, privilege: read, resource: !host dev/rooted}\n"
+        )
+        self.world.load(
+            "- !host h\n- !group g\n- !variable {id: v, owner: !group g}\n- !grant {role: !group g, member: !host h}\n"
+            "- !permit {role: !host h, privileges: [read, execute], resource: !variable v}\n",
+            "dev",
+        )
+
+    def resources(self) -> set[str]:
+        """The ids of all resources."""
+        return {row.resource.removeprefix("acct:") for row in self.world.all("resources")}
+
+    def test_revoking(self) -> None:
+        """A grant that the policy recorded is revoked, and the ownership of the same pair is not."""
+        self.world.load("- !grant {role: !group g, member: !policy }", "dev")
+        changes = self.world.load("- !revoke {role: !group g, members: [!host h, !policy ]}", "dev", UPDATE)
+        self.assertEqual(
+            set(changes.delete.memberships),
+            {
+                MembershipRow("acct:group:dev/g", "acct:host:dev/h", False, False),
+                MembershipRow("acct:group:dev/g", "acct:policy:dev", False, False),
+            },
+        )
+        self.assertIn(MembershipRow("acct:group:dev/g", "acct:policy:dev", True, True), self.world.all("memberships"))
+
+    def test_denying(self) -> None:
+        """A permission that the policy recorded is taken away; others of the same role and resource stay."""
+        self.world.load("- !deny {role: !host h, privilege: read, resource: !variable v}", "dev", UPDATE)
+        self.assertEqual(
+            self.world.recorded("permissions", DEV), {PermissionRow("acct:variable:dev/v", "execute", "acct:host:dev/h")}
+        )
+
+    def test_rows_of_others(self) -> None:
+        """What another policy granted or permitted is neither revoked nor denied."""
+        text = (
+            "- !revoke {role: !group /ops, member: !user /alice}\n"
+            "- !deny {role: !user /alice, privilege: read, resource: !host rooted}\n"
+        )
+        for mode in (UPDATE, REPLACE):
+            self.setUp()
+            before = self.world.recorded("memberships", ROOT), self.world.recorded("permissions", ROOT)
+            self.world.load(text, "dev", mode)
+            self.assertEqual((self.world.recorded("memberships", ROOT), self.world.recorded("permissions", ROOT)), before)
+
+    def test_deleting(self) -> None:
+        """A record is deleted, whoever recorded it, with what it owns."""
+        for mode in (UPDATE, REPLACE):
+            self.setUp()
+            keep = "- !host h\n- !group g\n- !variable {id: v, owner: !group g}\n"
+            self.world.load(f"{keep}- !delete {{records: [!group g, !host rooted, !host none]}}", "dev", mode)
+            self.assertEqual(
+                self.resources(), {"user:admin", "policy:root", "user:alice", "policy:dev", "group:ops", "host:dev/h"}
+            )
+
+    def test_deletions_win(self) -> None:
+        """What a document makes and also takes away isn't there afterwards, nor what it would own."""
+        text = (
+            "- !host h\n- !group g\n- !group new\n- !host {id: late, owner: !group new, restricted_to: 1.2.3.4}\n"
+            "- !variable {id: later, owner: !host late, annotations: {a: b}}\n"
+            "- !grant {role: !group g, members: [!host h, !group new, !host late]}\n"
+            "- !permit {role: !host h, privilege: [read, fly], resource: [!group g, !variable later]}\n"
+            "- !revoke {role: !group g, member: !host h}\n"
+            "- !deny {role: !host h, privilege: read, resource: !group g}\n"
+            "- !delete {record: !group new}\n"
+        )
+        for mode in (UPDATE, REPLACE):
+            self.setUp()
+            changes = self.world.load(text, "dev", mode)
+            self.assertEqual(new_actors(changes), [])
+            self.assertEqual([row for row in self.resources() if "late" in row or "new" in row], [])
+            grants = {row for row in self.world.recorded("memberships", DEV) if not row.ownership}
+            self.assertEqual(grants, set())
+            self.assertIn(PermissionRow("acct:group:dev/g", "fly", "acct:host:dev/h"), self.world.all("permissions"))
+            self.assertNotIn(PermissionRow("acct:group:dev/g", "read", "acct:host:dev/h"), self.world.all("permissions"))
+            self.assertEqual(self.world.load(text, "dev", mode), Changes())
+
+    def test_public_keys(self) -> None:
+        """A policy keeps the public keys that it recorded or now records, and leaves those of others alone."""
+        text = "- !user {id: u, public_keys: [ssh-rsa AAAA one, ssh-rsa BBBB two]}"
+        one, two = "acct:public_key:user/u@dev/one", "acct:public_key:user/u@dev/two"
+        self.world.load("- !user {id: dev/u, public_key: ssh-rsa ZZZZ one}")
+        meaning = resolved(text, "dev")
+        present = self.world.present(DEV, meaning.rows)
+        changes = plan(APPEND, meaning.rows, present)
+        self.assertEqual(keys_due(meaning.public_keys, present, changes), {two: "ssh-rsa BBBB two"})
+        self.world.apply(DEV, changes)
+        present = self.world.present(DEV, meaning.rows, [two])
+        self.assertEqual(keys_due(meaning.public_keys, present, Changes()), {two: "ssh-rsa BBBB two"})
+        deleted = plan(UPDATE, meaning.rows, present, Removals(resources=(one, two)))
+        self.assertEqual(keys_due(meaning.public_keys, present, deleted), {})
 
 
 class ForeignTests(SynchronousTestCase):
@@ -239,6 +377,8 @@ class PropertyTests(SynchronousTestCase):
         foreign = {sort: {row[:width] for row in getattr(present.foreign, sort)} for sort, width in WIDTHS.items()}
         for sort, rows in row_sets(wanted).items():
             due = {row for row in rows if row[: WIDTHS[sort]] not in foreign[sort]}
+            if sort == "restrictions":
+                due = {row for row in due if (row.role,) not in foreign["resources"]}
             if sort == "memberships":
                 due = {row for row in due if not (row.ownership and (row.role,) in foreign["resources"])}
             self.assertEqual(world.recorded(sort, policy), due, sort)
@@ -249,7 +389,56 @@ class PropertyTests(SynchronousTestCase):
         world, *_ = self.loaded(loads)
         holders = {(row.role, row.member) for row in world.all("memberships") if row.ownership}
         owners = {(row.resource, row.owner) for row in world.all("resources")}
-        self.assertEqual(holders, {pair for pair in owners if pair[0].split(":")[1] not in {"variable", "webservice"}})
+        self.assertEqual(holders, {pair for pair in owners if pair[0].split(":")[1] in ROLE_KINDS})
+
+    @given(LOADS, EDITS, st.sampled_from([UPDATE, REPLACE]))
+    def test_deletions_win(self, loads: list[tuple[str, LoadMode, str]], text: str, mode: LoadMode) -> None:
+        """After a load that takes things away these are gone, whatever else its document says; loading it again changes
+        nothing.
+        """
+        world, *_ = self.loaded(loads)
+        try:
+            meaning = resolved(text, "a")
+        except PolicyInvalid:
+            return
+        policy, removals = policy_named("a"), meaning.removals
+        before = {row.resource for row in world.all("resources")}
+        old = {sort: world.all(sort) for sort in WIDTHS}
+        present = world.present(policy, meaning.rows, removals.resources)
+        world.apply(policy, plan(mode, meaning.rows, present, removals))
+        self.assertEqual({row.resource for row in world.all("resources")}.intersection(removals.resources), set())
+        for sort in WIDTHS:
+            for row in world.all(sort):
+                # Loads that nobody checked may have left rows about what never was.
+                named = set(row[:2]).intersection(removals.resources)
+                self.assertFalse(named & before or (named and row not in old[sort]), row)
+        granted = {row[:2] for row in world.recorded("memberships", policy) if not row.ownership}
+        self.assertEqual(granted.intersection(removals.memberships), set())
+        self.assertEqual(world.recorded("permissions", policy).intersection(removals.permissions), set())
+        vanished = before - {row.resource for row in world.all("resources")} - set(removals.resources)
+        if vanished.isdisjoint({str(policy), *meaning.references, *(row.resource for row in meaning.declared.resources)}):
+            # Nothing that the document needs or names went along with what it deletes.
+            present = world.present(policy, meaning.rows, removals.resources)
+            self.assertEqual(plan(mode, meaning.rows, present, removals), Changes())
+
+    @given(LOADS, EDITS, st.sampled_from([UPDATE, REPLACE]))
+    def test_only_records_are_deleted_from_others(
+        self, loads: list[tuple[str, LoadMode, str]], text: str, mode: LoadMode
+    ) -> None:
+        """Of what another policy recorded, a load plans to delete the records that its document deletes, and no more."""
+        world, *_ = self.loaded(loads)
+        try:
+            meaning = resolved(text, "a/b")
+        except PolicyInvalid:
+            return
+        policy, removals = policy_named("a/b"), meaning.removals
+        delete = plan(mode, meaning.rows, world.present(policy, meaning.rows, removals.resources), removals).delete
+        for sort in WIDTHS:
+            foreign = set(getattr(delete, sort)) - world.recorded(sort, policy)
+            if sort == "resources":
+                self.assertEqual({row.resource for row in foreign} - set(removals.resources), set())
+            else:
+                self.assertEqual(foreign, set())
 
     @given(LOADS, POLICIES, LOAD_MODES)
     def test_others_are_left_alone(self, loads: list[tuple[str, LoadMode, str]], text: str, mode: LoadMode) -> None:

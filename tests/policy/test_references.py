@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.errors import Forbidden, PolicyInvalid
+from svc.errors import Forbidden, InvalidParameter, PolicyInvalid
 from svc.policy.references import missing
-from svc.records import AnnotationRow, LoadMode, MembershipRow, PermissionRow, Present, Rows
+from svc.records import AnnotationRow, Changes, LoadMode, MembershipRow, PermissionRow
 from tests.policy.world import ADMIN, World, resolved
 
 REPLACE = LoadMode.REPLACE
+
+#: The modes that take things away.
+TAKING = (LoadMode.UPDATE, REPLACE)
 
 
 class MissingTests(SynchronousTestCase):
@@ -48,7 +53,7 @@ class MissingTests(SynchronousTestCase):
     def test_all_are_listed(self) -> None:
         """All missing references are found, in the order of the document."""
         meaning = resolved("- !grant {role: !group a, members: [!user b, !user c]}")
-        refusals = missing(LoadMode.APPEND, meaning, Present(Rows(), Rows(), frozenset({"acct:user:b"})))
+        refusals = list(missing(meaning, {"acct:user:b"}))
         self.assertEqual([refusal.message[:11] for refusal in refusals], ["Group 'a' n", "User 'c' no"])
 
     def test_declared_things_are_there(self) -> None:
@@ -63,6 +68,39 @@ class MissingTests(SynchronousTestCase):
         text = "- !host h\n- !grant {role: !group g, member: !host h}"
         self.assertEqual(self.told(world, text, "dev", REPLACE)[0], "Group 'dev/g' not found in account 'acct'")
         world.load(text, "dev", LoadMode.UPDATE)
+
+    def test_automatic_roles(self) -> None:
+        """An automatic role is never there."""
+        world = World()
+        world.load("- !layer l")
+        told = self.told(
+            world, "- !grant {role: !automatic-role {record: !layer l, role_name: use_host}, member: !user admin}"
+        )
+        self.assertEqual(told[0], "@ 'layer/l/use_host' not found in account 'acct'")
+
+    def test_deletions_need_nothing(self) -> None:
+        """What is revoked, denied or deleted need not be there; it is nothing to do."""
+        text = (
+            "- !revoke {role: !group no, member: !user no}\n- !deny {role: !user no, privilege: x, resource: !variable no}\n"
+            "- !delete {record: !variable no}\n"
+            "- !revoke {role: !automatic-role {record: !layer l, role_name: x}, member: !user no}\n"
+        )
+        for mode in (LoadMode.UPDATE, REPLACE):
+            self.assertEqual(World().load(text, "root", mode), Changes())
+
+    def test_appending_takes_nothing_away(self) -> None:
+        """APPEND may not contain deletion statements, not even empty ones."""
+        for text in (
+            "- !revoke {role: [], member: []}",
+            "- !deny {role: [], privilege: [], resource: []}",
+            "- !delete {record: []}",
+            "- !policy {id: p, body: [!delete {record: !user admin}]}",
+        ):
+            refusal = self.assertRaises(InvalidParameter, World().load, text)
+            self.assertEqual(
+                (refusal.parameter, refusal.message, refusal.code),
+                ("policy_text", "may not contain deletion statements", "validation_failed"),
+            )
 
     def test_a_refused_load_changes_nothing(self) -> None:
         """The refusal comes before any change."""
@@ -85,12 +123,14 @@ class AttackTests(SynchronousTestCase):
             "- !policy {id: jenkins2, body: [!group ops, !variable v, !user bob]}\n"
             "- !policy {id: jenkins-x, body: [!user bob]}\n"
             "- !policy {id: a/b, body: [!user eve]}\n- !policy {id: a-b, owner: !user mallory}\n"
+            "- !user {id: carol, public_key: ssh-rsa AAAA laptop}\n- !layer prod\n"
+            "- !policy {id: user, owner: !user mallory}\n- !policy {id: user/carol, owner: !user mallory}\n"
         )
 
-    def refused(self, text: str, into: str = "jenkins") -> None:
+    def refused(self, text: str, into: str = "jenkins", modes: Iterable[LoadMode] = LoadMode) -> None:
         """The load is forbidden in every mode, and nothing of it is applied."""
         before = {sort: dict(rows) for sort, rows in self.world.rows.items()}
-        for mode in LoadMode:
+        for mode in modes:
             self.assertRaises(Forbidden, self.world.load, text, into, mode, ())
         self.assertEqual(self.world.rows, before)
 
@@ -147,6 +187,49 @@ class AttackTests(SynchronousTestCase):
             "- !group g\n- !grant {role: !group g, member: &r !user /mallory}\n- !grant {role: *r, member: !user /mallory}\n"
         )
         self.refused("- !permit {role: &a [!group /admins], privilege: x, resource: *a}\n")
+
+    def test_foreign_things_are_not_taken_away(self) -> None:
+        """He can't revoke, deny or delete what lies outside, even where there is nothing to take."""
+        for role in (
+            "!group /admins",
+            "!policy /root",
+            "!user bob",
+            "{kind: host, id: ''}",
+            "!role {kind: group, id: /admins}",
+        ):
+            self.refused(f"- !revoke {{role: {role}, member: !user /mallory}}", modes=TAKING)
+            self.refused(f"- !revoke {{roles: [{role}], members: []}}", modes=TAKING)
+        for resource in ("!variable /secret", "!user /admin", "!policy /root", "!host ", "!resource {kind: user, id: bob}"):
+            self.refused(f"- !deny {{role: !user /mallory, privilege: x, resource: {resource}}}", modes=TAKING)
+            self.refused(f"- !delete {{record: {resource}}}", modes=TAKING)
+            self.refused(f"- !group g\n- !delete {{records: [!group g, {resource}]}}", modes=TAKING)
+
+    def test_public_keys_of_others(self) -> None:
+        """The owner of a policy that is called like the place of a user's keys can't touch these."""
+        for into, key in (("user", "carol/laptop"), ("user/carol", "laptop"), ("jenkins", "/user/carol/laptop")):
+            resource = f"{{kind: public_key, id: {key}}}"
+            self.refused(f"- !permit {{role: !user /mallory, privilege: update, resource: {resource}}}", into)
+            self.refused(f"- !deny {{role: !user /mallory, privilege: update, resource: {resource}}}", into, TAKING)
+            self.refused(f"- !delete {{record: {resource}}}", into, TAKING)
+            for mode in LoadMode:
+                text = f"- !resource {resource}"
+                self.assertRaises(PolicyInvalid, self.world.load, text, into, mode, ())
+        self.refused("- !user {id: bob, public_key: ssh-rsa BBBB his}")
+        self.refused("- !user {id: eve, public_key: ssh-rsa BBBB his}", "a-b")
+
+    def test_host_factories_of_others(self) -> None:
+        """A host factory in a foreign layer grants that layer."""
+        self.refused("- !host-factory {id: f, layers: [!layer /prod]}")
+        self.refused("- !layer l\n- !host-factory {id: f, layers: [!layer l, {kind: layer, id: /prod}]}")
+
+    def test_restrictions_of_others(self) -> None:
+        """Who declares a foreign host neither locks it out nor lets it in."""
+        self.world.load("- !policy {id: jenkins, body: [!host {id: h, restricted_to: 1.2.3.4}]}")
+        before = self.world.all("restrictions")
+        for mode in LoadMode:
+            self.world.load("- !host {id: h, restricted_to: 0.0.0.0/0}", "jenkins", mode, ())
+            self.world.load("- !host h", "jenkins", mode, ())
+        self.assertEqual(self.world.all("restrictions"), before)
 
     def test_what_is_inside_is_his(self) -> None:
         """He may grant and permit what lies in his policy, old and new, and give it away."""

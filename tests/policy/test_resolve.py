@@ -7,12 +7,13 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.dialect import CONJUR, NATIVE
-from svc.errors import PolicyInvalid
+from svc.errors import InvalidParameter, PolicyInvalid
 from svc.policy.ids import identifier_of
-from svc.policy.resolve import PRIVILEGE_LIMIT, Resolved
-from svc.records import AnnotationRow, MembershipRow, PermissionRow, ResourceRow
+from svc.policy.meaning import Resolved
+from svc.policy.resolve import PRIVILEGE_LIMIT
+from svc.records import AnnotationRow, MembershipRow, PermissionRow, Removals, ResourceRow, RestrictionRow, Rows
 from tests.policy.world import ADMIN, resolved, row_sets
-from tests.strategies import PATHS, POLICIES, STATEMENTS, document
+from tests.strategies import PATHS, POLICIES, STATEMENTS, document, mangled
 
 
 def ids(meaning: Resolved) -> list[str]:
@@ -202,6 +203,9 @@ class IdTests(ResolveTests):
         folded = policy.replace("/", "-")
         for name in ids(meaning):
             kind, identifier = name.split(":", 1)
+            if kind == "public_key":
+                self.assertTrue(identifier.startswith("user/"))
+                kind, identifier = "user", identifier.split("/")[1]
             if kind == "user":
                 self.assertTrue(identifier == identifier_of("user", policy) or f"@{folded}" in identifier, name)
             else:
@@ -316,6 +320,11 @@ class RowTests(ResolveTests):
 
     def test_sugar(self) -> None:
         """``kind`` and ``mime_type`` are annotations under the dialect's prefix; an explicit one wins."""
+        text = "- !user {id: u, uidnumber: 1000}\n- !group {id: g, gidnumber: 2000, annotations: {svc/gidnumber: '5'}}"
+        self.assertEqual(
+            resolved(text).rows.annotations,
+            (AnnotationRow("acct:user:u", "svc/uidnumber", "1000"), AnnotationRow("acct:group:g", "svc/gidnumber", "5")),
+        )
         text = "- !variable {id: v, kind: k, mime_type: text/plain, annotations: {svc/kind: mine, a: b}}"
         for prefix, kinds in (
             (NATIVE.prefix, {"svc/kind": "mine"}),
@@ -324,14 +333,164 @@ class RowTests(ResolveTests):
             rows = resolved(text, prefix=prefix).rows.annotations
             self.assertEqual({row.name: row.value for row in rows}, {**kinds, "a": "b", f"{prefix}/mime_type": "text/plain"})
 
+    def test_low_level_records(self) -> None:
+        """``!role`` and ``!resource`` declare what the tag of their kind does: rows, ids and folding are the same."""
+        for low, tagged in (
+            ("!role {kind: group, id: x}", "!group x"),
+            ("!role {kind: user, id: a/bob}", "!user a/bob"),
+            ("!resource {kind: variable, id: x}", "!variable x"),
+            ("!resource {kind: host, id: x, owner: {kind: user, id: admin}}", "!host x"),
+        ):
+            self.assertEqual(resolved(f"- {low}").rows, resolved(f"- {tagged}").rows)
+            self.assertEqual(
+                resolved(f"- {low}", "dev").rows.resources[0][0], resolved(f"- {tagged}", "dev").rows.resources[0][0]
+            )
+        self.assertEqual(self.told("- !role {kind: host_factory, id: f}"), "Host factory 'f' does not include any layers")
+        self.assertEqual(
+            self.told("- !resource {kind: public_key, id: user/bob/k}"), "A public key is declared with its user"
+        )
+
+    def test_restrictions(self) -> None:
+        """``restricted_to`` makes a row for each range, once."""
+        meaning = resolved("- !host {id: h, restricted_to: [1.2.3.4, 1.2.3.4/32, '::/0']}\n- !user u", "dev")
+        self.assertEqual(
+            meaning.rows.restrictions,
+            (RestrictionRow("acct:host:dev/h", "1.2.3.4/32"), RestrictionRow("acct:host:dev/h", "::/0")),
+        )
+
+    def test_public_keys(self) -> None:
+        """A public key is a resource that is called like its user and owned by his owner; it has no role."""
+        meaning = resolved(
+            "- !group g\n- !user {id: bob, owner: !group g, public_keys: [ssh-rsa AA laptop, x y a/b]}", "dev"
+        )
+        self.assertEqual(
+            set(meaning.rows.resources[1:]),
+            {
+                ResourceRow("acct:user:bob@dev", "acct:group:dev/g"),
+                ResourceRow("acct:public_key:user/bob@dev/laptop", "acct:group:dev/g"),
+                ResourceRow("acct:public_key:user/bob@dev/a/b", "acct:group:dev/g"),
+            },
+        )
+        self.assertEqual(len(meaning.rows.memberships), 2)
+        self.assertEqual(
+            dict(meaning.public_keys),
+            {
+                "acct:public_key:user/bob@dev/laptop": "ssh-rsa AA laptop",
+                "acct:public_key:user/bob@dev/a/b": "x y a/b",
+            },
+        )
+        self.assertEqual(
+            self.told("- !user {id: u, public_keys: [a b x, c d x]}"), "Public_key 'user/u/x' is declared more than once"
+        )
+        self.assertIn("at most 1024 bytes", self.told(f"- !user {{id: u, public_key: a b {'x' * 1020}}}"))
+
+    def test_host_factories(self) -> None:
+        """A host factory is a role and a resource, and a member of its layers; it has one at least."""
+        meaning = resolved("- !layer l\n- !host-factory {id: f, layers: [!layer l, !layer /m], role: !group /g}", "dev")
+        self.assertEqual(
+            set(meaning.rows.memberships),
+            {
+                MembershipRow("acct:layer:dev/l", "acct:policy:dev", True, True),
+                MembershipRow("acct:host_factory:dev/f", "acct:policy:dev", True, True),
+                MembershipRow("acct:layer:dev/l", "acct:host_factory:dev/f", False, False),
+                MembershipRow("acct:layer:m", "acct:host_factory:dev/f", False, False),
+            },
+        )
+        self.assertEqual(list(meaning.references), ["acct:layer:m", "acct:group:g"])
+        self.assertEqual(list(meaning.roles_granted), ["acct:layer:m"])
+        for text in ("- !host-factory f", "- !host_factory {id: f, layers: []}"):
+            self.assertEqual(self.told(text, "dev"), "Host factory 'dev/f' does not include any layers")
+
+    def test_what_is_taken_away(self) -> None:
+        """Deletions name resources, memberships and permissions, in products, and need nothing to be there."""
+        meaning = resolved(
+            "- !revoke {roles: [!group a, !group b], members: [!user /u, !host ../h, !host ../h]}\n"
+            "- !deny {role: !user /u, privileges: [x, y], resource: !variable v}\n"
+            "- !delete {record: !user bob}\n- !delete {records: [!layer , {kind: variable, id: v}]}\n",
+            "dev",
+        )
+        self.assertEqual(
+            set(meaning.removals.memberships),
+            {(f"acct:group:dev/{role}", member) for role in "ab" for member in ("acct:user:u", "acct:host:h")},
+        )
+        self.assertEqual(
+            set(meaning.removals.permissions),
+            {PermissionRow("acct:variable:dev/v", privilege, "acct:user:u") for privilege in "xy"},
+        )
+        self.assertEqual(meaning.removals.resources, ("acct:user:bob@dev", "acct:layer:dev", "acct:variable:dev/v"))
+        self.assertEqual((meaning.rows, dict(meaning.references)), (Rows(), {}))
+        self.assertTrue(meaning.deletes)
+        self.assertFalse(resolved("- !group g").deletes)
+        self.assertTrue(resolved("- !revoke {role: [], member: []}").deletes)
+
+    def test_ids_of_what_is_taken_away(self) -> None:
+        """What is revoked, denied or deleted has the rules of ids of what is granted, permitted or declared."""
+        self.assertEqual(resolved("- !delete {record: !group ../x}", "dev").removals.resources, ("acct:group:dev/../x",))
+        self.assertEqual(resolved("- !delete {record: !group /x}", "dev").removals.resources, ("acct:group:x",))
+        self.assertEqual(
+            self.told("- !revoke {role: !group g, member: !user ../../u}", "dev"),
+            "Invalid relative reference: dev/../../u",
+        )
+        self.assertEqual(self.told("- !delete {record: !layer }"), "layer has a blank id")
+        for statement in (
+            "!revoke {role: !group {id: g, account: other}, member: !user u}",
+            "!deny {role: !user u, privilege: x, resource: !group {id: g, account: other}}",
+            "!delete {record: !group {id: g, account: other}}",
+        ):
+            self.assertEqual(self.told(f"- {statement}"), "group 'g' is of another account")
+        deny = f"- !deny {{role: !user u, privilege: {'x' * 65}, resource: !group g}}"
+        self.assertEqual(self.told(deny), "A privilege is at most 64 bytes long")
+
+    def test_a_policy_is_not_deleted_from_within(self) -> None:
+        """A document can't delete the policy that it is loaded into."""
+        for text, into in (
+            ("!policy ", "dev"),
+            ("!policy /dev", "dev"),
+            ("!policy root", "root"),
+            ("!policy /root", "root"),
+        ):
+            message = f"Policy '{into}' can't be deleted by a document that is loaded into it"
+            self.assertEqual(self.told(f"- !delete {{record: {text}}}", into), message)
+
+    def test_automatic_roles(self) -> None:
+        """An automatic role is a reference to what no policy makes: its kind is ``@``, its id names the record and it."""
+        meaning = resolved("- !grant {role: !automatic-role {record: !layer l, role_name: use}, member: !user u}", "dev")
+        self.assertEqual(list(meaning.references), ["acct:@:layer/dev/l/use", "acct:user:u@dev"])
+        self.assertEqual(list(meaning.roles_granted), ["acct:@:layer/dev/l/use"])
+
+    def test_rows_are_made_when_they_are_asked_for(self) -> None:
+        """A product is counted when the document is resolved, and multiplied when its rows are first wanted."""
+        many = ", ".join(f"!group g{n}" for n in range(1_400))
+        meaning = resolved(f"- !grant {{roles: &g [{many}], members: *g}}")
+        self.assertEqual((meaning.declared, len(meaning.references)), (Rows(), 1_400))
+        meaning = resolved("- !grant {roles: &g [!group a, !group b], members: *g}")
+        self.assertIs(meaning.rows, meaning.rows)
+        self.assertEqual(len(meaning.rows.memberships), 4)
+
+    def test_bytes_are_bounded(self) -> None:
+        """Texts and ids that are short in the document and long in its rows are refused before the rows are made."""
+        told = "More than 268435456 bytes of ids and texts"
+        long = "x" * 1000
+        groups = ", ".join(f"!group g{n}" for n in range(400))
+        self.assertEqual(self.told(f"- !grant {{roles: &g [{groups}], members: *g}}", long), told)
+        self.assertEqual(self.told(f"- !revoke {{roles: &g [{groups}], members: *g}}", long), told)
+        self.assertEqual(self.told(f"- !permit {{roles: &g [{groups}], privilege: x, resources: *g}}", long), told)
+        self.assertEqual(self.told(f"- !deny {{roles: &g [{groups}], privilege: x, resources: *g}}", long), told)
+        times = ", ".join(["*g"] * 700)
+        self.assertEqual(self.told(f"- !grant {{roles: [&g [{groups}], {times}], members: []}}", long), told)
+        self.assertEqual(self.told(f"- !delete {{records: [&g [{groups}], {times}]}}", long), told)
+        hosts = "".join(f"- !host {{id: h{n}, annotations: {{a: *v}}}}\n" for n in range(300))
+        text = f"- !host {{id: h, annotations: {{a: &v {'y' * 1_000_000}}}}}\n{hosts}"
+        self.assertEqual(self.told(text), told)
+
     def test_products_are_bounded(self) -> None:
         """Few lists whose product is millions of rows are refused before the rows are made."""
         many = ", ".join(f"!group g{n}" for n in range(1_500))
         text = f"- &g [{many}]\n- !permit {{role: *g, privilege: x, resource: *g}}\n"
         self.assertEqual(self.told(text), "More than 2000000 grants and permissions")
-        self.assertEqual(
-            self.told(f"- &g [{many}]\n- !grant {{role: *g, member: *g}}\n"), "More than 2000000 grants and permissions"
-        )
+        for tag in ("grant", "revoke"):
+            text = f"- &g [{many}]\n- !{tag} {{role: *g, member: *g}}\n"
+            self.assertEqual(self.told(text), "More than 2000000 grants and permissions")
 
     def test_warnings(self) -> None:
         """An annotation that is called like an attribute is warned of, once (core 1.9)."""
@@ -359,6 +518,19 @@ class RowTests(ResolveTests):
         else:
             self.assertEqual(row_sets(resolved(document(shuffled)).rows), meaning)
 
+    @given(mangled(), st.sampled_from(["root", "a", "a/b"]))
+    def test_any_document(self, text: str, into: str) -> None:
+        """Any document means something, or is refused as policy, with a place, and nothing else happens."""
+        try:
+            meaning = resolved(text, into)
+        except InvalidParameter as refusal:
+            self.assertEqual(refusal.parameter, "policy_text")
+        except PolicyInvalid as refusal:
+            self.assertTrue(refusal.line is not None and refusal.column is not None, refusal)
+        else:
+            self.assertEqual(meaning.rows.resources, meaning.declared.resources)
+            self.assertTrue(meaning.deletes or meaning.removals == Removals())
+
     @given(POLICIES)
     def test_keys_are_unique(self, text: str) -> None:
         """No two rows of a document have the same key, and all declared things have one owner."""
@@ -370,6 +542,7 @@ class RowTests(ResolveTests):
         self.assertEqual(len({row[:3] for row in rows.memberships}), len(rows.memberships))
         self.assertEqual(len(set(rows.permissions)), len(rows.permissions))
         self.assertEqual(len({row[:2] for row in rows.annotations}), len(rows.annotations))
+        self.assertEqual(len(set(rows.restrictions)), len(rows.restrictions))
 
 
 class ReferenceTests(ResolveTests):

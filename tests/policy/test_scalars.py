@@ -10,7 +10,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svc.errors import PolicyInvalid
 from svc.policy.document import Alias, Mapping, Scalar, Sequence
-from svc.policy.scalars import as_text, is_nothing, meaning, text, texts, truth
+from svc.policy.scalars import as_text, integer, is_nothing, meaning, text, texts, truth
 
 
 def plain(value: str) -> Scalar:
@@ -152,13 +152,22 @@ class FieldTests(SynchronousTestCase):
     def test_lists_of_texts(self) -> None:
         """A field of texts takes one, a list, and lists in lists, but nothing that is no text."""
         inner = Sequence([plain("b"), quoted("1")], None, None, 3, 5)
-        self.assertEqual(list(texts(Sequence([plain("a"), inner], None, None, 3, 5), "privilege")), ["a", "b", "1"])
-        self.assertEqual(list(texts(plain("a"), "privilege")), ["a"])
+        told = texts(Sequence([plain("a"), inner], None, None, 3, 5), "privilege")
+        self.assertEqual([scalar.value for scalar in told], ["a", "b", "1"])
+        self.assertEqual(list(texts(plain("a"), "privilege")), [plain("a")])
         for node in (plain("~"), inner._replace(items=[plain("")])):
             self.refusal = self.assertRaises(PolicyInvalid, list, texts(node, "privilege"))
             self.refused("Expected a string for field 'privilege', got NilClass")
         self.refusal = self.assertRaises(PolicyInvalid, list, texts(inner._replace(tag="!user"), "privilege"))
         self.refused("Unexpected tag '!user'")
+
+    def test_integers(self) -> None:
+        """A field of integers takes an unquoted integer, in decimal, and nothing."""
+        for value, expected in (("1000", "1000"), ("+1_000", "1000"), ("-5", "-5"), ("~", None), ("", None)):
+            self.assertEqual(integer(plain(value), "uidnumber"), expected)
+        for node, got in ((quoted("1000"), "String"), (plain("1.5"), "Float"), (plain("yes"), "TrueClass")):
+            self.refusal = self.assertRaises(PolicyInvalid, integer, node, "uidnumber")
+            self.refused(f"Expected a integer for field 'uidnumber', got {got}")
 
     def test_truth(self) -> None:
         """A field of truth takes the words of truth, and true and false in quotes."""

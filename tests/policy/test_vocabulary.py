@@ -38,23 +38,14 @@ class VocabularyTests(SynchronousTestCase):
         """The tags of records declare things of their kind; those of statements declare nothing."""
         for tag in ("policy", "user", "host", "group", "layer", "variable", "webservice"):
             self.assertEqual(known(f"!{tag}").kind, tag)
-        for tag in ("grant", "permit", "member"):
+        for tag in ("grant", "revoke", "permit", "deny", "delete", "member", "role", "resource", "automatic-role"):
             self.assertIsNone(known(f"!{tag}").kind)
 
-    def test_tags_of_a_later_day(self) -> None:
-        """What the language knows and this program doesn't yet is refused by name, where it stands."""
-        for tag in (
-            "revoke",
-            "deny",
-            "delete",
-            "role",
-            "resource",
-            "automatic-role",
-            "managed-role",
-            "host-factory",
-            "host_factory",
-        ):
-            self.assertEqual(self.told(type_of, tagged(f"!{tag}")), (f"'!{tag}' is not supported yet", 3, 5))
+    def test_tags_with_two_spellings(self) -> None:
+        """``!host_factory`` is ``!host-factory``, and ``!managed-role`` is ``!automatic-role``."""
+        self.assertIs(known("!host_factory"), known("!host-factory"))
+        self.assertEqual(known("!host-factory").kind, "host_factory")
+        self.assertIs(known("!managed-role"), known("!automatic-role"))
 
     def test_other_tags(self) -> None:
         """Any other tag is refused, case and all."""
@@ -74,9 +65,14 @@ class VocabularyTests(SynchronousTestCase):
     def test_singular_and_plural_are_one(self) -> None:
         """An attribute may be spelt in the singular or the plural, and not in both at once."""
         self.assertEqual(set(attributes(mapping("role", "members"), GRANT)), {"role", "member"})
-        self.assertEqual(
-            set(attributes(mapping("roles", "privileges", "resources"), known("!permit"))), {"role", "privilege", "resource"}
-        )
+        for plurals, tag, singulars in (
+            (("roles", "privileges", "resources"), "!permit", {"role", "privilege", "resource"}),
+            (("roles", "members"), "!revoke", {"role", "member"}),
+            (("records",), "!delete", {"record"}),
+            (("layers",), "!host-factory", {"layer"}),
+            (("public_keys",), "!user", {"public_key"}),
+        ):
+            self.assertEqual(set(attributes(mapping(*plurals), known(tag))), singulars)
         self.assertEqual(self.told(attributes, mapping("role", "roles"), GRANT), ("Duplicate attribute: roles", 4, 7))
 
     def test_unknown_attributes(self) -> None:
@@ -93,18 +89,32 @@ class VocabularyTests(SynchronousTestCase):
             self.assertEqual(self.told(attributes, mapping(name), known(tag)), (message, 4, 7))
         self.assertEqual(self.told(attributes, tagged("!grant"), GRANT), ("No such attribute 'id' on type Grant", 3, 5))
 
-    def test_attributes_of_a_later_day(self) -> None:
-        """Attributes of the language that this program doesn't know yet are refused by name, never passed over."""
-        for tag, name in (
-            ("!user", "restricted_to"),
-            ("!user", "public_key"),
-            ("!user", "public_keys"),
-            ("!user", "uidnumber"),
-            ("!host", "restricted_to"),
-            ("!group", "gidnumber"),
+    def test_attributes_of_each_type(self) -> None:
+        """Each type has the attributes of the wire facts, and no others."""
+        common = {"id", "account", "owner", "annotations"}
+        for tag, more in (
+            ("!policy", {"body"}),
+            ("!user", {"uidnumber", "public_key", "restricted_to"}),
+            ("!group", {"gidnumber"}),
+            ("!host", {"restricted_to"}),
+            ("!layer", set()),
+            ("!variable", {"kind", "mime_type"}),
+            ("!webservice", set()),
+            ("!host-factory", {"layer", "role"}),
+            ("!role", {"kind"}),
+            ("!resource", {"kind"}),
         ):
-            message = f"Attribute '{name}' on type {known(tag).name} is not supported yet"
-            self.assertEqual(self.told(attributes, mapping(name), known(tag)), (message, 4, 7))
+            self.assertEqual(known(tag).attributes, common | more, tag)
+        for tag, all_ in (
+            ("!grant", {"role", "member"}),
+            ("!revoke", {"role", "member"}),
+            ("!permit", {"role", "privilege", "resource"}),
+            ("!deny", {"role", "privilege", "resource"}),
+            ("!delete", {"record"}),
+            ("!member", {"role", "admin"}),
+            ("!automatic-role", {"record", "role_name"}),
+        ):
+            self.assertEqual(known(tag).attributes, all_, tag)
 
     def test_scalars_set_the_id(self) -> None:
         """The scalar short form is an id."""
@@ -136,5 +146,8 @@ class VocabularyTests(SynchronousTestCase):
             "kind",
             "public_keys",
             "gidnumber",
+            "layers",
+            "record",
+            "records",
         ):
             self.assertIn(word, ATTRIBUTES)

@@ -10,9 +10,10 @@ import attrs
 from svc.errors import Forbidden
 from svc.names import RoleName, admin_of, root_policy
 from svc.policy.grammar import parse
+from svc.policy.meaning import Resolved
 from svc.policy.plan import plan
-from svc.policy.references import claims, missing
-from svc.policy.resolve import Resolved, resolve
+from svc.policy.references import claims, dropped, missing, refuse_deletions
+from svc.policy.resolve import resolve
 from svc.records import Changes, LoadMode, MembershipRow, Present, ResourceRow, Rows
 
 ACCOUNT = "acct"
@@ -20,7 +21,7 @@ ROOT = root_policy(ACCOUNT)
 ADMIN = str(admin_of(ACCOUNT))
 
 #: How many fields of a row are its key, by the sorts of ``Rows``.
-WIDTHS = {"resources": 1, "memberships": 3, "permissions": 3, "annotations": 2}
+WIDTHS = {"resources": 1, "memberships": 3, "permissions": 3, "annotations": 2, "restrictions": 2}
 
 
 def policy_named(identifier: str) -> RoleName:
@@ -40,10 +41,7 @@ def row_sets(rows: Rows) -> dict[str, set[Any]]:
 
 @attrs.define
 class World:
-    """Rows by sort and key, each with the policy that recorded it; at first an account's own.
-
-    Nothing cascades: what is deleted is what a plan deletes.
-    """
+    """Rows by sort and key, each with the policy that recorded it; at first an account's own."""
 
     rows: dict[str, dict[tuple[Any, ...], tuple[Any, RoleName | None]]] = attrs.field()
 
@@ -55,15 +53,18 @@ class World:
             made["memberships"][name, ADMIN, True] = (MembershipRow(name, ADMIN, True, True), None)
         return made
 
-    def present(self, into: RoleName, wanted: Rows, references: Iterable[str] = ()) -> Present:
+    def present(self, into: RoleName, wanted: Rows, deleted: Iterable[str] = ()) -> Present:
         """What bears on a load."""
         own = {sort: tuple(row for row, by in rows.values() if by == into) for sort, rows in self.rows.items()}
+        declared = {row.resource for row in wanted.resources}
+        own["restrictions"] = tuple(row for row in own["restrictions"] if row.role in declared)
         foreign = {}
         for sort, rows in self.rows.items():
             keys = {row[: WIDTHS[sort]] for row in getattr(wanted, sort)}
+            if sort == "resources":
+                keys |= {(resource,) for resource in deleted}
             foreign[sort] = tuple(row for key, (row, by) in rows.items() if by != into and key in keys)
-        known = {key[0] for key in self.rows["resources"]}
-        return Present(Rows(**own), Rows(**foreign), frozenset(known.intersection(references)))
+        return Present(Rows(**own), Rows(**foreign))
 
     def apply(self, into: RoleName, changes: Changes) -> None:
         """Create, update and delete."""
@@ -75,7 +76,19 @@ class World:
                 assert self.rows[sort][row[:width]][1] == into, f"{row} is another policy's"
                 self.rows[sort][row[:width]] = (row, into)
             for row in getattr(changes.delete, sort):
-                assert self.rows[sort].pop(row[:width])[1] == into, f"{row} was another policy's"
+                by = self.rows[sort].pop(row[:width])[1]
+                assert by == into or sort == "resources", f"{row} was another policy's"
+        self._cascade({row.resource for row in changes.delete.resources})
+
+    def _cascade(self, gone: set[str]) -> None:
+        """Let go with deleted resources what they own or recorded, and every row that speaks of any of it."""
+        while gone:
+            following = {row.resource for row, by in self.rows["resources"].values() if row.owner in gone or str(by) in gone}
+            for sort, rows in self.rows.items():
+                for key, (row, by) in list(rows.items()):
+                    if gone.intersection(row[:3]) or str(by) in gone:
+                        del self.rows[sort][key]
+            gone = following
 
     def load(
         self, text: str, into: str = "root", mode: LoadMode = LoadMode.APPEND, powers: Iterable[str] | None = None
@@ -86,13 +99,16 @@ class World:
         """
         policy = policy_named(into)
         wanted = resolve(parse(text), policy, "svc")
-        present = self.present(policy, wanted.rows, wanted.references)
-        for refusal in missing(mode, wanted, present):
+        refuse_deletions(mode, wanted)
+        for refusal in missing(wanted, {key[0] for key in self.rows["resources"]}):
+            raise refusal
+        present = self.present(policy, wanted.rows, wanted.removals.resources)
+        for refusal in dropped(mode, wanted, present):
             raise refusal
         claim = claims(wanted, present)
         if powers is not None and (lacking := {*claim.roles, *claim.resources}.difference(powers)):
             raise Forbidden(f"may not dispose of {sorted(lacking)}")
-        changes = plan(mode, wanted.rows, present)
+        changes = plan(mode, wanted.rows, present, wanted.removals)
         self.apply(policy, changes)
         return changes
 

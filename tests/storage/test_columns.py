@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.storage.columns import BATCH, batches, column
+from svc.storage.columns import BATCH, TEXT, batches, column
 
 
 class ColumnTests(SynchronousTestCase):
@@ -34,6 +34,15 @@ class BatchTests(SynchronousTestCase):
     def test_columns(self) -> None:
         """Rows become columns."""
         self.assertEqual(list(batches([("a", True), ("b", False)])), [['{"a","b"}', "{t,f}"]])
+
+    def test_long_texts(self) -> None:
+        """Long texts go in smaller batches, a single one as it is, and none is lost or changes its place."""
+        rows = [("x" * (TEXT // 4), number % 2 == 0, b"") for number in range(11)] + [("y" * (TEXT + 1), True, b"z")]
+        made = list(batches(rows))
+        self.assertEqual("".join(flags[1:-1] + "," for _, flags, _ in made), "t,f," * 5 + "t,t,")
+        self.assertEqual(made[-1], [column([value]) for value in rows[-1]])
+        for texts, flags, _ in made[:-1]:
+            self.assertLessEqual(len(texts) - 3 * len(flags.split(",")), TEXT)
 
     def test_no_rows(self) -> None:
         """Where there are no rows, there is no batch."""

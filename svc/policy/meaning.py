@@ -1,0 +1,100 @@
+"""The meaning of a document: the rows that it wants, the rows that it takes away, and what these rest on.
+
+Note [Products]. A grant names lists, and means each member with each role: 20 KiB of text can mean half a million rows. So
+rows are counted and weighed while statements are resolved, and made when somebody first asks for them, which is after it was
+looked up that all that the document names is there.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+import attrs
+
+from svc.names import RoleName
+from svc.records import MembershipRow, PermissionRow, Removals, Rows
+
+
+class Place(NamedTuple):
+    """Where in the document; both count from 1."""
+
+    line: int
+    column: int
+
+
+class Granted(NamedTuple):
+    """Each of the roles to each of the members, who comes with his admin option."""
+
+    roles: Sequence[str]
+    members: Sequence[tuple[str, bool]]
+
+    def rows(self) -> Iterable[tuple[str, tuple[str, bool]]]:
+        """The product."""
+        return itertools.product(self.roles, self.members)
+
+
+class Permitted(NamedTuple):
+    """Each of the privileges on each of the resources to each of the roles."""
+
+    resources: Sequence[str]
+    privileges: Sequence[str]
+    roles: Sequence[str]
+
+    def rows(self) -> Iterable[PermissionRow]:
+        """The product."""
+        return itertools.starmap(PermissionRow, itertools.product(*self))
+
+
+@attrs.frozen
+class Resolved:
+    """What a document means for ``policy``. Full ids come with the place of their first mention, in that order.
+
+    ``declared`` are the rows of records: resources, memberships of their owners, annotations, restrictions. ``references``
+    are the ids that the document names without declaring them, so they must exist. ``roles_granted`` and
+    ``resources_permitted`` are those that lie outside of the policy by their name alone, and that it grants to others or
+    revokes, or permits, annotates, denies or deletes; what of them takes more authority is for ``references.claims`` to say.
+    ``public_keys`` are the texts of the public keys by the full ids of their resources. ``deletes``: there are statements
+    that take something away.
+    """
+
+    policy: RoleName
+    declared: Rows
+    references: Mapping[str, Place]
+    roles_granted: Mapping[str, Place]
+    resources_permitted: Mapping[str, Place]
+    warnings: tuple[str, ...]
+    public_keys: Mapping[str, str]
+    deletes: bool
+    _granted: Sequence[Granted]
+    _permitted: Sequence[Permitted]
+    _revoked: Sequence[Granted]
+    _denied: Sequence[Permitted]
+    _deleted: Mapping[str, None]
+
+    @functools.cached_property
+    def rows(self) -> Rows:
+        """The rows that the document wants (Note [Products]). What is granted twice is granted with the greater right."""
+        grants: dict[tuple[str, str], bool] = {}
+        for granted in self._granted:
+            for role, (member, admin) in granted.rows():
+                grants[role, member] = admin or grants.get((role, member), False)
+        return attrs.evolve(
+            self.declared,
+            memberships=(
+                *self.declared.memberships,
+                *(MembershipRow(role, member, False, admin) for (role, member), admin in grants.items()),
+            ),
+            permissions=tuple(dict.fromkeys(row for permitted in self._permitted for row in permitted.rows())),
+        )
+
+    @functools.cached_property
+    def removals(self) -> Removals:
+        """What the document takes away, expressly (Note [Products])."""
+        return Removals(
+            tuple(self._deleted),
+            tuple(dict.fromkeys((role, member) for revoked in self._revoked for role, (member, _) in revoked.rows())),
+            tuple(dict.fromkeys(row for denied in self._denied for row in denied.rows())),
+        )

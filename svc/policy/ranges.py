@@ -1,0 +1,35 @@
+"""Ranges of addresses, from which users and hosts may be restricted to log in (wire facts, core 1.3)."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from typing import Final
+
+from svc.policy.document import shown
+
+# Neither masks of addresses (10.0.0.0/255.0.0.0), which mean two things, nor zones (fe80::1%eth0), which mean none here.
+_RANGE: Final = re.compile(r"([0-9A-Fa-f:.]+)(?:/(?:0|[1-9][0-9]{0,2}))?")
+
+
+def cidr(text: str) -> str:
+    """Write an IPv4 or IPv6 address or range as it is stored: in one spelling, and always with its mask.
+
+    :raises ValueError: it is none, or has bits beyond its mask; the message is that of the wire facts.
+    """
+    message = f"Invalid IP address or CIDR range '{shown(text)}'"
+    matched = _RANGE.fullmatch(text)
+    try:
+        if matched is None:
+            raise ValueError
+        network = ipaddress.ip_network(text, strict=False)
+        address = ipaddress.ip_address(matched[1])
+    except ValueError:
+        raise ValueError(message) from None
+    first = network.network_address
+    # Pythons differ in how they write an IPv4 address in IPv6.
+    mapped = first.ipv4_mapped if isinstance(first, ipaddress.IPv6Address) else None
+    written = str(network) if mapped is None else f"::ffff:{mapped}/{network.prefixlen}"
+    if address != first:
+        raise ValueError(f"{message}: Value has bits set to right of mask. Did you mean '{written}'?")
+    return written

@@ -1,0 +1,88 @@
+"""Ranges of addresses."""
+
+from __future__ import annotations
+
+import ipaddress
+
+from hypothesis import given
+from hypothesis import strategies as st
+from twisted.trial.unittest import SynchronousTestCase
+
+from svc.policy.ranges import cidr
+
+
+class RangeTests(SynchronousTestCase):
+    """Core 1.3: ``restricted_to``."""
+
+    def told(self, text: str) -> str:
+        """How a text is refused."""
+        return str(self.assertRaises(ValueError, cidr, text))
+
+    def test_masks_are_always_written(self) -> None:
+        """An address is the range of itself; ranges are written in one spelling."""
+        for text, expected in (
+            ("1.2.3.4", "1.2.3.4/32"),
+            ("1.2.3.4/32", "1.2.3.4/32"),
+            ("10.0.0.0/8", "10.0.0.0/8"),
+            ("0.0.0.0/0", "0.0.0.0/0"),
+            ("::1", "::1/128"),
+            ("::/0", "::/0"),
+            ("2001:DB8:0::/32", "2001:db8::/32"),
+            ("::ffff:1.2.3.4", "::ffff:1.2.3.4/128"),
+            ("::FFFF:102:304", "::ffff:1.2.3.4/128"),
+        ):
+            self.assertEqual(cidr(text), expected)
+
+    def test_bits_beyond_the_mask(self) -> None:
+        """A range with bits beyond its mask is refused, and the one that may be meant is named."""
+        for text, meant in (
+            ("10.0.0.1/24", "10.0.0.0/24"),
+            ("1.2.3.4/0", "0.0.0.0/0"),
+            ("2001:db8::1/32", "2001:db8::/32"),
+            ("::ffff:1.2.3.4/120", "::ffff:1.2.3.0/120"),
+        ):
+            expected = (
+                f"Invalid IP address or CIDR range '{text}': Value has bits set to right of mask. Did you mean '{meant}'?"
+            )
+            self.assertEqual(self.told(text), expected)
+
+    def test_other_texts(self) -> None:
+        """Names, masks of addresses, zones, blanks, other digits and odd numbers are no ranges."""
+        for text in (
+            "",
+            "localhost",
+            "10.0.0",
+            "10.0.0.256",
+            "10.0.0.01",
+            "10.0.0.0/33",
+            "10.0.0.0/",
+            "10.0.0.0/08",
+            "10.0.0.0/-1",
+            "10.0.0.0/255.0.0.0",
+            "10.0.0.0/8/8",
+            "::/129",
+            ":::",
+            "fe80::1%eth0",
+            " 1.2.3.4",
+            "1.2.3.4\n",
+            "\uff11.2.3.4",
+            "1.2.3.4, 5.6.7.8",
+        ):
+            self.assertEqual(self.told(text), f"Invalid IP address or CIDR range '{text}'")
+        self.assertLess(len(self.told("1" * 100_000)), 400)
+
+    @given(st.one_of(st.ip_addresses(), st.ip_addresses(network="::ffff:0:0/96")), st.integers(0, 128))
+    def test_ranges_are_themselves(self, address: ipaddress.IPv4Address | ipaddress.IPv6Address, prefix: int) -> None:
+        """What is written means the range that was read, and reads as it is written."""
+        network = ipaddress.ip_network((address, min(prefix, address.max_prefixlen)), strict=False)
+        written = cidr(f"{network.network_address}/{network.prefixlen}")
+        self.assertEqual(ipaddress.ip_network(written), network)
+        self.assertEqual(cidr(written), written)
+
+    @given(st.text("0123456789abcdefABCDEF.:/", max_size=24))
+    def test_any_text(self, text: str) -> None:
+        """Any text is a range or refused, with a message."""
+        try:
+            self.assertEqual(cidr(cidr(text)), cidr(text))
+        except ValueError as error:
+            self.assertTrue(str(error).startswith("Invalid IP address or CIDR range"))
