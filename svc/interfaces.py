@@ -6,7 +6,7 @@ Every method that asks the store may raise ``StoreUnavailable`` (try again later
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import TypeVar
 
 from zope.interface import Attribute, Interface
@@ -20,12 +20,15 @@ from svc.records import (
     AuthenticatorSettings,
     Changes,
     Credential,
+    EffectiveMember,
+    MemberReading,
     Membership,
     MembersQuery,
     PolicyVersion,
     Present,
     Refused,
     ReplicationPosition,
+    RoleReading,
     Rows,
     Sealed,
     SecretReading,
@@ -127,11 +130,64 @@ class IRoles(Interface):
     async def exists(role: RoleName) -> bool:
         """Whether there is such a role."""
 
+    async def role(role: RoleName) -> RoleReading | None:
+        """The role by itself; ``None`` when there is none."""
+
     async def members(query: MembersQuery) -> list[Membership]:
-        """The direct members of a role in the order of the installed base: by member id, owner rows first among equals."""
+        """The direct members of a role in the order of their ids, an owner that was granted the role as well as the latter
+        first. A search by class comes by class before that.
+        """
 
     async def count_members(query: MembersQuery) -> int:
-        """How many members the query matches, whatever its ``limit`` and ``offset``."""
+        """How many members the query matches, whatever its ``limit``, ``offset`` and ``after``."""
+
+    async def memberships(query: MembersQuery) -> list[Membership]:
+        """The memberships that the role itself has in others, in the order of their ids; otherwise like ``members``."""
+
+    async def count_memberships(query: MembersQuery) -> int:
+        """How many memberships the query matches, whatever its ``limit``, ``offset`` and ``after``."""
+
+    async def effective_members(query: MembersQuery) -> list[EffectiveMember]:
+        """All that hold the role, directly or through others, each once; otherwise like ``members``.
+
+        The role itself is among them where its memberships make a circle. ``after`` has no ``ownership``.
+
+        :raises TooManyRoles: they are too many to be followed.
+        """
+
+    async def held(role: RoleName) -> list[str]:
+        """The full ids of all roles that the role holds, directly or through others, and its own, in order.
+
+        :raises TooManyRoles: they are too many to be followed.
+        """
+
+    def graph(caller: RoleName, role: RoleName) -> AsyncIterator[Sequence[tuple[str, str]]]:
+        """The memberships around a role, as pairs of a role and a direct member of it, in order, each once, in batches.
+
+        They are those of the roles that it holds, of those that hold it, and its own, as far as the caller sees the resource
+        of the pair's first (wire facts, core 2).
+
+        :raises TooManyRoles: they are too many to be followed; before the first batch.
+        """
+
+    async def add_member(
+        caller: RoleName, role: RoleName, member: RoleName, decide: Callable[[MemberReading], None]
+    ) -> None:
+        """Let ``decide`` look, then grant the role to the member, without admin option, as recorded by no policy.
+
+        A grant that is there already stays as it is. ``decide`` may be called again when it lost against another
+        transaction. What it raises ends the transaction.
+
+        :raises NotFound: the role or the member went meanwhile.
+        """
+
+    async def remove_member(
+        caller: RoleName, role: RoleName, member: RoleName, decide: Callable[[MemberReading], None]
+    ) -> bool:
+        """Let ``decide`` look, as in ``add_member``, then take the grant back, whoever recorded it.
+
+        Tells whether there was one; that a member owns the role is none.
+        """
 
 
 class ISecrets(Interface):

@@ -143,26 +143,100 @@ class Standing:
 
 @attrs.frozen
 class Membership:
-    """A membership as the role-members route tells it (source document: membership record)."""
+    """A membership as the role-members route tells it (source document: membership record).
+
+    ``rank`` is the class in which a search by class found it (see ``Search``), ``None`` in other listings.
+    """
 
     role: str
     member: str
     admin_option: bool
     ownership: bool
     policy: str | None
+    rank: int | None = None
+
+
+@attrs.frozen
+class EffectiveMember:
+    """A role that holds another, directly or through others.
+
+    ``path`` is one shortest way from the held role to the member, both included, in which each is a direct member of the one
+    before it. ``rank`` is as in ``Membership``.
+    """
+
+    member: str
+    path: tuple[str, ...]
+    rank: int | None = None
+
+
+@attrs.frozen
+class Search:
+    """What a listing is narrowed to: records in which every word of ``text`` is found (wire facts, core 3.3).
+
+    Without a word that counts, nothing is found. ``split``: the values of annotations are split at ``.`` ``/`` ``-``, as
+    identifiers are. ``by_class``: what is found comes by its class, then by id. The class is the lowest in which any word is
+    found: 0 identifier or annotation ``name``, 1 another annotation's value, 2 kind (rulings: two dialects).
+    """
+
+    text: str
+    split: bool
+    by_class: bool
+
+
+@attrs.frozen
+class Place:
+    """The key of a row in a listing, after which the listing is to go on, whether that row is still there or not.
+
+    ``name`` is the full id by which the listing is ordered. ``rank`` is given for a search by class, and for nothing else.
+    """
+
+    name: str
+    ownership: bool = False
+    rank: int | None = None
+
+    def before(self, other: Place) -> bool:
+        """Whether the row of this key comes before that of ``other``, in the same listing."""
+        return (self.rank or 0, self.name, self.ownership) < (other.rank or 0, other.name, other.ownership)
 
 
 @attrs.frozen
 class MembersQuery:
-    """Which members of a role to list: narrowed by ``kinds`` of member, then paged.
+    """Which memberships of a role to list: narrowed by ``kinds`` of member (or of the role that it is a member of) and by
+    ``search``, then paged.
 
-    ``kinds`` empty means every kind. ``limit`` ``None`` means no limit.
+    ``kinds`` empty means every kind. ``limit`` ``None`` means no limit. ``after`` is where an earlier page ended.
     """
 
     role: RoleName
     kinds: tuple[str, ...] = ()
     limit: int | None = None
     offset: int = 0
+    search: Search | None = None
+    after: Place | None = None
+
+
+@attrs.frozen
+class RoleReading:
+    """A role by itself: when it was made, in seconds since the epoch, the policy that recorded it if one did, and the
+    memberships of its owners.
+    """
+
+    created_at: float
+    policy: str | None
+    owners: tuple[Membership, ...]
+
+
+@attrs.frozen
+class MemberReading:
+    """What bears on a change of a role's members, read in the transaction that makes it.
+
+    ``standing``: the caller's towards the role; ``over_policy``: that towards the policy that recorded the role's resource,
+    ``None`` when none did; ``member_exists``: whether there is such a role to be added or removed.
+    """
+
+    standing: Standing
+    over_policy: Standing | None
+    member_exists: bool
 
 
 @attrs.frozen

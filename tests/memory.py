@@ -6,8 +6,8 @@ policies is in ``memory_policies``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
 
 import attrs
 from zope.interface import implementer
@@ -19,18 +19,25 @@ from svc.records import (
     Applicant,
     AuthenticatorSettings,
     Credential,
+    EffectiveMember,
+    MemberReading,
     Membership,
     MembershipRow,
     MembersQuery,
+    Place,
     PolicyVersion,
     ReplicationPosition,
     ResourceRow,
+    RoleReading,
     Rows,
     Sealed,
     SecretReading,
     Standing,
     StoredSigningKey,
 )
+from tests.memory_search import search_rank
+
+L = TypeVar("L", Membership, EffectiveMember)
 
 #: How many versions of a secret, and of a policy, are kept.
 KEPT = 20
@@ -62,6 +69,8 @@ class Memory:
     #: Where the log stands, in bytes.
     written: int = 0x16B3748
     serial: int = 0
+    #: When every role was made, in seconds since the epoch.
+    made_at: float = 1_700_000_000.25
     #: Policies that are being loaded.
     locked: set[str] = attrs.field(factory=set)
 
@@ -286,21 +295,122 @@ class MemoryRoles:
         self.memory.ask()
         return str(role) in self.memory.roles
 
-    async def members(self, query: MembersQuery) -> list[Membership]:
+    async def role(self, role: RoleName) -> RoleReading | None:
         """See ``IRoles``."""
         self.memory.ask()
-        matching = [
-            Membership(role, member, admin_option, ownership, policy)
-            for (role, member, ownership), (admin_option, policy) in self.memory.memberships.items()
-            if role == str(query.role) and (not query.kinds or kind_of(member) in query.kinds)
-        ]
-        matching.sort(key=lambda membership: (membership.member.encode(), not membership.ownership))
-        beyond = None if query.limit is None else query.offset + query.limit
-        return matching[query.offset : beyond]
+        if str(role) not in self.memory.roles:
+            return None
+        owners = sorted((row for row in self._listed(MembersQuery(role), 0) if row.ownership), key=lambda row: row.member)
+        return RoleReading(self.memory.made_at, self.memory.roles[str(role)], tuple(owners))
+
+    async def members(self, query: MembersQuery) -> list[Membership]:
+        """See ``IRoles``."""
+        return _page(query, self._listed(query, 0), lambda row: row.member)
 
     async def count_members(self, query: MembersQuery) -> int:
         """See ``IRoles``."""
-        return len(await self.members(attrs.evolve(query, limit=None, offset=0)))
+        return len(await self.members(attrs.evolve(query, limit=None, offset=0, after=None)))
+
+    async def memberships(self, query: MembersQuery) -> list[Membership]:
+        """See ``IRoles``."""
+        return _page(query, self._listed(query, 1), lambda row: row.role)
+
+    async def count_memberships(self, query: MembersQuery) -> int:
+        """See ``IRoles``."""
+        return len(await self.memberships(attrs.evolve(query, limit=None, offset=0, after=None)))
+
+    async def effective_members(self, query: MembersQuery) -> list[EffectiveMember]:
+        """See ``IRoles``."""
+        self.memory.ask()
+        paths: dict[str, tuple[str, ...]] = {}
+        coming: list[tuple[str, ...]] = [(str(query.role),)]
+        while coming:
+            way = coming.pop(0)
+            for role, member, _ in sorted(self.memory.memberships):
+                if role == way[-1] and member not in paths:
+                    paths[member] = (*way, member)
+                    coming.append(paths[member])
+        found = [
+            EffectiveMember(member, path, rank) for member, path in paths.items() for rank in self._ranks(query, member)
+        ]
+        return _page(query, found, lambda row: row.member)
+
+    async def held(self, role: RoleName) -> list[str]:
+        """See ``IRoles``."""
+        self.memory.ask()
+        return sorted(self.memory.held(str(role)))
+
+    async def graph(self, caller: RoleName, role: RoleName) -> AsyncIterator[Sequence[tuple[str, str]]]:
+        """See ``IRoles``; a batch has two pairs."""
+        below = {found.member for found in await self.effective_members(MembersQuery(role))}
+        around = below | self.memory.held(str(role))
+        edges = sorted({(parent, child) for parent, child, _ in self.memory.memberships if parent in around})
+        seen = [edge for edge in edges if self._sees(str(caller), edge[0])]
+        for start in range(0, len(seen), 2):
+            yield seen[start : start + 2]
+
+    async def add_member(
+        self, caller: RoleName, role: RoleName, member: RoleName, decide: Callable[[MemberReading], None]
+    ) -> None:
+        """See ``IRoles``."""
+        self.memory.ask()
+        decide(self._member_reading(caller, role, member))
+        self.memory.write()
+        for name in (role, member):
+            if str(name) not in self.memory.roles:
+                raise NotFound.of(name)
+        self.memory.memberships.setdefault((str(role), str(member), False), (False, None))
+
+    async def remove_member(
+        self, caller: RoleName, role: RoleName, member: RoleName, decide: Callable[[MemberReading], None]
+    ) -> bool:
+        """See ``IRoles``."""
+        self.memory.ask()
+        decide(self._member_reading(caller, role, member))
+        self.memory.write()
+        return self.memory.memberships.pop((str(role), str(member), False), None) is not None
+
+    def _listed(self, query: MembersQuery, own: int) -> list[Membership]:
+        """What matches of the memberships whose column ``own`` has the role; 0 is that of roles, 1 that of members."""
+        self.memory.ask()
+        return [
+            Membership(*key[:2], admin_option, key[2], policy, rank)
+            for key, (admin_option, policy) in self.memory.memberships.items()
+            if key[own] == str(query.role)
+            for rank in self._ranks(query, key[:2][1 - own])
+        ]
+
+    def _ranks(self, query: MembersQuery, name: str) -> list[int | None]:
+        """The class of a listed role, as a list that is empty when the query does not match it."""
+        if query.kinds and kind_of(name) not in query.kinds:
+            return []
+        if query.search is None:
+            return [None]
+        rank = search_rank(self.memory.annotations, query.search, name) if name in self.memory.resources else None
+        return [] if rank is None else [rank if query.search.by_class else None]
+
+    def _sees(self, caller: str, resource: str) -> bool:
+        standing = self.memory.standing(caller, resource)
+        return standing.owns or bool(standing.privileges)
+
+    def _member_reading(self, caller: RoleName, role: RoleName, member: RoleName) -> MemberReading:
+        standing = self.memory.standing(str(caller), str(role))
+        policy = standing.recorded_by
+        over_policy = None if policy is None else self.memory.standing(str(caller), policy)
+        return MemberReading(standing, over_policy, str(member) in self.memory.roles)
+
+
+def _page(query: MembersQuery, rows: Iterable[L], name: Callable[[L], str]) -> list[L]:
+    """What a query asks for of the rows that match it."""
+
+    def place(row: L) -> Place:
+        return Place(name(row), getattr(row, "ownership", False), row.rank)
+
+    after = query.after
+    found = [row for row in rows if after is None or after.before(place(row))]
+    found.sort(key=lambda row: (row.rank or 0, name(row).encode(), place(row).ownership))
+    beyond = None if query.limit is None else query.offset + query.limit
+    return found[query.offset : beyond]
 
 
 @implementer(ISecrets)

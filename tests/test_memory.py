@@ -5,7 +5,7 @@ from __future__ import annotations
 from svc.errors import StoreReadOnly, StoreUnavailable
 from svc.names import RoleName
 from svc.records import MembersQuery, Sealed
-from tests.contracts import accounts, authenticators, base, credentials, loads, policies, roles, secrets, state
+from tests.contracts import accounts, authenticators, base, credentials, lists, loads, policies, roles, secrets, state
 from tests.contracts.base import ADMIN, ROOT, Draft, Stores, load, scenario
 from tests.memory import (
     Memory,
@@ -59,6 +59,10 @@ class MemoryAuthenticatorsTests(authenticators.AuthenticatorsContract, InMemory)
 
 class MemoryCredentialsTests(credentials.CredentialsContract, InMemory):
     """``MemoryCredentials``."""
+
+
+class MemoryListsTests(lists.ListsContract, InMemory):
+    """``MemoryRoles``, as it lists."""
 
 
 class MemoryLoadsTests(loads.LoadsContract, InMemory):

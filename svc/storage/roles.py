@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Any, Final
 
 import attrs
 from zope.interface import implementer
 
+from svc.errors import NotFound
 from svc.interfaces import IRoles
-from svc.names import ROLE_KINDS, ResourceName, RoleName
-from svc.records import Membership, MembersQuery, Standing
-from svc.storage.columns import column
-from svc.storage.database import Database, Statement
+from svc.names import ResourceName, RoleName
+from svc.records import EffectiveMember, MemberReading, Membership, MembersQuery, RoleReading, Standing
+from svc.storage import lineage, memberships
+from svc.storage.database import Database, Statement, Transaction
+from svc.storage.failures import ForeignKeyViolation
 from svc.storage.standing import WITH_STANDING, standing_of
 
 #: The standing of role ``$1`` towards resource ``$2``.
@@ -19,22 +22,34 @@ STANDING: Final = Statement("standing", f"{WITH_STANDING} SELECT * FROM standing
 
 _EXISTS: Final = Statement("role_exists", "SELECT EXISTS (SELECT FROM roles WHERE role_id = $1::text)")
 
-#: A role's members lie in its own account, so that those of one kind are a range of the key.
-_MATCHING: Final = """
-    FROM memberships
-    WHERE role_id = $1::text AND (role_id, member_id) >= ($1, $2::text) AND (role_id, member_id) < ($1, $3::text)
-        AND split_part(member_id, ':', 2) = ANY ($4::text[])
-"""
-
-_MEMBERS: Final = Statement(
-    "members",
-    f"""
-    SELECT role_id, member_id, admin_option, ownership, policy_id {_MATCHING}
-    ORDER BY member_id, ownership DESC LIMIT $5::bigint OFFSET $6::bigint
+# Owners have the admin option, by which they are found among a million members.
+_ROLE: Final = Statement(
+    "role",
+    """
+    SELECT extract(epoch FROM created_at)::double precision, role.policy_id,
+        role.role_id, member_id, admin_option, ownership, owner.policy_id
+    FROM roles AS role LEFT JOIN LATERAL (
+        SELECT member_id, admin_option, ownership, policy_id FROM memberships
+        WHERE memberships.role_id = role.role_id AND admin_option AND ownership OFFSET 0
+    ) AS owner ON true
+    WHERE role.role_id = $1::text
+    ORDER BY member_id
     """,
 )
 
-_COUNT_MEMBERS: Final = Statement("count_members", f"SELECT count(*) {_MATCHING}")
+_ADD: Final = Statement(
+    "member_add",
+    """
+    INSERT INTO memberships (role_id, member_id, ownership, admin_option) VALUES ($1::text, $2::text, false, false)
+    ON CONFLICT DO NOTHING
+    """,
+)
+_REMOVE: Final = Statement(
+    "member_remove",
+    "DELETE FROM memberships WHERE role_id = $1::text AND member_id = $2::text AND NOT ownership RETURNING role_id",
+)
+
+Decide = Callable[[MemberReading], None]
 
 
 @implementer(IRoles)
@@ -51,29 +66,77 @@ class RoleStore:
 
     async def exists(self, role: RoleName) -> bool:
         """See ``IRoles``."""
-        ((exists,),) = await self._database.fetch(_EXISTS, str(role))
-        return bool(exists)
+        return _true(await self._database.fetch(_EXISTS, str(role)))
+
+    async def role(self, role: RoleName) -> RoleReading | None:
+        """See ``IRoles``."""
+        rows = await self._database.fetch(_ROLE, str(role))
+        if not rows:
+            return None
+        created_at, policy = rows[0][:2]
+        return RoleReading(created_at, policy, tuple(Membership(*row[2:]) for row in rows if row[3] is not None))
 
     async def members(self, query: MembersQuery) -> list[Membership]:
         """See ``IRoles``."""
-        if (matching := _matching(query)) is None:
-            return []
-        rows = await self._database.fetch(_MEMBERS, *matching, query.limit, query.offset)
-        return [Membership(*row) for row in rows]
+        return await memberships.MEMBERS.page(self._database, query)
 
     async def count_members(self, query: MembersQuery) -> int:
         """See ``IRoles``."""
-        if (matching := _matching(query)) is None:
-            return 0
-        ((count,),) = await self._database.fetch(_COUNT_MEMBERS, *matching)
-        return int(count)
+        return await memberships.MEMBERS.count(self._database, query)
+
+    async def memberships(self, query: MembersQuery) -> list[Membership]:
+        """See ``IRoles``."""
+        return await memberships.MEMBERSHIPS.page(self._database, query)
+
+    async def count_memberships(self, query: MembersQuery) -> int:
+        """See ``IRoles``."""
+        return await memberships.MEMBERSHIPS.count(self._database, query)
+
+    async def effective_members(self, query: MembersQuery) -> list[EffectiveMember]:
+        """See ``IRoles``."""
+        return await lineage.effective_members(self._database, query)
+
+    async def held(self, role: RoleName) -> list[str]:
+        """See ``IRoles``."""
+        return await lineage.held(self._database, role)
+
+    def graph(self, caller: RoleName, role: RoleName) -> AsyncIterator[Sequence[tuple[str, str]]]:
+        """See ``IRoles``."""
+        return lineage.graph(self._database, caller, role)
+
+    async def add_member(self, caller: RoleName, role: RoleName, member: RoleName, decide: Decide) -> None:
+        """See ``IRoles``."""
+
+        async def work(transaction: Transaction) -> None:
+            decide(await _reading(transaction, caller, role, member))
+            await transaction.fetch(_ADD, str(role), str(member))
+
+        try:
+            await self._database.transact(work)
+        except ForeignKeyViolation:
+            raise NotFound.of(role if await self.exists(member) else member) from None
+
+    async def remove_member(self, caller: RoleName, role: RoleName, member: RoleName, decide: Decide) -> bool:
+        """See ``IRoles``."""
+
+        async def work(transaction: Transaction) -> bool:
+            decide(await _reading(transaction, caller, role, member))
+            return bool(await transaction.fetch(_REMOVE, str(role), str(member)))
+
+        return await self._database.transact(work)
 
 
-def _matching(query: MembersQuery) -> tuple[str, str, str, str] | None:
-    """The parameters of ``_MATCHING``; ``None`` when the query asks for kinds that no role has, and for no others."""
-    kinds = sorted(ROLE_KINDS.intersection(query.kinds) if query.kinds else ROLE_KINDS)
-    if not kinds:
-        return None
-    account = query.role.account
-    # A semicolon follows the colon in byte order.
-    return str(query.role), f"{account}:{kinds[0]}:", f"{account}:{kinds[-1]};", column(kinds)
+async def _reading(transaction: Transaction, caller: RoleName, role: RoleName, member: RoleName) -> MemberReading:
+    async def standing(resource: str) -> Standing:
+        (row,) = await transaction.fetch(STANDING, str(caller), resource)
+        return standing_of(row)
+
+    towards_role = await standing(str(role))
+    policy = towards_role.recorded_by
+    over_policy = None if policy is None else await standing(policy)
+    return MemberReading(towards_role, over_policy, _true(await transaction.fetch(_EXISTS, str(member))))
+
+
+def _true(rows: list[tuple[Any, ...]]) -> bool:
+    ((answer,),) = rows
+    return bool(answer)

@@ -9,8 +9,9 @@ end of the body, of which nothing is kept, and the connection stays usable.
 Note [One timer]: a connection has one moment at which something is overdue: the rest of a request, the next request, or the
 end. A timer that fires before that moment is wound up again, so that a busy connection never touches it.
 
-Note [Names of the parser]: ``_buffer``, ``_command``, ``_path`` and ``_version`` are attributes of Twisted's classes, and
-``_respondToBadRequestAndDisconnect`` is the method through which its parser refuses. Tests over sockets hold us to them.
+Note [Names of the parser]: ``_buffer``, ``_command``, ``_path``, ``_version``, ``_requestProducer`` and
+``_waitingForTransport`` are attributes of Twisted's classes, and ``_respondToBadRequestAndDisconnect`` is the method through
+which its parser refuses. Tests over sockets hold us to them.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from svc.web.faults import HEADERS_TOO_LARGE, LINE_TOO_LONG, MALFORMED, TOO_LARG
 from svc.web.origin import plain
 from svc.web.request import Edge, Request
 from svc.web.response import Response
+from svc.web.stream import Stream
 
 #: Seconds for which a client that was refused in mid-request may take its answer, and for which a close may take.
 LINGER: Final = 5.0
@@ -69,6 +71,8 @@ class Channel(HTTPChannel):
         self._refusing = False
         self._retiring = False
         self._closing = False
+        self._stalled = False
+        self._chunks = True
         self._overdue = inf
         self._timer: IDelayedCall | None = None
 
@@ -79,6 +83,24 @@ class Channel(HTTPChannel):
         if self._retiring:
             self.persistent = False
         self._write(response, request)
+        self.requestDone(request)
+
+    def open(self, request: Request, response: Response) -> Stream:
+        """Write the head of an answer in pieces to a request that is complete, and return what writes them."""
+        if self._retiring:
+            self.persistent = False
+        self._write(response, request, chunked=self._chunks)
+        stream = Stream(self.transport.write, chunked=self._chunks)
+        self.registerProducer(stream, True)
+        if self._waitingForTransport:
+            stream.pauseProducing()
+        return stream
+
+    def finish(self, request: Request) -> None:
+        """Go on to the next request, now that the last piece was written."""
+        self.unregisterProducer()
+        if self._retiring:
+            self.persistent = False
         self.requestDone(request)
 
     def refuse(self, response: Response, request: Request | None = None) -> None:
@@ -114,12 +136,13 @@ class Channel(HTTPChannel):
     def _new_request(self, *_: object) -> Request:
         return Request(self, self._edge)
 
-    def _write(self, response: Response, request: Request | None) -> None:
+    def _write(self, response: Response, request: Request | None, *, chunked: bool = True) -> None:
         head, body = response.wire(
             self._edge.common_headers(),
             request_id=request.request_id if request else None,
             close=not self.persistent,
             head=request is not None and request.head,
+            chunked=chunked,
         )
         self.transport.writeSequence([head, body])
 
@@ -189,6 +212,7 @@ class Channel(HTTPChannel):
         self._in_headers = False
         self.MAX_LENGTH = self._edge.limits.request_line
         self.persistent = self.checkPersistence(request, self._version)
+        self._chunks = self._version == b"HTTP/1.1"
         if self.length == 0:
             return
         request.begin(self._command, self._path, self.length)
@@ -207,6 +231,20 @@ class Channel(HTTPChannel):
         self._answering = True
         super().allContentReceived()
 
+    def pauseProducing(self) -> None:  # noqa: N802  # the name is Twisted's
+        """Hold back, since the client doesn't take what there is; one that takes nothing of a long answer is overdue."""
+        super().pauseProducing()
+        if self._requestProducer is not None and not self._closing:
+            self._stalled = True
+            self._due_in(self._edge.limits.idle_seconds)
+
+    def resumeProducing(self) -> None:  # noqa: N802  # the name is Twisted's
+        """Go on, since the client takes it."""
+        self._stalled = False
+        if self._requestProducer is not None and not self._closing:
+            self._overdue = inf
+        super().resumeProducing()
+
     def requestDone(self, request: Request) -> None:
         """Go on to the next request, or close."""
         self._answering = False
@@ -224,7 +262,7 @@ class Channel(HTTPChannel):
 
     def _watch(self) -> None:
         """Note what this connection waits for now, and until when."""
-        if self._refusing or self._closing:
+        if self._refusing or self._closing or self._stalled:
             return
         if self._answering:
             self._overdue = inf

@@ -75,6 +75,11 @@ _FAULTS: Final[Mapping[type[errors.Refusal], Callable[[Any], Response]]] = {
     errors.AuthenticationRefused: lambda r: Response.empty(r.status),
     errors.Forbidden: lambda _: Response.empty(403),
     errors.NotFound: _not_found,
+    errors.TooManyRoles: lambda r: _fault(
+        422,
+        "unprocessable_entity",
+        f"more than {r.limit} roles, or too many memberships between them, would have to be followed",
+    ),
     errors.NoValue: lambda r: _fault(404, "not_found", f"CONJ00076E Variable {r.name} is empty or not found."),
     errors.RouteNotFound: lambda r: no_route(r.path),
     errors.Conflict: _conflict,

@@ -8,7 +8,7 @@ methods here whose names are in its style.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
 from typing import Final, Protocol
 
 import attrs
@@ -19,11 +19,13 @@ from twisted.python.failure import Failure
 from twisted.web.http import datetimeToString
 from twisted.web.http_headers import Headers
 
+from svc.errors import StoreUnavailable
 from svc.limits import Limits
 from svc.web.faults import MALFORMED, internal_error
 from svc.web.incoming import Incoming
 from svc.web.origin import TrustedProxies
 from svc.web.response import Response
+from svc.web.stream import Stream
 
 _log = Logger()
 
@@ -64,6 +66,12 @@ class Connection(Protocol):
     def answer(self, request: Request, response: Response) -> None:
         """Write the answer to a request that is complete, and go on to the next."""
 
+    def open(self, request: Request, response: Response) -> Stream:
+        """Write the head of an answer in pieces to a request that is complete, and return what writes them."""
+
+    def finish(self, request: Request) -> None:
+        """Go on to the next request, now that the last piece was written."""
+
     def refuse(self, response: Response, request: Request | None = None) -> None:
         """Write the answer to a request that is not complete, and take no other."""
 
@@ -87,6 +95,7 @@ class Request:
         self._edge = edge
         self._incoming: Incoming | None = None
         self._answer: Deferred[None] | None = None
+        self._sending: Deferred[None] | None = None
         self._response: Response | None = None
 
     def begin(self, method: bytes, target: bytes, length: int | None) -> None:
@@ -121,8 +130,9 @@ class Request:
         if self._incoming is not None and not self._incoming.abandoned:
             self._incoming.abandoned = True
             self._incoming.discard()
-        if self._answer is not None:
-            self._answer.cancel()
+        for begun in (self._answer, self._sending):
+            if begun is not None:
+                begun.cancel()
 
     def handleContentChunk(self, data: bytes) -> None:
         """Take a piece of the body, as ``HTTPChannel`` calls it."""
@@ -139,7 +149,7 @@ class Request:
         self._incoming.finish()
         # The end of a body can come in one piece with what was too much of it.
         if self._response is not None and not self._incoming.abandoned:
-            self._connection.answer(self, self._response)
+            self._deliver(self._response)
 
     def connectionLost(self, _reason: Failure) -> None:
         """Note that the client is gone, as ``HTTPChannel`` calls it."""
@@ -156,13 +166,34 @@ class Request:
         if incoming.abandoned:
             return
         if incoming.complete:
-            self._connection.answer(self, response)
+            self._deliver(response)
         elif incoming.too_large:
             self._connection.refuse(response, self)
         else:
             # The rest of the body is read and dropped, so that the connection stays usable.
             self._response = response
             incoming.discard()
+
+    def _deliver(self, response: Response) -> None:
+        if response.pieces is None or self.head:
+            self._connection.answer(self, response)
+        else:
+            self._sending = Deferred.fromCoroutine(self._send(response, response.pieces)).addErrback(self._cut_off)
+
+    async def _send(self, response: Response, pieces: AsyncGenerator[bytes, None]) -> None:
+        await self._connection.open(self, response).send(pieces)
+        self._connection.finish(self)
+
+    def _cut_off(self, failure: Failure) -> None:
+        """End an answer whose next piece can't be had, without what would make it look whole."""
+        assert self._incoming is not None
+        if self._incoming.abandoned and failure.check(CancelledError):
+            return
+        if isinstance(failure.value, StoreUnavailable):
+            _log.warn("An answer was cut off: {why} ({id})", why=failure.value.why, id=self.request_id)
+        else:
+            _log.failure("An answer was cut off ({id})", failure, id=self.request_id)
+        self._connection.abort()
 
     def _unanswered(self, failure: Failure) -> None:
         assert self._incoming is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from http import HTTPStatus
 from typing import Final
 
@@ -22,7 +23,11 @@ HeaderPairs = tuple[tuple[str, str], ...]
 
 @attrs.frozen
 class Response:
-    """An answer: what a route returns. Made by :meth:`json`, :meth:`text`, :meth:`content` or :meth:`empty`.
+    """An answer: what a route returns. Made by :meth:`json`, :meth:`json_array`, :meth:`text`, :meth:`content`
+    or :meth:`empty`.
+
+    One that has ``pieces`` has no ``body``: they follow one by one, none of them empty, each when the client has taken most
+    of what came before. When one can't be had, the answer is cut off, so that no client takes it for whole.
 
     ``headers`` come on top of those that every answer has: ``Server``, ``Date``, ``Content-Length``, ``Content-Type``,
     ``X-Request-Id``, ``X-Content-Type-Options`` and ``Cache-Control``. The latter forbids any store unless
@@ -34,6 +39,7 @@ class Response:
     content_type: str | None = None
     headers: HeaderPairs = ()
     cache_control: str = "no-store"
+    pieces: AsyncGenerator[bytes, None] | None = attrs.field(default=None, repr=False, eq=False)
 
     @classmethod
     def json(cls, document: object, status: int = 200, headers: HeaderPairs = ()) -> Response:
@@ -41,8 +47,26 @@ class Response:
 
         :raises ValueError: the document holds NaN or an infinity, which JSON lacks.
         """
-        text = json.dumps(document, allow_nan=False, separators=(",", ":"))
-        return cls(status, text.translate(_ESCAPES).encode("ascii"), "application/json", headers)
+        return cls(status, _json(document), "application/json", headers)
+
+    @classmethod
+    async def json_array(
+        cls,
+        batches: AsyncIterator[Sequence[object]],
+        headers: HeaderPairs = (),
+        *,
+        head: bytes = b"[",
+        tail: bytes = b"]",
+    ) -> Response:
+        """A JSON array of everything in ``batches``, in pieces unless it is one batch; what is raised before the third is.
+
+        ``head`` and ``tail`` stand around the array's elements, with its brackets.
+        """
+        first = await _next(batches) or ()
+        second = await _next(batches)
+        if second is None:
+            return cls(200, head + _elements(first) + tail, "application/json", headers)
+        return cls(200, b"", "application/json", headers, pieces=_pieces(head, first, second, batches, tail))
 
     @classmethod
     def text(cls, text: str, status: int = 200, headers: HeaderPairs = ()) -> Response:
@@ -59,13 +83,16 @@ class Response:
         """An answer without a body."""
         return cls(status, headers=headers)
 
-    def wire(self, common: str, *, request_id: str | None, close: bool, head: bool) -> tuple[bytes, bytes]:
+    def wire(
+        self, common: str, *, request_id: str | None, close: bool, head: bool, chunked: bool = True
+    ) -> tuple[bytes, bytes]:
         """The status line with the headers, and the body, ready to be written.
 
         :param common: header lines that every answer has at the moment, each with its line end.
         :param request_id: what to echo as ``X-Request-Id``; ``None`` when no request could be read.
         :param close: whether the connection closes after this answer.
         :param head: whether the request was a ``HEAD``, whose answer tells the length of a body that doesn't follow.
+        :param chunked: whether pieces come as chunks; otherwise the end of the connection ends them.
         """
         # Values may come from policy (a variable's MIME type): a line end inside would forge a header or a whole answer.
         lines = [_STATUS_LINES[self.status], common, f"Cache-Control: {_one_line(self.cache_control)}\r\n"]
@@ -74,10 +101,39 @@ class Response:
         if self.content_type is not None:
             lines.append(f"Content-Type: {_one_line(self.content_type)}\r\n")
         lines.extend(f"{name}: {_one_line(value)}\r\n" for name, value in self.headers)
-        if self.status not in _WITHOUT_CONTENT:
+        if self.pieces is not None:
+            lines.append("Transfer-Encoding: chunked\r\n" if chunked else "")
+        elif self.status not in _WITHOUT_CONTENT:
             lines.append(f"Content-Length: {len(self.body)}\r\n")
         lines.append("Connection: close\r\n\r\n" if close else "\r\n")
         return "".join(lines).encode("ascii", "replace"), b"" if head or self.status in _WITHOUT_CONTENT else self.body
+
+
+async def _next(batches: AsyncIterator[Sequence[object]]) -> Sequence[object] | None:
+    """The next batch that has anything in it; ``None`` after the last."""
+    async for batch in batches:
+        if batch:
+            return batch
+    return None
+
+
+async def _pieces(
+    head: bytes, first: Sequence[object], second: Sequence[object], rest: AsyncIterator[Sequence[object]], tail: bytes
+) -> AsyncGenerator[bytes, None]:
+    yield head + _elements(first)
+    yield b"," + _elements(second)
+    while (batch := await _next(rest)) is not None:
+        yield b"," + _elements(batch)
+    yield tail
+
+
+def _elements(batch: Sequence[object]) -> bytes:
+    """What stands between the brackets of an array."""
+    return _json(batch)[1:-1]
+
+
+def _json(document: object) -> bytes:
+    return json.dumps(document, allow_nan=False, separators=(",", ":")).translate(_ESCAPES).encode("ascii")
 
 
 def _one_line(value: str) -> str:

@@ -234,7 +234,7 @@ class RolesContract(Contract):
 
     @scenario
     async def test_owner_and_granted(self) -> None:
-        """An owner that was granted the role as well is listed twice, as the owner first, and counted twice."""
+        """An owner that was granted the role as well is listed twice, as granted first, and counted twice."""
         stores = await self.stores_with_account()
         draft = Draft().define("group:g", owner="user:admin").define("user:a", "user:z")
         await load(stores, draft.grant("group:g", "user:admin", "user:a", "user:z"))
@@ -243,8 +243,8 @@ class RolesContract(Contract):
             [(found.member, found.ownership) for found in await stores.roles.members(query)],
             [
                 ("acct:user:a", False),
-                ("acct:user:admin", True),
                 ("acct:user:admin", False),
+                ("acct:user:admin", True),
                 ("acct:user:z", False),
             ],
         )

@@ -154,6 +154,17 @@ class ClientTests(CommandTestCase, PostgresTestCase):
 
         members = await self.svc("role", "members", "group:apps/all", "--kind", "host", environ=client)
         self.assertEqual(members.stdout, "host:apps/bare\nhost:apps/shop\n")
+        narrowed = ("--search", "shop", "--limit", "1", "--all-pages")
+        found = await self.svc("role", "members", "group:apps/all", *narrowed, "--transitive", "--json", environ=client)
+        self.assertEqual([row["member"] for row in json.loads(found.stdout)], ["acme:host:apps/shop"])
+        everyone = await self.svc("role", "members", "group:apps/all", "--limit", "1", "--all-pages", environ=client)
+        self.assertEqual(len(everyone.stdout.splitlines()), 3)
+        memberships = await self.svc("role", "memberships", "host:apps/shop", "--kind", "group", environ=client)
+        self.assertIn("group:apps/all\n", memberships.stdout)
+        shown = await self.svc("role", "show", "group:apps/all", environ=client)
+        self.assertRegex(shown.stdout, r"role\tgroup:apps/all\ncreated at\t20\S+\npolicy\tpolicy:root\nmember\t")
+        graph = await self.svc("role", "graph", "group:apps/all", "--dot", environ=client)
+        self.assertRegex(graph.stdout, r'(?s)\Adigraph roles \{.*"group:apps/all" -> "host:apps/shop";.*\}\n\Z')
         self.assertTrue(json.loads((await self.svc("health", environ=client)).stdout)["ok"])
 
         provider = KeySetSite(self)

@@ -7,8 +7,9 @@ import os
 import shutil
 import socket
 import tempfile
+from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import attrs
 from cryptography import x509
@@ -57,6 +58,9 @@ class Things:
     #: Fires when a slow route has begun.
     begun: Deferred[None] = attrs.field(factory=Deferred)
     bodies: list[bytes] = attrs.field(factory=list)
+    #: How many pieces of 100 kB a long answer has, and what fires when nobody asks for more.
+    pieces: int = 100
+    stopped: Deferred[None] = attrs.field(factory=Deferred)
 
     @routes.add("GET", "/things/<flat:account>/<tail:identifier>", caller=REQUIRED)
     async def show(self, call: Call, account: str, identifier: str) -> Response:
@@ -73,6 +77,18 @@ class Things:
     async def load(self, call: Call) -> Response:
         """Tell the body's length."""
         return Response.json(len(call.body))
+
+    @routes.add("GET", "/long", caller=PUBLIC)
+    async def count(self, call: Call) -> Response:
+        """Tell numbers, in pieces."""
+        return await Response.json_array(self._numbers())
+
+    async def _numbers(self) -> AsyncIterator[list[str]]:
+        try:
+            for number in range(self.pieces):
+                yield [f"{number:0100000}"]
+        finally:
+            self.stopped.callback(None)
 
     @routes.add("GET", "/slow", caller=PUBLIC)
     async def wait(self, call: Call) -> Response:
@@ -340,6 +356,19 @@ class TimeTests(EdgeTestCase):
             await trickling
         self.assertEqual(self.things.bodies, [])
 
+    async def test_takes_nothing(self) -> None:
+        """Who takes nothing of a long answer has it held back, and is let go."""
+        self.things.pieces = 1 << 40
+        dialogue = await self.dialogue()
+        transport: Any = dialogue.transport
+        transport.write(b"GET /long HTTP/1.1\r\n\r\n")
+        transport.pauseProducing()
+        await self.things.stopped.addTimeout(PATIENCE, reactor)
+        transport.resumeProducing()
+        await dialogue.end()
+        self.assertLess(len(dialogue.received), 50_000_000)
+        self.assertRaises(AssertionError, read_answers, dialogue.received)
+
     async def test_idle(self) -> None:
         """A connection on which nothing happens is closed without a word."""
         self.assertEqual(await self.talk(), [])
@@ -384,6 +413,19 @@ class TlsTests(EdgeTestCase):
         dialogue.transport.write(GET + GET)
         self.assertEqual([answer.status for answer in await dialogue.answers(2)], [200, 200])
         self.assertEqual(dialogue.negotiated, b"http/1.1")
+        dialogue.transport.loseConnection()
+        await dialogue.end()
+
+    async def test_long_answer(self) -> None:
+        """An answer in pieces arrives whole over TLS, too, and the connection takes another request."""
+        self.things.pieces = 20
+        dialogue = await self.secure()
+        assert dialogue.transport is not None
+        dialogue.transport.write(b"GET /long HTTP/1.1\r\n\r\n" + GET)
+        await self.things.stopped.addTimeout(PATIENCE, reactor)
+        long, short = await dialogue.answers(2)
+        self.assertEqual([int(number[-9:]) for number in long.json()], list(range(20)))
+        self.assertEqual(short.status, 200)
         dialogue.transport.loseConnection()
         await dialogue.end()
 

@@ -16,7 +16,7 @@ from svc.storage.columns import BATCH
 from svc.storage.database import Statement
 from svc.storage.secrets import SecretStore
 from svc.storage.state import DatabaseState
-from tests.contracts import accounts, authenticators, base, credentials, loads, policies, roles, secrets, state
+from tests.contracts import accounts, authenticators, base, credentials, lists, loads, policies, roles, secrets, state
 from tests.contracts.base import ACCOUNT, ADMIN, ROOT, Draft, change, load, resource, role, scenario
 from tests.contracts.policies import sets
 from tests.integration.stores import SHARED, InPostgres, begun
@@ -62,6 +62,10 @@ class AuthenticatorStoreTests(authenticators.AuthenticatorsContract, InPostgres)
 
 class CredentialStoreTests(credentials.CredentialsContract, InPostgres):
     """``CredentialStore``."""
+
+
+class ListTests(lists.ListsContract, InPostgres):
+    """``RoleStore``, as it lists."""
 
 
 class LoadTests(loads.LoadsContract, InPostgres):

@@ -22,7 +22,7 @@ import svc.storage
 from svc.errors import StoreReadOnly
 from svc.interfaces import IPolicyTransaction
 from svc.names import ResourceName, RoleName
-from svc.records import Changes, MembersQuery, Rows, Sealed
+from svc.records import Changes, MembersQuery, Rows, Sealed, Search
 from svc.storage.columns import column
 from svc.storage.database import Database, Statement
 from svc.storage.state import DatabaseState
@@ -133,6 +133,16 @@ class PlanTests(DatabaseTestCase):
             await stores.roles.standing(caller, ROOT.resource)
             await stores.roles.members(MembersQuery(ROOT, limit=1))
             await stores.roles.count_members(MembersQuery(ROOT, kinds=("host", "user")))
+            searched = MembersQuery(ROOT, search=Search("admin", split=True, by_class=True))
+            for query in (MembersQuery(ROOT), searched):
+                await stores.roles.members(query)
+                await stores.roles.count_members(query)
+                await stores.roles.memberships(query)
+                await stores.roles.effective_members(query)
+            await stores.roles.role(ROOT)
+            await stores.roles.held(caller)
+            async for _ in stores.roles.graph(caller, ROOT):
+                pass
         await stores.secrets.write(ADMIN, resource("variable:v"), lambda reading: None)
 
     async def _whole_reads(self, database: Database) -> list[tuple[Any, ...]]:

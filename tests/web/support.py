@@ -62,11 +62,29 @@ def read_answers(raw: bytes, *, head: bool = False) -> list[Answer]:
         headers = dict(line.split(": ", 1) for line in lines)
         headers = {name.lower(): value for name, value in headers.items()}
         assert len(headers) == len(lines), f"a header twice in {lines}"
+        if headers.get("transfer-encoding") == "chunked" and not head:
+            assert "content-length" not in headers, headers
+            body, raw = _unchunked(raw)
+            answers.append(Answer(int(status), headers, body))
+            continue
         length = 0 if head else int(headers.get("content-length", 0))
         assert len(raw) >= length, f"a body of {length} bytes was cut off: {raw!r}"
         answers.append(Answer(int(status), headers, raw[:length]))
         raw = raw[length:]
     return answers
+
+
+def _unchunked(raw: bytes) -> tuple[bytes, bytes]:
+    """The body that begins ``raw`` in chunks, and what follows it; the last chunk must be there."""
+    body = b""
+    while True:
+        size, end, raw = raw.partition(b"\r\n")
+        assert end, "the last chunk is missing"
+        length = int(size, 16)
+        assert raw[length : length + 2] == b"\r\n", "a chunk was cut off"
+        body, raw = body + raw[:length], raw[length + 2 :]
+        if not length:
+            return body, raw
 
 
 @implementer(ITransport, IPushProducer)
@@ -80,14 +98,23 @@ class Wire:
         self.stalled = False
         self.protocol: Channel | None = None
         self._peer = peer
+        self._producer: IPushProducer | None = None
 
     def write(self, data: bytes) -> None:
-        """Keep what the server sends."""
+        """Keep what the server sends; a client that takes nothing has it hold back at once."""
         self.written += data
+        if self.stalled and self._producer is not None:
+            self._producer.pauseProducing()
 
     def writeSequence(self, data: Iterable[bytes]) -> None:
         """Keep what the server sends."""
-        self.written += b"".join(data)
+        self.write(b"".join(data))
+
+    def resume(self) -> None:
+        """Take what is sent, again."""
+        self.stalled = False
+        if self._producer is not None:
+            self._producer.resumeProducing()
 
     def loseConnection(self) -> None:
         """Close, once the client has taken what was sent."""
@@ -109,11 +136,13 @@ class Wire:
         """The server's address."""
         return IPv4Address("TCP", "127.0.0.1", 8080)
 
-    def registerProducer(self, producer: object, streaming: bool) -> None:
-        """Nothing is ever held back here."""
+    def registerProducer(self, producer: IPushProducer, streaming: bool) -> None:
+        """Note whom to tell to hold back."""
+        self._producer = producer
 
     def unregisterProducer(self) -> None:
-        """Nothing is ever held back here."""
+        """Tell nobody any more."""
+        self._producer = None
 
     def pauseProducing(self) -> None:
         """What a test sends arrives."""
@@ -154,6 +183,10 @@ class Connection:
     def stall(self) -> None:
         """Take nothing any more of what the server sends."""
         self._wire.stalled = True
+
+    def resume(self) -> None:
+        """Take again what the server sends."""
+        self._wire.resume()
 
     def received(self) -> bytes:
         """Take what the server has sent so far."""

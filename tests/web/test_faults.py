@@ -51,6 +51,12 @@ class FaultTests(SynchronousTestCase):
         error = self.error(errors.NotFound("acct", "host_factory", "x"), 404)
         self.assertEqual(error["message"], "Host_factory 'x' not found in account 'acct'")
 
+    def test_too_many_roles(self) -> None:
+        """Roles that are too many to be followed are told with their limit."""
+        error = self.error(errors.TooManyRoles(50), 422)
+        self.assertEqual(error["code"], "unprocessable_entity")
+        self.assertIn("more than 50 roles", str(error["message"]))
+
     def test_no_value(self) -> None:
         """A missing secret is told without target and details."""
         self.assertEqual(

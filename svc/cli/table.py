@@ -1,0 +1,39 @@
+"""Rows of text for people and for programs."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+#: What parts two columns of a table.
+_GAP: Final = "  "
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[str]], *, terminal: bool) -> Iterator[str]:
+    """The lines of a table: on a terminal under a header, in aligned columns; otherwise without it, parted by tabs.
+
+    Characters that a terminal would obey, or that would break a line, are escaped; blanks at the end of lines are left out.
+    """
+    cells = [[_plain(cell) for cell in row] for row in rows]
+    if not terminal:
+        yield from ("\t".join(row).rstrip("\t") for row in cells)
+        return
+    lines = [list(header), *cells]
+    widths = [max(map(_width, column)) for column in zip(*lines, strict=True)]
+    for line in lines:
+        padded = (cell + " " * (width - _width(cell)) for cell, width in zip(line, widths, strict=True))
+        yield _GAP.join(padded).rstrip()
+
+
+def _plain(text: str) -> str:
+    return (
+        text if text.isprintable() else "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    )
+
+
+def _width(text: str) -> int:
+    """How many columns a terminal gives to a text."""
+    if text.isascii():
+        return len(text)
+    return sum(0 if unicodedata.combining(c) else 1 + (unicodedata.east_asian_width(c) in "WF") for c in text)

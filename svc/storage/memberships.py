@@ -1,0 +1,150 @@
+"""Listings of memberships: those of a role's members, and those that a role has in others, by page and by search.
+
+Note [Pages by key]
+
+A page begins right behind the key of the row before it, wherever that is in the list, and ends where it is full. For that
+the rows must be a range of one index: a comparison of whole rows, whose first column is the role asked about, fits no other,
+and PostgreSQL begins to read at its lower end. (Beside an equality on that column it would begin at the first member.) The
+order asked for is that of the index, so that nothing is ever sorted, whatever the size of the table when the plan was made.
+Where everybody is wanted from the first on, the equality is enough; to compare rows would take longer than to skip them.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, Self
+
+import attrs
+
+from svc.names import ROLE_KINDS
+from svc.records import Membership, MembersQuery, Place
+from svc.storage.columns import column
+from svc.storage.database import Database, Statement
+from svc.storage.search import ASKED, CLASS, FOUND, MATCHING, SHORT
+
+#: Before every row.
+_START: Final = Place("")
+
+
+@attrs.frozen
+class Listing:
+    """The memberships that have one role in one column, listed by the other column."""
+
+    _first_page: Statement
+    _page: Statement
+    _count_all: Statement
+    _count: Statement
+    _search: Statement
+    _count_search: Statement
+
+    @classmethod
+    def by(cls, name: str, own: str, other: str) -> Self:
+        """Make the statements, named after ``name``, for the rows whose column ``own`` has the role asked about."""
+        # A range of kinds, narrowed to some of them when they are not all that lie in it.
+        of_kinds = f"($4::text[] IS NULL OR split_part({other}, ':', 2) = ANY ($4))"
+        range_ = f"({own}, {other}) >= ($1::text, $2::text) AND ({own}, {other}) < ($1, $3::text) AND {of_kinds}"
+        rest = (
+            f"FROM memberships WHERE ({own}, {other}, ownership) > ($1::text, $2::text, $5::boolean)"
+            f" AND ({own}, {other}) < ($1, $3::text) AND {of_kinds}"
+        )
+        columns = "role_id, member_id, admin_option, ownership, policy_id"
+        order = f"ORDER BY {own}, {other}, ownership"
+        everyone = f"FROM memberships WHERE {own} = $1::text"
+        # See Note [Searches from both ends] in svc/storage/search.py.
+        matching = f"""
+            WITH {ASKED.format(text="$5::text")},
+            size (short) AS MATERIALIZED (
+                SELECT count(*) <= {SHORT} FROM (SELECT FROM memberships WHERE {range_} LIMIT {SHORT + 1}) AS few
+            ),
+            matching AS (
+                SELECT {columns}, document
+                FROM (SELECT {columns} FROM memberships WHERE {range_} OFFSET 0) AS listed,
+                    LATERAL {MATCHING.format(split="$6::boolean", resource_id=f"listed.{other}")}
+                WHERE (SELECT short FROM size)
+                UNION ALL
+                SELECT {columns}, document
+                FROM {FOUND.format(split="$6")},
+                    LATERAL (
+                        SELECT {columns} FROM memberships WHERE {own} = $1 AND {other} = found.resource_id OFFSET 0
+                    ) AS listed
+                WHERE NOT (SELECT short FROM size) AND {of_kinds}
+                    AND found.resource_id >= $2 COLLATE "C" AND found.resource_id < $3 COLLATE "C"
+            )
+        """
+        return cls(
+            Statement(f"{name}_first", f"SELECT {columns} {everyone} {order} LIMIT $2::bigint OFFSET $3::bigint"),
+            Statement(name, f"SELECT {columns} {rest} {order} LIMIT $6::bigint OFFSET $7::bigint"),
+            Statement(f"{name}_count_all", f"SELECT count(*) {everyone}"),
+            Statement(f"{name}_count", f"SELECT count(*) {rest}"),
+            Statement(
+                f"{name}_search",
+                f"""
+                {matching}
+                SELECT {columns}, CASE WHEN $7 THEN rank END
+                FROM (
+                    SELECT *, {CLASS.format(by_class="$7::boolean", document="document")} AS rank FROM matching OFFSET 0
+                ) AS ranked
+                WHERE (rank, {other}, ownership) > ($8::integer, $9::text, $10::boolean)
+                ORDER BY rank, {other}, ownership LIMIT $11::bigint OFFSET $12::bigint
+                """,
+            ),
+            Statement(f"{name}_count_search", f"{matching} SELECT count(*) FROM matching"),
+        )
+
+    async def page(self, database: Database, query: MembersQuery) -> list[Membership]:
+        """The rows that the query asks for, in order."""
+        if (bounds := _bounds(query)) is None:
+            return []
+        role, first, beyond, kinds = bounds
+        after, search = query.after or _START, query.search
+        if search is None and not query.kinds and query.after is None:
+            rows = await database.fetch(self._first_page, role, query.limit, query.offset)
+            return [Membership(*row) for row in rows]
+        if search is None:
+            begin, ownership = max((first, False), (after.name, after.ownership))
+            rows = await database.fetch(self._page, role, begin, beyond, kinds, ownership, query.limit, query.offset)
+            return [Membership(*row) for row in rows]
+        rank = -1 if query.after is None else after.rank or 0
+        rows = await database.fetch(
+            self._search,
+            *bounds,
+            search.text,
+            search.split,
+            search.by_class,
+            rank,
+            after.name,
+            after.ownership,
+            query.limit,
+            query.offset,
+        )
+        return [Membership(*row) for row in rows]
+
+    async def count(self, database: Database, query: MembersQuery) -> int:
+        """How many rows match, wherever a page of them begins and ends."""
+        if (bounds := _bounds(query)) is None:
+            return 0
+        if query.search is None and not query.kinds:
+            ((count,),) = await database.fetch(self._count_all, bounds[0])
+        elif query.search is None:
+            ((count,),) = await database.fetch(self._count, *bounds, False)
+        else:
+            ((count,),) = await database.fetch(self._count_search, *bounds, query.search.text, query.search.split)
+        return int(count)
+
+
+def _bounds(query: MembersQuery) -> tuple[Any, ...] | None:
+    """The role, the ends of the range in which the rows lie, and the kinds when they are not all that lie in it; ``None``
+    when the query asks for kinds that no role has, and for no others.
+
+    A role's members lie in its own account, so that those of one kind are a range of the key.
+    """
+    kinds = sorted(ROLE_KINDS.intersection(query.kinds) if query.kinds else ROLE_KINDS)
+    if not kinds:
+        return None
+    account = query.role.account
+    narrowed = column(kinds) if 1 < len(kinds) < len(ROLE_KINDS) else None
+    # A semicolon follows the colon in byte order; no id ends with the colon that follows its kind.
+    return str(query.role), f"{account}:{kinds[0]}:", f"{account}:{kinds[-1]};", narrowed
+
+
+MEMBERS: Final = Listing.by("members", "role_id", "member_id")
+MEMBERSHIPS: Final = Listing.by("memberships", "member_id", "role_id")

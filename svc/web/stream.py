@@ -1,0 +1,57 @@
+"""An answer on its way out in pieces, no faster than the client takes them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+from typing import Final
+
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IPushProducer
+from zope.interface import implementer
+
+#: The chunk that ends a chunked body, and the trailers, of which there are none (RFC 9112 7.1).
+_LAST_CHUNK: Final = b"0\r\n\r\n"
+
+
+@implementer(IPushProducer)
+class Stream:
+    """Writes pieces, and waits while the transport has enough of them.
+
+    :param write: takes bytes for the client.
+    :param chunked: whether pieces go as chunks (RFC 9112 7.1).
+    """
+
+    def __init__(self, write: Callable[[bytes], None], *, chunked: bool) -> None:
+        self._write = write
+        self._chunked = chunked
+        self._paused = False
+        self._room: Deferred[None] | None = None
+
+    async def send(self, pieces: AsyncGenerator[bytes, None]) -> None:
+        """Write all pieces, and the end. What ``pieces`` raises comes through, after what came before was written.
+
+        Cancelled, it closes ``pieces``.
+        """
+        async with aclosing(pieces):
+            async for piece in pieces:
+                self._write(b"%x\r\n%b\r\n" % (len(piece), piece) if self._chunked else piece)
+                if self._paused:
+                    self._room = Deferred()
+                    await self._room
+        if self._chunked:
+            self._write(_LAST_CHUNK)
+
+    def pauseProducing(self) -> None:  # noqa: N802  # the name is Twisted's
+        """There is enough for the client to take."""
+        self._paused = True
+
+    def resumeProducing(self) -> None:  # noqa: N802  # the name is Twisted's
+        """The client has taken most of it."""
+        self._paused = False
+        room, self._room = self._room, None
+        if room is not None:
+            room.callback(None)
+
+    def stopProducing(self) -> None:  # noqa: N802  # the name is Twisted's
+        """The connection has ended: whoever sends is cancelled with the request."""
