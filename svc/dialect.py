@@ -33,6 +33,10 @@ class Dialect:
     issuer_mandatory: bool
     #: Whether the mere presence of ``count`` asks for a count, whatever its value.
     count_by_presence: bool
+    #: Whether a search finds the parts of annotation values that ``.`` ``/`` ``-`` part, as it does those of identifiers.
+    search_splits_values: bool
+    #: Whether the records that a search finds come by class, then id; otherwise by id.
+    search_by_class: bool
     #: Beginning of the two field names in the health report's replication section.
     replication_prefix: str
     #: The version that ``GET /`` reports, ``None`` for the program's own.
@@ -48,6 +52,8 @@ NATIVE: Final = Dialect(
     nested_claims=False,
     issuer_mandatory=False,
     count_by_presence=False,
+    search_splits_values=True,
+    search_by_class=True,
     replication_prefix="db_",
     reported_version=None,
 )
@@ -61,6 +67,8 @@ CONJUR: Final = Dialect(
     nested_claims=True,
     issuer_mandatory=True,
     count_by_presence=True,
+    search_splits_values=False,
+    search_by_class=False,
     replication_prefix="pg_",
     reported_version="1.22.3",
 )

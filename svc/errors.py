@@ -164,6 +164,17 @@ class NotFound(Refusal):
 
 
 @attrs.frozen(str=False)
+class TooManyRoles(Refusal):
+    """More roles stand above or below one, or more memberships between them, than are followed for one request; raised by
+    ``storage`` (422).
+
+    ``limit`` is the number of roles.
+    """
+
+    limit: int
+
+
+@attrs.frozen(str=False)
 class NoValue(Refusal):
     """A variable has no value, is missing, or may not be seen; raised by ``access`` when a secret is read (404)."""
 

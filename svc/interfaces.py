@@ -26,6 +26,8 @@ from svc.records import (
     Present,
     Refused,
     ReplicationPosition,
+    Resource,
+    ResourcesQuery,
     Rows,
     Sealed,
     SecretReading,
@@ -132,6 +134,28 @@ class IRoles(Interface):
 
     async def count_members(query: MembersQuery) -> int:
         """How many members the query matches, whatever its ``limit`` and ``offset``."""
+
+
+class IResources(Interface):
+    """Resources: who sees which, and what there is to see."""
+
+    async def visible(query: ResourcesQuery) -> list[str]:
+        """The full ids of the resources that the query matches; a viewer that doesn't exist sees none."""
+
+    async def count_visible(query: ResourcesQuery) -> int:
+        """How many resources the query matches, whatever its ``limit`` and ``offset``."""
+
+    async def described(ids: Sequence[str], text_limit: int = 0) -> list[Resource]:
+        """Those of the resources that exist, in the order of ``ids``, seen or not.
+
+        The newest texts in each policy's history are read, ``text_limit`` bytes of them at most.
+        """
+
+    async def permitted(resource: ResourceName, privilege: str, limit: int) -> list[str]:
+        """The full ids of the roles that have the privilege, in order: the owner, those permitted, and all that hold these.
+
+        :raises TooManyRoles: they are more than ``limit``.
+        """
 
 
 class ISecrets(Interface):

@@ -12,6 +12,7 @@ from svc.interfaces import IAccounts
 from svc.names import RESERVED_ACCOUNT, admin_of, root_policy
 from svc.records import Sealed, StoredSigningKey
 from svc.storage.database import Database, Statement, Transaction
+from svc.storage.search import index
 
 _CREATE: Final = Statement(
     "account_create", "INSERT INTO accounts (account) VALUES ($1::text) ON CONFLICT DO NOTHING RETURNING account"
@@ -70,6 +71,7 @@ class AccountStore:
             await transaction.fetch(_CREATE_MEMBERSHIPS, admin, root)
             await transaction.fetch(_CREATE_CREDENTIAL, admin, admin_key)
             await _add_key(transaction, account, signing_key)
+            await index(transaction, (admin, root))
 
         await self._database.transact(work)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any, Final, Generic, TypeVar
 
@@ -10,6 +10,7 @@ import attrs
 
 from svc.names import ROLE_KINDS
 from svc.records import AnnotationRow, Changes, MembershipRow, PermissionRow, Present, ResourceRow, Rows, Sealed
+from svc.storage import search
 from svc.storage.columns import for_each
 from svc.storage.database import Statement, Transaction
 
@@ -235,9 +236,7 @@ _DELETE_ANNOTATIONS: Final = Statement(
 
 # Whoever recorded these: an explicit deletion reaches beyond the loaded policy (wire facts, core 1.8). The schema sees to
 # what goes with them. Roles that go are found here nevertheless: row by row, PostgreSQL can't follow a thousand owners.
-_DELETE_ROLES: Final = Statement(
-    "roles_delete",
-    """
+_GONE: Final = """
     WITH RECURSIVE gone (role_id) AS (
         SELECT unnest($1::text[]) COLLATE "C"
         UNION
@@ -248,7 +247,13 @@ _DELETE_ROLES: Final = Statement(
             WHERE owner_id = gone.role_id AND roles.policy_id IS NOT NULL
         )) FROM gone
     )
-    DELETE FROM roles USING gone WHERE roles.role_id = gone.role_id
+"""
+_DELETE_ROLES: Final = Statement("roles_delete", f"{_GONE} DELETE FROM roles USING gone WHERE roles.role_id = gone.role_id")
+_ANNOTATED_BY_GONE: Final = Statement(
+    "annotated_by_gone",
+    f"""
+    {_GONE} SELECT DISTINCT resource_id
+    FROM gone, LATERAL (SELECT resource_id FROM annotations WHERE policy_id = gone.role_id OFFSET 0) AS annotated
     """,
 )
 _DELETE_RESOURCES: Final = Statement(
@@ -264,7 +269,10 @@ async def change(transaction: Transaction, policy: str, changes: Changes, api_ke
     """Make the changes, in an order in which nothing refers to what is not there yet, or to what is gone already."""
     await _create(transaction, policy, changes.create, api_keys)
     await _update(transaction, policy, changes.update)
+    # A policy that goes takes its annotations along, also from resources that stay.
+    bared = await for_each(transaction, _ANNOTATED_BY_GONE, _roles_of(changes.delete.resources))
     await _delete(transaction, policy, changes.delete)
+    await search.index(transaction, {*chain.from_iterable(bared), *_redescribed(changes)})
 
 
 async def _create(transaction: Transaction, policy: str, rows: Rows, api_keys: Mapping[str, Sealed]) -> None:
@@ -290,6 +298,13 @@ async def _delete(transaction: Transaction, policy: str, rows: Rows) -> None:
     await for_each(transaction, _DELETE_MEMBERSHIPS, _MEMBERSHIPS.keys(rows.memberships), policy)
     await for_each(transaction, _DELETE_ROLES, _roles_of(rows.resources))
     await for_each(transaction, _DELETE_RESOURCES, _RESOURCES.keys(rows.resources))
+
+
+def _redescribed(changes: Changes) -> Iterator[str]:
+    """The resources that a search finds otherwise after the changes."""
+    yield from (row.resource for row in changes.create.resources)
+    for rows in (changes.create, changes.update, changes.delete):
+        yield from (row.resource for row in rows.annotations)
 
 
 def _roles_of(resources: Sequence[ResourceRow]) -> list[tuple[str]]:

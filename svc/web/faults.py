@@ -14,8 +14,8 @@ def _fault(status: int, code: str | int, message: str, **more: object) -> Respon
 
 
 def _named(parameter: str, message: str) -> str:
-    """A message that names the parameter; many of the wire facts' own do already."""
-    return message if parameter in message else f"{parameter}: {message}"
+    """A message that names the parameter; many of the wire facts' own do already, some of them with a capital."""
+    return message if parameter.lower() in message.lower() else f"{parameter}: {message}"
 
 
 def _invalid_parameter(refusal: errors.InvalidParameter) -> Response:
@@ -75,6 +75,11 @@ _FAULTS: Final[Mapping[type[errors.Refusal], Callable[[Any], Response]]] = {
     errors.AuthenticationRefused: lambda r: Response.empty(r.status),
     errors.Forbidden: lambda _: Response.empty(403),
     errors.NotFound: _not_found,
+    errors.TooManyRoles: lambda r: _fault(
+        422,
+        "unprocessable_entity",
+        f"more than {r.limit} roles, or too many memberships between them, would have to be followed",
+    ),
     errors.NoValue: lambda r: _fault(404, "not_found", f"CONJ00076E Variable {r.name} is empty or not found."),
     errors.RouteNotFound: lambda r: no_route(r.path),
     errors.Conflict: _conflict,

@@ -154,6 +154,22 @@ class ClientTests(CommandTestCase, PostgresTestCase):
 
         members = await self.svc("role", "members", "group:apps/all", "--kind", "host", environ=client)
         self.assertEqual(members.stdout, "host:apps/bare\nhost:apps/shop\n")
+        listed = await self.svc("list", "--kind", "host", environ=client)
+        first, *rows = (line.split() for line in listed.stdout.splitlines())
+        self.assertEqual(first, ["RESOURCE", "OWNER"])
+        self.assertEqual(rows, [[f"host:apps/{name}", "policy:apps"] for name in ("bare", "outsider", "shop")])
+        [found] = json.loads((await self.svc("list", "--search", "password", "--json", environ=client)).stdout)
+        self.assertEqual((found["id"], len(found["secrets"])), ("acme:variable:apps/password", 1))
+        counted = await self.svc("list", "--count", "--role", "host:apps/bare", "--kind", "variable", environ=client)
+        self.assertEqual(counted.stdout, "0\n")
+        may = await self.svc("check", "variable:apps/password", "execute", environ=client)
+        self.assertEqual(may.stdout, "yes\n")
+        may_not = await self.svc(
+            "check", "variable:apps/password", "update", "--role", "host:apps/shop", environ=client, code=1
+        )
+        self.assertEqual((may_not.stdout, may_not.stderr), ("no\n", ""))
+        unseen = await self.svc("check", "variable:apps/none", "execute", environ=client, code=1)
+        self.assertIn("'apps/none' not found", unseen.stderr)
         self.assertTrue(json.loads((await self.svc("health", environ=client)).stdout)["ok"])
 
         provider = KeySetSite(self)
