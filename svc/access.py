@@ -74,6 +74,15 @@ def role_sight(standing: Standing) -> Decision:
     return _ALLOWED if seen == Denied(Denial.MISSING) and standing.holds else seen
 
 
+def see(standing: Standing, name: ResourceName) -> None:
+    """Return when the caller may know that ``name`` exists.
+
+    :raises Forbidden: the caller's own role is gone.
+    :raises NotFound: it doesn't exist, or as good as.
+    """
+    _enforce(sight(standing), name, "")
+
+
 def demand(standing: Standing, privilege: str, name: ResourceName) -> None:
     """Return when the caller has ``privilege`` on ``name``.
 

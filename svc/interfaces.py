@@ -28,6 +28,8 @@ from svc.records import (
     Present,
     Refused,
     ReplicationPosition,
+    Resource,
+    ResourcesQuery,
     RoleReading,
     Rows,
     Sealed,
@@ -187,6 +189,28 @@ class IRoles(Interface):
         """Let ``decide`` look, as in ``add_member``, then take the grant back, whoever recorded it.
 
         Tells whether there was one; that a member owns the role is none.
+        """
+
+
+class IResources(Interface):
+    """Resources: who sees which, and what there is to see."""
+
+    async def visible(query: ResourcesQuery) -> list[str]:
+        """The full ids of the resources that the query matches; a viewer that doesn't exist sees none."""
+
+    async def count_visible(query: ResourcesQuery) -> int:
+        """How many resources the query matches, whatever its ``limit`` and ``offset``."""
+
+    async def described(ids: Sequence[str], text_limit: int = 0) -> list[Resource]:
+        """Those of the resources that exist, in the order of ``ids``, seen or not.
+
+        The newest texts in each policy's history are read, ``text_limit`` bytes of them at most.
+        """
+
+    async def permitted(resource: ResourceName, privilege: str, limit: int) -> list[str]:
+        """The full ids of the roles that have the privilege, in order: the owner, those permitted, and all that hold these.
+
+        :raises TooManyRoles: they are more than ``limit``.
         """
 
 

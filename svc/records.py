@@ -240,6 +240,92 @@ class MemberReading:
 
 
 @attrs.frozen
+class Search:
+    """What a listing is narrowed to: records in which every word of ``text`` is found (wire facts, core 3.3).
+
+    Without a word that counts, nothing is found. ``split``: the values of annotations are split at ``.`` ``/`` ``-``, as
+    identifiers are. ``by_class``: what is found comes by its class, then by id. The class is the lowest in which any word is
+    found: 0 identifier or annotation ``name``, 1 another annotation's value, 2 kind (rulings: two dialects).
+    """
+
+    text: str
+    split: bool
+    by_class: bool
+
+
+@attrs.frozen
+class ResourcesQuery:
+    """Which resources to list: those that ``viewer`` sees, narrowed, then paged.
+
+    ``account`` and ``owner`` ``None``, and ``kinds`` empty, mean every one. ``owner``: what is owned by this role or by one
+    that it holds. Paging is by id, or as ``search`` says.
+    """
+
+    viewer: RoleName
+    account: str | None = None
+    kinds: tuple[str, ...] = ()
+    owner: RoleName | None = None
+    search: Search | None = None
+    limit: int = 1000
+    offset: int = 0
+
+
+@attrs.frozen
+class Permission:
+    """A privilege on a resource, the role that has it, and the policy that recorded it, if one did."""
+
+    privilege: str
+    role: str
+    policy: str | None
+
+
+@attrs.frozen
+class Annotation:
+    """An annotation of a resource, and the policy that recorded it, if one did."""
+
+    name: str
+    value: str
+    policy: str | None
+
+
+@attrs.frozen
+class RecordedVersion:
+    """A version in the history of a policy, made at ``created_at`` (seconds since the epoch).
+
+    ``text`` is ``None`` when it wasn't asked for, or was too long.
+    """
+
+    number: int
+    created_at: float
+    sha256: str
+    loaded_by: str
+    client_ip: str
+    text: str | None = attrs.field(repr=False)
+
+
+@attrs.frozen
+class Resource:
+    """A resource with all that its route tells of it (wire facts, core 3.2).
+
+    ``permissions`` come by role, then privilege; ``annotations`` by name. ``secret_versions``: numbers of the values that a
+    variable has, ascending. ``history``: the versions of a policy, ascending. ``layers``: ids of the layers to which a
+    host factory belongs, ascending. ``restrictions``: from where a user or host may log in, in CIDR notation, ascending; empty
+    means from everywhere. ``created_at`` is in seconds since the epoch.
+    """
+
+    id: str
+    owner: str
+    policy: str | None
+    created_at: float
+    permissions: tuple[Permission, ...] = ()
+    annotations: tuple[Annotation, ...] = ()
+    secret_versions: tuple[int, ...] = ()
+    history: tuple[RecordedVersion, ...] = ()
+    layers: tuple[str, ...] = ()
+    restrictions: tuple[str, ...] = ()
+
+
+@attrs.frozen
 class SecretReading:
     """A variable as one caller sees it, with the asked version of its value.
 

@@ -36,6 +36,7 @@ from svc.startup import Console, Launch, reason_of
 from svc.storage.authenticators import AuthenticatorStore
 from svc.storage.credentials import CredentialStore
 from svc.storage.policies import PolicyStore
+from svc.storage.resources import ResourceStore
 from svc.storage.roles import RoleStore
 from svc.storage.secrets import SecretStore
 from svc.vault import CANARY
@@ -44,6 +45,7 @@ from svc.web.health import Health
 from svc.web.origin import TrustedProxies
 from svc.web.policies import Policies
 from svc.web.request import Edge
+from svc.web.resources import Resources
 from svc.web.roles import Roles
 from svc.web.routing import Router
 from svc.web.secrets import Secrets
@@ -215,6 +217,7 @@ class _Composition:
                 keys=keys,
                 roles=roles,
             ),
+            Resources(ResourceStore(database), roles, settings.dialect),
             Roles(roles, settings.dialect),
             Policies(
                 PolicyStore(database),

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.access import Allowed, Denial, Denied, demand, demand_value, role_sight, see_role, sight, use
+from svc.access import Allowed, Denial, Denied, demand, demand_value, role_sight, see, see_role, sight, use
 from svc.dialect import CONJUR, NATIVE
 from svc.errors import Forbidden, NotFound, NoValue
 from svc.names import ResourceName, RoleName
@@ -78,6 +78,7 @@ class DecisionTests(SynchronousTestCase):
         for attempt in (
             lambda: demand(standing, privilege, VARIABLE),
             lambda: demand_value(standing, privilege, VARIABLE),
+            lambda: see(standing, VARIABLE),
             lambda: see_role(standing, FOREIGN, CALLER, CONJUR),
         ):
             self.assertEqual(self.assertRaises(Forbidden, attempt).why, "role of the token no longer exists")
@@ -109,6 +110,17 @@ class DemandTests(SynchronousTestCase):
         self.assertRaises(Forbidden, demand_value, READER, "execute", VARIABLE)
         demand_value(OWNER, "execute", VARIABLE)
         demand_value(Standing(caller_exists=True, exists=True, privileges=frozenset({"execute"})), "execute", VARIABLE)
+
+
+class SeeTests(SynchronousTestCase):
+    """The resource routes."""
+
+    def test_what_is_visible_is_seen(self) -> None:
+        """Owners and holders of any privilege see a resource; to others, mere holders of its role too, it is not found."""
+        for standing in (OWNER, READER):
+            see(standing, VARIABLE)
+        for standing in (NOTHING, STRANGER, HOLDER, BARE):
+            self.assertEqual(self.assertRaises(NotFound, see, standing, VARIABLE).name, "acct:variable:db/password")
 
 
 class SeeRoleTests(SynchronousTestCase):

@@ -5,7 +5,19 @@ from __future__ import annotations
 from svc.errors import StoreReadOnly, StoreUnavailable
 from svc.names import RoleName
 from svc.records import MembersQuery, Sealed
-from tests.contracts import accounts, authenticators, base, credentials, lists, loads, policies, roles, secrets, state
+from tests.contracts import (
+    accounts,
+    authenticators,
+    base,
+    credentials,
+    lists,
+    loads,
+    policies,
+    resources,
+    roles,
+    secrets,
+    state,
+)
 from tests.contracts.base import ADMIN, ROOT, Draft, Stores, load, scenario
 from tests.memory import (
     Memory,
@@ -17,6 +29,7 @@ from tests.memory import (
     MemoryState,
 )
 from tests.memory_policies import MemoryPolicies
+from tests.memory_resources import MemoryResources
 
 
 def stores_of(memory: Memory) -> Stores:
@@ -29,6 +42,7 @@ def stores_of(memory: Memory) -> Stores:
         MemorySecrets(memory),
         MemoryAuthenticatorReadings(memory),
         MemoryState(memory),
+        MemoryResources(memory),
     )
 
 
@@ -73,6 +87,10 @@ class MemoryPoliciesTests(policies.PoliciesContract, InMemory):
     """``MemoryPolicies``."""
 
 
+class MemoryResourcesTests(resources.ResourcesContract, InMemory):
+    """``MemoryResources``."""
+
+
 class MemoryRolesTests(roles.RolesContract, InMemory):
     """``MemoryRoles``."""
 
@@ -100,6 +118,7 @@ class TroubleTests(InMemory):
             stores.secrets.read(ADMIN, ROOT.resource),
             stores.authenticators.settings("acct", "svc/authn-jwt/ci", ["issuer"]),
             stores.state.connected(),
+            stores.resources.described([str(ROOT)]),
             load(stores, Draft()),
         ):
             with self.assertRaises(StoreUnavailable):

@@ -17,8 +17,10 @@ from svc._version import VERSION
 _COMMANDS: Final = {
     "account": ("admin", "Create and list accounts, and rotate their signing keys."),
     "authenticate": ("login", "Exchange a workload's proof of identity for an access token."),
+    "check": ("resource", "Say whether you, or a role that you hold, have a privilege on a resource."),
     "data-key": ("admin", "Make the key under which everything of value is sealed."),
     "health": ("health", "Print a server's health report."),
+    "list": ("resource", "List the resources that you see."),
     "login": ("login", "Log in with an API key, and keep the access token for later commands."),
     "migrate": ("admin", "Bring the schema of the database up to date."),
     "policy": ("policy", "Load policy: who there is, and who may do what."),

@@ -14,8 +14,8 @@ def _fault(status: int, code: str | int, message: str, **more: object) -> Respon
 
 
 def _named(parameter: str, message: str) -> str:
-    """A message that names the parameter; many of the wire facts' own do already."""
-    return message if parameter in message else f"{parameter}: {message}"
+    """A message that names the parameter; many of the wire facts' own do already, some of them with a capital."""
+    return message if parameter.lower() in message.lower() else f"{parameter}: {message}"
 
 
 def _invalid_parameter(refusal: errors.InvalidParameter) -> Response:

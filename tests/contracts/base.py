@@ -17,6 +17,7 @@ from svc.interfaces import (
     IDatabaseState,
     IPolicies,
     IPolicyTransaction,
+    IResources,
     IRoles,
     ISecrets,
 )
@@ -71,6 +72,7 @@ class Stores:
     secrets: ISecrets
     authenticators: IAuthenticatorReadings
     state: IDatabaseState
+    resources: IResources
 
 
 def role(name: str, account: str = ACCOUNT) -> RoleName:

@@ -14,6 +14,7 @@ from svc.storage.authenticators import AuthenticatorStore
 from svc.storage.credentials import CredentialStore
 from svc.storage.database import Database
 from svc.storage.policies import PolicyStore
+from svc.storage.resources import ResourceStore
 from svc.storage.roles import RoleStore
 from svc.storage.secrets import SecretStore
 from svc.storage.state import DatabaseState
@@ -40,6 +41,7 @@ def stores_on(database: Database) -> Stores:
         SecretStore(database, NATIVE),
         AuthenticatorStore(database),
         DatabaseState(database),
+        ResourceStore(database),
     )
 
 

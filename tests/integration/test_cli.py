@@ -165,6 +165,21 @@ class ClientTests(CommandTestCase, PostgresTestCase):
         self.assertRegex(shown.stdout, r"role\tgroup:apps/all\ncreated at\t20\S+\npolicy\tpolicy:root\nmember\t")
         graph = await self.svc("role", "graph", "group:apps/all", "--dot", environ=client)
         self.assertRegex(graph.stdout, r'(?s)\Adigraph roles \{.*"group:apps/all" -> "host:apps/shop";.*\}\n\Z')
+        listed = await self.svc("list", "--kind", "host", environ=client)
+        rows = [line.split("\t") for line in listed.stdout.splitlines()]
+        self.assertEqual(rows, [[f"host:apps/{name}", "policy:apps"] for name in ("bare", "outsider", "shop")])
+        [found] = json.loads((await self.svc("list", "--search", "password", "--json", environ=client)).stdout)
+        self.assertEqual((found["id"], len(found["secrets"])), ("acme:variable:apps/password", 1))
+        counted = await self.svc("list", "--count", "--role", "host:apps/bare", "--kind", "variable", environ=client)
+        self.assertEqual(counted.stdout, "0\n")
+        may = await self.svc("check", "variable:apps/password", "execute", environ=client)
+        self.assertEqual(may.stdout, "yes\n")
+        may_not = await self.svc(
+            "check", "variable:apps/password", "update", "--role", "host:apps/shop", environ=client, code=1
+        )
+        self.assertEqual((may_not.stdout, may_not.stderr), ("no\n", ""))
+        unseen = await self.svc("check", "variable:apps/none", "execute", environ=client, code=1)
+        self.assertIn("'apps/none' not found", unseen.stderr)
         self.assertTrue(json.loads((await self.svc("health", environ=client)).stdout)["ok"])
 
         provider = KeySetSite(self)

@@ -5,18 +5,32 @@ from __future__ import annotations
 import string
 from random import Random
 
+import attrs
 from twisted.internet.defer import Deferred, gatherResults
 
 from svc.dialect import CONJUR
 from svc.errors import Conflict, PolicyConflict, StoreReadOnly
 from svc.interfaces import IPolicyTransaction
 from svc.names import ACCOUNT_LIMIT, IDENTIFIER_LIMIT
-from svc.records import Changes, Present, ResourceRow, Rows, Sealed, SecretReading
+from svc.records import Changes, Present, ResourceRow, ResourcesQuery, Rows, Sealed, SecretReading
+from svc.storage import visibility
 from svc.storage.columns import BATCH
 from svc.storage.database import Statement
 from svc.storage.secrets import SecretStore
 from svc.storage.state import DatabaseState
-from tests.contracts import accounts, authenticators, base, credentials, lists, loads, policies, roles, secrets, state
+from tests.contracts import (
+    accounts,
+    authenticators,
+    base,
+    credentials,
+    lists,
+    loads,
+    policies,
+    resources,
+    roles,
+    secrets,
+    state,
+)
 from tests.contracts.base import ACCOUNT, ADMIN, ROOT, Draft, change, load, resource, role, scenario
 from tests.contracts.policies import sets
 from tests.integration.stores import SHARED, InPostgres, begun
@@ -198,6 +212,58 @@ class PolicyStoreTests(policies.PoliciesContract, InPostgres):
         rows = self.server.command("SELECT * FROM policy_versions ORDER BY version", SHARED)
         self.assertEqual([row[1] for row in rows], list(range(3, 23)))
         self.assertEqual(rows[0][:6], (str(ROOT), 3, "- !user it's 100%\\\n", "0" * 64, str(ADMIN), "2001:db8::1"))
+
+
+class ResourceStoreTests(resources.ResourcesContract, InPostgres):
+    """``ResourceStore``, as it lists from starting points."""
+
+    @scenario
+    async def test_many(self) -> None:
+        """Who sees more than is listed from starting points is told the same, and so is who sees a few of these."""
+        stores = await self.stores_with_account()
+        draft = Draft().define("policy:p", "host:h", "host:none")
+        names = [f"variable:p/{number:05}" for number in range(visibility.POINTS_MOST + 1)]
+        draft.define(*names, owner="policy:p").define("webservice:z").annotate(names[-2], {"name": "rare"})
+        await load(stores, draft.permit(names[-1], "host:h", "read").permit("webservice:z", "host:h", "read"))
+        everything = [f"{ACCOUNT}:{name}" for name in sorted([*names, "host:h", "host:none", "policy:p", "policy:root"])]
+        everything += ["acct:user:admin", "acct:webservice:z"]
+        everything.sort()
+        for viewer, expected in (
+            (ADMIN, everything),
+            (role("host:h"), [f"{ACCOUNT}:{names[-1]}", "acct:webservice:z"]),
+            (role("host:none"), []),
+        ):
+            query = ResourcesQuery(viewer, limit=10000)
+            self.assertEqual(await stores.resources.visible(query), expected)
+            self.assertEqual(await stores.resources.visible(attrs.evolve(query, limit=3, offset=1)), expected[1:4])
+            near = max(len(expected) - 2, 0)
+            self.assertEqual(await stores.resources.visible(attrs.evolve(query, limit=3, offset=near)), expected[near:])
+            self.assertEqual(await stores.resources.count_visible(query), len(expected))
+            rare = attrs.evolve(query, search=resources.native("rare"))
+            self.assertEqual(len(await stores.resources.visible(rare)), int(viewer is ADMIN))
+        few = ResourcesQuery(ADMIN, owner=role("host:h"))
+        self.assertEqual(await stores.resources.visible(few), [])
+
+
+class SearchingResourceStoreTests(resources.ResourcesContract, InPostgres):
+    """``ResourceStore``, as it lists from documents."""
+
+    async def prepare(self) -> None:
+        """Have no starting point suffice."""
+        await super().prepare()
+        self.patch(visibility, "POINTS_MOST", 1)
+
+
+class WalkingResourceStoreTests(resources.ResourcesContract, InPostgres):
+    """``ResourceStore``, as it lists by walks."""
+
+    async def prepare(self) -> None:
+        """Have no starting point and no document suffice, and windows be small."""
+        await super().prepare()
+        self.patch(visibility, "POINTS_MOST", 1)
+        self.patch(visibility, "MATCHES_MOST", 1)
+        self.patch(visibility, "WINDOW_LEAST", 1)
+        self.patch(visibility, "WINDOW_MOST", 4)
 
 
 class RoleStoreTests(roles.RolesContract, InPostgres):

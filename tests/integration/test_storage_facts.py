@@ -22,13 +22,15 @@ import svc.storage
 from svc.errors import StoreReadOnly
 from svc.interfaces import IPolicyTransaction
 from svc.names import ResourceName, RoleName
-from svc.records import Changes, MembersQuery, Rows, Sealed, Search
+from svc.records import Changes, MembersQuery, ResourcesQuery, Rows, Sealed, Search
+from svc.storage import visibility
 from svc.storage.columns import column
 from svc.storage.database import Database, Statement
 from svc.storage.state import DatabaseState
 from tests.contracts import base
 from tests.contracts.authenticators import BRANCH, HOST, NAMES, authenticator
 from tests.contracts.base import ACCOUNT, ADMIN, ODD_IDENTIFIERS, ROOT, Draft, Stores, change, load, resource, role, scenario
+from tests.contracts.resources import native
 from tests.contracts.secrets import always
 from tests.integration.postgres import DatabaseTestCase, PostgresTestCase, Server
 from tests.integration.stores import InPostgres, database_of, stores_on
@@ -143,6 +145,15 @@ class PlanTests(DatabaseTestCase):
             await stores.roles.held(caller)
             async for _ in stores.roles.graph(caller, ROOT):
                 pass
+            found = ResourcesQuery(caller, ACCOUNT, owner=HOST, search=native("variable h1"))
+            for most, query in product((5000, 1), (ResourcesQuery(caller), found)):
+                # From starting points, and by walks.
+                self.patch(visibility, "POINTS_MOST", most)
+                self.patch(visibility, "MATCHES_MOST", most)
+                await stores.resources.visible(query)
+                await stores.resources.count_visible(query)
+            await stores.resources.described([str(ROOT), "acct:variable:v"], 100)
+            await stores.resources.permitted(ROOT.resource, "read", 10)
         await stores.secrets.write(ADMIN, resource("variable:v"), lambda reading: None)
 
     async def _whole_reads(self, database: Database) -> list[tuple[Any, ...]]:
@@ -215,6 +226,14 @@ class AgreementTests(InPostgres):
         answers: dict[object, object] = {
             (caller, thing): await stores.roles.standing(caller, thing) for caller, thing in product(callers, things)
         }
+        for most, caller, owner in product((5000, 1), callers, (None, callers[1])):
+            # From starting points, and by walks.
+            self.patch(visibility, "POINTS_MOST", most)
+            query = ResourcesQuery(caller, owner=owner)
+            answers["visible", most, caller, owner] = await stores.resources.visible(query)
+            answers["counted", most, caller, owner] = await stores.resources.count_visible(query)
+        for thing in things:
+            answers["permitted", thing] = await stores.resources.permitted(thing, "read", 100)
         ids = [str(thing) for thing in things]
 
         async def ask(transaction: IPolicyTransaction) -> None:

@@ -75,6 +75,10 @@ class FaultTests(SynchronousTestCase):
             {"code": "unprocessable_entity", "message": "'limit' is wrong"},
         )
         self.assertEqual(
+            self.error(errors.InvalidParameter("limit", "'Limit' is too much", "unprocessable_entity"), 422)["message"],
+            "'Limit' is too much",
+        )
+        self.assertEqual(
             self.error(errors.InvalidName("kind", "no such thing"), 422),
             {"code": "argument_error", "message": "kind: no such thing"},
         )

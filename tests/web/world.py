@@ -21,6 +21,7 @@ from svc.policy.document import Bounds
 from svc.vault import Vault, api_key_name
 from svc.web.authn import Authn
 from svc.web.policies import Policies
+from svc.web.resources import Resources
 from svc.web.roles import Roles
 from svc.web.secrets import Secrets
 from tests.memory import (
@@ -32,6 +33,7 @@ from tests.memory import (
     MemorySecrets,
 )
 from tests.memory_policies import MemoryPolicies
+from tests.memory_resources import MemoryResources
 from tests.signing import jwks
 from tests.web.support import NOW, Answer, Client
 
@@ -99,6 +101,7 @@ class WorldCase(SynchronousTestCase):
                 keys=self.keys,
                 roles=roles,
             ),
+            Resources(MemoryResources(memory), roles, self.dialect),
             Roles(roles, self.dialect),
             Policies(MemoryPolicies(memory), roles, vault, self.dialect, Bounds()),
             Secrets(MemorySecrets(memory, self.dialect.prefix), vault),

@@ -1,0 +1,95 @@
+"""Commands that ask about resources: which there are, and what may be done with them."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import IO, Any
+from urllib.parse import urlencode
+
+import click
+
+from svc.cli.connection import Connection, over_http
+from svc.cli.table import table
+
+
+def _query(**parameters: object) -> str:
+    """A query of those parameters that have a value, with its question mark; nothing when none has."""
+    given = {name: value for name, value in parameters.items() if value is not None}
+    return f"?{urlencode(given)}" if given else ""
+
+
+def _role_id(connection: Connection, role: str | None) -> str | None:
+    """The full id of a role that may be given without its account; what is neither is left for the server to judge."""
+    return role if role is None or role.count(":") != 1 else f"{connection.account}:{role}"
+
+
+class _No(click.ClickException):
+    """The answer to a question that was understood."""
+
+    def show(self, file: IO[Any] | None = None) -> None:  # noqa: ARG002 (click's)
+        """Print it, as an answer and not as a mistake."""
+        click.echo(self.message)
+
+
+@click.command()
+@click.option("--kind", help="Only resources of this kind: variable, host, group, policy, webservice …")
+@click.option("--search", help="Only those that have these words in their id, kind or annotations.")
+@click.option("--limit", type=click.IntRange(min=1), help="At most so many; 1000 unless told.")
+@click.option("--offset", type=click.IntRange(min=0), help="Skip so many first.")
+@click.option("--role", metavar="KIND:ID", help="What this role sees, which you must hold, instead of what you see.")
+@click.option("--count", is_flag=True, help="Print how many there are instead.")
+@click.option("--json", "as_json", is_flag=True, help="Print the server's JSON.")
+@over_http
+async def list(  # noqa: A001 (the command is called so)
+    connection: Connection,
+    kind: str | None,
+    search: str | None,
+    limit: int | None,
+    offset: int | None,
+    role: str | None,
+    count: bool,
+    as_json: bool,
+) -> None:
+    """List the resources that you see, with their owners."""
+    asked = _query(
+        kind=kind,
+        search=search,
+        limit=limit,
+        offset=offset,
+        role=_role_id(connection, role),
+        count="true" if count else None,
+    )
+    path = f"/resources/{connection.segment(connection.account)}{asked}"
+    answer = (await connection.call("GET", path)).expect(200).json()
+    if as_json:
+        click.echo(json.dumps(answer, indent=2))
+    elif count:
+        click.echo(answer["count"])
+    else:
+        own = f"{connection.account}:"
+        rows = [(found["id"].removeprefix(own), found["owner"].removeprefix(own)) for found in answer]
+        for line in table(("RESOURCE", "OWNER"), rows, terminal=sys.stdout.isatty()):
+            click.echo(line)
+
+
+@click.command()
+@click.argument("resource_id", metavar="KIND:ID")
+@click.argument("privilege")
+@click.option("--role", metavar="KIND:ID", help="Whether this role may, which you must hold, instead of yourself.")
+@over_http
+async def check(connection: Connection, resource_id: str, privilege: str, role: str | None) -> None:
+    """Print whether you have PRIVILEGE on a resource, such as variable:db/password: "yes", or "no" with exit code 1.
+
+    What you don't see can't be told from what isn't there: that is an error, with exit code 1 too.
+    """
+    kind, colon, identifier = resource_id.partition(":")
+    if not colon:
+        raise click.UsageError("a resource is written KIND:ID, such as variable:db/password")
+    path = "".join(f"/{connection.segment(part)}" for part in ("resources", connection.account, kind, identifier))
+    asked = _query(check="true", privilege=privilege, role=_role_id(connection, role))
+    answer = await connection.call("GET", path + asked)
+    if answer.status == 404 and not answer.body:
+        raise _No("no")
+    answer.expect(204)
+    click.echo("yes")

@@ -1,0 +1,392 @@
+"""The suite of ``IResources``."""
+
+from __future__ import annotations
+
+import attrs
+from zope.interface.verify import verifyObject
+
+from svc.errors import TooManyRoles
+from svc.interfaces import IPolicyTransaction, IResources
+from svc.names import RoleName
+from svc.records import (
+    Annotation,
+    Changes,
+    Permission,
+    PermissionRow,
+    PolicyVersion,
+    ResourcesQuery,
+    Rows,
+    Search,
+)
+from tests.contracts.base import (
+    ACCOUNT,
+    ADMIN,
+    ODD_IDENTIFIERS,
+    ROOT,
+    Contract,
+    Draft,
+    Stores,
+    change,
+    load,
+    resource,
+    role,
+    scenario,
+)
+from tests.contracts.secrets import always
+
+#: What the account has from its beginning.
+BEGINNING = ["policy:root", "user:admin"]
+
+
+def native(text: str) -> Search:
+    """A search of the native dialect."""
+    return Search(text, split=True, by_class=True)
+
+
+def conjur(text: str) -> Search:
+    """A search of the installed base."""
+    return Search(text, split=False, by_class=False)
+
+
+class ResourcesContract(Contract):
+    """Who sees which resources, what each is like, and who has a privilege on it."""
+
+    async def assert_visible(self, stores: Stores, query: ResourcesQuery, expected: list[str]) -> None:
+        """The query matches these, all of which are counted, and pages of any size have them in this order."""
+        names = [f"{query.account or ACCOUNT}:{name}" if name.count(":") == 1 else name for name in expected]
+        self.assertEqual(await stores.resources.visible(query), names, query)
+        self.assertEqual(await stores.resources.count_visible(attrs.evolve(query, limit=1, offset=1)), len(names), query)
+        for size in (1, 2, len(names) or 1):
+            pages = [
+                await stores.resources.visible(attrs.evolve(query, limit=size, offset=offset))
+                for offset in range(0, len(names) + 1, size)
+            ]
+            self.assertEqual([found for page in pages for found in page], names, (query, size))
+
+    @scenario
+    async def test_provides(self) -> None:
+        """It provides the interface."""
+        verifyObject(IResources, (await self.stores()).resources)
+
+    @scenario
+    async def test_nothing(self) -> None:
+        """Where nothing is stored, nobody sees anything, and there is nothing to tell."""
+        stores = await self.stores()
+        await self.assert_visible(stores, ResourcesQuery(ADMIN), [])
+        await self.assert_visible(stores, ResourcesQuery(ADMIN, ACCOUNT, owner=ADMIN, search=native("admin")), [])
+        self.assertEqual(await stores.resources.described([str(ROOT)]), [])
+        self.assertEqual(await stores.resources.described([]), [])
+        self.assertEqual(await stores.resources.permitted(ROOT.resource, "read", 1), [])
+
+    async def _team(self) -> Stores:
+        """A policy of a team, whose group owns it; a host that is permitted little; a user who belongs to the group."""
+        stores = await self.stores_with_account("other")
+        draft = Draft().define("user:amy", "user:zoe", "group:team", "variable:outside")
+        draft.define("policy:p", owner="group:team")
+        draft.define("variable:p/a", "variable:p/b", "host:p/h", "group:p/inner", owner="policy:p")
+        draft.define("webservice:p/inner", owner="group:p/inner")
+        draft.grant("group:team", "user:amy").grant("group:p/inner", "host:p/h")
+        draft.permit("variable:p/a", "host:p/h", "read", "execute").permit("variable:outside", "group:p/inner", "juggle")
+        await load(stores, draft)
+        await load(stores, Draft("other").define("variable:p/a", "variable:x"), role("policy:root", "other"))
+        return stores
+
+    @scenario
+    async def test_visible(self) -> None:
+        """A role sees what it owns, through whatever roles, and what a role that it holds has any privilege on."""
+        stores = await self._team()
+        inner = ["group:p/inner", "host:p/h", "policy:p", "variable:p/a", "variable:p/b", "webservice:p/inner"]
+        for viewer, expected in (
+            ("host:p/h", ["variable:outside", "variable:p/a", "webservice:p/inner"]),
+            ("group:p/inner", ["variable:outside", "webservice:p/inner"]),
+            ("policy:p", ["group:p/inner", "host:p/h", "variable:outside", "variable:p/a", "variable:p/b", inner[-1]]),
+            ("user:amy", sorted([*inner, "variable:outside"])),
+            ("group:team", sorted([*inner, "variable:outside"])),
+            ("user:zoe", []),
+            ("user:nobody", []),
+            ("user:admin", sorted([*inner, *BEGINNING, "group:team", "user:amy", "user:zoe", "variable:outside"])),
+        ):
+            for account in (None, ACCOUNT):
+                await self.assert_visible(stores, ResourcesQuery(role(viewer), account), expected)
+            await self.assert_visible(stores, ResourcesQuery(role(viewer), "other"), [])
+
+    @scenario
+    async def test_every_account(self) -> None:
+        """Without an account, what is seen of other accounts is listed, too; with one, only what is seen of that."""
+        stores = await self.stores_with_account("other")
+        await load(stores, Draft().define("variable:x", "variable:y"))
+        await load(stores, Draft("other").define("variable:x", "host:h"), role("policy:root", "other"))
+        viewer = role("user:admin", "other")
+        across = Rows(permissions=(PermissionRow("acct:variable:x", "read", str(viewer)),))
+        await change(stores, Changes(create=across))
+        own = ["other:host:h", *(f"other:{name}" for name in BEGINNING), "other:variable:x"]
+        for account, expected in (
+            (None, ["acct:variable:x", *own]),
+            ("other", own),
+            (ACCOUNT, ["acct:variable:x"]),
+            ("acc", []),
+            ("othes", []),
+            ("%", []),
+        ):
+            await self.assert_visible(stores, ResourcesQuery(viewer, account), expected)
+
+    @scenario
+    async def test_circles(self) -> None:
+        """Circles of owners and of memberships, and owners of themselves, see what is theirs, and no end is waited for."""
+        stores = await self.stores_with_account()
+        draft = (
+            Draft().define("group:a", owner="group:b").define("group:b", owner="group:a").define("group:c", owner="group:c")
+        )
+        draft.define("variable:v", owner="group:b").define("variable:w", owner="group:c").define("user:u")
+        draft.grant("group:c", "group:c", "user:u").grant("group:a", "group:b")
+        await load(stores, draft.permit("variable:w", "group:c", "read"))
+        circle = ["group:a", "group:b", "variable:v"]
+        for viewer, expected, of_circle in (
+            ("group:a", circle, circle),
+            ("group:b", circle, circle),
+            ("group:c", ["group:c", "variable:w"], []),
+            ("user:u", ["group:c", "variable:w"], []),
+            ("user:admin", ["group:c", *BEGINNING, "user:u", "variable:w"], []),
+        ):
+            query = ResourcesQuery(role(viewer), ACCOUNT)
+            await self.assert_visible(stores, query, expected)
+            await self.assert_visible(stores, attrs.evolve(query, owner=role("group:a")), of_circle)
+
+    @scenario
+    async def test_kinds(self) -> None:
+        """What is seen is narrowed to the kinds asked for; a kind that no resource has narrows it to nothing."""
+        stores = await self._team()
+        for viewer in ("user:amy", "user:admin"):
+            for account in (None, ACCOUNT):
+                for kinds, expected in (
+                    (("host",), ["host:p/h"]),
+                    (("webservice", "host", "host"), ["host:p/h", "webservice:p/inner"]),
+                    (("variable",), ["variable:outside", "variable:p/a", "variable:p/b"]),
+                    (("dragon", "host"), ["host:p/h"]),
+                    (("layer",), []),
+                    (("dragon", "Host", "hos", "host:p", "", "%", "\x00"), []),
+                ):
+                    await self.assert_visible(stores, ResourcesQuery(role(viewer), account, kinds), expected)
+
+    @scenario
+    async def test_owners(self) -> None:
+        """With an owner, what is seen is narrowed to what that role owns, or a role that it holds."""
+        stores = await self._team()
+        every = ["group:p/inner", "host:p/h", "policy:p", "variable:p/a", "variable:p/b", "webservice:p/inner"]
+        for viewer, owner, expected in (
+            ("user:admin", "group:team", every),
+            ("user:admin", "user:amy", every),
+            ("user:admin", "policy:p", [name for name in every if name != "policy:p"]),
+            ("user:admin", "host:p/h", ["webservice:p/inner"]),
+            ("user:admin", "user:zoe", []),
+            ("user:admin", "user:nobody", []),
+            ("host:p/h", "policy:p", ["variable:p/a", "webservice:p/inner"]),
+            ("host:p/h", "user:admin", ["variable:outside", "variable:p/a", "webservice:p/inner"]),
+            ("user:zoe", "user:admin", []),
+        ):
+            query = ResourcesQuery(role(viewer), ACCOUNT, owner=role(owner))
+            await self.assert_visible(stores, query, expected)
+            await self.assert_visible(
+                stores, attrs.evolve(query, kinds=("host",)), [name for name in expected if name == "host:p/h"]
+            )
+
+    @scenario
+    async def test_search(self) -> None:
+        """A search finds what has every one of its words somewhere, as far as it is seen."""
+        stores = await self.stores_with_account()
+        draft = Draft().define("variable:prod/db", "variable:db-old", "host:web", "user:amy", "group:plain")
+        draft.annotate("host:web", {"description": "serves the prod pages"}).annotate("group:plain", {"name": "Web"})
+        draft.permit("host:web", "user:amy", "read")
+        await load(stores, draft)
+        for make, by_class in ((native, True), (conjur, False)):
+            for text, expected in (
+                ("db", ["variable:db-old", "variable:prod/db"]),
+                ("prod", ["variable:prod/db", "host:web"] if by_class else ["host:web", "variable:prod/db"]),
+                ("web", ["group:plain", "host:web"]),
+                ("prod variable", ["variable:prod/db"]),
+                ("PROD/db", ["variable:prod/db"]),
+                ("variables", ["variable:db-old", "variable:prod/db"]),
+                ("variable host", []),
+                ("prod & ! db", ["variable:prod/db"]),
+                ("pro", []),
+                ("", []),
+                ("the", []),
+                ("!", []),
+            ):
+                query = ResourcesQuery(ADMIN, ACCOUNT, search=make(text))
+                await self.assert_visible(stores, query, expected)
+                own = [name for name in expected if name == "host:web"]
+                await self.assert_visible(stores, attrs.evolve(query, viewer=role("user:amy")), own)
+                await self.assert_visible(stores, attrs.evolve(query, kinds=("host",), account=None), own)
+
+    @scenario
+    async def test_search_values(self) -> None:
+        """Annotation values are searched in pieces in the native dialect, and as they are in the other."""
+        stores = await self.stores_with_account()
+        await load(stores, Draft().define("host:h").annotate("host:h", {"address": "ci.example.com"}))
+        query = ResourcesQuery(ADMIN, ACCOUNT, kinds=("host",))
+        await self.assert_visible(stores, attrs.evolve(query, search=native("example")), ["host:h"])
+        await self.assert_visible(stores, attrs.evolve(query, search=native("ci.example.com")), ["host:h"])
+        await self.assert_visible(stores, attrs.evolve(query, search=conjur("example")), [])
+
+    @scenario
+    async def test_hostile_searches(self) -> None:
+        """Whatever is searched for is only text, however long."""
+        stores = await self._team()
+        for text in ("a' OR 1=1 --", 'x"', "q & | ! k", "foo:* <-> bar", "\\", "{}", "zzz " * 2560, "z" * 10240, "%", "$1"):
+            for make in (native, conjur):
+                await self.assert_visible(stores, ResourcesQuery(ADMIN, ACCOUNT, search=make(text)), [])
+
+    @scenario
+    async def test_far_pages(self) -> None:
+        """An offset beyond everything, however far, finds nothing."""
+        stores = await self._team()
+        query = ResourcesQuery(ADMIN, ACCOUNT, limit=10, offset=2**63 - 1)
+        self.assertEqual(await stores.resources.visible(query), [])
+        self.assertEqual(await stores.resources.visible(attrs.evolve(query, owner=ADMIN)), [])
+
+    @scenario
+    async def test_order(self) -> None:
+        """Ids come in the order of their bytes."""
+        stores = await self.stores_with_account()
+        names = ["Z", "a", "B", "a/b", "a-b", "a.b", "é", "_", "~"]
+        await load(stores, Draft().define(*(f"variable:{name}" for name in names)))
+        ordered = [f"variable:{name}" for name in sorted(names, key=str.encode)]
+        await self.assert_visible(stores, ResourcesQuery(ADMIN, ACCOUNT, ("variable",)), ordered)
+
+    @scenario
+    async def test_described(self) -> None:
+        """A resource is told with its owner, its permissions by role and privilege, and its annotations by name."""
+        stores = await self.stores_with_account()
+        await load(stores, Draft().define("policy:p", "group:b", "group:a"))
+        draft = Draft().permit("variable:v", "group:b", "read").permit("variable:v", "group:a", "update", "execute")
+        draft.define("variable:v", owner="policy:p").annotate("variable:v", {"z": "NULL", "a": '{"it\'s": \\}', "m": ""})
+        await load(stores, draft, role("policy:p"))
+        [found] = await stores.resources.described(["acct:variable:v"])
+        self.assertEqual((found.id, found.owner, found.policy), ("acct:variable:v", "acct:policy:p", "acct:policy:p"))
+        self.assertEqual(
+            found.permissions,
+            (
+                Permission("execute", "acct:group:a", "acct:policy:p"),
+                Permission("update", "acct:group:a", "acct:policy:p"),
+                Permission("read", "acct:group:b", "acct:policy:p"),
+            ),
+        )
+        self.assertEqual(
+            found.annotations,
+            (
+                Annotation("a", '{"it\'s": \\}', "acct:policy:p"),
+                Annotation("m", "", "acct:policy:p"),
+                Annotation("z", "NULL", "acct:policy:p"),
+            ),
+        )
+        self.assertGreater(found.created_at, 0)
+        [admin] = await stores.resources.described([str(ADMIN)])
+        self.assertEqual((admin.owner, admin.policy, admin.permissions, admin.annotations), (str(ADMIN), None, (), ()))
+
+    @scenario
+    async def test_described_in_order(self) -> None:
+        """Resources are told in the order in which they are asked for; those that don't exist are left out."""
+        stores = await self.stores_with_account()
+        await load(stores, Draft().define(*(f"variable:{name}" for name in ODD_IDENTIFIERS)))
+        ids = [f"acct:variable:{name}" for name in reversed(ODD_IDENTIFIERS)]
+        found = await stores.resources.described(["acct:variable:no", *ids, "nonsense", ""])
+        self.assertEqual([told.id for told in found], ids)
+
+    @scenario
+    async def test_secret_versions(self) -> None:
+        """A variable is told with the numbers of the versions that it keeps."""
+        stores = await self.stores_with_account()
+        await load(stores, Draft().define("variable:v", "variable:w"))
+        for _ in range(22):
+            await stores.secrets.write(ADMIN, resource("variable:v"), always(b"value"))
+        full, empty = await stores.resources.described(["acct:variable:v", "acct:variable:w"])
+        self.assertEqual((full.secret_versions, empty.secret_versions), (tuple(range(3, 23)), ()))
+
+    @scenario
+    async def test_layers(self) -> None:
+        """A host factory is told with the layers that were granted to it; nothing else is."""
+        stores = await self.stores_with_account()
+        draft = Draft().define("host_factory:f", "layer:b", "layer:a", "group:g", "host:h")
+        draft.define("layer:mine", owner="host_factory:f")
+        for granted in ("layer:b", "layer:a", "group:g"):
+            draft.grant(granted, "host_factory:f", "host:h")
+        await load(stores, draft)
+        factory, host = await stores.resources.described(["acct:host_factory:f", "acct:host:h"])
+        self.assertEqual((factory.layers, host.layers), (("acct:layer:a", "acct:layer:b"), ()))
+
+    @scenario
+    async def test_history(self) -> None:
+        """A policy is told with the versions that it keeps, and with the texts of the newest, as far as the limit goes."""
+        stores = await self.stores_with_account()
+        await load(stores, Draft().define("policy:p", "policy:none"))
+        texts = ["- !user long\n", "", "- ☃", "- b"]
+
+        async def record(transaction: IPolicyTransaction) -> None:
+            for number, text in enumerate(texts):
+                await transaction.record(PolicyVersion(role("policy:p"), text, f"{number:064}", ADMIN, "2001:db8::1"))
+
+        await stores.policies.transact(record)
+        for limit, expected in ((1000, texts), (8, [None, *texts[1:]]), (5, [None, None, None, "- b"]), (0, [None] * 4)):
+            policy, none = await stores.resources.described(["acct:policy:p", "acct:policy:none"], limit)
+            self.assertEqual([version.text for version in policy.history], expected)
+            self.assertEqual([version.number for version in policy.history], [1, 2, 3, 4])
+            self.assertEqual(none.history, ())
+        last = policy.history[-1]
+        self.assertEqual((last.sha256, last.loaded_by, last.client_ip), (f"{3:064}", str(ADMIN), "2001:db8::1"))
+        self.assertGreater(last.created_at, 0)
+
+    @scenario
+    async def test_permitted(self) -> None:
+        """A privilege belongs to the owner, to those permitted, and to all who hold one of these."""
+        stores = await self._team()
+        owners = ["group:team", "policy:p", "user:admin", "user:amy"]
+        for name, privilege, expected in (
+            ("variable:p/a", "read", ["group:team", "host:p/h", "policy:p", "user:admin", "user:amy"]),
+            ("variable:p/a", "update", owners),
+            ("variable:p/a", "Read", owners),
+            ("variable:p/a", "", owners),
+            ("variable:outside", "juggle", ["group:p/inner", "group:team", "host:p/h", *owners[1:]]),
+            ("variable:none", "read", []),
+        ):
+            found = await stores.resources.permitted(resource(name), privilege, 100)
+            self.assertEqual(found, [f"{ACCOUNT}:{holder}" for holder in expected], (name, privilege))
+
+    @scenario
+    async def test_too_many_permitted(self) -> None:
+        """More roles with a privilege than the limit are refused, exactly so many are not."""
+        stores = await self.stores_with_account()
+        draft = Draft().define("variable:v", "group:g", *(f"host:{number}" for number in range(10)))
+        draft.grant("group:g", *(f"host:{number}" for number in range(10))).permit("variable:v", "group:g", "read")
+        await load(stores, draft)
+        name = resource("variable:v")
+        self.assertEqual(len(await stores.resources.permitted(name, "read", 12)), 12)
+        for limit in (0, 1, 11):
+            with self.assertRaises(TooManyRoles):
+                await stores.resources.permitted(name, "read", limit)
+        self.assertEqual(await stores.resources.permitted(name, "update", 1), [str(ADMIN)])
+
+    @scenario
+    async def test_permitted_in_circles(self) -> None:
+        """Circles of memberships end where they began."""
+        stores = await self.stores_with_account()
+        draft = Draft().define("group:a", owner="group:b").define("group:b", owner="group:a")
+        await load(stores, draft.define("variable:v", owner="group:a").grant("group:a", "group:a"))
+        self.assertEqual(
+            await stores.resources.permitted(resource("variable:v"), "read", 10), ["acct:group:a", "acct:group:b"]
+        )
+
+    @scenario
+    async def test_odd_identifiers(self) -> None:
+        """An identifier is only text, whatever it is made of."""
+        stores = await self.stores_with_account()
+        draft = Draft().define(*(f"host:{name}" for name in ODD_IDENTIFIERS))
+        draft.define(*(f"variable:{name}" for name in ODD_IDENTIFIERS))
+        for name in ODD_IDENTIFIERS:
+            draft.permit(f"variable:{name}", f"host:{name}", "read")
+        await load(stores, draft)
+        for name in ODD_IDENTIFIERS:
+            viewer = RoleName(ACCOUNT, "host", name)
+            await self.assert_visible(stores, ResourcesQuery(viewer), [f"{ACCOUNT}:variable:{name}"])
+            found = await stores.resources.permitted(resource(f"variable:{name}"), "read", 10)
+            self.assertEqual(found, [str(viewer), str(ADMIN)])

@@ -1,0 +1,138 @@
+"""Resources in memory: the fake of ``IResources`` (see ``memory``)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+
+import attrs
+from zope.interface import implementer
+
+from svc.errors import TooManyRoles
+from svc.interfaces import IResources
+from svc.names import ResourceName
+from svc.records import Annotation, Permission, RecordedVersion, Resource, ResourcesQuery, Search
+from tests.memory import Memory, kind_of
+
+#: The fake has no clock: everything was made at once.
+MADE = 1709209815.25
+
+_STOP_WORDS = {"a", "and", "the", "of", "to", "in", "it", "is"}
+
+
+@implementer(IResources)
+@attrs.frozen
+class MemoryResources:
+    """Provides ``IResources``. Its searches know no other ending of a word than that of the plural."""
+
+    memory: Memory
+
+    async def visible(self, query: ResourcesQuery) -> list[str]:
+        """See ``IResources``."""
+        self.memory.ask()
+        return sorted(self._matching(query), key=self._place(query.search))[query.offset : query.offset + query.limit]
+
+    async def count_visible(self, query: ResourcesQuery) -> int:
+        """See ``IResources``."""
+        self.memory.ask()
+        return sum(1 for _ in self._matching(query))
+
+    async def described(self, ids: Sequence[str], text_limit: int = 0) -> list[Resource]:
+        """See ``IResources``."""
+        self.memory.ask()
+        return [self._described(resource, text_limit) for resource in ids if resource in self.memory.resources]
+
+    async def permitted(self, resource: ResourceName, privilege: str, limit: int) -> list[str]:
+        """See ``IResources``."""
+        self.memory.ask()
+        name = str(resource)
+        direct = {role for thing, given, role in self.memory.permissions if (thing, given) == (name, privilege)}
+        if name in self.memory.resources:
+            direct.add(self.memory.resources[name][0])
+        roles = sorted((role for role in self.memory.roles if self.memory.held(role) & direct), key=str.encode)
+        if len(roles) > limit:
+            raise TooManyRoles(limit)
+        return roles
+
+    def _matching(self, query: ResourcesQuery) -> Iterator[str]:
+        held = self.memory.held(str(query.viewer))
+        of_owner = None if query.owner is None else self.memory.held(str(query.owner))
+        permitted = {resource for resource, _, role in self.memory.permissions if role in held}
+        for resource, (owner, _) in self.memory.resources.items():
+            account, kind, _ = resource.split(":", 2)
+            if (
+                (owner in held or resource in permitted)
+                and query.account in {None, account}
+                and (not query.kinds or kind in query.kinds)
+                and (of_owner is None or owner in of_owner)
+                and (query.search is None or self._class(resource, query.search) is not None)
+            ):
+                yield resource
+
+    def _place(self, search: Search | None) -> Callable[[str], tuple[int, bytes]]:
+        def place(resource: str) -> tuple[int, bytes]:
+            found = self._class(resource, search) if search is not None and search.by_class else None
+            return (found or 0, resource.encode())
+
+        return place
+
+    def _class(self, resource: str, search: Search) -> int | None:
+        """The lowest class in which a word is found; ``None`` when a word is found in none, or when there is no word."""
+        wanted = _words(search.text, split=True)
+        annotations = [(name, value) for (thing, name), (value, _) in self.memory.annotations.items() if thing == resource]
+        classes = [
+            _words(resource.split(":", 2)[2], split=True)
+            | {word for name, value in annotations if name == "name" for word in _words(value, split=search.split)},
+            {word for name, value in annotations if name != "name" for word in _words(value, split=search.split)},
+            _words(kind_of(resource), split=False),
+        ]
+        if not wanted or not wanted <= set().union(*classes):
+            return None
+        return next(number for number, words in enumerate(classes) if words & wanted)
+
+    def _described(self, resource: str, text_limit: int) -> Resource:
+        memory = self.memory
+        owner, policy = memory.resources[resource]
+        permissions = [
+            Permission(privilege, role, by)
+            for (thing, privilege, role), by in memory.permissions.items()
+            if thing == resource
+        ]
+        annotations = [
+            Annotation(name, value, by) for (thing, name), (value, by) in memory.annotations.items() if thing == resource
+        ]
+        layers = (
+            [
+                role
+                for role, member, ownership in memory.memberships
+                if member == resource and not ownership and kind_of(role) == "layer"
+            ]
+            if kind_of(resource) == "host_factory"
+            else []
+        )
+        return Resource(
+            resource,
+            owner,
+            policy,
+            MADE,
+            tuple(sorted(permissions, key=lambda permission: (permission.role.encode(), permission.privilege.encode()))),
+            tuple(sorted(annotations, key=lambda annotation: annotation.name.encode())),
+            tuple(sorted(memory.secrets.get(resource, {}))),
+            self._history(resource, text_limit),
+            tuple(sorted(layers, key=str.encode)),
+            tuple(sorted(cidr for role, cidr in memory.restrictions if role == resource)),
+        )
+
+    def _history(self, policy: str, text_limit: int) -> tuple[RecordedVersion, ...]:
+        history = []
+        for number, version in sorted(self.memory.versions.get(policy, {}).items(), reverse=True):
+            text_limit -= len(version.text.encode())
+            text = version.text if text_limit >= 0 else None
+            history.append(RecordedVersion(number, MADE, version.sha256, str(version.loaded_by), version.client_ip, text))
+        return tuple(reversed(history))
+
+
+def _words(text: str, *, split: bool) -> set[str]:
+    pieces = re.split(r"[\s./-]+" if split else r"\s+", text.lower())
+    words = (piece.strip("'\"!&|():*,;") for piece in pieces)
+    return {word.removesuffix("s") for word in words if word and word not in _STOP_WORDS}
