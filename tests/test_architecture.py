@@ -58,7 +58,7 @@ EXCEPTIONS: dict[str, set[str]] = {
 
 #: Rooms whose modules import each other only through the modules named here.
 SIBLINGS: dict[str, set[str]] = {
-    "web": {"routing", "response", "query", "paths", "faults", "incoming", "origin", "request", "connection"},
+    "web": {"routing", "response", "query", "paths", "faults", "incoming", "origin", "request", "connection", "rehearsal"},
     "authenticators": {"claims"},
 }
 

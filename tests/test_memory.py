@@ -5,7 +5,19 @@ from __future__ import annotations
 from svc.errors import StoreReadOnly, StoreUnavailable
 from svc.names import RoleName
 from svc.records import MembersQuery, Sealed
-from tests.contracts import accounts, authenticators, base, credentials, loads, policies, roles, secrets, state
+from tests.contracts import (
+    accounts,
+    authenticators,
+    base,
+    credentials,
+    effective,
+    loads,
+    policies,
+    roles,
+    secrets,
+    stakes,
+    state,
+)
 from tests.contracts.base import ADMIN, ROOT, Draft, Stores, load, scenario
 from tests.memory import (
     Memory,
@@ -16,6 +28,7 @@ from tests.memory import (
     MemorySecrets,
     MemoryState,
 )
+from tests.memory_effective import MemoryEffectivePolicies
 from tests.memory_policies import MemoryPolicies
 
 
@@ -29,6 +42,7 @@ def stores_of(memory: Memory) -> Stores:
         MemorySecrets(memory),
         MemoryAuthenticatorReadings(memory),
         MemoryState(memory),
+        MemoryEffectivePolicies(memory),
     )
 
 
@@ -67,6 +81,14 @@ class MemoryLoadsTests(loads.LoadsContract, InMemory):
 
 class MemoryPoliciesTests(policies.PoliciesContract, InMemory):
     """``MemoryPolicies``."""
+
+
+class MemoryEffectiveTests(effective.EffectiveContract, InMemory):
+    """``MemoryEffectivePolicies``."""
+
+
+class MemoryStakesTests(stakes.StakesContract, InMemory):
+    """``MemoryPolicyTransaction``, as rehearsals ask it."""
 
 
 class MemoryRolesTests(roles.RolesContract, InMemory):

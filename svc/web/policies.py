@@ -1,4 +1,4 @@
-"""Policies: loading documents in their three modes."""
+"""Policies: loading documents in their three modes, and rehearsing it."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from svc.policy.references import claims, missing
 from svc.policy.resolve import Resolved, resolve
 from svc.records import LoadMode, PolicyVersion, Present, Sealed
 from svc.vault import Vault, api_key_name
+from svc.web.rehearsal import Rehearsal, Rehearsed, refused, rehearsing
 from svc.web.response import Response
 from svc.web.routing import REQUIRED, BodySize, Call, Routes
 
@@ -65,6 +66,21 @@ class Policies:
         return await self._load(call, RoleName.of(account, "policy", identifier), LoadMode.REPLACE)
 
     async def _load(self, call: Call, policy: RoleName, mode: LoadMode) -> Response:
+        if not rehearsing(call.query):
+            return await self._loaded(call, policy, mode, rehearsed=False)
+        try:
+            return await self._loaded(call, policy, mode, rehearsed=True)
+        except Rehearsed as rehearsed:
+            end = rehearsed
+        except PolicyInvalid as fault:
+            end = refused(policy, [fault])
+        return Response.json(end.answer, end.status)
+
+    async def _loaded(self, call: Call, policy: RoleName, mode: LoadMode, *, rehearsed: bool) -> Response:
+        """Load a document; when it is ``rehearsed``, by raising ``Rehearsed`` at the end.
+
+        :raises PolicyInvalid: the document can't be loaded.
+        """
         caller = call.caller.role
         # What a document costs to read is not spent on those who may not load it, nor inside of the transaction.
         demand(await self.roles.standing(caller, policy.resource), _PRIVILEGES[mode], policy.resource)
@@ -74,14 +90,19 @@ class Policies:
             await transaction.lock(policy)
             await _admit(transaction, caller, policy, mode)
             present = await transaction.present(policy, resolved.rows, tuple(resolved.references))
-            for refusal in missing(mode, resolved, present):
-                raise refusal
+            if refusals := missing(mode, resolved, present):
+                raise refused(policy, refusals) if rehearsed else refusals[0]
             await _authorize(transaction, caller, resolved, present)
             changes = plan(mode, resolved.rows, present)
+            rehearsal = Rehearsal(transaction, caller, policy)
+            if rehearsed:
+                await rehearsal.begin(changes)
             api_keys = {actor: new_api_key() for actor in new_actors(changes)}
             await transaction.apply(policy, changes, {actor: self._sealed(actor, key) for actor, key in api_keys.items()})
             if not (await transaction.standing(caller, policy)).exists:
                 raise PolicyInvalid("the policy would be deleted with its owner, whom the document does not keep")
+            if rehearsed:
+                await rehearsal.end(resolved.warnings)
             text = call.body.decode("utf-8-sig")
             digest = hashlib.sha256(call.body).hexdigest()
             version = await transaction.record(PolicyVersion(policy, text, digest, caller, call.client_ip))

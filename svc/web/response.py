@@ -22,7 +22,8 @@ HeaderPairs = tuple[tuple[str, str], ...]
 
 @attrs.frozen
 class Response:
-    """An answer: what a route returns. Made by :meth:`json`, :meth:`text`, :meth:`content` or :meth:`empty`.
+    """An answer: what a route returns. Made by :meth:`json`, :meth:`json_text`, :meth:`text`, :meth:`content` or
+    :meth:`empty`.
 
     ``headers`` come on top of those that every answer has: ``Server``, ``Date``, ``Content-Length``, ``Content-Type``,
     ``X-Request-Id``, ``X-Content-Type-Options`` and ``Cache-Control``. The latter forbids any store unless
@@ -41,7 +42,11 @@ class Response:
 
         :raises ValueError: the document holds NaN or an infinity, which JSON lacks.
         """
-        text = json.dumps(document, allow_nan=False, separators=(",", ":"))
+        return cls.json_text(json.dumps(document, allow_nan=False, separators=(",", ":")), status, headers)
+
+    @classmethod
+    def json_text(cls, text: str, status: int = 200, headers: HeaderPairs = ()) -> Response:
+        """An answer in JSON that has been written already, in ASCII."""
         return cls(status, text.translate(_ESCAPES).encode("ascii"), "application/json", headers)
 
     @classmethod

@@ -15,6 +15,7 @@ from svc.interfaces import (
     IAuthenticatorReadings,
     ICredentials,
     IDatabaseState,
+    IEffectivePolicies,
     IPolicies,
     IPolicyTransaction,
     IRoles,
@@ -71,6 +72,7 @@ class Stores:
     secrets: ISecrets
     authenticators: IAuthenticatorReadings
     state: IDatabaseState
+    effective: IEffectivePolicies
 
 
 def role(name: str, account: str = ACCOUNT) -> RoleName:

@@ -13,6 +13,7 @@ from svc.storage.accounts import AccountStore
 from svc.storage.authenticators import AuthenticatorStore
 from svc.storage.credentials import CredentialStore
 from svc.storage.database import Database
+from svc.storage.effective import EffectiveStore
 from svc.storage.policies import PolicyStore
 from svc.storage.roles import RoleStore
 from svc.storage.secrets import SecretStore
@@ -40,6 +41,7 @@ def stores_on(database: Database) -> Stores:
         SecretStore(database, NATIVE),
         AuthenticatorStore(database),
         DatabaseState(database),
+        EffectiveStore(database),
     )
 
 

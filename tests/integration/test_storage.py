@@ -16,7 +16,19 @@ from svc.storage.columns import BATCH
 from svc.storage.database import Statement
 from svc.storage.secrets import SecretStore
 from svc.storage.state import DatabaseState
-from tests.contracts import accounts, authenticators, base, credentials, loads, policies, roles, secrets, state
+from tests.contracts import (
+    accounts,
+    authenticators,
+    base,
+    credentials,
+    effective,
+    loads,
+    policies,
+    roles,
+    secrets,
+    stakes,
+    state,
+)
 from tests.contracts.base import ACCOUNT, ADMIN, ROOT, Draft, change, load, resource, role, scenario
 from tests.contracts.policies import sets
 from tests.integration.stores import SHARED, InPostgres, begun
@@ -193,6 +205,14 @@ class PolicyStoreTests(policies.PoliciesContract, InPostgres):
         rows = self.server.command("SELECT * FROM policy_versions ORDER BY version", SHARED)
         self.assertEqual([row[1] for row in rows], list(range(3, 23)))
         self.assertEqual(rows[0][:6], (str(ROOT), 3, "- !user it's 100%\\\n", "0" * 64, str(ADMIN), "2001:db8::1"))
+
+
+class EffectiveStoreTests(effective.EffectiveContract, InPostgres):
+    """``EffectiveStore``."""
+
+
+class StakesTests(stakes.StakesContract, InPostgres):
+    """``PolicyStore``, as rehearsals ask it."""
 
 
 class RoleStoreTests(roles.RolesContract, InPostgres):

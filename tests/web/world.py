@@ -20,6 +20,7 @@ from svc.names import RoleName, admin_of
 from svc.policy.document import Bounds
 from svc.vault import Vault, api_key_name
 from svc.web.authn import Authn
+from svc.web.effective import EffectivePolicies
 from svc.web.policies import Policies
 from svc.web.roles import Roles
 from svc.web.secrets import Secrets
@@ -31,6 +32,7 @@ from tests.memory import (
     MemoryRoles,
     MemorySecrets,
 )
+from tests.memory_effective import MemoryEffectivePolicies
 from tests.memory_policies import MemoryPolicies
 from tests.signing import jwks
 from tests.web.support import NOW, Answer, Client
@@ -101,6 +103,7 @@ class WorldCase(SynchronousTestCase):
             ),
             Roles(roles, self.dialect),
             Policies(MemoryPolicies(memory), roles, vault, self.dialect, Bounds()),
+            EffectivePolicies(MemoryEffectivePolicies(memory), roles, clock),
             Secrets(MemorySecrets(memory, self.dialect.prefix), vault),
         )
 
