@@ -92,6 +92,17 @@ def demand(standing: Standing, privilege: str, name: ResourceName) -> None:
     _enforce(use(standing, privilege), name, privilege)
 
 
+def demand_ownership(standing: Standing, name: ResourceName) -> None:
+    """Return when the caller owns ``name``.
+
+    :raises Forbidden: the caller sees it and doesn't own it, or the caller's own role is gone.
+    :raises NotFound: it doesn't exist, or as good as.
+    """
+    _enforce(sight(standing), name, "")
+    if not standing.owns:
+        raise Forbidden(f"doesn't own {name}")
+
+
 def demand_value(standing: Standing, privilege: str, variable: ResourceName) -> None:
     """Return when the caller has ``privilege`` on the variable, where one that can't be seen is one without a value.
 

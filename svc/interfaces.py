@@ -22,6 +22,9 @@ from svc.records import (
     Credential,
     EffectiveMember,
     MemberReading,
+    Effective,
+    EffectiveQuery,
+    Excess,
     Membership,
     MembersQuery,
     PolicyVersion,
@@ -36,6 +39,7 @@ from svc.records import (
     SecretReading,
     Standing,
     StoredSigningKey,
+    Surroundings,
 )
 
 T = TypeVar("T")
@@ -281,6 +285,21 @@ class IPolicyTransaction(Interface):
     async def record(version: PolicyVersion) -> int:
         """Add a version to the policy's history and return its number, counting from 1."""
 
+    async def at_stake(resources: Sequence[str], most: int) -> Rows | None:
+        """Every row that may go when ``resources`` are deleted: theirs, and of all that they own or recorded, and so on.
+
+        Those of roles that outlive their resources are among them. ``None`` when these are more than ``most`` rows.
+        """
+
+    async def stored(rows: Rows) -> Rows:
+        """The rows that have the keys of ``rows``, whoever recorded them."""
+
+    async def surroundings(resources: Sequence[str], each: int) -> Surroundings:
+        """What stands around ``resources``; of rows that name one of them, ``each`` for each, sort and end."""
+
+    async def visible(caller: RoleName, resources: Sequence[str]) -> frozenset[str]:
+        """Those of ``resources`` that exist and that the caller sees: owned, or with any privilege on them (core 1.7)."""
+
 
 class IPolicies(Interface):
     """The store of policies."""
@@ -292,6 +311,16 @@ class IPolicies(Interface):
         repeating.
 
         :raises PolicyConflict: rows that it read were changed meanwhile.
+        """
+
+
+class IEffectivePolicies(Interface):
+    """What policies hold."""
+
+    async def effective(query: EffectiveQuery) -> Effective | Excess | None:
+        """Read a policy with all beneath it, as it stands at one moment; ``None`` when there is no such policy.
+
+        Rows that name a role without a resource are left out: no document can refer to it.
         """
 
 

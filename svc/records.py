@@ -403,6 +403,66 @@ class PolicyVersion:
 
 
 @attrs.frozen
+class EffectiveQuery:
+    """What to read of a policy, with all beneath it, whoever recorded it; of the root, the whole account.
+
+    Only resources of ``kinds`` count. ``depth``: how many more slashes an id may have than the policy's, ``None`` for any
+    number; that of the root has none. ``limit``: how many resources, annotations and permissions there may be together.
+    ``suffix`` and ``namesakes`` tell what may belong to a policy other than the root without lying beneath it: users whose
+    ids end with ``suffix``, or go on after it with a hyphen, and things of these full ids.
+    """
+
+    policy: RoleName
+    kinds: tuple[str, ...]
+    depth: int | None
+    limit: int
+    suffix: str
+    namesakes: tuple[str, ...]
+
+
+@attrs.frozen
+class Effective:
+    """What a policy holds: its resources, itself among them, and the annotations, permissions and members that these have.
+
+    ``around``: ids of those policies whose ids are proper beginnings of the policy's path.
+    """
+
+    rows: Rows
+    around: frozenset[str] = frozenset()
+
+
+@attrs.frozen
+class Excess:
+    """A policy holds more than may be read at once: ``value`` where ``limit`` is the most, counted in ``unit``.
+
+    Nothing is counted much further than the limit of all limits.
+    """
+
+    value: int
+    limit: int
+    unit: str = "objects"
+
+
+@attrs.frozen
+class Seen:
+    """A resource as it stands in a transaction: who owns it, and who recorded it."""
+
+    owner: str
+    policy: str | None
+
+
+@attrs.frozen
+class Surroundings:
+    """What stands around resources that a load concerns: themselves, and a sample of the rows that name one of them.
+
+    The sample has, for each resource and each sort of rows and end, the first so many.
+    """
+
+    seen: Mapping[str, Seen]
+    rows: Rows
+
+
+@attrs.frozen
 class ReplicationPosition:
     """Where the database's log stands: the write position of a primary, the last replayed one of a standby.
 

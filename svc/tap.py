@@ -35,12 +35,14 @@ from svc.server import Server, Succession
 from svc.startup import Console, Launch, reason_of
 from svc.storage.authenticators import AuthenticatorStore
 from svc.storage.credentials import CredentialStore
+from svc.storage.effective import EffectiveStore
 from svc.storage.policies import PolicyStore
 from svc.storage.resources import ResourceStore
 from svc.storage.roles import RoleStore
 from svc.storage.secrets import SecretStore
 from svc.vault import CANARY
 from svc.web.authn import Authn
+from svc.web.effective import EffectivePolicies
 from svc.web.health import Health
 from svc.web.origin import TrustedProxies
 from svc.web.policies import Policies
@@ -226,6 +228,7 @@ class _Composition:
                 settings.dialect,
                 Bounds(nesting=settings.nesting_limit, aliases=settings.alias_limit),
             ),
+            EffectivePolicies(EffectiveStore(database), roles, self.reactor),
             Secrets(SecretStore(database, settings.dialect), vault),
             Health(rounds, settings.dialect),
         ]

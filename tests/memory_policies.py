@@ -23,7 +23,9 @@ from svc.records import (
     RestrictionRow,
     Rows,
     Sealed,
+    Seen,
     Standing,
+    Surroundings,
 )
 from tests.memory import KEPT, Memory, remove
 
@@ -171,6 +173,67 @@ class MemoryPolicyTransaction:
         history[number] = version
         history.pop(number - KEPT, None)
         return number
+
+    async def at_stake(self, resources: Sequence[str], most: int) -> Rows | None:
+        """See ``IPolicyTransaction``."""
+        gone, coming = set(resources), list(resources)
+        while coming:
+            going = coming.pop()
+            owned = {name for name, value in self.memory.resources.items() if going in value}
+            new = (owned | {name for name, by in self.memory.roles.items() if by == going}) - gone
+            gone |= new
+            coming += new
+        rows = Rows(
+            tuple(ResourceRow(key, owner) for key, (owner, _) in self.memory.resources.items() if key in gone),
+            tuple(
+                MembershipRow(*key, admin)
+                for key, (admin, by) in self.memory.memberships.items()
+                if gone.intersection((*key[:2], by))
+            ),
+            tuple(
+                PermissionRow(*key) for key, by in self.memory.permissions.items() if gone.intersection((key[0], key[2], by))
+            ),
+            tuple(
+                AnnotationRow(*key, value)
+                for key, (value, by) in self.memory.annotations.items()
+                if gone.intersection((key[0], by))
+            ),
+        )
+        counts = [len(sort) for sort in attrs.astuple(rows, recurse=False)]
+        return rows if sum(counts) <= most and len(gone) <= most else None
+
+    async def stored(self, rows: Rows) -> Rows:
+        """See ``IPolicyTransaction``."""
+        memory = self.memory
+        memberships = {row[:3] for row in rows.memberships} & memory.memberships.keys()
+        annotations = {row[:2] for row in rows.annotations} & memory.annotations.keys()
+        return Rows(
+            tuple(ResourceRow(key, memory.resources[key][0]) for key, _ in rows.resources if key in memory.resources),
+            tuple(MembershipRow(*key, memory.memberships[key][0]) for key in memberships),
+            tuple(row for row in rows.permissions if row in memory.permissions),
+            tuple(AnnotationRow(*key, memory.annotations[key][0]) for key in annotations),
+        )
+
+    async def surroundings(self, resources: Sequence[str], each: int) -> Surroundings:
+        """See ``IPolicyTransaction``."""
+        memory = self.memory
+        memberships = [MembershipRow(*key, admin) for key, (admin, _) in memory.memberships.items()]
+        permissions = [PermissionRow(*key) for key in memory.permissions]
+        annotations = [AnnotationRow(*key, value) for key, (value, _) in memory.annotations.items()]
+        sampled: list[list[Any]] = [[], [], []]
+        for name in resources:
+            sampled[0] += [row for row in memberships if row.role == name][:each]
+            sampled[0] += [row for row in memberships if row.member == name][:each]
+            sampled[1] += [row for row in permissions if row.resource == name][:each]
+            sampled[1] += [row for row in permissions if row.role == name][:each]
+            sampled[2] += [row for row in annotations if row.resource == name][:each]
+        seen = {name: Seen(*memory.resources[name]) for name in resources if name in memory.resources}
+        return Surroundings(seen, Rows((), *(tuple(dict.fromkeys(rows)) for rows in sampled)))
+
+    async def visible(self, caller: RoleName, resources: Sequence[str]) -> frozenset[str]:
+        """See ``IPolicyTransaction``."""
+        standings = {name: self.memory.standing(str(caller), name) for name in resources}
+        return frozenset(name for name, found in standings.items() if found.exists and (found.owns or found.privileges))
 
     def _updatable(self, caller: str, resource: str | None) -> bool:
         """Whether ``caller`` has ``update`` on ``resource``; on nothing, nobody has."""

@@ -6,7 +6,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.access import Allowed, Denial, Denied, demand, demand_value, role_sight, see, see_role, sight, use
+from svc.access import (
+    Allowed,
+    Denial,
+    Denied,
+    demand,
+    demand_ownership,
+    demand_value,
+    role_sight,
+    see,
+    see_role,
+    sight,
+    use,
+)
 from svc.dialect import CONJUR, NATIVE
 from svc.errors import Forbidden, NotFound, NoValue
 from svc.names import ResourceName, RoleName
@@ -98,6 +110,14 @@ class DemandTests(SynchronousTestCase):
         demand(READER, "read", VARIABLE)
         refusal = self.assertRaises(Forbidden, demand, READER, "update", VARIABLE)
         self.assertEqual(refusal.why, "lacks update on acct:variable:db/password")
+
+    def test_ownership(self) -> None:
+        """What takes ownership is forbidden to whoever sees the thing and doesn't own it, and not found for all others."""
+        demand_ownership(OWNER, VARIABLE)
+        refusal = self.assertRaises(Forbidden, demand_ownership, READER, VARIABLE)
+        self.assertEqual(refusal.why, "doesn't own acct:variable:db/password")
+        for standing in (NOTHING, STRANGER):
+            self.assertRaises(NotFound, demand_ownership, standing, VARIABLE)
 
     def test_a_hidden_variable_has_no_value(self) -> None:
         """A variable that is missing or can't be seen is one without a value, by its full id."""

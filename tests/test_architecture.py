@@ -71,6 +71,7 @@ SIBLINGS: dict[str, set[str]] = {
         "stream",
         "cursors",
         "listing",
+        "rehearsal",
     },
     "authenticators": {"claims"},
 }

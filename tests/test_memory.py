@@ -10,12 +10,14 @@ from tests.contracts import (
     authenticators,
     base,
     credentials,
+    effective,
     lists,
     loads,
     policies,
     resources,
     roles,
     secrets,
+    stakes,
     state,
 )
 from tests.contracts.base import ADMIN, ROOT, Draft, Stores, load, scenario
@@ -28,6 +30,7 @@ from tests.memory import (
     MemorySecrets,
     MemoryState,
 )
+from tests.memory_effective import MemoryEffectivePolicies
 from tests.memory_policies import MemoryPolicies
 from tests.memory_resources import MemoryResources
 
@@ -43,6 +46,7 @@ def stores_of(memory: Memory) -> Stores:
         MemoryAuthenticatorReadings(memory),
         MemoryState(memory),
         MemoryResources(memory),
+        MemoryEffectivePolicies(memory),
     )
 
 
@@ -89,6 +93,14 @@ class MemoryPoliciesTests(policies.PoliciesContract, InMemory):
 
 class MemoryResourcesTests(resources.ResourcesContract, InMemory):
     """``MemoryResources``."""
+
+
+class MemoryEffectiveTests(effective.EffectiveContract, InMemory):
+    """``MemoryEffectivePolicies``."""
+
+
+class MemoryStakesTests(stakes.StakesContract, InMemory):
+    """``MemoryPolicyTransaction``, as rehearsals ask it."""
 
 
 class MemoryRolesTests(roles.RolesContract, InMemory):

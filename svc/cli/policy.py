@@ -1,57 +1,146 @@
-"""Commands that load policy."""
+"""Commands that load policy, and that show it."""
 
 from __future__ import annotations
 
-from typing import IO, Final
+import json
+import sys
+from collections.abc import Callable
+from typing import IO, Any, Final
+from urllib.parse import urlencode
 
 import click
 
-from svc.cli.connection import Connection, over_http
+from svc.cli.changes import Effect, sentences
+from svc.cli.connection import Answer, Connection, over_http
+from svc.cli.progress import shown
 
 _METHODS: Final = {"load": "POST", "update": "PATCH", "replace": "PUT"}
+
+_COLOURS: Final = {Effect.GAIN: "green", Effect.LOSS: "red", Effect.NEITHER: None}
 
 
 @click.group()
 def policy() -> None:
-    """Load policy: who there is, and who may do what."""
+    """Load policy: who there is, and who may do what; and show it."""
 
 
-async def _send(connection: Connection, mode: str, branch: str, file: IO[bytes]) -> None:
-    path = f"/policies/{connection.segment(connection.account)}/policy/{connection.segment(branch)}"
-    answer = await connection.call(_METHODS[mode], path, file.read(), Content_Type="application/x-yaml")
+def _loading(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add what the commands that load have in common."""
+    for option in (
+        click.option("--json", "as_json", is_flag=True, help="Print the server's JSON."),
+        click.option(
+            "--dry-run", is_flag=True, help="Change nothing; print who would gain and who would lose which access."
+        ),
+        click.argument("file", type=click.File("rb")),
+        click.argument("branch"),
+    ):
+        command = option(command)
+    return command
+
+
+def _path(connection: Connection, branch: str) -> str:
+    return f"/policies/{connection.segment(connection.account)}/policy/{connection.segment(branch)}"
+
+
+async def _send(connection: Connection, mode: str, branch: str, file: IO[bytes], dry_run: bool, as_json: bool) -> None:
+    path = _path(connection, branch) + ("?dryRun=true" if dry_run else "")
+    sending = connection.call(_METHODS[mode], path, file.read(), Content_Type="application/x-yaml")
+    answer = await shown(sending, f"Loading policy {branch}", connection.reactor, sys.stderr)
+    if as_json:
+        _say_json(answer, (200, 422) if dry_run else (201,))
+    elif dry_run:
+        _say_changes(answer)
+    else:
+        _say_loaded(answer, branch)
+
+
+def _say_json(answer: Answer, statuses: tuple[int, ...]) -> None:
+    click.echo(json.dumps(answer.expect(*statuses).json(), indent=2))
+    if answer.status == 422:
+        raise click.exceptions.Exit(1)
+
+
+def _say_loaded(answer: Answer, branch: str) -> None:
     result = answer.expect(201).json()
     for role in result["created_roles"].values():
         click.echo(f"{role['id']}\tAPI key: {role['api_key']}")
-    for warning in result.get("warnings", []):
-        click.echo(f"Warning: {warning}", err=True)
+    _warn(result)
     click.echo(f"Policy {branch} is now at version {result['version']}.", err=True)
 
 
+def _say_changes(answer: Answer) -> None:
+    if answer.status == 422:
+        raise click.ClickException(_faults(answer))
+    result = answer.expect(200).json()
+    try:
+        told = sentences(result)
+    except (KeyError, TypeError, ValueError):
+        raise click.ClickException("the answer is not that of a dry run; does this server know them?") from None
+    for effect, text in told:
+        click.echo(click.style(text, fg=_COLOURS[effect]))
+    if not told:
+        click.echo("Nothing would change.")
+    _warn(result)
+    click.echo("This was a dry run: nothing has been changed.", err=True)
+
+
+def _faults(answer: Answer) -> str:
+    """What is wrong with the document, a line for each fault and for each piece of advice."""
+    try:
+        faults = answer.json()["errors"]
+        places = [f"line {fault['line']}, column {fault['column']}: " if "line" in fault else "" for fault in faults]
+        return "\n".join(f"{place}{fault['message']}" for place, fault in zip(places, faults, strict=True))
+    except (KeyError, TypeError):
+        answer.expect(200)
+        raise
+
+
+def _warn(result: Any) -> None:
+    for warning in result.get("warnings", []):
+        click.echo(f"Warning: {warning}", err=True)
+
+
 @policy.command()
-@click.argument("branch")
-@click.argument("file", type=click.File("rb"))
+@_loading
 @over_http
-async def load(connection: Connection, branch: str, file: IO[bytes]) -> None:
+async def load(connection: Connection, branch: str, file: IO[bytes], dry_run: bool, as_json: bool) -> None:
     """Add what FILE declares to policy BRANCH (root, or the id of a policy); change and remove nothing.
 
     Prints the API keys of the users and hosts that were made: they are not shown again.
     """
-    await _send(connection, "load", branch, file)
+    await _send(connection, "load", branch, file, dry_run, as_json)
 
 
 @policy.command()
-@click.argument("branch")
-@click.argument("file", type=click.File("rb"))
+@_loading
 @over_http
-async def update(connection: Connection, branch: str, file: IO[bytes]) -> None:
+async def update(connection: Connection, branch: str, file: IO[bytes], dry_run: bool, as_json: bool) -> None:
     """Add what FILE declares to policy BRANCH and change what is there to match; remove nothing."""
-    await _send(connection, "update", branch, file)
+    await _send(connection, "update", branch, file, dry_run, as_json)
+
+
+@policy.command()
+@_loading
+@over_http
+async def replace(connection: Connection, branch: str, file: IO[bytes], dry_run: bool, as_json: bool) -> None:
+    """Make policy BRANCH what FILE declares, and remove everything else that was loaded into it, with its secrets."""
+    await _send(connection, "replace", branch, file, dry_run, as_json)
 
 
 @policy.command()
 @click.argument("branch")
-@click.argument("file", type=click.File("rb"))
+@click.option("--depth", type=click.IntRange(0, 64), help="Only ids with at most so many slashes more than BRANCH.")
+@click.option("--limit", type=click.IntRange(0, 100_000), help="Fail when there are more objects than these.")
+@click.option("--json", "as_json", is_flag=True, help="Print it as JSON instead of YAML.")
 @over_http
-async def replace(connection: Connection, branch: str, file: IO[bytes]) -> None:
-    """Make policy BRANCH what FILE declares, and remove everything else that was loaded into it, with its secrets."""
-    await _send(connection, "replace", branch, file)
+async def show(connection: Connection, branch: str, depth: int | None, limit: int | None, as_json: bool) -> None:
+    """Print policy BRANCH as it stands now, with everything beneath it; what is printed can be loaded again.
+
+    A policy other than root is printed as the one around it declares it, and loads into that one.
+    """
+    bounds = {"depth": depth, "limit": limit}
+    query = urlencode({name: value for name, value in bounds.items() if value is not None})
+    path = _path(connection, branch) + (f"?{query}" if query else "")
+    headers = {"Content_Type": "application/json"} if as_json else {}
+    answer = (await connection.call("GET", path, None, **headers)).expect(200)
+    click.echo(json.dumps(answer.json(), indent=2) if as_json else answer.body.decode("utf-8"), nl=as_json)

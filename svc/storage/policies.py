@@ -12,8 +12,8 @@ from zope.interface import implementer
 from svc.errors import PolicyConflict
 from svc.interfaces import IPolicies, IPolicyTransaction
 from svc.names import RESOURCE_KINDS, RoleName
-from svc.records import Changes, PolicyVersion, Present, Rows, Sealed, Standing
-from svc.storage import recorded
+from svc.records import Changes, PolicyVersion, Present, Rows, Sealed, Standing, Surroundings
+from svc.storage import recorded, stakes
 from svc.storage.columns import column, for_each
 from svc.storage.database import Database, Statement, Transaction
 from svc.storage.failures import ForeignKeyViolation, UniqueViolation, summary
@@ -215,3 +215,19 @@ class _PolicyTransaction:
             version.client_ip,
         )
         return int(number)
+
+    async def at_stake(self, resources: Sequence[str], most: int) -> Rows | None:
+        """See ``IPolicyTransaction``."""
+        return await stakes.at_stake(self._transaction, resources, most)
+
+    async def stored(self, rows: Rows) -> Rows:
+        """See ``IPolicyTransaction``."""
+        return await recorded.stored(self._transaction, rows)
+
+    async def surroundings(self, resources: Sequence[str], each: int) -> Surroundings:
+        """See ``IPolicyTransaction``."""
+        return await stakes.surroundings(self._transaction, resources, each)
+
+    async def visible(self, caller: RoleName, resources: Sequence[str]) -> frozenset[str]:
+        """See ``IPolicyTransaction``."""
+        return await stakes.visible(self._transaction, caller, resources)

@@ -148,6 +148,21 @@ async def existing(transaction: Transaction, resources: Sequence[str]) -> frozen
     return frozenset(chain.from_iterable(await for_each(transaction, _EXISTING, [(asked,) for asked in resources])))
 
 
+async def stored(transaction: Transaction, rows: Rows) -> Rows:
+    """The rows that have the keys of ``rows``, whoever recorded them: no policy has the empty text for its id."""
+    tables: tuple[tuple[_Table[Any], Sequence[Any]], ...] = (
+        (_RESOURCES, rows.resources),
+        (_MEMBERSHIPS, rows.memberships),
+        (_PERMISSIONS, rows.permissions),
+        (_ANNOTATIONS, rows.annotations),
+    )
+    found = [
+        tuple([table.row(*row) for row in await for_each(transaction, table.foreign, table.keys(asked), "")])
+        for table, asked in tables
+    ]
+    return Rows(*found)
+
+
 # -- creating: columns of rows, then the policy that records them -----------------------------------------------------
 
 # A role that no policy recorded can outlive its resource. Who defines its name in a policy gets a new role, without the old

@@ -1,4 +1,4 @@
-"""Policies: loading documents in their three modes."""
+"""Policies: loading documents in their three modes, and rehearsing it."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from svc.policy.references import claims, dropped, missing, refuse_deletions
 from svc.policy.resolve import resolve
 from svc.records import LoadMode, PolicyVersion, Present, Sealed
 from svc.vault import Vault, api_key_name
+from svc.web.rehearsal import Rehearsal, Rehearsed, refused, rehearsing
 from svc.web.response import Response
 from svc.web.routing import REQUIRED, BodySize, Call, Routes
 
@@ -67,6 +68,21 @@ class Policies:
         return await self._load(call, RoleName.of(account, "policy", identifier), LoadMode.REPLACE)
 
     async def _load(self, call: Call, policy: RoleName, mode: LoadMode) -> Response:
+        if not rehearsing(call.query):
+            return await self._loaded(call, policy, mode, rehearsed=False)
+        try:
+            return await self._loaded(call, policy, mode, rehearsed=True)
+        except Rehearsed as rehearsed:
+            end = rehearsed
+        except PolicyInvalid as fault:
+            end = refused(policy, [fault])
+        return Response.json(end.answer, end.status)
+
+    async def _loaded(self, call: Call, policy: RoleName, mode: LoadMode, *, rehearsed: bool) -> Response:
+        """Load a document; when it is ``rehearsed``, by raising ``Rehearsed`` at the end.
+
+        :raises PolicyInvalid: the document can't be loaded.
+        """
         caller = call.caller.role
         # What a document costs to read is not spent on those who may not load it, nor inside of the transaction.
         demand(await self.roles.standing(caller, policy.resource), _PRIVILEGES[mode], policy.resource)
@@ -76,13 +92,16 @@ class Policies:
         async def work(transaction: IPolicyTransaction) -> _Loaded:
             await transaction.lock(policy)
             await _admit(transaction, caller, policy, mode)
-            for refusal in missing(resolved, await transaction.existing(tuple(resolved.references))):
-                raise refusal
+            if refusals := missing(resolved, await transaction.existing(tuple(resolved.references))):
+                raise refused(policy, refusals) if rehearsed else refusals[0]
             present = await transaction.present(policy, resolved.rows, resolved.removals.resources)
-            for refusal in dropped(mode, resolved, present):
-                raise refusal
+            if refusals := dropped(mode, resolved, present):
+                raise refused(policy, refusals) if rehearsed else refusals[0]
             await _authorize(transaction, caller, resolved, present)
             changes = plan(mode, resolved.rows, present, resolved.removals)
+            rehearsal = Rehearsal(transaction, caller, policy)
+            if rehearsed:
+                await rehearsal.begin(changes)
             api_keys = {actor: new_api_key() for actor in new_actors(changes)}
             await transaction.apply(policy, changes, {actor: self._sealed(actor, key) for actor, key in api_keys.items()})
             await self._set_public_keys(transaction, mode, keys_due(resolved.public_keys, present, changes))
@@ -92,6 +111,8 @@ class Policies:
                 api_keys = {actor: key for actor, key in api_keys.items() if actor in surviving}
             if not (await transaction.standing(caller, policy)).exists:
                 raise PolicyInvalid("the policy would be deleted with its owner, whom the document does not keep")
+            if rehearsed:
+                await rehearsal.end(resolved.warnings)
             text = call.body.decode("utf-8-sig")
             digest = hashlib.sha256(call.body).hexdigest()
             version = await transaction.record(PolicyVersion(policy, text, digest, caller, call.client_ip))

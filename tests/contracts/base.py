@@ -15,6 +15,7 @@ from svc.interfaces import (
     IAuthenticatorReadings,
     ICredentials,
     IDatabaseState,
+    IEffectivePolicies,
     IPolicies,
     IPolicyTransaction,
     IResources,
@@ -73,6 +74,7 @@ class Stores:
     authenticators: IAuthenticatorReadings
     state: IDatabaseState
     resources: IResources
+    effective: IEffectivePolicies
 
 
 def role(name: str, account: str = ACCOUNT) -> RoleName:

@@ -13,6 +13,7 @@ from svc.storage.accounts import AccountStore
 from svc.storage.authenticators import AuthenticatorStore
 from svc.storage.credentials import CredentialStore
 from svc.storage.database import Database
+from svc.storage.effective import EffectiveStore
 from svc.storage.policies import PolicyStore
 from svc.storage.resources import ResourceStore
 from svc.storage.roles import RoleStore
@@ -42,6 +43,7 @@ def stores_on(database: Database) -> Stores:
         AuthenticatorStore(database),
         DatabaseState(database),
         ResourceStore(database),
+        EffectiveStore(database),
     )
 
 

@@ -196,6 +196,28 @@ class ClientTests(CommandTestCase, PostgresTestCase):
             "no account other", (await self.svc("account", "rotate-signing-key", "other", environ=at_server, code=1)).stderr
         )
 
+    async def test_policy_is_tried_and_shown(self) -> None:
+        """A dry run tells what would be lost, and what is wrong; loading what ``show`` prints changes nothing."""
+        server = self.serve("--account=acme", database_url=await self.create_database(migrated=False))
+        client = {
+            "SVC_URL": await server.ready(),
+            "SVC_ACCOUNT": "acme",
+            "SVC_LOGIN": "admin",
+            "SVC_API_KEY": server.admin_key(),
+        }
+        await self.svc("policy", "load", "root", "-", given=POLICY.format(prefix="svc").encode(), environ=client)
+        tried = await self.svc("policy", "replace", "root", "-", "--dry-run", given=b"- !user alice", environ=client)
+        self.assertIn("variable apps/password and its values will be deleted\n", tried.stdout)
+        self.assertNotIn("\x1b", tried.stdout + tried.stderr)
+        bad = await self.svc("policy", "load", "root", "-", "--dry-run", given=b"- !nonsense", environ=client, code=1)
+        self.assertIn("line 1, column 3", bad.stderr)
+        shown = (await self.svc("policy", "show", "root", environ=client)).stdout
+        self.assertIn("- !policy\n  id: apps\n  body:\n", shown)
+        again = await self.svc("policy", "replace", "root", "-", "--dry-run", given=shown.encode(), environ=client)
+        self.assertEqual(again.stdout, "Nothing would change.\n")
+        as_json = await self.svc("policy", "show", "apps", "--json", "--depth", "1", environ=client)
+        self.assertEqual(json.loads(as_json.stdout)[0]["policy"]["id"], "apps")
+
     async def test_servers_that_are_not_there(self) -> None:
         """A server or a data key that isn't there ends a command with 1, and the reason."""
         away = await self.svc("health", "--url", "http://127.0.0.1:1", code=1)

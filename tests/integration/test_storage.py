@@ -23,12 +23,14 @@ from tests.contracts import (
     authenticators,
     base,
     credentials,
+    effective,
     lists,
     loads,
     policies,
     resources,
     roles,
     secrets,
+    stakes,
     state,
 )
 from tests.contracts.base import ACCOUNT, ADMIN, ROOT, Draft, change, load, resource, role, scenario
@@ -264,6 +266,14 @@ class WalkingResourceStoreTests(resources.ResourcesContract, InPostgres):
         self.patch(visibility, "MATCHES_MOST", 1)
         self.patch(visibility, "WINDOW_LEAST", 1)
         self.patch(visibility, "WINDOW_MOST", 4)
+
+
+class EffectiveStoreTests(effective.EffectiveContract, InPostgres):
+    """``EffectiveStore``."""
+
+
+class StakesTests(stakes.StakesContract, InPostgres):
+    """``PolicyStore``, as rehearsals ask it."""
 
 
 class RoleStoreTests(roles.RolesContract, InPostgres):

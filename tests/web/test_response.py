@@ -63,6 +63,11 @@ class ResponseTests(SynchronousTestCase):
         self.assertEqual(written(Response.empty(), close=True).headers["connection"], "close")
         self.assertNotIn("connection", written(Response.empty()).headers)
 
+    def test_json_text(self) -> None:
+        """Text that is JSON already is answered as JSON, harmless in a page."""
+        answer = written(Response.json_text('{"a":"<b>"}'))
+        self.assertEqual((answer.headers["content-type"], answer.body), ("application/json", b'{"a":"\\u003cb\\u003e"}'))
+
     def test_without_request(self) -> None:
         """An answer to what was no request echoes no id."""
         self.assertNotIn("x-request-id", written(Response.empty(400), request_id=None).headers)

@@ -20,6 +20,7 @@ from svc.names import RoleName, admin_of
 from svc.policy.document import Bounds
 from svc.vault import Vault, api_key_name
 from svc.web.authn import Authn
+from svc.web.effective import EffectivePolicies
 from svc.web.policies import Policies
 from svc.web.resources import Resources
 from svc.web.roles import Roles
@@ -32,6 +33,7 @@ from tests.memory import (
     MemoryRoles,
     MemorySecrets,
 )
+from tests.memory_effective import MemoryEffectivePolicies
 from tests.memory_policies import MemoryPolicies
 from tests.memory_resources import MemoryResources
 from tests.signing import jwks
@@ -104,6 +106,7 @@ class WorldCase(SynchronousTestCase):
             Resources(MemoryResources(memory), roles, self.dialect),
             Roles(roles, self.dialect),
             Policies(MemoryPolicies(memory), roles, vault, self.dialect, Bounds()),
+            EffectivePolicies(MemoryEffectivePolicies(memory), roles, clock),
             Secrets(MemorySecrets(memory, self.dialect.prefix), vault),
         )
 

@@ -1,0 +1,149 @@
+"""What a dry run found, in plain words: who gains and who loses which access."""
+
+from __future__ import annotations
+
+import enum
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final, NamedTuple
+
+#: What stands in the place of an identifier that the caller may not know.
+_REDACTED: Final = "[REDACTED]"
+
+#: What else goes with a thing of some kinds.
+_WITH: Final = {"variable": " and its values", "user": " and its API key", "host": " and its API key"}
+
+
+class Effect(enum.Enum):
+    """What a change means for access."""
+
+    GAIN = "gain"
+    LOSS = "loss"
+    NEITHER = "neither"
+
+
+class Sentence(NamedTuple):
+    """A change, in words."""
+
+    effect: Effect
+    text: str
+
+
+def sentences(answer: Mapping[str, Any]) -> list[Sentence]:
+    """Tell the changes that the answer to a valid dry run lists: losses of things first, then new things, then access.
+
+    :raises KeyError, TypeError: this is no such answer.
+    """
+    created, deleted = answer["created"]["items"], answer["deleted"]["items"]
+    before, after = answer["updated"]["before"]["items"], answer["updated"]["after"]["items"]
+    old, new = _State([*before, *deleted]), _State([*after, *created])
+    told = [Sentence(Effect.LOSS, f"{named(_id(item))}{_WITH.get(item['type'], '')} will be deleted") for item in deleted]
+    told += [Sentence(Effect.GAIN, f"{named(_id(item))} will be created, owned by {_owner(item)}") for item in created]
+    told += _moved(old, new)
+    told += _permitted(Effect.LOSS, "may no longer", old.permissions - new.permissions)
+    told += _permitted(Effect.GAIN, "may now", new.permissions - old.permissions)
+    told += _members(Effect.LOSS, "is no longer a member of", old.memberships - new.memberships)
+    told += _members(Effect.GAIN, "is now a member of", new.memberships - old.memberships)
+    told += _restricted(old, new)
+    told += _annotated(old, new)
+    hidden = Counter(item["type"] for item in before if "id" not in item)
+    told += [
+        Sentence(Effect.NEITHER, f"{number} of kind {kind} that you may not see will change")
+        for kind, number in sorted(hidden.items())
+    ]
+    return told
+
+
+def named(full: str) -> str:
+    """A full id as people say it: ``host apps/shop``. They are not told what they may not know."""
+    _, kind, identifier = full.split(":", 2)
+    kind = kind.replace("_", " ")
+    return f"a {kind} that you may not see" if identifier == _REDACTED else f"{kind} {_printable(identifier)}"
+
+
+class _State:
+    """Things at one moment: by full id those that the caller sees, and what they say of access.
+
+    It is counted how often it is said: ids that the caller may not know look alike.
+    """
+
+    def __init__(self, items: Iterable[Mapping[str, Any]]) -> None:
+        self.items = {item["identifier"]: item for item in items if "id" in item}
+        #: Role, resource and privilege.
+        self.permissions: Counter[tuple[str, str, str]] = Counter()
+        #: Member and role. Who owns a role is its member, too; that isn't meant.
+        self.memberships: Counter[tuple[str, str]] = Counter()
+        for name, item in self.items.items():
+            self._take_permissions(name, item)
+            self._take_memberships(name, item)
+
+    def _take_permissions(self, name: str, item: Mapping[str, Any]) -> None:
+        for privilege, resources in item.get("permissions", {}).items():
+            self.permissions.update((name, resource, privilege) for resource in resources)
+        for privilege, roles in item.get("permitted", {}).items():
+            # The others say it themselves.
+            self.permissions.update((role, name, privilege) for role in roles if role not in self.items)
+
+    def _take_memberships(self, name: str, item: Mapping[str, Any]) -> None:
+        self.memberships.update((member, name) for member in item.get("members", ()) if member != item.get("owner"))
+        self.memberships.update((name, role) for role in item.get("memberships", ()) if role not in self.items)
+
+
+def _id(item: Mapping[str, Any]) -> str:
+    full: str = item["identifier"]
+    return full
+
+
+def _owner(item: Mapping[str, Any]) -> str:
+    return named(item["owner"]) if "owner" in item else "one that you may not see"
+
+
+def _both(old: _State, new: _State) -> Iterator[tuple[str, Mapping[str, Any], Mapping[str, Any]]]:
+    return ((name, old.items[name], item) for name, item in new.items.items() if name in old.items)
+
+
+def _moved(old: _State, new: _State) -> Iterator[Sentence]:
+    for name, before, after in _both(old, new):
+        if before["owner"] != after["owner"]:
+            text = f"{named(name)} will be owned by {_owner(after)}, no longer by {_owner(before)}"
+            yield Sentence(Effect.NEITHER, text)
+
+
+def _permitted(effect: Effect, words: str, permissions: Counter[tuple[str, str, str]]) -> Iterator[Sentence]:
+    privileges: dict[tuple[str, str], list[str]] = {}
+    for role, resource, privilege in sorted(permissions):
+        privileges.setdefault((role, resource), []).append(privilege)
+    joint = " or " if effect is Effect.LOSS else " and "
+    for (role, resource), several in privileges.items():
+        yield Sentence(effect, f"{named(role)} {words} {_listed(several, joint)} {named(resource)}")
+
+
+def _members(effect: Effect, words: str, memberships: Counter[tuple[str, str]]) -> Iterator[Sentence]:
+    return (Sentence(effect, f"{named(member)} {words} {named(role)}") for member, role in sorted(memberships))
+
+
+def _restricted(old: _State, new: _State) -> Iterator[Sentence]:
+    for name, before, after in _both(old, new):
+        ranges = after.get("restricted_to", [])
+        if sorted(before.get("restricted_to", [])) == sorted(ranges):
+            continue
+        where = f"from {_listed(sorted(ranges), ' and ')} only" if ranges else "from anywhere"
+        yield Sentence(Effect.NEITHER, f"{named(name)} may now log in {where}")
+
+
+def _annotated(old: _State, new: _State) -> Iterator[Sentence]:
+    for name, before, after in _both(old, new):
+        first, then = before.get("annotations", {}), after.get("annotations", {})
+        differing = [key for key in sorted({*first, *then}) if first.get(key) != then.get(key)]
+        if differing:
+            yield Sentence(Effect.NEITHER, f"{named(name)} has other annotations: {_listed(differing, ' and ')}")
+
+
+def _printable(text: str) -> str:
+    """A text with what is no print spelt out: names can't say things to the terminal, or begin lines of their own."""
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in text)
+
+
+def _listed(texts: list[str], joint: str) -> str:
+    texts = [_printable(text) for text in texts]
+    return texts[0] if len(texts) == 1 else f"{', '.join(texts[:-1])}{joint}{texts[-1]}"

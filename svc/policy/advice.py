@@ -1,0 +1,43 @@
+"""What to do about a fault in a policy document: a sentence beneath the message of each kind (wire facts, core 1.9)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from svc.errors import PolicyInvalid
+
+#: By what stands in the message; the first one counts.
+_ADVICE: Final = (
+    ("not found in account", "Declare it in this document, or load the policy that declares it before."),
+    (
+        "Unrecognized data type",
+        "Check the spelling of the tag: !policy, !user, !host, !group, !layer, !variable and the like.",
+    ),
+    ("No such attribute", "Check the spelling of the attribute, and how far it is indented."),
+    ("Duplicate attribute", "Keep one of the two."),
+    ("Duplicate anchor", "Give one of the anchors another name."),
+    ("Unknown anchor", "Define the anchor with & before its first use."),
+    ("is declared more than once", "Keep one of the declarations."),
+    ("Dependency cycle", "Give one of them an owner outside of the circle."),
+    ("Illegal absolute id", "Remove the leading slash: what is declared belongs to the policy around it."),
+    ("Invalid relative reference", "Remove one '..': there are fewer policies around it than that."),
+    ("blank id", "Write an id after the tag; only inside of a policy may it be blank."),
+    ("is missing on type", "Add the attribute."),
+    ("can't be a mapping", "Write a single value there, or a tag before the mapping."),
+    ("Expected a", "Give it a value of that type; a text that looks like something else wants quotes."),
+    ("of another account", "Remove the account: a policy speaks of its own account only."),
+    ("Multiple YAML documents", "Remove the line of three hyphens, or load the documents one by one."),
+    ("More than", "Divide the document and load its parts one by one."),
+    ("Nested more than", "Nest less deeply; a policy can be loaded into another."),
+    ("at most", "Shorten it."),
+    ("deleted with its owner", "Keep the owner in the document, or have the policy given another owner first."),
+    ("not valid U", "Save the document as UTF-8."),
+    ("Unexpected", "A document is a list: each statement begins with a hyphen and a tag, such as '- !user alice'."),
+)
+
+_ELSE: Final = "Check the indentation, the quotes and the brackets near this place."
+
+
+def advice(fault: PolicyInvalid) -> str:
+    """What to do about a fault."""
+    return next((text for words, text in _ADVICE if words in fault.message), _ELSE)

@@ -1,0 +1,202 @@
+"""What a load would change, thing by thing, as the caller may know it (wire facts, core 1.9).
+
+An *item* is a thing as it stands at one moment, in the shape of the wire. What an item lists of itself is complete as far as
+anything changes; of what stays as it is, it may list but a part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final, TypeVar
+
+import attrs
+
+from svc.names import ROLE_KINDS
+from svc.records import AnnotationRow, Changes, MembershipRow, PermissionRow, ResourceRow, Rows, Surroundings
+
+_Row = TypeVar("_Row", bound=tuple[Any, ...])
+
+#: What stands in the place of an identifier that the caller may not know.
+REDACTED: Final = "[REDACTED]"
+
+Item = dict[str, object]
+
+
+@attrs.frozen
+class Differences:
+    """Items that come, that differ, and that go; those that differ come in the same order before and after."""
+
+    created: tuple[Item, ...]
+    before: tuple[Item, ...]
+    after: tuple[Item, ...]
+    deleted: tuple[Item, ...]
+
+
+@attrs.frozen
+class Touched:
+    """What a load may change: the rows, and the things that these concern.
+
+    Concerned are the things themselves, and both ends of memberships and permissions. Ownership is told by the thing that
+    is owned: owning one more doesn't concern its owner. ``owners`` are those whom the changes name.
+    """
+
+    rows: Rows
+    concerned: tuple[str, ...]
+    owners: frozenset[str]
+
+
+def touched(changes: Changes, at_stake: Rows) -> Touched:
+    """What the changes touch, with the rows that go when others do."""
+    sorts = [changes.create, changes.update, changes.delete, at_stake]
+    memberships = {row[:3]: row for rows in sorts for row in rows.memberships}
+    permissions = {row: row for rows in sorts for row in rows.permissions}
+    annotations = {row[:2]: row for rows in sorts for row in rows.annotations}
+    concerned = {row.resource for rows in sorts for row in rows.resources}
+    concerned.update(role for row in memberships.values() if not row.ownership for role in row[:2])
+    concerned.update(name for row in permissions for name in (row.resource, row.role))
+    concerned.update(row.resource for row in annotations.values())
+    rows = Rows(
+        tuple(ResourceRow(name, "") for name in sorted(concerned)),
+        tuple(memberships.values()),
+        tuple(permissions),
+        tuple(annotations.values()),
+    )
+    owners = frozenset(row.owner for changed in (changes.create, changes.update) for row in changed.resources)
+    return Touched(rows, tuple(sorted(concerned)), owners)
+
+
+def mentioned(policy: str, touched: Touched, surroundings: Surroundings) -> list[str]:
+    """Every full id that an item may name, when ``policy`` is loaded."""
+    names = {policy, *touched.concerned, *touched.owners}
+    for rows in (touched.rows, surroundings.rows):
+        names.update(name for row in rows.memberships for name in row[:2])
+        names.update(name for row in rows.permissions for name in (row.resource, row.role))
+    names.update(name for seen in surroundings.seen.values() for name in (seen.owner, seen.policy) if name is not None)
+    return sorted(names)
+
+
+def differences(
+    policy: str, touched: Touched, surroundings: Surroundings, before: Rows, after: Rows, visible: frozenset[str] | None
+) -> Differences:
+    """Compare two moments of what a load into ``policy`` touched; ``before`` and ``after`` are what was stored of it.
+
+    ``visible`` are the things that the caller may see, ``None`` for all.
+    """
+    old, new = (_Moment(touched.rows, surroundings.rows, stored) for stored in (before, after))
+    shown = _Shown(policy, surroundings, visible)
+    created, earlier, later, deleted = [], [], [], []
+    for name in touched.concerned:
+        first, then = old.item(name, shown), new.item(name, shown)
+        if first is None and then is not None:
+            created.append(shown.redacted(name, then))
+        elif then is None and first is not None:
+            deleted.append(shown.redacted(name, first))
+        elif first is not None and then is not None and first != then:
+            earlier.append(shown.redacted(name, first))
+            later.append(shown.redacted(name, then))
+    return Differences(tuple(created), tuple(earlier), tuple(later), tuple(deleted))
+
+
+class _Shown:
+    """What the caller may know, and what doesn't change."""
+
+    def __init__(self, policy: str, surroundings: Surroundings, visible: frozenset[str] | None) -> None:
+        self._policy = policy
+        self._surroundings = surroundings
+        self._visible = visible
+
+    def recorder(self, name: str) -> str | None:
+        """The policy that recorded a thing; what comes is recorded by the loaded one."""
+        seen = self._surroundings.seen.get(name)
+        return self._policy if seen is None else seen.policy
+
+    def sees(self, name: str) -> bool:
+        """Whether the caller sees a thing."""
+        return self._visible is None or name in self._visible
+
+    def name(self, name: str) -> str:
+        """A full id as the caller may know it."""
+        if self.sees(name):
+            return name
+        account, kind, _ = name.split(":", 2)
+        return f"{account}:{kind}:{REDACTED}"
+
+    def names(self, names: Iterable[str]) -> list[str]:
+        """Full ids as the caller may know them."""
+        return sorted(self.name(name) for name in names)
+
+    def redacted(self, name: str, item: Item) -> Item:
+        """An item, of which nothing but the type is left when the caller doesn't see the thing."""
+        if not self.sees(name):
+            return {"identifier": self.name(name), "type": item["type"]}
+        shown = dict(item)
+        for field in ("owner", "policy"):
+            if isinstance(value := item.get(field), str):
+                shown[field] = self.name(value)
+        for field in ("members", "memberships"):
+            if isinstance(value := item.get(field), list):
+                shown[field] = self.names(value)
+        for field in ("permissions", "permitted"):
+            if isinstance(value := item.get(field), dict):
+                shown[field] = {privilege: self.names(names) for privilege, names in value.items()}
+        return shown
+
+
+class _Moment:
+    """Things as they stand at one moment: what is stored of what the load touches, and what it leaves alone."""
+
+    def __init__(self, touched: Rows, around: Rows, stored: Rows) -> None:
+        self._owners = dict(stored.resources)
+        self._members: dict[str, set[str]] = {}
+        self._memberships: dict[str, set[str]] = {}
+        self._permissions: dict[str, dict[str, set[str]]] = {}
+        self._permitted: dict[str, dict[str, set[str]]] = {}
+        self._annotations: dict[str, dict[str, str]] = {}
+        for membership in (*_others(around.memberships, touched.memberships, 3), *stored.memberships):
+            self._take_membership(membership)
+        for permission in (*_others(around.permissions, touched.permissions, 3), *stored.permissions):
+            self._take_permission(permission)
+        for annotation in (*_others(around.annotations, touched.annotations, 2), *stored.annotations):
+            self._take_annotation(annotation)
+
+    def item(self, name: str, shown: _Shown) -> Item | None:
+        """The item of a thing, ``None`` when it isn't there; ids as they are."""
+        owner = self._owners.get(name)
+        if owner is None:
+            return None
+        _, kind, identifier = name.split(":", 2)
+        item: Item = {"identifier": name, "id": identifier, "type": kind, "owner": owner}
+        recorder = shown.recorder(name)
+        if recorder is not None:
+            item["policy"] = recorder
+        if kind not in ROLE_KINDS:
+            item["permitted"] = _listed(self._permitted.get(name, {}))
+            item["annotations"] = dict(sorted(self._annotations.get(name, {}).items()))
+            return item
+        item["permissions"] = _listed(self._permissions.get(name, {}))
+        item["annotations"] = dict(sorted(self._annotations.get(name, {}).items()))
+        item["members"] = sorted(self._members.get(name, ()))
+        item["memberships"] = sorted(self._memberships.get(name, ()))
+        item["restricted_to"] = []
+        return item
+
+    def _take_membership(self, row: MembershipRow) -> None:
+        self._members.setdefault(row.role, set()).add(row.member)
+        self._memberships.setdefault(row.member, set()).add(row.role)
+
+    def _take_permission(self, row: PermissionRow) -> None:
+        self._permissions.setdefault(row.role, {}).setdefault(row.privilege, set()).add(row.resource)
+        self._permitted.setdefault(row.resource, {}).setdefault(row.privilege, set()).add(row.role)
+
+    def _take_annotation(self, row: AnnotationRow) -> None:
+        self._annotations.setdefault(row.resource, {})[row.name] = row.value
+
+
+def _others(rows: Sequence[_Row], touched: Sequence[_Row], width: int) -> Iterable[_Row]:
+    """The rows that the load doesn't touch."""
+    keys = {row[:width] for row in touched}
+    return (row for row in rows if row[:width] not in keys)
+
+
+def _listed(names: dict[str, set[str]]) -> dict[str, list[str]]:
+    return {key: sorted(values) for key, values in sorted(names.items())}

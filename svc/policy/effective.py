@@ -1,0 +1,303 @@
+"""The effective policy: rows back to statements that declare them (wire facts, core 1.10).
+
+What a policy holds is told, whoever recorded it, in the form in which it loads back to the same rows: into the root from the
+root, into the policy around it from any other.
+
+Note [What is left out]. Statements can't say everything that rows can. Left out are things that no document can declare
+(called by blanks alone, or a user with a slash), references through which ``..`` would climb elsewhere, annotations whose
+value would, kinds that this module has no tag for, and what another account's roles have been given. Whatever else is told
+stays true.
+
+Note [Users and namesakes]. A user's id doesn't tell its policy: ``bob@a-b`` may be of ``a/b``, of ``a-b``, or of the root.
+Neither does that of a thing that is called like a policy. Of other policies than the root, the owner must not learn of
+things that only look like theirs: a user belongs to such a policy when the policy, or something beneath it, owns or
+recorded the user; a namesake also when it has the policy's own owner.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from svc.names import RoleName, admin_of, root_policy
+from svc.policy.ids import climbed, identifier_of, under
+from svc.policy.writing import Body, Tagged, Value
+from svc.records import Effective, EffectiveQuery, MembershipRow
+
+#: The kinds that are told, in the order of a body, and their tags.
+TAGS: Final = {
+    "user": "user",
+    "policy": "policy",
+    "variable": "variable",
+    "webservice": "webservice",
+    "host": "host",
+    "layer": "layer",
+    "group": "group",
+}
+
+#: How deep policies stand in each other; those below stand beside them, with longer ids. Documents may nest 64 levels, of
+#: which a policy takes two.
+DEEPEST: Final = 16
+
+#: After so many rows, less one, there is a pause.
+_PAUSE: Final = 0x3FF
+
+
+def asked(policy: RoleName, depth: int | None, limit: int) -> EffectiveQuery:
+    """What to ask of the store; ``depth`` is how many more slashes than the policy an id may have."""
+    named = [f"{policy.account}:{kind}:{policy.identifier}" for kind in TAGS if kind not in {"policy", "user"}]
+    return EffectiveQuery(
+        policy,
+        tuple(TAGS),
+        depth,
+        limit,
+        "@" + _folded(policy.identifier),
+        (*named, f"{policy.account}:user:{identifier_of('user', policy.identifier)}"),
+    )
+
+
+def statements(policy: RoleName, effective: Effective) -> Iterator[Tagged | None]:
+    """Tell what was read of ``policy``; ``None`` now and then is a pause (see ``writing``)."""
+    printing = _Printing(policy, effective)
+    yield from printing.arrange()
+    yield from printing.told()
+
+
+def _folded(identifier: str) -> str:
+    return identifier.replace("/", "-")
+
+
+class _Printing:
+    """Rows on their way to statements. A *namespace* is the id of the policy in whose body something stands, empty for the
+    root; a *place* is a namespace with the id that is written there.
+    """
+
+    def __init__(self, policy: RoleName, effective: Effective) -> None:
+        self._policy = policy
+        self._account = policy.account
+        self._is_root = policy == root_policy(policy.account)
+        self._top = "" if self._is_root else policy.identifier
+        self._effective = effective
+        self._owners = dict(effective.rows.resources)
+        #: How deep each policy stands that has a body.
+        self._levels = {self._top: 0}
+        #: The same policies by what follows the ``@`` of their users, and by the user that is called like them.
+        self._by_fold: dict[str, dict[str, None]] = {}
+        self._by_user: dict[str, dict[str, None]] = {}
+        self._places: dict[str, tuple[str, str]] = {}
+        self._records: dict[str, dict[str, list[str]]] = {}
+        self._granted: dict[str, list[str]] = {}
+        self._permitted: dict[str, list[str]] = {}
+        self._annotations: dict[str, dict[str, str]] = {}
+        self._members: dict[str, list[MembershipRow]] = {}
+        self._privileges: dict[str, dict[str, list[str]]] = {}
+
+    def arrange(self) -> Iterator[None]:
+        """Find the place of everything."""
+        rows = self._effective.rows
+        if not self._is_root:
+            self._house(self._top)
+        names = sorted(self._owners)
+        for step, full in enumerate(names):
+            if step & _PAUSE == _PAUSE:
+                yield None
+            if full.split(":", 2)[1] == "policy":
+                self._place_policy(full)
+        for step, full in enumerate(names):
+            if step & _PAUSE == _PAUSE:
+                yield None
+            if full.split(":", 2)[1] != "policy":
+                self._place(full)
+        for step, (resource, name, value) in enumerate(sorted(rows.annotations)):
+            if step & _PAUSE == _PAUSE:
+                yield None
+            if name.strip() and ".." not in value.split("/"):
+                self._annotations.setdefault(resource, {})[name] = value
+        for step, membership in enumerate(sorted(rows.memberships)):
+            if step & _PAUSE == _PAUSE:
+                yield None
+            if membership.role in self._places and not membership.ownership and self._named(membership.member):
+                self._members.setdefault(membership.role, []).append(membership)
+        for step, (resource, privilege, role) in enumerate(sorted(rows.permissions)):
+            if step & _PAUSE == _PAUSE:
+                yield None
+            if resource in self._places and self._named(role):
+                self._privileges.setdefault(resource, {}).setdefault(role, []).append(privilege)
+        for things, by_namespace in ((self._members, self._granted), (self._privileges, self._permitted)):
+            for full in things:
+                by_namespace.setdefault(self._places[full][0], []).append(full)
+
+    def told(self) -> Iterator[Tagged]:
+        """The statements of the document, now that everything is arranged."""
+        if self._is_root:
+            # The root policy is declared by nobody; but a document can annotate it.
+            root = str(self._policy)
+            if self._annotations.get(root):
+                yield self._record(root, "", self._policy.identifier)
+            yield from self._statements("")
+            return
+        place = self._place_around()
+        if place is not None:
+            yield self._record(str(self._policy), *place)
+
+    def _statements(self, namespace: str) -> Iterator[Tagged]:
+        records = self._records.get(namespace, {})
+        for kind in TAGS:
+            for full in records.get(kind, ()):
+                yield self._record(full, *self._places[full])
+        for role in self._granted.get(namespace, ()):
+            yield self._grant(role)
+        for resource in self._permitted.get(namespace, ()):
+            yield from self._permits(resource)
+
+    # -- places -------------------------------------------------------------------------------------------------------
+
+    def _house(self, identifier: str) -> None:
+        """Note a policy that has a body."""
+        self._by_fold.setdefault(_folded(identifier), {})[identifier] = None
+        self._by_user.setdefault(identifier_of("user", identifier), {})[identifier] = None
+
+    def _place_policy(self, full: str) -> None:
+        """Find the place of a policy; those around it have come before, by the order of ids."""
+        identifier = full.split(":", 2)[2]
+        if full == str(self._policy):
+            self._places[full] = ("", identifier) if self._is_root else (self._top, "")
+            return
+        for namespace, written in self._around(identifier):
+            if self._levels[namespace] < DEEPEST and self._takes(full, namespace, written):
+                self._settle(full, namespace, written)
+                self._levels[identifier] = self._levels[namespace] + 1
+                self._house(identifier)
+                return
+
+    def _place(self, full: str) -> None:
+        """Find the place of anything but a policy."""
+        _, kind, identifier = full.split(":", 2)
+        for namespace, written in self._of_user(full) if kind == "user" else self._of_thing(identifier):
+            if self._takes(full, namespace, written):
+                self._settle(full, namespace, written)
+                return
+
+    def _settle(self, full: str, namespace: str, written: str) -> None:
+        self._places[full] = namespace, written
+        self._records.setdefault(namespace, {}).setdefault(full.split(":", 2)[1], []).append(full)
+
+    def _around(self, identifier: str) -> Iterator[tuple[str, str]]:
+        """The places of an id in the policies whose ids are proper beginnings of its path, the longest first."""
+        end = identifier.rfind("/")
+        while end > len(self._top):
+            if identifier[:end] in self._levels:
+                yield identifier[:end], identifier[end + 1 :]
+            end = identifier.rfind("/", 0, end)
+        yield self._top, identifier[len(self._top) + 1 :] if self._top else identifier
+
+    def _of_thing(self, identifier: str) -> Iterator[tuple[str, str]]:
+        if identifier in self._levels:
+            yield identifier, ""
+        yield from self._around(identifier)
+
+    def _of_user(self, full: str) -> Iterator[tuple[str, str]]:
+        """The places of a user: in its owner if that fits, else in the first policy that fits, else at the top."""
+        identifier = full.split(":", 2)[2]
+        _, owner_kind, owner = self._owners[full].split(":", 2)
+        fitting: list[tuple[str, str]] = []
+        at = identifier.find("@")
+        while at >= 0:
+            policies = self._by_fold.get(identifier[at + 1 :], {})
+            if owner_kind == "policy" and owner in policies:
+                yield owner, identifier[:at]
+            if policies and not fitting:
+                fitting = [(policy, identifier[:at]) for policy in policies]
+            at = identifier.find("@", at + 1)
+        namesakes = self._by_user.get(identifier, {})
+        if owner_kind == "policy" and owner in namesakes:
+            yield owner, ""
+        yield from fitting[:1]
+        yield from ((policy, "") for policy in namesakes)
+        if self._is_root:
+            yield "", identifier
+            return
+        mark = f"@{_folded(self._top)}-"
+        at = identifier.find(mark)
+        if at >= 0:
+            yield self._top, f"{identifier[at + len(mark) :]}/{identifier[:at]}"
+
+    def _place_around(self) -> tuple[str, str] | None:
+        """The place of the policy itself, in the policy around it."""
+        identifier = self._policy.identifier
+        end = identifier.rfind("/")
+        while end > 0:
+            if identifier[:end] in self._effective.around:
+                place = identifier[:end], identifier[end + 1 :]
+                if self._takes(str(self._policy), *place):
+                    return place
+            end = identifier.rfind("/", 0, end)
+        return ("", identifier) if self._takes(str(self._policy), "", identifier) else None
+
+    def _takes(self, full: str, namespace: str, written: str) -> bool:
+        """Whether a thing that is declared so is this one, with its owner."""
+        _, kind, identifier = full.split(":", 2)
+        if written.startswith("/") or (written and not written.strip()) or not (written or namespace):
+            return False
+        if identifier_of(kind, under(namespace, written)) != identifier:
+            return False
+        owner = self._owners.get(full)
+        return owner is not None and (owner == self._default_owner(namespace) or self._named(owner))
+
+    def _default_owner(self, namespace: str) -> str:
+        return f"{self._account}:policy:{namespace}" if namespace else str(admin_of(self._account))
+
+    def _named(self, full: str) -> bool:
+        """Whether an absolute reference means this role."""
+        account, kind, identifier = full.split(":", 2)
+        return (
+            account == self._account
+            and kind in TAGS
+            and climbed(identifier) == identifier
+            and identifier_of(kind, identifier) == identifier
+        )
+
+    # -- statements ---------------------------------------------------------------------------------------------------
+
+    def _record(self, full: str, namespace: str, written: str) -> Tagged:
+        _, kind, identifier = full.split(":", 2)
+        attributes: dict[str, Value] = {"id": written} if written else {}
+        owner = self._owners[full]
+        if owner != self._default_owner(namespace):
+            attributes["owner"] = self._absolute(owner)
+        if full in self._annotations:
+            attributes["annotations"] = self._annotations[full]
+        if kind == "policy" and not (self._is_root and full == str(self._policy)):
+            bodies = (self._records, self._granted, self._permitted)
+            if any(identifier in body for body in bodies):
+                attributes["body"] = Body(self._statements(identifier))
+        return Tagged(TAGS[kind], attributes)
+
+    def _grant(self, role: str) -> Tagged:
+        members = [
+            Tagged("member", {"role": self._absolute(member), "admin": True}) if admin else self._absolute(member)
+            for _, member, _, admin in self._members[role]
+        ]
+        several: Value = members if len(members) > 1 or members[0].tag == "member" else members[0]
+        return Tagged(
+            "grant", {"role": self._relative(role), "member" if isinstance(several, Tagged) else "members": several}
+        )
+
+    def _permits(self, resource: str) -> Iterator[Tagged]:
+        """A permission for each set of privileges, with all the roles that have just these."""
+        alike: dict[tuple[str, ...], list[Tagged]] = {}
+        for role, held in self._privileges[resource].items():
+            alike.setdefault(tuple(held), []).append(self._absolute(role))
+        for privileges, roles in alike.items():
+            attributes: dict[str, Value] = {"role": roles[0]} if len(roles) == 1 else {"roles": roles}
+            attributes["privileges"] = privileges
+            attributes["resource"] = self._relative(resource)
+            yield Tagged("permit", attributes)
+
+    def _relative(self, full: str) -> Tagged:
+        _, written = self._places[full]
+        return Tagged(TAGS[full.split(":", 2)[1]], {"id": written} if written else {})
+
+    def _absolute(self, full: str) -> Tagged:
+        _, kind, identifier = full.split(":", 2)
+        return Tagged(TAGS[kind], {"id": f"/{identifier}"})

@@ -1,0 +1,148 @@
+"""Statements of policy as text: YAML that this program and others read back as it was meant, and JSON.
+
+The text comes in pieces, none of them much work, so that a caller with other work to do can pause between them.
+
+Note [A writer of its own]. The YAML library's emitter in C writes ``!user alice``, the one in Python ``!user 'alice'``, and
+neither stops to let others work. What policy needs of YAML is little: block collections, one flow list, and scalars that are
+plain only when no reader could take them for anything but text.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+import attrs
+
+
+@attrs.frozen(eq=False)
+class Body:
+    """What stands in a policy; to be read once."""
+
+    statements: Iterator[Tagged]
+
+
+@attrs.frozen
+class Tagged:
+    """A record, a statement or a reference: its tag without the ``!``, and its attributes in order."""
+
+    tag: str
+    attributes: dict[str, Value]
+
+
+#: A text, a truth value, a thing, short texts in a row, things below each other, named texts, or a body.
+Value = str | bool | Tagged | tuple[str, ...] | list[Tagged] | dict[str, str] | Body
+
+#: Texts that need no quotes. What begins with a digit, a sign or a dot may be a number or a date.
+_PLAIN: Final = re.compile(r"[A-Za-z_/][A-Za-z0-9_/.@+-]*(?: [A-Za-z0-9_/.@+]+)*")
+
+#: Words that some reader of YAML takes for something else than text.
+_WORDS: Final = frozenset({"false", "n", "no", "null", "off", "on", "true", "y", "yes"})
+
+#: A longer key wants the form of its own: no reader looks further than 1,024 characters for the colon.
+_KEY: Final = 128
+
+
+def as_yaml(statements: Iterable[Tagged | None]) -> Iterator[str]:
+    """Write a document in YAML, in pieces; ``None`` among the statements is a pause, and an empty piece."""
+    empty = True
+    for statement in statements:
+        if statement is None:
+            yield ""
+        else:
+            empty = False
+            yield from _item(statement, "")
+    if empty:
+        yield "[]\n"
+
+
+def as_json(statements: Iterable[Tagged | None]) -> Iterator[str]:
+    """Write a document in JSON, in pieces: every thing is an object with its tag for a name, which holds the attributes."""
+    before = "["
+    for statement in statements:
+        if statement is None:
+            yield ""
+        else:
+            yield before
+            yield from _object(statement)
+            before = ","
+    yield "[]" if before == "[" else "]"
+
+
+def quoted(text: str) -> str:
+    """A scalar of YAML, on one line, that every reader takes for this text."""
+    if _PLAIN.fullmatch(text) and text.lower() not in _WORDS:
+        return text
+    # The reader of documents counts directives by their look (svc/policy/document.py, Note [Tag directives]).
+    if text.isprintable() and "%TAG" not in text:
+        return "'" + text.replace("'", "''") + "'"
+    return '"' + "".join(char if char.isprintable() and char not in '"\\%' else _escape(char) for char in text) + '"'
+
+
+def _escape(char: str) -> str:
+    if char in '"\\':
+        return f"\\{char}"
+    code = ord(char)
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def _item(thing: Tagged, indent: str) -> Iterator[str]:
+    yield f"{indent}- "
+    yield from _thing(thing, f"{indent}  ")
+
+
+def _thing(thing: Tagged, indent: str) -> Iterator[str]:
+    """Write a thing whose line has begun; one that has but an id has the short form."""
+    attributes = thing.attributes
+    if not attributes:
+        yield f"!{thing.tag}\n"
+        return
+    ident = attributes.get("id")
+    if len(attributes) == 1 and isinstance(ident, str):
+        yield f"!{thing.tag} {quoted(ident)}\n"
+        return
+    yield f"!{thing.tag}\n"
+    for name, value in attributes.items():
+        yield from _attribute(name, value, indent)
+
+
+def _attribute(name: str, value: Value, indent: str) -> Iterator[str]:
+    if isinstance(value, bool):
+        yield f"{indent}{name}: {'true' if value else 'false'}\n"
+    elif isinstance(value, str):
+        yield f"{indent}{name}: {quoted(value)}\n"
+    elif isinstance(value, Tagged):
+        yield f"{indent}{name}: "
+        yield from _thing(value, f"{indent}  ")
+    elif isinstance(value, tuple):
+        yield f"{indent}{name}: [ {', '.join(map(quoted, value))} ]\n"
+    elif isinstance(value, dict):
+        yield f"{indent}{name}:\n"
+        for key, text in value.items():
+            yield _pair(quoted(key), quoted(text), f"{indent}  ")
+    else:
+        yield f"{indent}{name}:\n"
+        for thing in value.statements if isinstance(value, Body) else value:
+            yield from _item(thing, f"{indent}  ")
+
+
+def _pair(key: str, value: str, indent: str) -> str:
+    return f"{indent}{key}: {value}\n" if len(key) <= _KEY else f"{indent}? {key}\n{indent}: {value}\n"
+
+
+def _object(thing: Tagged) -> Iterator[str]:
+    before = f'{{"{thing.tag}":{{'
+    for name, value in thing.attributes.items():
+        yield f"{before}{json.dumps(name)}:"
+        if isinstance(value, Tagged):
+            yield from _object(value)
+        elif isinstance(value, Body):
+            yield from as_json(value.statements)
+        elif isinstance(value, list):
+            yield from as_json(value)
+        else:
+            yield json.dumps(value)
+        before = ","
+    yield "}}" if before == "," else f"{before}}}}}"

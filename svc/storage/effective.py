@@ -1,0 +1,228 @@
+"""What policies hold, as PostgreSQL reads it: at one moment, and never more than the limit of all limits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import chain
+from typing import Any, Final
+
+import attrs
+from zope.interface import implementer
+
+from svc.interfaces import IEffectivePolicies
+from svc.names import ROLE_KINDS, root_policy
+from svc.records import (
+    AnnotationRow,
+    Effective,
+    EffectiveQuery,
+    Excess,
+    MembershipRow,
+    PermissionRow,
+    ResourceRow,
+    Rows,
+)
+from svc.storage.columns import column, for_each
+from svc.storage.database import Database, Statement, Transaction
+
+#: The most rows of a sort that are read, whatever the limit of the query (wire facts, core 1.10).
+MOST: Final = 100_000
+
+#: The most bytes of ids and texts that are read: twice of what a document may have.
+BYTES_MOST: Final = 64 * 1024 * 1024
+
+#: How deep ids are at most, for queries that don't say.
+_ANY_DEPTH: Final = 1_000_000
+
+#: The account's resources within spans of ids; a span has its first id, and the first beyond. Note [Plans that last].
+_THINGS: Final = f"""
+    thing (resource_id, owner_id) AS MATERIALIZED (
+        SELECT found.resource_id, found.owner_id
+        FROM unnest($1::text[], $2::text[]) AS span (first, beyond), LATERAL (
+            SELECT resource_id, owner_id FROM resources
+            WHERE resource_id >= span.first AND resource_id < span.beyond
+                AND split_part(resource_id, ':', 2) = ANY ($3::text[])
+                AND length(resource_id) - length(replace(resource_id, '/', '')) <= $4::integer
+            OFFSET 0
+        ) AS found
+        LIMIT {MOST + 1}
+    )
+"""
+
+#: How many rows of each sort there are, and how many bytes in all; no sort is counted further than one beyond ``MOST``.
+_EXTENT: Final = Statement(
+    "effective_extent",
+    f"""
+    WITH {_THINGS}, annotation (bytes) AS MATERIALIZED (
+        SELECT of_thing.bytes FROM thing, LATERAL (
+            SELECT octet_length(name) + octet_length(value) AS bytes FROM annotations
+            WHERE annotations.resource_id = thing.resource_id OFFSET 0
+        ) AS of_thing LIMIT {MOST + 1}
+    ), permission (bytes) AS MATERIALIZED (
+        SELECT of_thing.bytes FROM thing, LATERAL (
+            SELECT octet_length(privilege) + octet_length(role_id) AS bytes FROM permissions
+            WHERE permissions.resource_id = thing.resource_id OFFSET 0
+        ) AS of_thing LIMIT {MOST + 1}
+    ), membership (bytes) AS MATERIALIZED (
+        SELECT of_thing.bytes FROM thing, LATERAL (
+            SELECT octet_length(member_id) AS bytes FROM memberships
+            WHERE memberships.role_id = thing.resource_id AND NOT ownership OFFSET 0
+        ) AS of_thing LIMIT {MOST + 1}
+    )
+    SELECT
+        (SELECT count(*) FROM thing),
+        (SELECT count(*) FROM annotation),
+        (SELECT count(*) FROM permission),
+        (SELECT count(*) FROM membership),
+        (SELECT coalesce(sum(octet_length(resource_id) + octet_length(owner_id)), 0)::bigint FROM thing)
+        + (SELECT coalesce(sum(bytes), 0)::bigint FROM annotation)
+        + (SELECT coalesce(sum(bytes), 0)::bigint FROM permission)
+        + (SELECT coalesce(sum(bytes), 0)::bigint FROM membership)
+    """,
+)
+
+_RESOURCES: Final = Statement("effective_resources", f"WITH {_THINGS} SELECT resource_id, owner_id FROM thing")
+
+_ANNOTATIONS: Final = Statement(
+    "effective_annotations",
+    """
+    SELECT resource_id, name, value FROM unnest($1::text[]) AS thing (resource_id) JOIN annotations USING (resource_id)
+    """,
+)
+_PERMISSIONS: Final = Statement(
+    "effective_permissions",
+    """
+    SELECT resource_id, privilege, role_id
+    FROM unnest($1::text[]) AS thing (resource_id) JOIN permissions USING (resource_id)
+    WHERE EXISTS (SELECT FROM resources WHERE resources.resource_id = permissions.role_id OFFSET 0)
+    """,
+)
+_MEMBERSHIPS: Final = Statement(
+    "effective_memberships",
+    """
+    SELECT role_id, member_id, ownership, admin_option
+    FROM unnest($1::text[]) AS thing (role_id) JOIN memberships USING (role_id)
+    WHERE NOT ownership AND EXISTS (SELECT FROM resources WHERE resources.resource_id = memberships.member_id OFFSET 0)
+    """,
+)
+
+_NAMED: Final = Statement(
+    "effective_named",
+    """
+    SELECT resource_id, owner_id, policy_id
+    FROM unnest($1::text[]) AS asked (resource_id) JOIN resources USING (resource_id)
+    """,
+)
+
+#: The users that roles in spans own, or policies in spans recorded, and whose ids have the suffix.
+_USERS: Final = Statement(
+    "effective_users",
+    f"""
+    SELECT DISTINCT resource_id FROM (
+        SELECT owned.resource_id FROM unnest($1::text[], $2::text[]) AS span (first, beyond), LATERAL (
+            SELECT resource_id FROM resources WHERE owner_id >= span.first AND owner_id < span.beyond OFFSET 0
+        ) AS owned
+        UNION ALL
+        SELECT recorded.resource_id FROM unnest($3::text[], $4::text[]) AS span (first, beyond), LATERAL (
+            SELECT resource_id FROM resources WHERE policy_id >= span.first AND policy_id < span.beyond OFFSET 0
+        ) AS recorded
+    ) AS found
+    WHERE split_part(resource_id, ':', 2) = 'user'
+        AND (right(resource_id, length($5::text)) = $5 OR strpos(resource_id, $5 || '-') > 0)
+    LIMIT {MOST + 1}
+    """,
+)
+
+#: How many things' rows are fetched at a time, so that no answer is long.
+_BATCH: Final = 1000
+
+
+@implementer(IEffectivePolicies)
+@attrs.frozen
+class EffectiveStore:
+    """Provides ``IEffectivePolicies`` on PostgreSQL."""
+
+    _database: Database
+
+    async def effective(self, query: EffectiveQuery) -> Effective | Excess | None:
+        """See ``IEffectivePolicies``."""
+
+        async def work(transaction: Transaction) -> Effective | Excess | None:
+            await transaction.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+            return await _read(transaction, query)
+
+        return await self._database.transact(work)
+
+
+async def _read(transaction: Transaction, query: EffectiveQuery) -> Effective | Excess | None:
+    policy, account, identifier = str(query.policy), query.policy.account, query.policy.identifier
+    is_root = query.policy == root_policy(account)
+    names = [policy] if is_root else [policy, *query.namesakes]
+    named = {full: (owner, by) for full, owner, by in await for_each(transaction, _NAMED, [(name,) for name in names])}
+    if policy not in named:
+        return None
+    depth = _ANY_DEPTH if query.depth is None else query.depth
+    if is_root:
+        spans = [(f"{account}:", f"{account};")]
+    else:
+        depth += identifier.count("/")
+        of_owners = [_just(policy), *(_beneath(account, kind, identifier) for kind in sorted(ROLE_KINDS))]
+        of_policies = [_just(policy), _beneath(account, "policy", identifier)]
+        users = await transaction.fetch(_USERS, *_columns(of_owners), *_columns(of_policies), query.suffix)
+        owner, _ = named[policy]
+        extra = {full for (full,) in users} | {
+            full
+            for full, (owned_by, by) in named.items()
+            if owned_by == owner or _within(owned_by, of_owners) or (by is not None and _within(by, of_policies))
+        }
+        spans = [
+            *map(_just, sorted(extra)),
+            *(_beneath(account, kind, identifier) for kind in query.kinds if kind != "user"),
+        ]
+    things = (*_columns(spans), column(query.kinds), depth)
+    ((resources, annotations, permissions, memberships, size),) = await transaction.fetch(_EXTENT, *things)
+    count = resources + annotations + permissions
+    if count > query.limit:
+        return Excess(count, query.limit)
+    if memberships > MOST:
+        return Excess(memberships, MOST)
+    if size > BYTES_MOST:
+        return Excess(size, BYTES_MOST, "bytes")
+    found = await transaction.fetch(_RESOURCES, *things)
+    rows = Rows(
+        tuple(ResourceRow(*row) for row in found),
+        tuple([MembershipRow(*row) for row in await _of(transaction, _MEMBERSHIPS, found)]),
+        tuple([PermissionRow(*row) for row in await _of(transaction, _PERMISSIONS, found)]),
+        tuple([AnnotationRow(*row) for row in await _of(transaction, _ANNOTATIONS, found)]),
+    )
+    around = await for_each(transaction, _NAMED, [(f"{account}:policy:{ident}",) for ident in _beginnings(identifier)])
+    return Effective(rows, frozenset(full.split(":", 2)[2] for full, _, _ in around) - {"root"})
+
+
+async def _of(transaction: Transaction, statement: Statement, things: list[tuple[str, str]]) -> Iterable[tuple[Any, ...]]:
+    """The rows of things, asked for some of them at a time."""
+    batches = [things[start : start + _BATCH] for start in range(0, len(things), _BATCH)]
+    return chain.from_iterable([await transaction.fetch(statement, column(full for full, _ in batch)) for batch in batches])
+
+
+def _just(full: str) -> tuple[str, str]:
+    """The span of one id: no character comes before U+0001."""
+    return full, f"{full}\x01"
+
+
+def _beneath(account: str, kind: str, identifier: str) -> tuple[str, str]:
+    """The span of what begins with an id and a slash; ``0`` follows the slash in byte order."""
+    return f"{account}:{kind}:{identifier}/", f"{account}:{kind}:{identifier}0"
+
+
+def _within(full: str, spans: Iterable[tuple[str, str]]) -> bool:
+    return any(first <= full < beyond for first, beyond in spans)
+
+
+def _columns(spans: Iterable[tuple[str, str]]) -> tuple[str, str]:
+    firsts, beyonds = zip(*spans, strict=True)
+    return column(firsts), column(beyonds)
+
+
+def _beginnings(identifier: str) -> Iterator[str]:
+    """The proper beginnings of a path."""
+    return (identifier[:at] for at, char in enumerate(identifier) if char == "/" and at)

@@ -1,0 +1,99 @@
+"""The effective policy: reading back what was loaded, and whatever else stands there now."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Final
+
+import attrs
+from twisted.internet.interfaces import IReactorTime
+from twisted.internet.task import deferLater
+
+from svc.access import demand_ownership
+from svc.errors import InvalidParameter, NotFound
+from svc.interfaces import IEffectivePolicies, IRoles
+from svc.names import RoleName
+from svc.policy.effective import asked, statements
+from svc.policy.writing import as_json, as_yaml
+from svc.records import Excess
+from svc.web.query import Query
+from svc.web.response import Response
+from svc.web.routing import REQUIRED, Call, Routes
+
+#: The greatest values of the parameters (wire facts, core 1.10). The greatest limit is also the usual one; the depth is
+#: not limited unless it is asked for, or something would be missing.
+DEPTH_MOST: Final = 64
+LIMIT_MOST: Final = 100_000
+
+#: How many pieces of text are written before others get their turn.
+PIECES: Final = 1000
+
+_INTEGER: Final = re.compile("[0-9]{1,19}", re.ASCII)
+
+
+@attrs.frozen
+class EffectivePolicies:
+    """The route that reads policies (wire facts, core 1.10)."""
+
+    routes = Routes()
+
+    store: IEffectivePolicies
+    roles: IRoles
+    clock: IReactorTime
+
+    @routes.add("GET", "/policies/<flat:account>/policy/<tail:identifier>", caller=REQUIRED)
+    async def show(self, call: Call, account: str, identifier: str) -> Response:
+        """Print the effective policy: in JSON where the request says that this is its content type, else in YAML."""
+        policy = RoleName.of(account, "policy", identifier)
+        try:
+            depth = _bounded(call.query, "depth", DEPTH_MOST)
+            limit = _bounded(call.query, "limit", LIMIT_MOST)
+        except ValueError:
+            return Response.empty(400)
+        demand_ownership(await self.roles.standing(call.caller.role, policy.resource), policy.resource)
+        query = asked(policy, depth, LIMIT_MOST if limit is None else limit)
+        effective = await self.store.effective(query)
+        if effective is None:
+            raise NotFound.of(policy)
+        if isinstance(effective, Excess):
+            raise _excess(effective)
+        told = statements(policy, effective)
+        if _says_json(call.header("Content-Type")):
+            return Response.json_text(await self._text(as_json(told)))
+        return Response.content((await self._text(as_yaml(told))).encode("utf-8"), "application/x-yaml")
+
+    async def _text(self, pieces: Iterable[str]) -> str:
+        """Put a text together, and let others work meanwhile."""
+        text = []
+        for step, piece in enumerate(pieces, 1):
+            text.append(piece)
+            if not piece or not step % PIECES:
+                await deferLater(self.clock, 0)
+        return "".join(text)
+
+
+def _bounded(query: Query, name: str, most: int) -> int | None:
+    """An integer from 0 to ``most``; ``None`` when it is absent.
+
+    :raises InvalidParameter: it is repeated.
+    :raises ValueError: it is anything else.
+    """
+    if not query.flag(name):
+        return None
+    text = query.text(name)
+    if text is None or not _INTEGER.fullmatch(text) or int(text) > most:
+        raise ValueError(name)
+    return int(text)
+
+
+def _says_json(content_type: str | None) -> bool:
+    return content_type is not None and content_type.partition(";")[0].strip().lower() == "application/json"
+
+
+def _excess(excess: Excess) -> InvalidParameter:
+    if excess.unit == "objects":
+        message = f"CONJ00164E Policy max allowed 'limit' = {excess.limit} exceeded. Value for policy is: {excess.value}"
+    else:
+        message = f"the policy is too large: its 'limit' is {excess.limit} {excess.unit}, and it has {excess.value}"
+    return InvalidParameter("limit", message, "unprocessable_entity")

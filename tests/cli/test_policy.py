@@ -1,0 +1,149 @@
+"""Tests of ``svc.cli.policy``: what is asked of the server, and what is said of its answers."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+from collections.abc import Coroutine
+from typing import Any, cast
+
+import click
+from twisted.internet.defer import Deferred
+from twisted.internet.task import Clock
+from twisted.python.failure import Failure
+from twisted.trial.unittest import SynchronousTestCase
+
+from svc.cli import policy
+from svc.cli.connection import Answer, Connection
+
+VALID = {
+    "status": "Valid YAML",
+    "created": {"items": []},
+    "updated": {
+        "before": {"items": [{"identifier": "a:user:bob", "id": "bob", "type": "user", "owner": "a:user:admin"}]},
+        "after": {
+            "items": [
+                {
+                    "identifier": "a:user:bob",
+                    "id": "bob",
+                    "type": "user",
+                    "owner": "a:user:admin",
+                    "permissions": {"read": ["a:variable:v"]},
+                }
+            ]
+        },
+    },
+    "deleted": {"items": [{"identifier": "a:group:g", "id": "g", "type": "group", "owner": "a:user:admin"}]},
+    "warnings": ["careful"],
+}
+INVALID = {
+    "status": "Invalid YAML",
+    "errors": [{"line": 2, "column": 3, "message": "It is wrong\nCorrect it."}, {"message": "All of it\nBegin anew."}],
+}
+
+
+class Server:
+    """What a command sees of a connection: it keeps what was asked, and gives the same answer to everything."""
+
+    account = "a"
+    segment = staticmethod(Connection.segment)
+
+    def __init__(self, status: int, answer: object) -> None:
+        self.reactor = Clock()
+        self.asked: list[tuple[Any, ...]] = []
+        self._answer = Answer(status, json.dumps(answer).encode())
+
+    async def call(self, method: str, path: str, body: bytes | None = None, **headers: str) -> Answer:
+        """Answer."""
+        self.asked.append((method, path, body, headers))
+        return self._answer
+
+
+class Screen(io.StringIO):
+    """A terminal."""
+
+    def isatty(self) -> bool:
+        """It is one."""
+        return True
+
+
+class SendTests(SynchronousTestCase):
+    """Loads, for real and rehearsed."""
+
+    def send(
+        self,
+        server: Server,
+        mode: str = "load",
+        out: io.StringIO | None = None,
+        *,
+        dry_run: bool = True,
+        as_json: bool = False,
+    ) -> tuple[str, str]:
+        """Send a document, and return what was said, on both streams."""
+        said, aside = out or io.StringIO(), io.StringIO()
+        with contextlib.redirect_stdout(said), contextlib.redirect_stderr(aside):
+            connection = cast(Connection, server)
+            sending = policy._send(connection, mode, "x/y", io.BytesIO(b"text"), dry_run, as_json)
+            self.result_of(sending)
+        return said.getvalue(), aside.getvalue()
+
+    def result_of(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        """Complete a coroutine that waits for nothing, or raise what it raises."""
+        faults: list[Failure] = []
+        Deferred.fromCoroutine(coroutine).addErrback(faults.append)
+        if faults:
+            faults[0].raiseException()
+
+    def test_requests(self) -> None:
+        """Each mode has its method; a dry run says that it is one; the document is sent as it is."""
+        for mode, method in (("load", "POST"), ("update", "PATCH"), ("replace", "PUT")):
+            server = Server(200, VALID)
+            self.send(server, mode)
+            headers = {"Content_Type": "application/x-yaml"}
+            self.assertEqual(server.asked, [(method, "/policies/a/policy/x%2Fy?dryRun=true", b"text", headers)])
+        server = Server(201, {"created_roles": {}, "version": 3})
+        _, aside = self.send(server, dry_run=False)
+        self.assertEqual(server.asked[0][1], "/policies/a/policy/x%2Fy")
+        self.assertEqual(aside, "Policy x/y is now at version 3.\n")
+
+    def test_dry_run(self) -> None:
+        """A dry run says in words what would change, without colours off a terminal, and aside that nothing has."""
+        said, aside = self.send(Server(200, VALID))
+        self.assertEqual(said, "group g will be deleted\nuser bob may now read variable v\n")
+        self.assertEqual(aside, "Warning: careful\nThis was a dry run: nothing has been changed.\n")
+
+    def test_colours(self) -> None:
+        """On a terminal, losses are red and gains green."""
+        said, _ = self.send(Server(200, VALID), out=Screen())
+        self.assertEqual(said, "\x1b[31mgroup g will be deleted\x1b[0m\n\x1b[32muser bob may now read variable v\x1b[0m\n")
+
+    def test_nothing(self) -> None:
+        """When nothing would change, that is said."""
+        nothing: dict[str, object] = {"items": []}
+        answer = {"created": nothing, "updated": {"before": nothing, "after": nothing}, "deleted": nothing}
+        self.assertEqual(self.send(Server(200, answer))[0], "Nothing would change.\n")
+
+    def test_faults(self) -> None:
+        """The faults of a document end the command, each with its place and advice."""
+        fault = self.assertRaises(click.ClickException, self.send, Server(422, INVALID))
+        self.assertEqual(fault.message, "line 2, column 3: It is wrong\nCorrect it.\nAll of it\nBegin anew.")
+
+    def test_other_answers(self) -> None:
+        """Any other refusal ends the command with what the server said; so does an answer that is none."""
+        error = {"error": {"code": "unprocessable_entity", "message": "too much to tell"}}
+        fault = self.assertRaises(click.ClickException, self.send, Server(422, error))
+        self.assertIn("too much to tell", fault.message)
+        fault = self.assertRaises(click.ClickException, self.send, Server(403, {}))
+        self.assertIn("lacks the privilege", fault.message)
+        fault = self.assertRaises(click.ClickException, self.send, Server(200, {"version": 1}))
+        self.assertIn("dry run", fault.message)
+
+    def test_json(self) -> None:
+        """With ``--json`` the server's answer is printed; a document with faults ends with code 1 nevertheless."""
+        self.assertEqual(json.loads(self.send(Server(200, VALID), as_json=True)[0]), VALID)
+        out = io.StringIO()
+        ended = self.assertRaises(click.exceptions.Exit, self.send, Server(422, INVALID), out=out, as_json=True)
+        self.assertEqual((ended.exit_code, json.loads(out.getvalue())), (1, INVALID))
+        loaded = {"created_roles": {}, "version": 3}
+        self.assertEqual(json.loads(self.send(Server(201, loaded), dry_run=False, as_json=True)[0]), loaded)

@@ -1,0 +1,169 @@
+"""Policies over the routes and PostgreSQL at once: loads that meet, dry runs, and reading back."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from twisted.internet import reactor as installed_reactor
+from twisted.internet.defer import gatherResults
+from twisted.internet.interfaces import IReactorTime
+from twisted.web.http_headers import Headers
+
+from svc.dialect import NATIVE
+from svc.interfaces import IPolicyTransaction
+from svc.policy.document import Bounds
+from svc.policy.effective import asked
+from svc.records import Excess, Rows
+from svc.storage.effective import BYTES_MOST
+from svc.vault import Vault
+from svc.web.effective import EffectivePolicies
+from svc.web.incoming import Incoming
+from svc.web.policies import Policies
+from svc.web.response import Response
+from tests.contracts.base import ACCOUNT, ADMIN, ROOT, Draft, Stores, load, scenario
+from tests.contracts.policies import sets
+from tests.integration.stores import SHARED, InPostgres, begun
+from tests.web.support import Client, token
+
+DOCUMENT = """
+- !policy
+  id: dev
+  body:
+    - !user bob
+    - !variable password
+    - !layer
+    - !group { id: ops, annotations: { note: "it's \\"so\\"" } }
+    - !grant { role: !group ops, member: { role: !user bob, admin: true } }
+    - !permit { role: !group ops, privileges: [ read, execute ], resource: !variable password }
+    - !policy { id: a/b, owner: !group ops, body: [ !user eve, !host h ] }
+- !grant { role: !group dev/ops, member: !host dev/a/b/h }
+"""
+
+
+class PolicyRoutesTests(InPostgres):
+    """The routes of policies, on the real stores."""
+
+    async def served(self) -> Stores:
+        """Make an account, and a server of the two nouns."""
+        stores = await self.stores_with_account()
+        clock = IReactorTime(installed_reactor)
+        self.client = Client(
+            Policies(stores.policies, stores.roles, Vault(b"k" * 32), NATIVE, Bounds()),
+            EffectivePolicies(stores.effective, stores.roles, clock),
+        )
+        return stores
+
+    async def ask(self, method: str, query: str = "", body: str = "", policy: str = "root") -> Response:
+        """Send a request of the admin's, and return the answer."""
+        text = body.encode()
+        headers = Headers({b"Authorization": [token(ADMIN).encode()]})
+        target = f"/policies/{ACCOUNT}/policy/{policy.replace('/', '%2F')}{query}"
+        incoming = Incoming(method, target, headers, "192.0.2.7", "id", len(text), 1 << 20)
+        incoming.append(text)
+        incoming.finish()
+        return await self.client.router.respond(incoming)
+
+    def everything(self) -> list[list[tuple[Any, ...]]]:
+        """All rows of policy."""
+        return [
+            sorted(self.server.command(f"SELECT * FROM {table}", SHARED), key=repr)
+            for table in ("resources", "memberships", "permissions", "annotations", "policy_versions", "credentials")
+        ]
+
+    @scenario
+    async def test_one_load_wins(self) -> None:
+        """While one load of a policy is under way another is 409 with ``Retry-After``, and leaves no trace."""
+        stores = await self.served()
+        answers: list[Response] = []
+
+        async def first(transaction: IPolicyTransaction) -> None:
+            await transaction.lock(ROOT)
+            for method in ("POST", "PATCH", "PUT"):
+                answers.append(await self.ask(method, body="- !group late\n"))
+            answers.append(await self.ask("PUT", "?dryRun=true", "- !group late\n"))
+
+        before = self.everything()
+        await stores.policies.transact(first)
+        for answer in answers:
+            self.assertEqual(answer.status, 409)
+            self.assertEqual(json.loads(answer.body)["error"]["code"], "policy_conflict")
+            self.assertEqual(dict(answer.headers)["Retry-After"], "1")
+        self.assertEqual(self.everything(), before)
+        self.assertEqual((await self.ask("PUT", body="- !group late\n")).status, 201)
+
+    @scenario
+    async def test_loads_at_once(self) -> None:
+        """Of loads that come at once, each is done whole or not at all, and the versions count those that are."""
+        stores = await self.served()
+        documents = [
+            "".join(f"- !variable {{ id: v{number}, annotations: {{ of: l{load} }} }}\n" for number in range(200))
+            for load in range(4)
+        ]
+        answers = await gatherResults([begun(self.ask("PUT", body=document)) for document in documents])
+        statuses = [answer.status for answer in answers]
+        self.assertLessEqual(set(statuses), {201, 409})
+        won = [json.loads(answer.body)["version"] for answer in answers if answer.status == 201]
+        self.assertEqual(sorted(won), list(range(1, len(won) + 1)))
+        self.assertTrue(won)
+        values = self.server.command("SELECT DISTINCT value FROM annotations", SHARED)
+        self.assertEqual(len(values), 1)
+        self.assertEqual(statuses[int(values[0][0][1:])], 201)
+        present = await stores.policies.transact(lambda transaction: transaction.present(ROOT, Rows(), ()))
+        self.assertEqual(len(present.own.resources), 200)
+
+    @scenario
+    async def test_read_back(self) -> None:
+        """What is printed of root loads back to the same rows, in place and into an empty account."""
+        await self.served()
+        self.assertEqual((await self.ask("POST", body=DOCUMENT)).status, 201)
+        printed = (await self.ask("GET")).body.decode()
+        before = await self._rows()
+        self.assertEqual((await self.ask("PUT", body=printed)).status, 201)
+        self.assertEqual(await self._rows(), before)
+        await self.prepare()
+        await self.served()
+        self.assertEqual((await self.ask("PUT", body=printed)).status, 201)
+        self.assertEqual(await self._rows(), before)
+        self.assertEqual((await self.ask("GET")).body.decode(), printed)
+
+    @scenario
+    async def test_dry_run(self) -> None:
+        """A dry run on PostgreSQL tells what the load then does, and leaves nothing behind."""
+        await self.served()
+        self.assertEqual((await self.ask("POST", body=DOCUMENT)).status, 201)
+        before = self.everything()
+        carol = "- !user carol\n- !permit { role: !user carol, privilege: read, resource: !layer dev }\n"
+        text = DOCUMENT.partition("    - !policy {")[0] + carol
+        answer = await self.ask("PUT", "?dryRun=true", text)
+        self.assertEqual(answer.status, 200)
+        told = json.loads(answer.body)
+        self.assertEqual(self.everything(), before)
+
+        def ids(items: Any) -> list[str]:
+            return [item["id"] for item in items["items"]]
+
+        self.assertEqual(ids(told["created"]), ["carol"])
+        self.assertEqual(ids(told["deleted"]), ["dev/a/b/h", "dev/a/b", "eve@dev-a-b"])
+        self.assertEqual(ids(told["updated"]["after"]), ["dev/ops"])
+        self.assertEqual((await self.ask("PUT", body=text)).status, 201)
+        after = self.everything()
+        gone = {row[0] for row in before[0]} - {row[0] for row in after[0]}
+        self.assertEqual(gone, {item["identifier"] for item in told["deleted"]["items"]})
+
+    @scenario
+    async def test_too_many_bytes(self) -> None:
+        """A policy with more text than can be read at once is refused before any of it is read."""
+        stores = await self.served()
+        await load(stores, Draft().define("variable:v").annotate("variable:v", {"large": "x"}))
+        enlarged = f"UPDATE annotations SET value = repeat('x', {BYTES_MOST + 1})"
+        await self.database.transact(lambda transaction: transaction.execute(enlarged), statement_timeout=60.0)
+        excess = await stores.effective.effective(asked(ROOT, None, 10))
+        assert isinstance(excess, Excess)
+        self.assertEqual((excess.limit, excess.unit), (BYTES_MOST, "bytes"))
+        answer = await self.ask("GET")
+        self.assertEqual((answer.status, json.loads(answer.body)["error"]["code"]), (422, "unprocessable_entity"))
+
+    async def _rows(self) -> Any:
+        stores = await self.stores()
+        return sets((await stores.policies.transact(lambda transaction: transaction.present(ROOT, Rows(), ()))).own)

@@ -1,0 +1,82 @@
+"""The effective policy in memory: the fake of ``IEffectivePolicies`` (see ``memory``)."""
+
+from __future__ import annotations
+
+import attrs
+from zope.interface import implementer
+
+from svc.interfaces import IEffectivePolicies
+from svc.names import root_policy
+from svc.records import (
+    AnnotationRow,
+    Effective,
+    EffectiveQuery,
+    Excess,
+    MembershipRow,
+    PermissionRow,
+    ResourceRow,
+    Rows,
+)
+from tests.memory import Memory, kind_of
+
+
+@implementer(IEffectivePolicies)
+@attrs.frozen
+class MemoryEffectivePolicies:
+    """Provides ``IEffectivePolicies``."""
+
+    memory: Memory
+
+    async def effective(self, query: EffectiveQuery) -> Effective | Excess | None:
+        """See ``IEffectivePolicies``."""
+        self.memory.ask()
+        if str(query.policy) not in self.memory.resources:
+            return None
+        resources = {name: owner for name, (owner, _) in self.memory.resources.items() if self._told(name, query)}
+        rows = Rows(
+            tuple(ResourceRow(name, owner) for name, owner in resources.items()),
+            tuple(
+                MembershipRow(*key, admin)
+                for key, (admin, _) in self.memory.memberships.items()
+                if key[0] in resources and not key[2] and key[1] in self.memory.resources
+            ),
+            tuple(
+                PermissionRow(*key)
+                for key in self.memory.permissions
+                if key[0] in resources and key[2] in self.memory.resources
+            ),
+            tuple(AnnotationRow(*key, value) for key, (value, _) in self.memory.annotations.items() if key[0] in resources),
+        )
+        count = len(rows.resources) + len(rows.annotations) + len(rows.permissions)
+        if count > query.limit:
+            return Excess(count, query.limit)
+        policies = {name.split(":", 2)[2] for name in self.memory.resources if self._is_policy(name, query)}
+        path = query.policy.identifier
+        return Effective(rows, frozenset(ident for ident in policies - {"root"} if path.startswith(ident + "/")))
+
+    def _told(self, name: str, query: EffectiveQuery) -> bool:
+        account, kind, identifier = name.split(":", 2)
+        if account != query.policy.account or kind not in query.kinds:
+            return False
+        is_root = query.policy == root_policy(account)
+        depth = identifier.count("/") - (0 if is_root else query.policy.identifier.count("/"))
+        if query.depth is not None and depth > query.depth:
+            return False
+        if is_root or name == str(query.policy):
+            return True
+        owner, recorder = self.memory.resources[name]
+        ours = self._ours(owner, query) or (recorder is not None and self._ours(recorder, query, "policy"))
+        if name in query.namesakes:
+            return ours or owner == self.memory.resources[str(query.policy)][0]
+        if kind == "user":
+            return ours and (name.endswith(query.suffix) or f"{query.suffix}-" in name)
+        return identifier.startswith(query.policy.identifier + "/")
+
+    def _ours(self, role: str, query: EffectiveQuery, kind: str | None = None) -> bool:
+        """Whether a role is the policy, or beneath it."""
+        account, its_kind, identifier = role.split(":", 2)
+        beneath = account == query.policy.account and identifier.startswith(query.policy.identifier + "/")
+        return role == str(query.policy) or (beneath and kind in {None, its_kind})
+
+    def _is_policy(self, name: str, query: EffectiveQuery) -> bool:
+        return kind_of(name) == "policy" and name.startswith(query.policy.account + ":")

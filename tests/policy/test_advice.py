@@ -1,0 +1,48 @@
+"""Advice on faults."""
+
+from __future__ import annotations
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from svc.errors import PolicyInvalid
+from svc.policy.advice import advice
+from svc.policy.document import Bounds
+from svc.policy.grammar import parse
+from tests.policy.world import World
+
+
+class AdviceTests(SynchronousTestCase):
+    """What to do about the faults that documents have."""
+
+    def test_kinds(self) -> None:
+        """Faults of each kind, as documents really get them, have advice that fits."""
+        for text, expected in (
+            ("- !grant { role: !group no, member: !user admin }", "Declare it"),
+            ("- !gruop x", "spelling of the tag"),
+            ("- !user { id: a, colour: red }", "spelling of the attribute"),
+            ("- !user\n  id: a\n  id: b", "Keep one of the two"),
+            ("- &a !user a\n- &a !user b", "another name"),
+            ("- *a", "Define the anchor"),
+            ("- !user a\n- !user a", "Keep one of the declarations"),
+            ("- !group { id: a, owner: !group b }\n- !group { id: b, owner: !group a }", "outside of the circle"),
+            ("- !user /a", "leading slash"),
+            ("- !grant { role: !user admin, member: !user ../../a }", "Remove one '..'"),
+            ("- !user", "Write an id"),
+            ("- !grant { role: !user admin }", "Add the attribute"),
+            ("- !user { id: { a: b } }", "single value"),
+            ("- !user { id: 12 }", "wants quotes"),
+            ("- !user { id: a, account: other }", "Remove the account"),
+            ("- !user a\n---\n- !user b", "three hyphens"),
+            ("- !user {annotations: {a: &a b, c: *a, d: *a, e: *a}, id: x}", "Divide the document"),
+            ("- " + "[" * 70, "Nest less deeply"),
+            ("- !permit { role: !user admin, privilege: " + "x" * 65 + ", resource: !user admin }", "Shorten it"),
+            ("just a text", "begins with a hyphen"),
+            ("- !user [", "near this place"),
+        ):
+            with self.assertRaises(PolicyInvalid) as caught:
+                parse(text, Bounds(aliases=2))
+                World().load(text)
+            self.assertIn(expected, advice(caught.exception), caught.exception)
+        with self.assertRaises(PolicyInvalid) as caught:
+            parse(b"- \xff")
+        self.assertIn("UTF-8", advice(caught.exception))
