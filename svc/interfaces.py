@@ -292,7 +292,7 @@ class IPolicyTransaction(Interface):
         """
 
     async def stored(rows: Rows) -> Rows:
-        """The rows that have the keys of ``rows``, whoever recorded them."""
+        """The rows that have the keys of ``rows``, whoever recorded them, and all restrictions of its resources."""
 
     async def surroundings(resources: Sequence[str], each: int) -> Surroundings:
         """What stands around ``resources``; of rows that name one of them, ``each`` for each, sort and end."""

@@ -422,13 +422,16 @@ class EffectiveQuery:
 
 @attrs.frozen
 class Effective:
-    """What a policy holds: its resources, itself among them, and the annotations, permissions and members that these have.
+    """What a policy holds: its resources, itself among them, and the annotations, permissions, members and restrictions that
+    these have; of host factories, also their memberships in layers.
 
-    ``around``: ids of those policies whose ids are proper beginnings of the policy's path.
+    ``around``: ids of those policies whose ids are proper beginnings of the policy's path. ``public_keys``: those of the users
+    among the resources, by the full ids of the keys.
     """
 
     rows: Rows
     around: frozenset[str] = frozenset()
+    public_keys: Mapping[str, Sealed] = attrs.field(factory=dict, repr=False)
 
 
 @attrs.frozen

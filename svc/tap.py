@@ -228,7 +228,7 @@ class _Composition:
                 settings.dialect,
                 Bounds(nesting=settings.nesting_limit, aliases=settings.alias_limit),
             ),
-            EffectivePolicies(EffectiveStore(database), roles, self.reactor),
+            EffectivePolicies(EffectiveStore(database), roles, vault, self.reactor),
             Secrets(SecretStore(database, settings.dialect), vault),
             Health(rounds, settings.dialect),
         ]

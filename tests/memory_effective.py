@@ -15,6 +15,7 @@ from svc.records import (
     MembershipRow,
     PermissionRow,
     ResourceRow,
+    RestrictionRow,
     Rows,
 )
 from tests.memory import Memory, kind_of
@@ -38,7 +39,16 @@ class MemoryEffectivePolicies:
             tuple(
                 MembershipRow(*key, admin)
                 for key, (admin, _) in self.memory.memberships.items()
-                if key[0] in resources and not key[2] and key[1] in self.memory.resources
+                if not key[2]
+                and key[1] in self.memory.resources
+                and (
+                    key[0] in resources
+                    or (
+                        key[0] in self.memory.resources
+                        and key[1] in resources
+                        and (kind_of(key[0]), kind_of(key[1])) == ("layer", "host_factory")
+                    )
+                )
             ),
             tuple(
                 PermissionRow(*key)
@@ -46,13 +56,27 @@ class MemoryEffectivePolicies:
                 if key[0] in resources and key[2] in self.memory.resources
             ),
             tuple(AnnotationRow(*key, value) for key, (value, _) in self.memory.annotations.items() if key[0] in resources),
+            tuple(RestrictionRow(*key) for key in self.memory.restrictions if key[0] in resources),
         )
         count = len(rows.resources) + len(rows.annotations) + len(rows.permissions)
         if count > query.limit:
             return Excess(count, query.limit)
         policies = {name.split(":", 2)[2] for name in self.memory.resources if self._is_policy(name, query)}
         path = query.policy.identifier
-        return Effective(rows, frozenset(ident for ident in policies - {"root"} if path.startswith(ident + "/")))
+        around = frozenset(ident for ident in policies - {"root"} if path.startswith(ident + "/"))
+        keys = {
+            name: values[max(values)][1]
+            for name, values in self.memory.secrets.items()
+            if self._key_owner(name) in resources
+        }
+        return Effective(rows, around, keys)
+
+    def _key_owner(self, name: str) -> str | None:
+        """The user whose public key this is; ``None`` when it is something else."""
+        account, kind, identifier = name.split(":", 2)
+        if kind != "public_key":
+            return None
+        return f"{account}:user:{identifier.removeprefix('user/').partition('/')[0]}"
 
     def _told(self, name: str, query: EffectiveQuery) -> bool:
         account, kind, identifier = name.split(":", 2)

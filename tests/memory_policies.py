@@ -27,7 +27,7 @@ from svc.records import (
     Standing,
     Surroundings,
 )
-from tests.memory import KEPT, Memory, remove
+from tests.memory import KEPT, Memory, kind_of, remove
 
 T = TypeVar("T")
 
@@ -180,6 +180,9 @@ class MemoryPolicyTransaction:
         while coming:
             going = coming.pop()
             owned = {name for name, value in self.memory.resources.items() if going in value}
+            if kind_of(going) == "user":
+                keys = going.replace(":user:", ":public_key:user/", 1) + "/"
+                owned |= {name for name in self.memory.resources if name.startswith(keys)}
             new = (owned | {name for name, by in self.memory.roles.items() if by == going}) - gone
             gone |= new
             coming += new
@@ -212,6 +215,7 @@ class MemoryPolicyTransaction:
             tuple(MembershipRow(*key, memory.memberships[key][0]) for key in memberships),
             tuple(row for row in rows.permissions if row in memory.permissions),
             tuple(AnnotationRow(*key, memory.annotations[key][0]) for key in annotations),
+            tuple(RestrictionRow(*key) for key in memory.restrictions if key[0] in {row.resource for row in rows.resources}),
         )
 
     async def surroundings(self, resources: Sequence[str], each: int) -> Surroundings:

@@ -55,6 +55,7 @@ def touched(changes: Changes, at_stake: Rows) -> Touched:
     concerned.update(role for row in memberships.values() if not row.ownership for role in row[:2])
     concerned.update(name for row in permissions for name in (row.resource, row.role))
     concerned.update(row.resource for row in annotations.values())
+    concerned.update(row.role for rows in sorts for row in rows.restrictions)
     rows = Rows(
         tuple(ResourceRow(name, "") for name in sorted(concerned)),
         tuple(memberships.values()),
@@ -152,6 +153,9 @@ class _Moment:
         self._permissions: dict[str, dict[str, set[str]]] = {}
         self._permitted: dict[str, dict[str, set[str]]] = {}
         self._annotations: dict[str, dict[str, str]] = {}
+        self._restrictions: dict[str, list[str]] = {}
+        for role, cidr in sorted(stored.restrictions):
+            self._restrictions.setdefault(role, []).append(cidr)
         for membership in (*_others(around.memberships, touched.memberships, 3), *stored.memberships):
             self._take_membership(membership)
         for permission in (*_others(around.permissions, touched.permissions, 3), *stored.permissions):
@@ -177,7 +181,7 @@ class _Moment:
         item["annotations"] = dict(sorted(self._annotations.get(name, {}).items()))
         item["members"] = sorted(self._members.get(name, ()))
         item["memberships"] = sorted(self._memberships.get(name, ()))
-        item["restricted_to"] = []
+        item["restricted_to"] = self._restrictions.get(name, [])
         return item
 
     def _take_membership(self, row: MembershipRow) -> None:

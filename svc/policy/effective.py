@@ -4,9 +4,9 @@ What a policy holds is told, whoever recorded it, in the form in which it loads 
 root, into the policy around it from any other.
 
 Note [What is left out]. Statements can't say everything that rows can. Left out are things that no document can declare
-(called by blanks alone, or a user with a slash), references through which ``..`` would climb elsewhere, annotations whose
-value would, kinds that this module has no tag for, and what another account's roles have been given. Whatever else is told
-stays true.
+(called by blanks alone, or a user with a slash; a host factory without a layer), references through which ``..`` would climb
+elsewhere, annotations whose value would, kinds that this module has no tag for, and what another account's roles have been
+given. A public key is told with its user, and what else there is about it isn't. Whatever else is told stays true.
 
 Note [Users and namesakes]. A user's id doesn't tell its policy: ``bob@a-b`` may be of ``a/b``, of ``a-b``, or of the root.
 Neither does that of a thing that is called like a policy. Of other policies than the root, the owner must not learn of
@@ -16,7 +16,7 @@ recorded the user; a namesake also when it has the policy's own owner.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from svc.names import RoleName, admin_of, root_policy
@@ -32,8 +32,12 @@ TAGS: Final = {
     "webservice": "webservice",
     "host": "host",
     "layer": "layer",
+    "host_factory": "host-factory",
     "group": "group",
 }
+
+#: How many words a public key has at least: algorithm, key and name (wire facts, core 1.3).
+_KEY_WORDS: Final = 3
 
 #: How deep policies stand in each other; those below stand beside them, with longer ids. Documents may nest 64 levels, of
 #: which a policy takes two.
@@ -56,9 +60,12 @@ def asked(policy: RoleName, depth: int | None, limit: int) -> EffectiveQuery:
     )
 
 
-def statements(policy: RoleName, effective: Effective) -> Iterator[Tagged | None]:
-    """Tell what was read of ``policy``; ``None`` now and then is a pause (see ``writing``)."""
-    printing = _Printing(policy, effective)
+def statements(policy: RoleName, effective: Effective, public_keys: Mapping[str, str]) -> Iterator[Tagged | None]:
+    """Tell what was read of ``policy``; ``None`` now and then is a pause (see ``writing``).
+
+    ``public_keys`` are those of ``effective``, opened.
+    """
+    printing = _Printing(policy, effective, public_keys)
     yield from printing.arrange()
     yield from printing.told()
 
@@ -72,8 +79,9 @@ class _Printing:
     root; a *place* is a namespace with the id that is written there.
     """
 
-    def __init__(self, policy: RoleName, effective: Effective) -> None:
+    def __init__(self, policy: RoleName, effective: Effective, public_keys: Mapping[str, str]) -> None:
         self._policy = policy
+        self._public_keys = public_keys
         self._account = policy.account
         self._is_root = policy == root_policy(policy.account)
         self._top = "" if self._is_root else policy.identifier
@@ -90,6 +98,9 @@ class _Printing:
         self._permitted: dict[str, list[str]] = {}
         self._annotations: dict[str, dict[str, str]] = {}
         self._members: dict[str, list[MembershipRow]] = {}
+        self._layers: dict[str, list[str]] = {}
+        self._restrictions: dict[str, list[str]] = {}
+        self._keys: dict[str, list[str]] = {}
         self._privileges: dict[str, dict[str, list[str]]] = {}
 
     def arrange(self) -> Iterator[None]:
@@ -97,6 +108,7 @@ class _Printing:
         rows = self._effective.rows
         if not self._is_root:
             self._house(self._top)
+        yield from self._describe()
         names = sorted(self._owners)
         for step, full in enumerate(names):
             if step & _PAUSE == _PAUSE:
@@ -116,16 +128,50 @@ class _Printing:
         for step, membership in enumerate(sorted(rows.memberships)):
             if step & _PAUSE == _PAUSE:
                 yield None
-            if membership.role in self._places and not membership.ownership and self._named(membership.member):
+            if (
+                membership.role in self._places
+                and not membership.ownership
+                and not self._is_layer(membership)
+                and self._told(membership.member)
+            ):
                 self._members.setdefault(membership.role, []).append(membership)
         for step, (resource, privilege, role) in enumerate(sorted(rows.permissions)):
             if step & _PAUSE == _PAUSE:
                 yield None
-            if resource in self._places and self._named(role):
+            if resource in self._places and self._told(role):
                 self._privileges.setdefault(resource, {}).setdefault(role, []).append(privilege)
         for things, by_namespace in ((self._members, self._granted), (self._privileges, self._permitted)):
             for full in things:
                 by_namespace.setdefault(self._places[full][0], []).append(full)
+
+    def _describe(self) -> Iterator[None]:
+        """Gather what is told with a record, and decides whether it can be told."""
+        rows = self._effective.rows
+        for step, membership in enumerate(sorted(rows.memberships)):
+            if step & _PAUSE == _PAUSE:
+                yield None
+            if self._is_layer(membership):
+                self._layers.setdefault(membership.member, []).append(membership.role)
+        for step, (role, cidr) in enumerate(sorted(rows.restrictions)):
+            if step & _PAUSE == _PAUSE:
+                yield None
+            self._restrictions.setdefault(role, []).append(cidr)
+        for full, line in sorted(self._public_keys.items()):
+            account, _, identifier = full.split(":", 2)
+            user, _, name = identifier.removeprefix("user/").partition("/")
+            words = line.split(" ")
+            if len(words) >= _KEY_WORDS and words == line.split() and name == " ".join(words[_KEY_WORDS - 1 :]):
+                self._keys.setdefault(f"{account}:user:{user}", []).append(line)
+
+    def _is_layer(self, membership: MembershipRow) -> bool:
+        """Whether a membership comes of the layers that a host factory is declared with."""
+        kinds = [full.split(":", 2)[1] for full in membership[:2]]
+        return (
+            kinds == ["layer", "host_factory"]
+            and membership.member in self._owners
+            and not (membership.ownership or membership.admin_option)
+            and self._named(membership.role)
+        )
 
     def told(self) -> Iterator[Tagged]:
         """The statements of the document, now that everything is arranged."""
@@ -241,6 +287,8 @@ class _Printing:
             return False
         if identifier_of(kind, under(namespace, written)) != identifier:
             return False
+        if kind == "host_factory" and full not in self._layers:
+            return False
         owner = self._owners.get(full)
         return owner is not None and (owner == self._default_owner(namespace) or self._named(owner))
 
@@ -257,6 +305,10 @@ class _Printing:
             and identifier_of(kind, identifier) == identifier
         )
 
+    def _told(self, full: str) -> bool:
+        """Whether an absolute reference means this role, and finds it once the document is loaded."""
+        return self._named(full) and (full in self._places or full not in self._owners)
+
     # -- statements ---------------------------------------------------------------------------------------------------
 
     def _record(self, full: str, namespace: str, written: str) -> Tagged:
@@ -267,6 +319,12 @@ class _Printing:
             attributes["owner"] = self._absolute(owner)
         if full in self._annotations:
             attributes["annotations"] = self._annotations[full]
+        if full in self._restrictions:
+            attributes["restricted_to"] = tuple(self._restrictions[full])
+        if full in self._keys:
+            attributes["public_keys"] = tuple(self._keys[full])
+        if full in self._layers:
+            attributes["layers"] = [self._absolute(layer) for layer in self._layers[full]]
         if kind == "policy" and not (self._is_root and full == str(self._policy)):
             bodies = (self._records, self._granted, self._permitted)
             if any(identifier in body for body in bodies):

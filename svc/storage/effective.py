@@ -19,7 +19,9 @@ from svc.records import (
     MembershipRow,
     PermissionRow,
     ResourceRow,
+    RestrictionRow,
     Rows,
+    Sealed,
 )
 from svc.storage.columns import column, for_each
 from svc.storage.database import Database, Statement, Transaction
@@ -67,16 +69,22 @@ _EXTENT: Final = Statement(
             SELECT octet_length(member_id) AS bytes FROM memberships
             WHERE memberships.role_id = thing.resource_id AND NOT ownership OFFSET 0
         ) AS of_thing LIMIT {MOST + 1}
+    ), restriction (bytes) AS MATERIALIZED (
+        SELECT of_thing.bytes FROM thing, LATERAL (
+            SELECT octet_length(cidr) AS bytes FROM restrictions WHERE restrictions.role_id = thing.resource_id OFFSET 0
+        ) AS of_thing LIMIT {MOST + 1}
     )
     SELECT
         (SELECT count(*) FROM thing),
         (SELECT count(*) FROM annotation),
         (SELECT count(*) FROM permission),
         (SELECT count(*) FROM membership),
+        (SELECT count(*) FROM restriction),
         (SELECT coalesce(sum(octet_length(resource_id) + octet_length(owner_id)), 0)::bigint FROM thing)
         + (SELECT coalesce(sum(bytes), 0)::bigint FROM annotation)
         + (SELECT coalesce(sum(bytes), 0)::bigint FROM permission)
         + (SELECT coalesce(sum(bytes), 0)::bigint FROM membership)
+        + (SELECT coalesce(sum(bytes), 0)::bigint FROM restriction)
     """,
 )
 
@@ -102,6 +110,39 @@ _MEMBERSHIPS: Final = Statement(
     SELECT role_id, member_id, ownership, admin_option
     FROM unnest($1::text[]) AS thing (role_id) JOIN memberships USING (role_id)
     WHERE NOT ownership AND EXISTS (SELECT FROM resources WHERE resources.resource_id = memberships.member_id OFFSET 0)
+    """,
+)
+
+_LAYERS: Final = Statement(
+    "effective_layers",
+    """
+    SELECT role_id, member_id, ownership, admin_option FROM unnest($1::text[]) AS thing (member_id), LATERAL (
+        SELECT role_id, ownership, admin_option FROM memberships WHERE memberships.member_id = thing.member_id OFFSET 0
+    ) AS membership
+    WHERE NOT ownership AND split_part(role_id, ':', 2) = 'layer'
+        AND EXISTS (SELECT FROM resources WHERE resources.resource_id = membership.role_id OFFSET 0)
+    """,
+)
+_RESTRICTIONS: Final = Statement(
+    "effective_restrictions",
+    """
+    SELECT thing.role_id, cidr FROM unnest($1::text[]) AS thing (role_id), LATERAL (
+        SELECT cidr FROM restrictions WHERE restrictions.role_id = thing.role_id OFFSET 0
+    ) AS restriction
+    """,
+)
+
+#: The newest values of public keys within spans of ids.
+_PUBLIC_KEYS: Final = Statement(
+    "effective_public_keys",
+    f"""
+    SELECT key.resource_id, value.sealed
+    FROM unnest($1::text[], $2::text[]) AS span (first, beyond), LATERAL (
+        SELECT resource_id FROM resources WHERE resource_id >= span.first AND resource_id < span.beyond OFFSET 0
+    ) AS key, LATERAL (
+        SELECT sealed FROM secrets WHERE secrets.resource_id = key.resource_id ORDER BY version DESC LIMIT 1
+    ) AS value
+    LIMIT {MOST + 1}
     """,
 )
 
@@ -179,23 +220,34 @@ async def _read(transaction: Transaction, query: EffectiveQuery) -> Effective | 
             *(_beneath(account, kind, identifier) for kind in query.kinds if kind != "user"),
         ]
     things = (*_columns(spans), column(query.kinds), depth)
-    ((resources, annotations, permissions, memberships, size),) = await transaction.fetch(_EXTENT, *things)
+    ((resources, annotations, permissions, memberships, restrictions, size),) = await transaction.fetch(_EXTENT, *things)
     count = resources + annotations + permissions
     if count > query.limit:
         return Excess(count, query.limit)
-    if memberships > MOST:
-        return Excess(memberships, MOST)
+    if max(memberships, restrictions) > MOST:
+        return Excess(max(memberships, restrictions), MOST)
     if size > BYTES_MOST:
         return Excess(size, BYTES_MOST, "bytes")
     found = await transaction.fetch(_RESOURCES, *things)
+    factories = [row for row in found if row[0].split(":", 2)[1] == "host_factory"]
+    layers = [MembershipRow(*row) for row in await _of(transaction, _LAYERS, factories)]
+    members = [MembershipRow(*row) for row in await _of(transaction, _MEMBERSHIPS, found)]
     rows = Rows(
         tuple(ResourceRow(*row) for row in found),
-        tuple([MembershipRow(*row) for row in await _of(transaction, _MEMBERSHIPS, found)]),
+        tuple(dict.fromkeys([*members, *layers])),
         tuple([PermissionRow(*row) for row in await _of(transaction, _PERMISSIONS, found)]),
         tuple([AnnotationRow(*row) for row in await _of(transaction, _ANNOTATIONS, found)]),
+        tuple([RestrictionRow(*row) for row in await _of(transaction, _RESTRICTIONS, found)]),
     )
+    users = [full.split(":", 2)[2] for full, _ in found if full.split(":", 2)[1] == "user"]
+    keys: dict[str, Sealed] = {}
+    for start in range(0, len(users), _BATCH):
+        spans = [_beneath(account, "public_key", f"user/{user}") for user in users[start : start + _BATCH]]
+        keys.update((full, Sealed(sealed)) for full, sealed in await transaction.fetch(_PUBLIC_KEYS, *_columns(spans)))
+        if len(keys) > MOST:
+            return Excess(len(keys), MOST)
     around = await for_each(transaction, _NAMED, [(f"{account}:policy:{ident}",) for ident in _beginnings(identifier)])
-    return Effective(rows, frozenset(full.split(":", 2)[2] for full, _, _ in around) - {"root"})
+    return Effective(rows, frozenset(full.split(":", 2)[2] for full, _, _ in around) - {"root"}, keys)
 
 
 async def _of(transaction: Transaction, statement: Statement, things: list[tuple[str, str]]) -> Iterable[tuple[Any, ...]]:

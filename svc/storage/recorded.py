@@ -113,6 +113,14 @@ _ANNOTATIONS: Final = _Table(
         """,
     ),
 )
+_STORED_RESTRICTIONS: Final = Statement(
+    "restrictions_stored",
+    """
+    SELECT asked.role_id, cidr FROM unnest($1::text[]) AS asked (role_id), LATERAL (
+        SELECT cidr FROM restrictions WHERE restrictions.role_id = asked.role_id OFFSET 0
+    ) AS restriction
+    """,
+)
 _RESTRICTIONS: Final = Statement(
     "restrictions_own",
     """
@@ -149,7 +157,8 @@ async def existing(transaction: Transaction, resources: Sequence[str]) -> frozen
 
 
 async def stored(transaction: Transaction, rows: Rows) -> Rows:
-    """The rows that have the keys of ``rows``, whoever recorded them: no policy has the empty text for its id."""
+    """The rows that have the keys of ``rows``, whoever recorded them, and all restrictions of its resources."""
+    # No policy has the empty text for its id, so that all are foreign to it.
     tables: tuple[tuple[_Table[Any], Sequence[Any]], ...] = (
         (_RESOURCES, rows.resources),
         (_MEMBERSHIPS, rows.memberships),
@@ -160,7 +169,8 @@ async def stored(transaction: Transaction, rows: Rows) -> Rows:
         tuple([table.row(*row) for row in await for_each(transaction, table.foreign, table.keys(asked), "")])
         for table, asked in tables
     ]
-    return Rows(*found)
+    restricted = await for_each(transaction, _STORED_RESTRICTIONS, _restrictable(rows.resources))
+    return attrs.evolve(Rows(*found), restrictions=tuple(RestrictionRow(*row) for row in restricted))
 
 
 # -- creating: columns of rows, then the policy that records them -----------------------------------------------------

@@ -16,7 +16,7 @@ from svc.storage.standing import HELD
 
 # -- what goes with resources ------------------------------------------------------------------------------------------
 
-#: More than the schema and ``recorded`` let go: who owns or recorded a thing may go without it.
+#: More than the schema and ``recorded`` let go: who owns or recorded a thing may go without it. A user's public keys go too.
 _GONE: Final = Statement(
     "stakes_gone",
     """
@@ -29,6 +29,11 @@ _GONE: Final = Statement(
             SELECT resource_id FROM resources WHERE policy_id = gone.id
             UNION ALL
             SELECT role_id FROM roles WHERE policy_id = gone.id
+            UNION ALL
+            SELECT resource_id FROM resources
+            WHERE gone.id ~ '^[^:]*:user:'
+                AND resource_id >= regexp_replace(gone.id, '^([^:]*):user:', '\\1:public_key:user/') || '/'
+                AND resource_id < regexp_replace(gone.id, '^([^:]*):user:', '\\1:public_key:user/') || '0'
         )) FROM gone
     )
     SELECT id FROM gone LIMIT $2::bigint

@@ -16,7 +16,8 @@ from svc.interfaces import IEffectivePolicies, IRoles
 from svc.names import RoleName
 from svc.policy.effective import asked, statements
 from svc.policy.writing import as_json, as_yaml
-from svc.records import Excess
+from svc.records import Effective, Excess
+from svc.vault import Vault
 from svc.web.query import Query
 from svc.web.response import Response
 from svc.web.routing import REQUIRED, Call, Routes
@@ -40,6 +41,7 @@ class EffectivePolicies:
 
     store: IEffectivePolicies
     roles: IRoles
+    vault: Vault
     clock: IReactorTime
 
     @routes.add("GET", "/policies/<flat:account>/policy/<tail:identifier>", caller=REQUIRED)
@@ -58,10 +60,19 @@ class EffectivePolicies:
             raise NotFound.of(policy)
         if isinstance(effective, Excess):
             raise _excess(effective)
-        told = statements(policy, effective)
+        told = statements(policy, effective, await self._public_keys(effective))
         if _says_json(call.header("Content-Type")):
             return Response.json_text(await self._text(as_json(told)))
         return Response.content((await self._text(as_yaml(told))).encode("utf-8"), "application/x-yaml")
+
+    async def _public_keys(self, effective: Effective) -> dict[str, str]:
+        """Open the public keys, and let others work meanwhile."""
+        opened = {}
+        for step, (full, sealed) in enumerate(effective.public_keys.items(), 1):
+            opened[full] = self.vault.open(full, sealed).decode("utf-8", "replace")
+            if not step % PIECES:
+                await deferLater(self.clock, 0)
+        return opened
 
     async def _text(self, pieces: Iterable[str]) -> str:
         """Put a text together, and let others work meanwhile."""

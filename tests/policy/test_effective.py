@@ -10,7 +10,8 @@ from svc.errors import PolicyInvalid
 from svc.names import ROLE_KINDS, RoleName
 from svc.policy.effective import TAGS, asked, statements
 from svc.policy.grammar import parse
-from svc.policy.resolve import Resolved, resolve
+from svc.policy.meaning import Resolved
+from svc.policy.resolve import resolve
 from svc.policy.writing import as_yaml
 from svc.records import AnnotationRow, Effective, MembershipRow, PermissionRow, ResourceRow, Rows
 from tests.policy.world import ACCOUNT, ADMIN, ROOT, policy_named, row_sets
@@ -38,7 +39,7 @@ def _rows(draw: st.DrawFn) -> Rows:
 
 def _resolved(policy: RoleName, rows: Rows) -> Resolved:
     """What is told of rows, and what that means when it is loaded into root."""
-    text = "".join(as_yaml(statements(policy, Effective(rows))))
+    text = "".join(as_yaml(statements(policy, Effective(rows), {})))
     return resolve(parse(text), ROOT, "svc")
 
 

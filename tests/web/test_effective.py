@@ -88,12 +88,13 @@ def rows(memory: Memory, *, recorders: bool = True) -> list[dict[Any, Any]]:
     """All rows, with the policies that recorded them or without."""
     if recorders:
         tables: list[dict[Any, Any]] = [memory.resources, memory.memberships, memory.permissions, memory.annotations]
-        return copy.deepcopy(tables)
+        return copy.deepcopy([*tables, memory.restrictions])
     return [
         {key: owner for key, (owner, _) in memory.resources.items()},
         {key: admin for key, (admin, _) in memory.memberships.items()},
         dict.fromkeys(memory.permissions),
         {key: value for key, (value, _) in memory.annotations.items()},
+        dict(memory.restrictions),
     ]
 
 
@@ -123,6 +124,35 @@ class EffectiveTests(WorldCase):
         """Root is printed with no policy around it: bodies in order, owners that are not the default, users by path."""
         self.load(DEV)
         self.assertEqual(self.printed(), ROOT_PRINTED.replace("{prefix}", self.dialect.prefix))
+
+    def test_actors(self) -> None:
+        """Restrictions, public keys and the layers of host factories are told, wherever the layers stand, and load back."""
+        text = (
+            "- !policy\n  id: dev\n  body:\n"
+            "    - !user\n      id: bob\n      restricted_to: [ 10.0.0.0/8 ]\n"
+            "      public_keys: [ 'ssh-rsa AAAA== bob@home', ssh-ed25519 BBBB key/2 ]\n"
+            "    - !layer inner\n"
+            "    - !host-factory\n      id: hf\n      layers:\n        - !layer /dev/inner\n        - !layer /outer\n"
+            "- !layer outer\n"
+        )
+        self.load(text)
+        printed = self.printed()
+        self.assertEqual(printed, "- !user admin\n" + text)
+        self.assertEqual(self.printed("dev"), text.removesuffix("- !layer outer\n"))
+        before = rows(self.memory)
+        key = "acme:public_key:user/bob@dev/key/2"
+        values = self.memory.secrets[key]
+        self.load(printed, method="PUT")
+        self.assertEqual((rows(self.memory), self.memory.secrets[key]), (before, values))
+
+    def test_what_would_not_be_found(self) -> None:
+        """A host factory whose layers are gone can't be declared, and so nothing refers to it."""
+        self.load(
+            "- !layer l\n- !host-factory { id: hf, layers: !layer l }\n- !group g\n"
+            "- !grant { role: !group g, member: !host-factory hf }\n"
+        )
+        self.load("- !delete { record: !layer l }\n", method="PATCH")
+        self.assertEqual(self.printed(), "- !user admin\n- !group g\n")
 
     def test_policy(self) -> None:
         """Any other policy is printed as one statement, relative to the policy around it."""

@@ -107,6 +107,17 @@ class RehearsalTests(WorldCase):
             },
         )
 
+    def test_restrictions(self) -> None:
+        """From where somebody may log in is told before and after, and public keys go with their user."""
+        self.load("- !user { id: bob, restricted_to: 10.0.0.0/8, public_keys: ssh-rsa AAAA home }\n")
+        answer = self.rehearse("- !user { id: bob, restricted_to: [ 10.1.0.0/16, 10.0.0.0/8 ] }\n")
+        before, after = (answer["updated"][when]["items"] for when in ("before", "after"))
+        self.assertEqual([item["restricted_to"] for item in before], [["10.0.0.0/8"]])
+        self.assertEqual([item["restricted_to"] for item in after], [["10.0.0.0/8", "10.1.0.0/16"]])
+        answer = self.rehearse("- !delete { record: !user bob }\n")
+        deleted = [item["identifier"] for item in answer["deleted"]["items"]]
+        self.assertEqual(deleted, ["acme:public_key:user/bob/home", "acme:user:bob"])
+
     def test_updated(self) -> None:
         """What differs is told as it was and as it would be, both ends of a membership among it."""
         answer = self.rehearse("- !grant { role: !group team/ops, member: !user alice }\n")

@@ -106,7 +106,7 @@ class WorldCase(SynchronousTestCase):
             Resources(MemoryResources(memory), roles, self.dialect),
             Roles(roles, self.dialect),
             Policies(MemoryPolicies(memory), roles, vault, self.dialect, Bounds()),
-            EffectivePolicies(MemoryEffectivePolicies(memory), roles, clock),
+            EffectivePolicies(MemoryEffectivePolicies(memory), roles, vault, clock),
             Secrets(MemorySecrets(memory, self.dialect.prefix), vault),
         )
 
