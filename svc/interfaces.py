@@ -18,29 +18,22 @@ from svc.records import (
     Applicant,
     Attempt,
     AuthenticatorSettings,
-    Changes,
     Credential,
     EffectiveMember,
     MemberReading,
-    Effective,
-    EffectiveQuery,
-    Excess,
     Membership,
     MembersQuery,
-    PolicyVersion,
-    Present,
     Refused,
     ReplicationPosition,
     Resource,
     ResourcesQuery,
     RoleReading,
-    Rows,
     Sealed,
     SecretReading,
     Standing,
     StoredSigningKey,
-    Surroundings,
 )
+from svc.rows import Changes, Effective, EffectiveQuery, Excess, PolicyVersion, Present, Rows, Surroundings
 
 T = TypeVar("T")
 

@@ -1,15 +1,13 @@
-"""Values that cross the seam between the domain and its store.
+"""Values that cross the seam between the domain and its store: readings, each the answer to one question.
 
-Rows are named tuples of plain text: a policy load makes hundreds of thousands of them, and sets of tuples are compared in C.
-Readings are frozen values, each the answer to one question in one round trip.
+What policy records has a room of its own, ``rows``.
 """
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Mapping
 from ipaddress import IPv4Network, IPv6Network
-from typing import NamedTuple, NewType
+from typing import NewType
 
 import attrs
 
@@ -21,106 +19,6 @@ Network = IPv4Network | IPv6Network
 
 #: Ciphertext that ``vault`` made; only ``vault`` can open it.
 Sealed = NewType("Sealed", bytes)
-
-
-# -- rows that policy makes; every id is a full one, ``account:kind:identifier`` --------------------------------------
-
-
-class ResourceRow(NamedTuple):
-    """A resource and the role that owns it. Kinds in ``names.ROLE_KINDS`` have a role of the same id."""
-
-    resource: str
-    owner: str
-
-
-class MembershipRow(NamedTuple):
-    """A role, a direct member of it, and how the membership came about; ``ownership`` rows follow from ``owner``."""
-
-    role: str
-    member: str
-    ownership: bool
-    admin_option: bool
-
-
-class PermissionRow(NamedTuple):
-    """A privilege on a resource that a role holds."""
-
-    resource: str
-    privilege: str
-    role: str
-
-
-class AnnotationRow(NamedTuple):
-    """A named text on a resource."""
-
-    resource: str
-    name: str
-    value: str
-
-
-class RestrictionRow(NamedTuple):
-    """A range of addresses from which a user or host may log in, in CIDR notation; who has none may from everywhere."""
-
-    role: str
-    cidr: str
-
-
-@attrs.frozen
-class Rows:
-    """A set of rows of every sort, in no order that matters."""
-
-    resources: tuple[ResourceRow, ...] = ()
-    memberships: tuple[MembershipRow, ...] = ()
-    permissions: tuple[PermissionRow, ...] = ()
-    annotations: tuple[AnnotationRow, ...] = ()
-    restrictions: tuple[RestrictionRow, ...] = ()
-
-    def __bool__(self) -> bool:
-        return bool(self.resources or self.memberships or self.permissions or self.annotations or self.restrictions)
-
-
-@attrs.frozen
-class Present:
-    """What the store holds that bears on one policy load.
-
-    ``own`` are all rows recorded by the policy; ``foreign`` the rows that share a key with a wanted one, or with a resource
-    to be deleted, but were recorded by another policy or by none. Restrictions are not recorded: ``own`` has those of roles
-    that are wanted and that the policy recorded, ``foreign`` none.
-    """
-
-    own: Rows
-    foreign: Rows
-
-
-@attrs.frozen
-class Removals:
-    """What a document takes away expressly, by keys: resources by whomever they were recorded, memberships (role, member)
-    and permissions where the policy itself recorded them (wire facts, core 1.8).
-    """
-
-    resources: tuple[str, ...] = ()
-    memberships: tuple[tuple[str, str], ...] = ()
-    permissions: tuple[PermissionRow, ...] = ()
-
-
-@attrs.frozen
-class Changes:
-    """What a load has to do; rows to ``update`` have a key that is present and another value."""
-
-    create: Rows = Rows()
-    update: Rows = Rows()
-    delete: Rows = Rows()
-
-
-class LoadMode(enum.StrEnum):
-    """The three ways to load a policy (wire facts, core 1.8)."""
-
-    APPEND = "append"
-    UPDATE = "update"
-    REPLACE = "replace"
-
-
-# -- readings ---------------------------------------------------------------------------------------------------------
 
 
 @attrs.frozen
@@ -240,20 +138,6 @@ class MemberReading:
 
 
 @attrs.frozen
-class Search:
-    """What a listing is narrowed to: records in which every word of ``text`` is found (wire facts, core 3.3).
-
-    Without a word that counts, nothing is found. ``split``: the values of annotations are split at ``.`` ``/`` ``-``, as
-    identifiers are. ``by_class``: what is found comes by its class, then by id. The class is the lowest in which any word is
-    found: 0 identifier or annotation ``name``, 1 another annotation's value, 2 kind (rulings: two dialects).
-    """
-
-    text: str
-    split: bool
-    by_class: bool
-
-
-@attrs.frozen
 class ResourcesQuery:
     """Which resources to list: those that ``viewer`` sees, narrowed, then paged.
 
@@ -309,8 +193,8 @@ class Resource:
 
     ``permissions`` come by role, then privilege; ``annotations`` by name. ``secret_versions``: numbers of the values that a
     variable has, ascending. ``history``: the versions of a policy, ascending. ``layers``: ids of the layers to which a
-    host factory belongs, ascending. ``restrictions``: from where a user or host may log in, in CIDR notation, ascending; empty
-    means from everywhere. ``created_at`` is in seconds since the epoch.
+    host factory belongs, ascending. ``restrictions``: from where a user or host may log in, in CIDR notation, ascending;
+    empty means from everywhere. ``created_at`` is in seconds since the epoch.
     """
 
     id: str
@@ -389,80 +273,6 @@ class Applicant:
     may_authenticate: bool
     annotations: Mapping[str, str]
     signing_key: str | None
-
-
-@attrs.frozen
-class PolicyVersion:
-    """One load of a policy, for its history."""
-
-    policy: RoleName
-    text: str = attrs.field(repr=False)
-    sha256: str
-    loaded_by: RoleName
-    client_ip: str
-
-
-@attrs.frozen
-class EffectiveQuery:
-    """What to read of a policy, with all beneath it, whoever recorded it; of the root, the whole account.
-
-    Only resources of ``kinds`` count. ``depth``: how many more slashes an id may have than the policy's, ``None`` for any
-    number; that of the root has none. ``limit``: how many resources, annotations and permissions there may be together.
-    ``suffix`` and ``namesakes`` tell what may belong to a policy other than the root without lying beneath it: users whose
-    ids end with ``suffix``, or go on after it with a hyphen, and things of these full ids.
-    """
-
-    policy: RoleName
-    kinds: tuple[str, ...]
-    depth: int | None
-    limit: int
-    suffix: str
-    namesakes: tuple[str, ...]
-
-
-@attrs.frozen
-class Effective:
-    """What a policy holds: its resources, itself among them, and the annotations, permissions, members and restrictions that
-    these have; of host factories, also their memberships in layers.
-
-    ``around``: ids of those policies whose ids are proper beginnings of the policy's path. ``public_keys``: those of the users
-    among the resources, by the full ids of the keys.
-    """
-
-    rows: Rows
-    around: frozenset[str] = frozenset()
-    public_keys: Mapping[str, Sealed] = attrs.field(factory=dict, repr=False)
-
-
-@attrs.frozen
-class Excess:
-    """A policy holds more than may be read at once: ``value`` where ``limit`` is the most, counted in ``unit``.
-
-    Nothing is counted much further than the limit of all limits.
-    """
-
-    value: int
-    limit: int
-    unit: str = "objects"
-
-
-@attrs.frozen
-class Seen:
-    """A resource as it stands in a transaction: who owns it, and who recorded it."""
-
-    owner: str
-    policy: str | None
-
-
-@attrs.frozen
-class Surroundings:
-    """What stands around resources that a load concerns: themselves, and a sample of the rows that name one of them.
-
-    The sample has, for each resource and each sort of rows and end, the first so many.
-    """
-
-    seen: Mapping[str, Seen]
-    rows: Rows
 
 
 @attrs.frozen

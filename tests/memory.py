@@ -22,19 +22,16 @@ from svc.records import (
     EffectiveMember,
     MemberReading,
     Membership,
-    MembershipRow,
     MembersQuery,
     Place,
-    PolicyVersion,
     ReplicationPosition,
-    ResourceRow,
     RoleReading,
-    Rows,
     Sealed,
     SecretReading,
     Standing,
     StoredSigningKey,
 )
+from svc.rows import MembershipRow, PolicyVersion, ResourceRow, Rows
 from tests.memory_search import search_rank
 
 L = TypeVar("L", Membership, EffectiveMember)

@@ -7,7 +7,7 @@ from zope.interface import implementer
 
 from svc.interfaces import IEffectivePolicies
 from svc.names import root_policy
-from svc.records import (
+from svc.rows import (
     AnnotationRow,
     Effective,
     EffectiveQuery,

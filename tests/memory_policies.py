@@ -12,7 +12,8 @@ from zope.interface import implementer
 from svc.errors import PolicyConflict
 from svc.interfaces import IPolicies, IPolicyTransaction
 from svc.names import RoleName
-from svc.records import (
+from svc.records import Sealed, Standing
+from svc.rows import (
     AnnotationRow,
     Changes,
     MembershipRow,
@@ -22,9 +23,7 @@ from svc.records import (
     ResourceRow,
     RestrictionRow,
     Rows,
-    Sealed,
     Seen,
-    Standing,
     Surroundings,
 )
 from tests.memory import KEPT, Memory, kind_of, remove

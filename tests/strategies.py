@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from svc.names import RESOURCE_KINDS, ROLE_KINDS, ResourceName, RoleName
-from svc.records import LoadMode
+from svc.rows import LoadMode
 
 #: Names of accounts.
 ACCOUNTS = st.text(st.characters(exclude_categories=["Cs", "Cc", "Z"], exclude_characters=":/"), min_size=1, max_size=60)

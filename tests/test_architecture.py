@@ -15,7 +15,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 ROOT = Path(__file__).resolve().parent.parent / "svc"
 
-VALUES = {"names", "errors", "limits", "dialect", "records"}
+VALUES = {"names", "errors", "limits", "dialect", "records", "rows"}
 DOMAIN = VALUES | {"access", "vault", "credentials", "tokens", "keyring", "jose", "interfaces"}
 
 #: What a room may import of svc, beside itself. A room is a package, or a module at the top of ``svc``.
@@ -26,8 +26,9 @@ ARROWS: dict[str, set[str]] = {
     "names": {"errors"},
     "dialect": {"errors"},
     "records": {"names", "errors"},
+    "rows": {"names", "records"},
     "jose": {"names", "errors"},
-    "interfaces": {"names", "records", "jose"},
+    "interfaces": {"names", "records", "rows", "jose"},
     "forms": VALUES,
     "config": VALUES | {"forms"},
     "keyfiles": VALUES | {"vault"},

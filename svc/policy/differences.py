@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 import attrs
 
 from svc.names import ROLE_KINDS
-from svc.records import AnnotationRow, Changes, MembershipRow, PermissionRow, ResourceRow, Rows, Surroundings
+from svc.rows import AnnotationRow, Changes, MembershipRow, PermissionRow, ResourceRow, Rows, Surroundings
 
 _Row = TypeVar("_Row", bound=tuple[Any, ...])
 

@@ -22,7 +22,7 @@ from typing import Final
 from svc.names import RoleName, admin_of, root_policy
 from svc.policy.ids import climbed, identifier_of, under
 from svc.policy.writing import Body, Tagged, Value
-from svc.records import Effective, EffectiveQuery, MembershipRow
+from svc.rows import Effective, EffectiveQuery, MembershipRow
 
 #: The kinds that are told, in the order of a body, and their tags.
 TAGS: Final = {

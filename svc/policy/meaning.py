@@ -15,7 +15,7 @@ from typing import NamedTuple
 import attrs
 
 from svc.names import RoleName
-from svc.records import MembershipRow, PermissionRow, Removals, Rows
+from svc.rows import MembershipRow, PermissionRow, Removals, Rows
 
 
 class Place(NamedTuple):

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from svc.names import ACTOR_KINDS, ROLE_KINDS
-from svc.records import Changes, LoadMode, MembershipRow, Present, Removals, ResourceRow, Rows
+from svc.rows import Changes, LoadMode, MembershipRow, Present, Removals, ResourceRow, Rows
 
 _Row = TypeVar("_Row", bound=tuple[Any, ...])
 

@@ -10,7 +10,7 @@ from svc.errors import InvalidParameter, PolicyInvalid
 from svc.policy.ids import inside
 from svc.policy.meaning import Resolved
 from svc.policy.resolve import described
-from svc.records import LoadMode, Present
+from svc.rows import LoadMode, Present
 
 
 @attrs.frozen

@@ -28,7 +28,7 @@ from svc.policy.statements import (
     Statement,
 )
 from svc.policy.vocabulary import ATTRIBUTES
-from svc.records import AnnotationRow, MembershipRow, ResourceRow, RestrictionRow, Rows
+from svc.rows import AnnotationRow, MembershipRow, ResourceRow, RestrictionRow, Rows
 
 #: Longest name of an annotation, in bytes of UTF-8.
 ANNOTATION_NAME_LIMIT: Final = 1024

@@ -11,7 +11,8 @@ from zope.interface import implementer
 
 from svc.interfaces import IEffectivePolicies
 from svc.names import ROLE_KINDS, root_policy
-from svc.records import (
+from svc.records import Sealed
+from svc.rows import (
     AnnotationRow,
     Effective,
     EffectiveQuery,
@@ -21,7 +22,6 @@ from svc.records import (
     ResourceRow,
     RestrictionRow,
     Rows,
-    Sealed,
 )
 from svc.storage.columns import column, for_each
 from svc.storage.database import Database, Statement, Transaction

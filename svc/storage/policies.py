@@ -12,7 +12,8 @@ from zope.interface import implementer
 from svc.errors import PolicyConflict
 from svc.interfaces import IPolicies, IPolicyTransaction
 from svc.names import RESOURCE_KINDS, RoleName
-from svc.records import Changes, PolicyVersion, Present, Rows, Sealed, Standing, Surroundings
+from svc.records import Sealed, Standing
+from svc.rows import Changes, PolicyVersion, Present, Rows, Surroundings
 from svc.storage import recorded, stakes
 from svc.storage.columns import column, for_each
 from svc.storage.database import Database, Statement, Transaction

@@ -11,17 +11,8 @@ from typing import Any, Final, Generic, TypeVar
 import attrs
 
 from svc.names import ACTOR_KINDS, ROLE_KINDS
-from svc.records import (
-    AnnotationRow,
-    Changes,
-    MembershipRow,
-    PermissionRow,
-    Present,
-    ResourceRow,
-    RestrictionRow,
-    Rows,
-    Sealed,
-)
+from svc.records import Sealed
+from svc.rows import AnnotationRow, Changes, MembershipRow, PermissionRow, Present, ResourceRow, RestrictionRow, Rows
 from svc.storage import search
 from svc.storage.columns import for_each
 from svc.storage.database import Statement, Transaction

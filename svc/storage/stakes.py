@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from svc.names import RoleName
-from svc.records import AnnotationRow, MembershipRow, PermissionRow, ResourceRow, Rows, Seen, Surroundings
+from svc.rows import AnnotationRow, MembershipRow, PermissionRow, ResourceRow, Rows, Seen, Surroundings
 from svc.storage.columns import batches, for_each
 from svc.storage.database import Statement, Transaction
 from svc.storage.standing import HELD

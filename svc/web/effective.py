@@ -16,7 +16,7 @@ from svc.interfaces import IEffectivePolicies, IRoles
 from svc.names import RoleName
 from svc.policy.effective import asked, statements
 from svc.policy.writing import as_json, as_yaml
-from svc.records import Effective, Excess
+from svc.rows import Effective, Excess
 from svc.vault import Vault
 from svc.web.query import Query
 from svc.web.response import Response

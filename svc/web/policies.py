@@ -20,7 +20,8 @@ from svc.policy.meaning import Resolved
 from svc.policy.plan import keys_due, new_actors, plan
 from svc.policy.references import claims, dropped, missing, refuse_deletions
 from svc.policy.resolve import resolve
-from svc.records import LoadMode, PolicyVersion, Present, Sealed
+from svc.records import Sealed
+from svc.rows import LoadMode, PolicyVersion, Present
 from svc.vault import Vault, api_key_name
 from svc.web.rehearsal import Rehearsal, Rehearsed, refused, rehearsing
 from svc.web.response import Response

@@ -16,7 +16,7 @@ from svc.interfaces import IPolicyTransaction
 from svc.names import RoleName, root_policy
 from svc.policy.advice import advice
 from svc.policy.differences import Differences, Item, Touched, differences, mentioned, touched
-from svc.records import Changes, Rows, Surroundings
+from svc.rows import Changes, Rows, Surroundings
 from svc.web.query import Query
 
 #: How many rows a rehearsed load may touch.

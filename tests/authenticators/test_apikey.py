@@ -12,7 +12,8 @@ from svc.credentials import new_api_key
 from svc.errors import Reason, StoreUnavailable
 from svc.interfaces import IAuthenticator, ILogin
 from svc.names import RoleName, admin_of
-from svc.records import Admitted, Attempt, Refused, ResourceRow, Rows, Sealed, StoredSigningKey
+from svc.records import Admitted, Attempt, Refused, Sealed, StoredSigningKey
+from svc.rows import ResourceRow, Rows
 from svc.vault import Vault, api_key_name
 from tests.memory import Memory, MemoryAccounts, MemoryCredentials
 

@@ -7,7 +7,8 @@ from zope.interface.verify import verifyObject
 
 from svc.interfaces import IAuthenticatorReadings
 from svc.names import RoleName
-from svc.records import Applicant, Changes, ResourceRow, Rows, Sealed
+from svc.records import Applicant, Sealed
+from svc.rows import Changes, ResourceRow, Rows
 from tests.contracts.base import (
     ACCOUNT,
     ADMIN,

@@ -23,17 +23,8 @@ from svc.interfaces import (
     ISecrets,
 )
 from svc.names import ROLE_KINDS, ResourceName, RoleName, admin_of, root_policy
-from svc.records import (
-    AnnotationRow,
-    Changes,
-    MembershipRow,
-    PermissionRow,
-    ResourceRow,
-    Rows,
-    Sealed,
-    Standing,
-    StoredSigningKey,
-)
+from svc.records import Sealed, Standing, StoredSigningKey
+from svc.rows import AnnotationRow, Changes, MembershipRow, PermissionRow, ResourceRow, Rows
 
 C = TypeVar("C", bound="Contract")
 

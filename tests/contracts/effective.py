@@ -8,7 +8,7 @@ from zope.interface.verify import verifyObject
 from svc.interfaces import IEffectivePolicies
 from svc.names import RoleName
 from svc.policy.effective import asked
-from svc.records import Changes, Effective, EffectiveQuery, Excess, ResourceRow, Rows
+from svc.rows import Changes, Effective, EffectiveQuery, Excess, ResourceRow, Rows
 from tests.contracts.base import ACCOUNT, ODD_IDENTIFIERS, ROOT, Contract, Draft, Stores, change, load, role, scenario
 from tests.contracts.policies import TEAM, sets
 

@@ -9,7 +9,8 @@ import attrs
 
 from svc.errors import Forbidden, NotFound
 from svc.names import RoleName
-from svc.records import Changes, EffectiveMember, MemberReading, Membership, MembersQuery, Place, Search, Standing
+from svc.records import EffectiveMember, MemberReading, Membership, MembersQuery, Place, Search, Standing
+from svc.rows import Changes
 from tests.contracts.base import ADMIN, ODD_IDENTIFIERS, ROOT, Contract, Draft, Stores, change, load, role, scenario
 
 GROUP = role("group:g")

@@ -6,19 +6,8 @@ import attrs
 
 from svc.errors import PolicyConflict
 from svc.names import RoleName
-from svc.records import (
-    AnnotationRow,
-    Changes,
-    Credential,
-    MembershipRow,
-    MembersQuery,
-    PermissionRow,
-    ResourceRow,
-    RestrictionRow,
-    Rows,
-    Sealed,
-    Standing,
-)
+from svc.records import Credential, MembersQuery, Sealed, Standing
+from svc.rows import AnnotationRow, Changes, MembershipRow, PermissionRow, ResourceRow, RestrictionRow, Rows
 from tests.contracts.base import ACCOUNT, ADMIN, ODD_IDENTIFIERS, ROOT, Draft, change, load, resource, role, scenario
 from tests.contracts.policies import TEAM, PolicyCase, sets, team
 from tests.contracts.secrets import always

@@ -11,18 +11,8 @@ from zope.interface.verify import verifyObject
 from svc.errors import Forbidden, PolicyConflict
 from svc.interfaces import IPolicies, IPolicyTransaction
 from svc.names import RoleName
-from svc.records import (
-    AnnotationRow,
-    Changes,
-    Credential,
-    MembershipRow,
-    PermissionRow,
-    PolicyVersion,
-    Present,
-    ResourceRow,
-    Rows,
-    Sealed,
-)
+from svc.records import Credential, Sealed
+from svc.rows import AnnotationRow, Changes, MembershipRow, PermissionRow, PolicyVersion, Present, ResourceRow, Rows
 from tests.contracts.base import ACCOUNT, ADMIN, ODD_IDENTIFIERS, ROOT, Contract, Draft, Stores, load, role, scenario
 
 T = TypeVar("T")

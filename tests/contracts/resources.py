@@ -8,16 +8,8 @@ from zope.interface.verify import verifyObject
 from svc.errors import TooManyRoles
 from svc.interfaces import IPolicyTransaction, IResources
 from svc.names import RoleName
-from svc.records import (
-    Annotation,
-    Changes,
-    Permission,
-    PermissionRow,
-    PolicyVersion,
-    ResourcesQuery,
-    Rows,
-    Search,
-)
+from svc.records import Annotation, Permission, ResourcesQuery, Search
+from svc.rows import Changes, PermissionRow, PolicyVersion, Rows
 from tests.contracts.base import (
     ACCOUNT,
     ADMIN,

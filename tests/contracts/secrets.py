@@ -10,7 +10,8 @@ from zope.interface.verify import verifyObject
 from svc.errors import Forbidden
 from svc.interfaces import ISecrets
 from svc.names import ResourceName
-from svc.records import Changes, ResourceRow, Rows, Sealed, SecretReading, Standing
+from svc.records import Sealed, SecretReading, Standing
+from svc.rows import Changes, ResourceRow, Rows
 from tests.contracts.base import ACCOUNT, ADMIN, ODD_IDENTIFIERS, Contract, Draft, change, load, resource, role, scenario
 
 VARIABLE = resource("variable:v")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from svc.interfaces import IPolicyTransaction
-from svc.records import AnnotationRow, Changes, MembershipRow, PermissionRow, ResourceRow, Rows, Seen
+from svc.rows import AnnotationRow, Changes, MembershipRow, PermissionRow, ResourceRow, Rows, Seen
 from tests.contracts.base import ACCOUNT, ADMIN, ROOT, Draft, Stores, load, role, scenario
 from tests.contracts.policies import TEAM, PolicyCase, sets, team
 

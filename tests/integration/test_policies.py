@@ -14,7 +14,7 @@ from svc.dialect import NATIVE
 from svc.interfaces import IPolicyTransaction
 from svc.policy.document import Bounds
 from svc.policy.effective import asked
-from svc.records import Excess, Rows
+from svc.rows import Excess, Rows
 from svc.storage.effective import BYTES_MOST
 from svc.vault import Vault
 from svc.web.effective import EffectivePolicies

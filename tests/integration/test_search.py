@@ -10,7 +10,8 @@ from twisted.internet.defer import Deferred
 
 from svc.errors import TooManyRoles
 from svc.interfaces import IPolicyTransaction
-from svc.records import Changes, MembersQuery, Place, Sealed, Search
+from svc.records import MembersQuery, Place, Sealed, Search
+from svc.rows import Changes
 from svc.storage import lineage
 from svc.storage.database import Statement
 from svc.storage.migrations import Migration, migrate, packaged

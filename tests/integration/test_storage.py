@@ -12,7 +12,8 @@ from svc.dialect import CONJUR
 from svc.errors import Conflict, PolicyConflict, StoreReadOnly
 from svc.interfaces import IPolicyTransaction
 from svc.names import ACCOUNT_LIMIT, IDENTIFIER_LIMIT
-from svc.records import Changes, Present, ResourceRow, ResourcesQuery, Rows, Sealed, SecretReading
+from svc.records import ResourcesQuery, Sealed, SecretReading
+from svc.rows import Changes, Present, ResourceRow, Rows
 from svc.storage import visibility
 from svc.storage.columns import BATCH
 from svc.storage.database import Statement

@@ -22,7 +22,8 @@ import svc.storage
 from svc.errors import StoreReadOnly
 from svc.interfaces import IPolicyTransaction
 from svc.names import ResourceName, RoleName
-from svc.records import Changes, MembersQuery, ResourcesQuery, Rows, Sealed, Search
+from svc.records import MembersQuery, ResourcesQuery, Sealed, Search
+from svc.rows import Changes, Rows
 from svc.storage import visibility
 from svc.storage.columns import column
 from svc.storage.database import Database, Statement

@@ -13,7 +13,7 @@ from svc.policy.grammar import parse
 from svc.policy.meaning import Resolved
 from svc.policy.resolve import resolve
 from svc.policy.writing import as_yaml
-from svc.records import AnnotationRow, Effective, MembershipRow, PermissionRow, ResourceRow, Rows
+from svc.rows import AnnotationRow, Effective, MembershipRow, PermissionRow, ResourceRow, Rows
 from tests.policy.world import ACCOUNT, ADMIN, ROOT, policy_named, row_sets
 
 _IDENTIFIERS = st.lists(st.sampled_from(["a", "b", "/", "/", "..", "@", "-", " ", "\n"]), min_size=1, max_size=6).map(

@@ -9,7 +9,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from svc.errors import PolicyInvalid
 from svc.names import ROLE_KINDS
 from svc.policy.plan import keys_due, new_actors, plan
-from svc.records import AnnotationRow, Changes, LoadMode, MembershipRow, PermissionRow, Present, Removals, ResourceRow, Rows
+from svc.rows import AnnotationRow, Changes, LoadMode, MembershipRow, PermissionRow, Present, Removals, ResourceRow, Rows
 from tests.policy.world import ADMIN, ROOT, WIDTHS, World, policy_named, resolved, row_sets
 from tests.strategies import EDITS, LOAD_MODES, POLICIES
 

@@ -8,7 +8,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svc.errors import Forbidden, InvalidParameter, PolicyInvalid
 from svc.policy.references import missing
-from svc.records import AnnotationRow, Changes, LoadMode, MembershipRow, PermissionRow
+from svc.rows import AnnotationRow, Changes, LoadMode, MembershipRow, PermissionRow
 from tests.policy.world import ADMIN, World, resolved
 
 REPLACE = LoadMode.REPLACE

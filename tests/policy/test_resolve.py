@@ -11,7 +11,7 @@ from svc.errors import InvalidParameter, PolicyInvalid
 from svc.policy.ids import identifier_of
 from svc.policy.meaning import Resolved
 from svc.policy.resolve import PRIVILEGE_LIMIT
-from svc.records import AnnotationRow, MembershipRow, PermissionRow, Removals, ResourceRow, RestrictionRow, Rows
+from svc.rows import AnnotationRow, MembershipRow, PermissionRow, Removals, ResourceRow, RestrictionRow, Rows
 from tests.policy.world import ADMIN, resolved, row_sets
 from tests.strategies import PATHS, POLICIES, STATEMENTS, document, mangled
 

@@ -14,7 +14,7 @@ from svc.policy.meaning import Resolved
 from svc.policy.plan import plan
 from svc.policy.references import claims, dropped, missing, refuse_deletions
 from svc.policy.resolve import resolve
-from svc.records import Changes, LoadMode, MembershipRow, Present, ResourceRow, Rows
+from svc.rows import Changes, LoadMode, MembershipRow, Present, ResourceRow, Rows
 
 ACCOUNT = "acct"
 ROOT = root_policy(ACCOUNT)

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from svc.cli.changes import sentences
 from svc.dialect import CONJUR
 from svc.names import RoleName
-from svc.records import LoadMode
+from svc.rows import LoadMode
 from svc.web import rehearsal
 from tests.strategies import LOAD_MODES, STATEMENTS, document
 from tests.web.support import Answer

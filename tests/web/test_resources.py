@@ -8,7 +8,8 @@ from typing import Any
 
 from svc.dialect import CONJUR, NATIVE
 from svc.names import RoleName, admin_of
-from svc.records import MembershipRow, PermissionRow, ResourceRow, Rows, Sealed
+from svc.records import Sealed
+from svc.rows import MembershipRow, PermissionRow, ResourceRow, Rows
 from svc.web import resources
 from svc.web.resources import BATCH, TEXTS_MOST
 from tests.contracts.base import signing_key
