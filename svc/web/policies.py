@@ -93,10 +93,10 @@ class Policies:
         async def work(transaction: IPolicyTransaction) -> _Loaded:
             await transaction.lock(policy)
             await _admit(transaction, caller, policy, mode)
-            if refusals := missing(resolved, await transaction.existing(tuple(resolved.references))):
+            if refusals := list(missing(resolved, await transaction.existing(tuple(resolved.references)))):
                 raise refused(policy, refusals) if rehearsed else refusals[0]
             present = await transaction.present(policy, resolved.rows, resolved.removals.resources)
-            if refusals := dropped(mode, resolved, present):
+            if refusals := list(dropped(mode, resolved, present)):
                 raise refused(policy, refusals) if rehearsed else refusals[0]
             await _authorize(transaction, caller, resolved, present)
             changes = plan(mode, resolved.rows, present, resolved.removals)
