@@ -50,7 +50,12 @@ def _run(runner: str, command: list[str], passed: str, skipped: str) -> Outcome:
 def _newest() -> bool:
     """Whether no newer Python that is supported runs on this machine."""
     newer = (f"python3.{minor}" for minor in range(sys.version_info.minor + 1, 14))
-    return not any(shutil.which(name) and subprocess.run([name, "-c", ""], check=False).returncode == 0 for name in newer)
+    # Some of those on the path are there only to say that they aren't.
+    runs = (
+        shutil.which(name) and not subprocess.run([name, "-c", ""], check=False, capture_output=True).returncode
+        for name in newer
+    )
+    return not any(runs)
 
 
 def _in_memory() -> list[str]:
