@@ -63,12 +63,6 @@ class StartTestCase(PostgresTestCase, ServerTestCase):
         await treq.content(response)
         return int(response.code)
 
-    async def said(self, server: ServerProcess, text: str) -> None:
-        """Wait until a server's standard output, its log included, has a text."""
-        while text.encode() not in server.stdout:
-            self.assertIsNone(server.exit_code, server.said)
-            await beat()
-
 
 class ReadyTests(StartTestCase):
     """The ready line, and what is true when it is there."""
@@ -268,7 +262,7 @@ class WaitTests(StartTestCase):
         dsn = await self.create_database()
         await self.server.stop()
         server = self.serve("--database-wait", "60", database_url=dsn)
-        await self.said(server, "The database cannot be reached")
+        await server.says("The database cannot be reached")
         await self.server.start()
         self.assertEqual(await self.health(await server.ready()), 200)
 
@@ -324,7 +318,7 @@ class StopTests(StartTestCase):
         client.say(key[:10])
         await beat()
         server.signal(signal.SIGTERM)
-        await self.said(server, "Port")
+        await server.says("Port")
         while await _connects(endpoint):
             await beat()
         self.assertIsNone(server.exit_code)
@@ -336,7 +330,7 @@ class StopTests(StartTestCase):
     async def test_stopped_while_it_waits(self) -> None:
         """A server that is told to stop while it waits for its database does so at once."""
         server = self.serve("--database-wait", "3600", database_url="host=127.0.0.1 port=1 dbname=svc")
-        await self.said(server, "The database cannot be reached")
+        await server.says("The database cannot be reached")
         self.assertEqual(await server.stop(), 0, server.said)
         self.assertIn(b"stopped before it was ready", server.stderr)
 
