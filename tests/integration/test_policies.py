@@ -48,9 +48,10 @@ class PolicyRoutesTests(InPostgres):
         """Make an account, and a server of the two nouns."""
         stores = await self.stores_with_account()
         clock = IReactorTime(installed_reactor)
+        vault = Vault(b"k" * 32)
         self.client = Client(
-            Policies(stores.policies, stores.roles, Vault(b"k" * 32), NATIVE, Bounds()),
-            EffectivePolicies(stores.effective, stores.roles, clock),
+            Policies(stores.policies, stores.roles, vault, NATIVE, Bounds()),
+            EffectivePolicies(stores.effective, stores.roles, vault, clock),
         )
         return stores
 

@@ -147,12 +147,12 @@ class PlanTests(DatabaseTestCase):
             async for _ in stores.roles.graph(caller, ROOT):
                 pass
             found = ResourcesQuery(caller, ACCOUNT, owner=HOST, search=native("variable h1"))
-            for most, query in product((5000, 1), (ResourcesQuery(caller), found)):
+            for most, wanted in product((5000, 1), (ResourcesQuery(caller), found)):
                 # From starting points, and by walks.
                 self.patch(visibility, "POINTS_MOST", most)
                 self.patch(visibility, "MATCHES_MOST", most)
-                await stores.resources.visible(query)
-                await stores.resources.count_visible(query)
+                await stores.resources.visible(wanted)
+                await stores.resources.count_visible(wanted)
             await stores.resources.described([str(ROOT), "acct:variable:v"], 100)
             await stores.resources.permitted(ROOT.resource, "read", 10)
         await stores.secrets.write(ADMIN, resource("variable:v"), lambda reading: None)

@@ -129,7 +129,7 @@ class EffectiveTests(WorldCase):
         """Restrictions, public keys and the layers of host factories are told, wherever the layers stand, and load back."""
         text = (
             "- !policy\n  id: dev\n  body:\n"
-            "    - !user\n      id: bob\n      restricted_to: [ 10.0.0.0/8 ]\n"
+            "    - !user\n      id: bob\n      restricted_to: [ '10.0.0.0/8' ]\n"
             "      public_keys: [ 'ssh-rsa AAAA== bob@home', ssh-ed25519 BBBB key/2 ]\n"
             "    - !layer inner\n"
             "    - !host-factory\n      id: hf\n      layers:\n        - !layer /dev/inner\n        - !layer /outer\n"
