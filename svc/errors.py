@@ -239,6 +239,17 @@ class StoreReadOnly(Refusal):
 
 
 @attrs.frozen(str=False)
+class LoadsUnavailable(Refusal):
+    """A policy load can't be done now, or was broken off; raised by ``worker`` (503 with ``Retry-After``).
+
+    ``why`` is told; ``retry_after`` is in seconds.
+    """
+
+    why: str
+    retry_after: int = attrs.field(default=5, repr=False)
+
+
+@attrs.frozen(str=False)
 class KeysUnavailable(Refusal):
     """The keys of an identity provider cannot be had now; raised by ``providers``; the login that needed them is refused.
 

@@ -48,12 +48,17 @@ def check_data_key(settings: Settings) -> None:
 
 @attrs.frozen
 class Foundation:
-    """A database whose schema is up to date, and the vault that opens what it holds."""
+    """A database whose schema is up to date, and the vault that opens what it holds.
+
+    ``dsn`` and ``data_key`` are those of the two, for other processes.
+    """
 
     clock: IReactorTime
+    dsn: str = attrs.field(repr=False)
     database: Database
     state: DatabaseState
     accounts: AccountStore
+    data_key: bytes = attrs.field(repr=False)
     vault: Vault
 
     @classmethod
@@ -67,10 +72,12 @@ class Foundation:
         :raises StoreUnavailable: the database went away again.
         """
         check_data_key(settings)
-        database = await _database(parent, reactor, settings, joining)
+        dsn, database = await _database(parent, reactor, settings, joining)
         await migrate(database)
         state = DatabaseState(database)
-        return cls(reactor, database, state, AccountStore(database), await _vault(settings, state))
+        data_key = await _data_key(settings, state)
+        vault = await _vault(data_key, state)
+        return cls(reactor, dsn, database, state, AccountStore(database), data_key, vault)
 
     async def create_account(self, account: str, api_key: str) -> None:
         """Make an account, whose admin has that API key.
@@ -82,8 +89,8 @@ class Foundation:
         await self.accounts.create(account, admin_key, signing_key)
 
 
-async def _database(parent: MultiService, reactor: Any, settings: Settings, joining: bool) -> Database:
-    """Connect to the database, having started the embedded one if there is no other."""
+async def _database(parent: MultiService, reactor: Any, settings: Settings, joining: bool) -> tuple[str, Database]:
+    """Connect to the database, having started the embedded one if there is no other; its DSN, and itself."""
     url, wait = settings.database_url, settings.database_wait
     if url is None:
         embedded = EmbeddedPostgres(reactor, settings.data_dir, joining=joining)
@@ -98,12 +105,12 @@ async def _database(parent: MultiService, reactor: Any, settings: Settings, join
         await database.connected()
     except StoreUnavailable as refusal:
         raise StartRefused(f"the database was not there within {wait:g} seconds: {refusal.why}") from None
-    return database
+    return url, database
 
 
-async def _vault(settings: Settings, state: DatabaseState) -> Vault:
+async def _vault(data_key: bytes, state: DatabaseState) -> Vault:
     """The vault under the data key, once that is known to be the database's (rulings: starting and configuring)."""
-    vault = Vault(await _data_key(settings, state))
+    vault = Vault(data_key)
     try:
         vault.open(CANARY, await state.establish_canary(vault.seal(CANARY, _SONG)))
     except WrongDataKey:

@@ -33,7 +33,18 @@ from svc.records import (
     Standing,
     StoredSigningKey,
 )
-from svc.rows import Changes, Effective, EffectiveQuery, Excess, PolicyVersion, Present, Rows, Surroundings
+from svc.rows import (
+    Changes,
+    Effective,
+    EffectiveQuery,
+    Excess,
+    Load,
+    LoadAnswer,
+    PolicyVersion,
+    Present,
+    Rows,
+    Surroundings,
+)
 
 T = TypeVar("T")
 
@@ -245,6 +256,9 @@ class IPolicyTransaction(Interface):
     async def existing(resources: Sequence[str]) -> frozenset[str]:
         """Those of the full ids whose resources exist; every role that policy can speak of has one."""
 
+    async def holds_more(policy: RoleName, most: int) -> bool:
+        """Whether the policy has recorded more than ``most`` rows of any one sort."""
+
     async def present(policy: RoleName, wanted: Rows, deleted: Sequence[str]) -> Present:
         """Read what the store holds that bears on loading ``wanted`` into ``policy`` and on deleting the resources
         ``deleted``.
@@ -304,6 +318,18 @@ class IPolicies(Interface):
         repeating.
 
         :raises PolicyConflict: rows that it read were changed meanwhile.
+        """
+
+
+class ILoads(Interface):
+    """Loads of policy documents, wherever the work is done."""
+
+    async def load(load: Load) -> LoadAnswer:
+        """Load a document or rehearse it, for a caller who has the privilege that the mode takes.
+
+        Cancelled, the load runs to its end unheard, or doesn't begin.
+
+        :raises Refusal: the document can't be loaded, or the caller may not do all that it says, or not now.
         """
 
 

@@ -110,6 +110,28 @@ class LoadMode(enum.StrEnum):
 
 
 @attrs.frozen
+class Load:
+    """A document that ``caller``, at ``client_ip``, wants loaded into a policy. ``rehearsed``: only to be told what that
+    would change.
+    """
+
+    policy: RoleName
+    mode: LoadMode
+    caller: RoleName
+    client_ip: str
+    document: bytes = attrs.field(repr=False)
+    rehearsed: bool = False
+
+
+@attrs.frozen
+class LoadAnswer:
+    """What a load is answered with: a status of HTTP, and JSON in ASCII, written already since it may be long."""
+
+    status: int
+    json: bytes = attrs.field(repr=False)
+
+
+@attrs.frozen
 class PolicyVersion:
     """One load of a policy, for its history."""
 

@@ -24,6 +24,7 @@ from svc.errors import ConfigurationInvalid, Conflict, Refusal
 from svc.foundation import Foundation, check_data_key
 from svc.health.probes import AuthnProbe, AuthzProbe, CoreProbe, DatabaseProbe
 from svc.health.rounds import Rounds
+from svc.interfaces import ILoads
 from svc.keyfiles import admin_key_file, write_admin_key
 from svc.keyring import AccessTokens, AccountKeys
 from svc.listening import Endpoint, Listening
@@ -44,6 +45,7 @@ from svc.vault import CANARY
 from svc.web.authn import Authn
 from svc.web.effective import EffectivePolicies
 from svc.web.health import Health
+from svc.web.loading import NEAR_ROWS, Loads, NearAndFar
 from svc.web.origin import TrustedProxies
 from svc.web.policies import Policies
 from svc.web.request import Edge
@@ -52,6 +54,8 @@ from svc.web.roles import Roles
 from svc.web.routing import Router
 from svc.web.secrets import Secrets
 from svc.web.site import Site
+from svc.worker.messages import Task
+from svc.worker.pool import Workers
 
 T = TypeVar("T")
 
@@ -186,7 +190,7 @@ class _Composition:
         rounds = self._rounds(foundation, keys, tokens)
         rounds.setServiceParent(server)  # type: ignore[no-untyped-call] # Twisted's
         router = Router(
-            self._nouns(foundation, keys, tokens, rounds),
+            self._nouns(foundation, keys, tokens, self._loads(foundation, server), rounds),
             caller=tokens.caller,
             limits=settings.limits,
             new_id=_new_id,
@@ -206,7 +210,9 @@ class _Composition:
         await rounds.first_round()
         return urls
 
-    def _nouns(self, foundation: Foundation, keys: AccountKeys, tokens: AccessTokens, rounds: Rounds) -> list[Any]:
+    def _nouns(
+        self, foundation: Foundation, keys: AccountKeys, tokens: AccessTokens, loads: ILoads, rounds: Rounds
+    ) -> list[Any]:
         settings, database, vault = self.settings, foundation.database, foundation.vault
         roles = RoleStore(database)
         by_api_key = ApiKeyAuthenticator(CredentialStore(database), vault)
@@ -221,17 +227,20 @@ class _Composition:
             ),
             Resources(ResourceStore(database), roles, settings.dialect),
             Roles(roles, settings.dialect),
-            Policies(
-                PolicyStore(database),
-                roles,
-                vault,
-                settings.dialect,
-                Bounds(nesting=settings.nesting_limit, aliases=settings.alias_limit),
-            ),
+            Policies(loads, roles),
             EffectivePolicies(EffectiveStore(database), roles, vault, self.reactor),
             Secrets(SecretStore(database, settings.dialect), vault),
             Health(rounds, settings.dialect),
         ]
+
+    def _loads(self, foundation: Foundation, server: MultiService) -> ILoads:
+        settings = self.settings
+        bounds = Bounds(nesting=settings.nesting_limit, aliases=settings.alias_limit)
+        task = Task(foundation.dsn, settings.statement_timeout, foundation.data_key, settings.dialect, bounds)
+        workers = Workers(self.reactor, task)
+        workers.setServiceParent(server)  # type: ignore[no-untyped-call] # Twisted's
+        near = Loads(PolicyStore(foundation.database), foundation.vault, settings.dialect, bounds, NEAR_ROWS)
+        return NearAndFar(near, workers)
 
     def _jwt_authenticator(self, foundation: Foundation) -> JwtAuthenticator:
         reactor, settings = self.reactor, self.settings

@@ -87,6 +87,11 @@ class MemoryPolicyTransaction:
         """See ``IPolicyTransaction``."""
         return frozenset(resources) & self.memory.resources.keys()
 
+    async def holds_more(self, policy: RoleName, most: int) -> bool:
+        """See ``IPolicyTransaction``."""
+        own = (await self.present(policy, Rows(), ())).own
+        return any(len(rows) > most for rows in attrs.astuple(own, recurse=False))
+
     async def present(self, policy: RoleName, wanted: Rows, deleted: Sequence[str]) -> Present:
         """See ``IPolicyTransaction``."""
         stored: list[list[tuple[Any, str | None]]] = [

@@ -89,7 +89,6 @@ Node = Scalar | Sequence | Mapping | Alias
 FASTEST: Final[Callable[[bytes], Any]] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 _TAG_DIRECTIVES: Final = 100
-_PAUSE: Final = 0x1FF
 
 
 @attrs.define
@@ -112,18 +111,14 @@ class _Anchored(NamedTuple):
     height: int
 
 
-def nodes(text: str | bytes, bounds: Bounds, parser: Callable[[bytes], Any] = FASTEST) -> Iterator[Node | None]:
-    """Yield the items of the root sequence, each as soon as it is complete, and ``None`` once in some hundred steps.
-
-    The pauses let a caller with other work to do interrupt a long document.
+def nodes(text: str | bytes, bounds: Bounds, parser: Callable[[bytes], Any] = FASTEST) -> Iterator[Node]:
+    """Yield the items of the root sequence, each as soon as it is complete.
 
     :raises InvalidParameter: there is nothing but blanks.
     :raises PolicyInvalid: this is not one YAML document whose root is a sequence, or it exceeds the bounds.
     """
     composition = _Composition(bounds)
-    for step, event in enumerate(_events(_encoded(text), parser)):
-        if not step & _PAUSE:
-            yield None
+    for event in _events(_encoded(text), parser):
         node = composition.take(event)
         if node is not None:
             yield node

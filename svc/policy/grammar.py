@@ -79,25 +79,13 @@ _EXPECTED: Final = {
 
 
 def parse(text: str | bytes, bounds: Bounds | None = None) -> list[Statement]:
-    """Read a policy document, which is valid when it is empty.
+    """Read a policy document, which is valid when it is empty: its statements in order, a policy before its body.
 
     :raises InvalidParameter: there is nothing but blanks.
     :raises PolicyInvalid: it isn't YAML, isn't policy, or exceeds the bounds.
     """
-    return [statement for statement in parsing(text, bounds) if statement is not None]
-
-
-def parsing(text: str | bytes, bounds: Bounds | None = None) -> Iterator[Statement | None]:
-    """Read a policy document bit by bit: statements as they come, a policy before its body, and ``None`` now and then.
-
-    Raises what :func:`parse` does, when it comes to it.
-    """
     reading = _Reading()
-    for node in nodes(text, bounds or Bounds()):
-        if node is None:
-            yield None
-        else:
-            yield from reading.statements(node, None)
+    return [statement for node in nodes(text, bounds or Bounds()) for statement in reading.statements(node, None)]
 
 
 class _Reading:

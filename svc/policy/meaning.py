@@ -57,7 +57,7 @@ class Resolved:
     ``resources_permitted`` are those that lie outside of the policy by their name alone, and that it grants to others or
     revokes, or permits, annotates, denies or deletes; what of them takes more authority is for ``references.claims`` to say.
     ``public_keys`` are the texts of the public keys by the full ids of their resources. ``deletes``: there are statements
-    that take something away.
+    that take something away. ``related`` is how many grants and permissions the document makes or takes.
     """
 
     policy: RoleName
@@ -68,6 +68,7 @@ class Resolved:
     warnings: tuple[str, ...]
     public_keys: Mapping[str, str]
     deletes: bool
+    related: int
     _granted: Sequence[Granted]
     _permitted: Sequence[Permitted]
     _revoked: Sequence[Granted]

@@ -214,6 +214,7 @@ class _Resolution:
             tuple(self._warnings),
             self._public_keys,
             self._deletes,
+            self._counted,
             self._granted,
             self._permitted,
             self._revoked,

@@ -41,6 +41,16 @@ _UPDATABLE: Final = """(
     )
 )"""
 
+_HOLDS_MORE: Final = Statement(
+    "policy_holds_more",
+    """
+    SELECT EXISTS (SELECT FROM resources WHERE policy_id = $1::text OFFSET $2::bigint)
+        OR EXISTS (SELECT FROM memberships WHERE policy_id = $1 OFFSET $2)
+        OR EXISTS (SELECT FROM permissions WHERE policy_id = $1 OFFSET $2)
+        OR EXISTS (SELECT FROM annotations WHERE policy_id = $1 OFFSET $2)
+    """,
+)
+
 _LACKS_UPDATE: Final = Statement(
     "policy_lacks_update_below",
     f"""
@@ -175,6 +185,11 @@ class _PolicyTransaction:
     async def existing(self, resources: Sequence[str]) -> frozenset[str]:
         """See ``IPolicyTransaction``."""
         return await recorded.existing(self._transaction, resources)
+
+    async def holds_more(self, policy: RoleName, most: int) -> bool:
+        """See ``IPolicyTransaction``."""
+        ((more,),) = await self._transaction.fetch(_HOLDS_MORE, str(policy), most)
+        return bool(more)
 
     async def present(self, policy: RoleName, wanted: Rows, deleted: Sequence[str]) -> Present:
         """See ``IPolicyTransaction``."""

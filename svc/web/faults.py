@@ -57,6 +57,10 @@ def _unavailable(refusal: errors.StoreUnavailable) -> Response:
     return _later(_fault(503, "unavailable", "the service cannot reach its database now"), refusal.retry_after)
 
 
+def _loads_unavailable(refusal: errors.LoadsUnavailable) -> Response:
+    return _later(_fault(503, "unavailable", refusal.why), refusal.retry_after)
+
+
 def _later(response: Response, seconds: int) -> Response:
     return Response(response.status, response.body, response.content_type, (("Retry-After", str(seconds)),))
 
@@ -86,6 +90,7 @@ _FAULTS: Final[Mapping[type[errors.Refusal], Callable[[Any], Response]]] = {
     errors.PolicyConflict: _policy_conflict,
     errors.PolicyInvalid: _policy_invalid,
     errors.StoreUnavailable: _unavailable,
+    errors.LoadsUnavailable: _loads_unavailable,
     errors.StoreReadOnly: lambda _: _fault(405, 405, "Write operations are not allowed"),
     errors.WrongDataKey: lambda _: _fault(422, "data_key_invalid", "a value does not open under the server's data key"),
 }

@@ -360,6 +360,19 @@ class PoliciesContract(PolicyCase):
         self.assertEqual(present.foreign, Rows(resources=(ResourceRow("acct:host:team/h", "acct:policy:team"),)))
 
     @scenario
+    async def test_holds_more(self) -> None:
+        """A policy holds more than so many rows when it recorded more of any one sort, and foreign ones don't count."""
+        stores = await self._team()
+        other = role("policy:other")
+        await load(stores, Draft().annotate("policy:other", {str(number): "x" for number in range(8)}), other)
+        holding = ((TEAM, 2), (TEAM, 3), (other, 7), (other, 8), (ROOT, 0), (role("policy:no"), 0))
+
+        async def work(transaction: IPolicyTransaction) -> list[bool]:
+            return [await transaction.holds_more(policy, most) for policy, most in holding]
+
+        self.assertEqual(await self._do(stores, work), [True, False, True, False, True, False])
+
+    @scenario
     async def test_existing(self) -> None:
         """Resources exist of whatever kind, recorded by whomever; a name that differs in case is another."""
         stores = await self._team()

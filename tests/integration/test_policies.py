@@ -19,6 +19,7 @@ from svc.storage.effective import BYTES_MOST
 from svc.vault import Vault
 from svc.web.effective import EffectivePolicies
 from svc.web.incoming import Incoming
+from svc.web.loading import Loads
 from svc.web.policies import Policies
 from svc.web.response import Response
 from tests.contracts.base import ACCOUNT, ADMIN, ROOT, Draft, Stores, load, scenario
@@ -50,7 +51,7 @@ class PolicyRoutesTests(InPostgres):
         clock = IReactorTime(installed_reactor)
         vault = Vault(b"k" * 32)
         self.client = Client(
-            Policies(stores.policies, stores.roles, vault, NATIVE, Bounds()),
+            Policies(Loads(stores.policies, vault, NATIVE, Bounds()), stores.roles),
             EffectivePolicies(stores.effective, stores.roles, vault, clock),
         )
         return stores

@@ -21,6 +21,7 @@ from svc.policy.document import Bounds
 from svc.vault import Vault, api_key_name
 from svc.web.authn import Authn
 from svc.web.effective import EffectivePolicies
+from svc.web.loading import Loads
 from svc.web.policies import Policies
 from svc.web.resources import Resources
 from svc.web.roles import Roles
@@ -105,7 +106,7 @@ class WorldCase(SynchronousTestCase):
             ),
             Resources(MemoryResources(memory), roles, self.dialect),
             Roles(roles, self.dialect),
-            Policies(MemoryPolicies(memory), roles, vault, self.dialect, Bounds()),
+            Policies(Loads(MemoryPolicies(memory), vault, self.dialect, Bounds()), roles),
             EffectivePolicies(MemoryEffectivePolicies(memory), roles, vault, clock),
             Secrets(MemorySecrets(memory, self.dialect.prefix), vault),
         )

@@ -1,0 +1,191 @@
+"""What a policy load does, from the document to its answer, in the process that this is called in.
+
+Note [Near and far]. Reading a long document, planning with the rows of a large policy and writing down a long answer take
+seconds in which a process answers nobody. So the server does small loads itself, and leaves others to a process that does
+nothing else (``svc.worker``). Which they are shows step by step, and so a load that began near may turn out to be too large:
+its transaction is rolled back, and it begins again, far.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import Final
+
+import attrs
+from zope.interface import implementer
+
+from svc.access import demand
+from svc.credentials import new_api_key
+from svc.dialect import Dialect
+from svc.errors import Forbidden, PolicyInvalid
+from svc.interfaces import ILoads, IPolicies, IPolicyTransaction
+from svc.names import RoleName
+from svc.policy.document import Bounds
+from svc.policy.grammar import parse
+from svc.policy.meaning import Resolved
+from svc.policy.plan import keys_due, new_actors, plan
+from svc.policy.references import claims, dropped, missing, refuse_deletions
+from svc.policy.resolve import resolve
+from svc.records import Sealed
+from svc.rows import Changes, Load, LoadAnswer, LoadMode, PolicyVersion, Present
+from svc.vault import Vault, api_key_name
+from svc.web.rehearsal import Rehearsal, Rehearsed, refused
+from svc.web.response import Response
+
+#: The privilege on the policy that each mode takes (wire facts, core 1.8).
+PRIVILEGES: Final = {LoadMode.APPEND: "create", LoadMode.UPDATE: "update", LoadMode.REPLACE: "update"}
+
+#: How long a document may be that is read near, in bytes: it takes some 5 ms.
+NEAR_BYTES: Final = 8 * 1024
+
+#: How many rows of a sort a document may mean, and its policy hold, when they are compared near.
+NEAR_ROWS: Final = 1000
+
+
+class TooLarge(Exception):
+    """A load is too large for where it was begun; nothing of it remains."""
+
+
+@implementer(ILoads)
+@attrs.frozen
+class NearAndFar:
+    """Provides ``ILoads`` by two others: ``near`` as long as the load is small, else ``far`` (Note [Near and far])."""
+
+    near: Loads
+    far: ILoads
+
+    async def load(self, load: Load) -> LoadAnswer:
+        """See ``ILoads``."""
+        # A rehearsal reads much beside the document, and an alias is the only way to say at length what is short.
+        if len(load.document) <= NEAR_BYTES and b"*" not in load.document and not load.rehearsed:
+            try:
+                return await self.near.load(load)
+            except TooLarge:
+                pass
+        return await self.far.load(load)
+
+
+@implementer(ILoads)
+@attrs.frozen
+class Loads:
+    """Provides ``ILoads``, by doing the work. ``most`` bounds the rows of each sort that are dealt with, if anything does.
+
+    :raises TooLarge: there are more, or what the load deletes may reach far.
+    """
+
+    store: IPolicies
+    vault: Vault
+    dialect: Dialect
+    bounds: Bounds
+    most: int | None = None
+
+    async def load(self, load: Load) -> LoadAnswer:
+        """See ``ILoads``."""
+        try:
+            return await self._load(load)
+        except Rehearsed as rehearsed:
+            end = rehearsed
+        except PolicyInvalid as fault:
+            if not load.rehearsed:
+                raise
+            end = refused(load.policy, [fault])
+        return _answer(end.answer, end.status)
+
+    async def _load(self, load: Load) -> LoadAnswer:
+        """Load a document; when it is rehearsed, by raising ``Rehearsed`` at the end."""
+        policy, mode, caller = load.policy, load.mode, load.caller
+        resolved = resolve(parse(load.document, self.bounds), policy, self.dialect.prefix)
+        refuse_deletions(mode, resolved)
+        self._bound(resolved.related > (self.most or 0))
+
+        async def work(transaction: IPolicyTransaction) -> tuple[dict[str, str], int]:
+            await transaction.lock(policy)
+            await _admit(transaction, caller, policy, mode)
+            if refusals := list(missing(resolved, await transaction.existing(tuple(resolved.references)))):
+                raise refused(policy, refusals) if load.rehearsed else refusals[0]
+            if self.most is not None:
+                self._bound(await transaction.holds_more(policy, self.most))
+            present = await transaction.present(policy, resolved.rows, resolved.removals.resources)
+            if refusals := list(dropped(mode, resolved, present)):
+                raise refused(policy, refusals) if load.rehearsed else refusals[0]
+            await _authorize(transaction, caller, resolved, present)
+            changes = plan(mode, resolved.rows, present, resolved.removals)
+            self._bound(bool(changes.delete.resources))
+            rehearsal = Rehearsal(transaction, caller, policy)
+            if load.rehearsed:
+                await rehearsal.begin(changes)
+            api_keys = await self._apply(transaction, load, resolved, present, changes)
+            if not (await transaction.standing(caller, policy)).exists:
+                raise PolicyInvalid("the policy would be deleted with its owner, whom the document does not keep")
+            if load.rehearsed:
+                await rehearsal.end(resolved.warnings)
+            text = load.document.decode("utf-8-sig")
+            digest = hashlib.sha256(load.document).hexdigest()
+            version = await transaction.record(PolicyVersion(policy, text, digest, caller, load.client_ip))
+            return api_keys, version
+
+        api_keys, version = await self.store.transact(work)
+        made = {actor: {"id": actor, "api_key": key} for actor, key in api_keys.items()}
+        result: dict[str, object] = {"created_roles": made, "version": version}
+        return _answer(result | ({"warnings": resolved.warnings} if resolved.warnings else {}), 201)
+
+    def _bound(self, exceeds: bool) -> None:
+        if exceeds and self.most is not None:
+            raise TooLarge
+
+    async def _apply(
+        self, transaction: IPolicyTransaction, load: Load, resolved: Resolved, present: Present, changes: Changes
+    ) -> dict[str, str]:
+        """Make the changes, and return the API keys of the users and hosts that came to be."""
+        api_keys = {actor: new_api_key() for actor in new_actors(changes)}
+        await transaction.apply(load.policy, changes, {actor: self._sealed(actor, key) for actor, key in api_keys.items()})
+        await self._set_public_keys(transaction, load.mode, keys_due(resolved.public_keys, present, changes))
+        if not changes.delete.resources:
+            return api_keys
+        # One of the new may belong to what is gone.
+        surviving = await transaction.existing(tuple(api_keys))
+        return {actor: key for actor, key in api_keys.items() if actor in surviving}
+
+    async def _set_public_keys(self, transaction: IPolicyTransaction, mode: LoadMode, keys: Mapping[str, str]) -> None:
+        """Give new public keys their texts, and others that differ, but when the mode only adds."""
+        if not keys:
+            return
+        stored = await transaction.values(tuple(keys))
+        due = {
+            name: line.encode("utf-8")
+            for name, line in keys.items()
+            if name not in stored
+            or (mode is not LoadMode.APPEND and self.vault.open(name, stored[name]) != line.encode("utf-8"))
+        }
+        await transaction.set_values({name: self.vault.seal(name, line) for name, line in due.items()})
+
+    def _sealed(self, actor: str, api_key: str) -> Sealed:
+        return self.vault.seal(api_key_name(RoleName.parse(actor)), api_key.encode("ascii"))
+
+
+def _answer(document: Mapping[str, object], status: int) -> LoadAnswer:
+    return LoadAnswer(status, Response.json(document).body)
+
+
+async def _admit(transaction: IPolicyTransaction, caller: RoleName, policy: RoleName, mode: LoadMode) -> None:
+    """Return when the caller may load the policy in this mode.
+
+    :raises NotFound: the policy doesn't exist, or as good as.
+    :raises Forbidden: the caller lacks the privilege, or, to replace, has it not on everything in the policy.
+    """
+    demand(await transaction.standing(caller, policy), PRIVILEGES[mode], policy.resource)
+    if mode is LoadMode.REPLACE and await transaction.lacks_update_below(caller, policy):
+        raise Forbidden(f"lacks update on something in {policy}")
+
+
+async def _authorize(transaction: IPolicyTransaction, caller: RoleName, resolved: Resolved, present: Present) -> None:
+    """Return when the caller may dispose of what the document names outside of its policy (rulings 2.13).
+
+    :raises Forbidden: a delegated owner would help himself.
+    """
+    claimed = claims(resolved, present)
+    if claimed.roles and (denied := await transaction.not_grantable(caller, claimed.roles)):
+        raise Forbidden(f"may not grant {denied[0]}")
+    if claimed.resources and (denied := await transaction.not_permittable(caller, claimed.resources)):
+        raise Forbidden(f"may not permit {denied[0]}")

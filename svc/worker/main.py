@@ -1,0 +1,99 @@
+"""The worker's end: a process that loads one document after the other, until the server closes its standard input."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from typing import Any, Final
+
+from twisted.internet.defer import Deferred
+from twisted.internet.protocol import Protocol
+from twisted.internet.stdio import StandardIO
+from twisted.logger import Logger, globalLogBeginner, textFileLogObserver
+from twisted.python.failure import Failure
+
+from svc.errors import Refusal
+from svc.interfaces import ILoads
+from svc.rows import Load
+from svc.storage.database import Database
+from svc.storage.policies import PolicyStore
+from svc.vault import Vault
+from svc.web.loading import Loads
+from svc.worker.messages import Bug, Reading, Task, written
+
+#: How much readier the server is to be served than a worker (``nice``).
+NICE: Final = 5
+
+#: How long to wait for the database at first, in seconds.
+FIRST_WAIT: Final = 5.0
+
+_log = Logger()
+
+
+class Work(Protocol):
+    """What the server says: a task, then loads, one at a time."""
+
+    def __init__(self, reactor: Any) -> None:
+        self._reactor = reactor
+        self._reading = Reading()
+        self._loads: ILoads | None = None
+        self._database: Database | None = None
+
+    def dataReceived(self, data: bytes) -> None:
+        """Take the task, or the next load."""
+        for message in self._reading.take(data):
+            match message.value:
+                case Task() as task:
+                    self._begin(task)
+                case Load() as load:
+                    whole = Load(load.policy, load.mode, load.caller, load.client_ip, message.content, load.rehearsed)
+                    Deferred.fromCoroutine(self._load(whole)).addErrback(self._failed)
+
+    def connectionLost(self, reason: Failure | None = None) -> None:  # noqa: ARG002 - Twisted's
+        """End: the server wants no more, or is gone. What was not committed is rolled back."""
+        self._reactor.stop()
+
+    def _begin(self, task: Task) -> None:
+        self._database = Database(
+            self._reactor, task.dsn, pool_size=1, statement_timeout=task.statement_timeout, first_wait=FIRST_WAIT
+        )
+        self._database.startService()
+        self._loads = Loads(PolicyStore(self._database), Vault(task.data_key), task.dialect, task.bounds)
+
+    async def _load(self, load: Load) -> None:
+        assert self._database is not None
+        assert self._loads is not None
+        try:
+            await self._database.connected()
+            answer = await self._loads.load(load)
+        except Refusal as refusal:
+            self._answer(refusal)
+        else:
+            self._answer(answer.status, answer.json)
+
+    def _failed(self, failure: Failure) -> None:
+        _log.failure("A policy load failed", failure)
+        self._answer(Bug(type(failure.value).__name__))
+
+    def _answer(self, value: object, content: bytes = b"") -> None:
+        assert self.transport is not None
+        self.transport.writeSequence(written(value, content))
+
+
+def main() -> None:
+    """Be a worker."""
+    from twisted.internet import reactor as installed  # noqa: PLC0415 - the process has just been started
+
+    reactor: Any = installed
+    # A terminal and an init system tell all of the server's processes to stop; this one ends when the server wants it to.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    os.nice(NICE)
+    # Nothing but answers goes to the server's pipe.
+    answers = os.dup(1)
+    os.dup2(2, 1)
+    globalLogBeginner.beginLoggingTo([textFileLogObserver(sys.stderr)], redirectStandardIO=False)
+    pipes: Any = StandardIO  # mypy takes it for the one of Windows
+    pipes(Work(reactor), stdin=0, stdout=answers)
+    reactor.run(installSignalHandlers=False)

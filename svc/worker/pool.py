@@ -1,0 +1,234 @@
+"""The server's end: workers are started when there is work for them, and end when there has been none for a while."""
+
+from __future__ import annotations
+
+import sys
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+import attrs
+from twisted.application.service import Service
+from twisted.internet.defer import Deferred
+from twisted.internet.defer import TimeoutError as DeferredTimeout
+from twisted.internet.error import ProcessExitedAlready
+from twisted.internet.interfaces import IDelayedCall, IProcessTransport
+from twisted.internet.protocol import ProcessProtocol
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+from zope.interface import implementer
+
+import svc
+from svc.errors import LoadsUnavailable, Refusal
+from svc.interfaces import ILoads
+from svc.rows import Load, LoadAnswer
+from svc.worker.messages import Bug, Reading, Task, written
+
+#: How many workers there are at most; each takes some 50 MB, and what its document takes.
+WORKERS: Final = 2
+
+#: How many loads may wait for a worker; each keeps its document in memory meanwhile.
+WAITING: Final = 8
+
+#: How long a worker without work is kept, in seconds, since it takes a while to start one.
+IDLE: Final = 30.0
+
+#: How long a load may take, in seconds, before its worker is given up.
+DEADLINE: Final = 600.0
+
+#: How long a worker that is told to end may take, in seconds, before it is killed.
+PATIENCE: Final = 5.0
+
+# Its modules come from where ours come from, and none from the folder that the server happens to stand in.
+_PROGRAM: Final = "import sys; sys.path.insert(0, sys.argv[1]); from svc.worker.main import main; main()"
+_COMMAND: Final = (sys.executable, "-P", "-c", _PROGRAM, str(Path(svc.__path__[0]).parent))
+
+_log = Logger()
+
+
+@implementer(ILoads)
+class Workers(Service):
+    """Provides ``ILoads`` by processes that do nothing else, so that the one which answers requests never stops for it.
+
+    :param reactor: ``IReactorProcess`` and ``IReactorTime``.
+    :param command: the program that a worker is, with its arguments.
+
+    Loads are refused with ``LoadsUnavailable`` where too many of them wait, or a worker dies.
+    """
+
+    name = "workers"
+
+    def __init__(self, reactor: Any, task: Task, command: tuple[str, ...] = _COMMAND) -> None:
+        self._reactor = reactor
+        self._task = task
+        self._command = command
+        self._workers: set[_Worker] = set()
+        self._waiting: deque[Deferred[_Worker]] = deque()
+
+    async def load(self, load: Load) -> LoadAnswer:
+        """See ``ILoads``."""
+        worker = await self._worker()
+        return await worker.load(load)
+
+    def stopService(self) -> Deferred[None]:
+        """End all workers, and what they are at; nobody waits for that any more."""
+        super().stopService()  # type: ignore[no-untyped-call]  # Twisted has no types here
+        return Deferred.fromCoroutine(self._stop())
+
+    async def _stop(self) -> None:
+        while self._waiting:
+            self._waiting.popleft().errback(LoadsUnavailable("the server stops"))
+        workers = list(self._workers)
+        for worker in workers:
+            worker.end()
+        for worker in workers:
+            await worker.ended(PATIENCE)
+
+    async def _worker(self) -> _Worker:
+        """A worker that has nothing to do."""
+        if not self.running:
+            raise LoadsUnavailable("the server stops")
+        for worker in self._workers:
+            if worker.free:
+                return worker
+        if len(self._workers) < WORKERS:
+            return self._started()
+        if len(self._waiting) >= WAITING:
+            raise LoadsUnavailable(f"{WAITING} policy loads wait already")
+        waiting: Deferred[_Worker] = Deferred(self._waiting.remove)
+        self._waiting.append(waiting)
+        return await waiting
+
+    def _started(self) -> _Worker:
+        worker = _Worker(self._reactor, self._task, self._freed)
+        try:
+            self._reactor.spawnProcess(worker, self._command[0], self._command, env=None)
+        except OSError as error:
+            raise LoadsUnavailable(f"no process can be started: {error}") from None
+        self._workers.add(worker)
+        return worker
+
+    def _freed(self, worker: _Worker) -> None:
+        """A worker has done what it had to, or has ended."""
+        if worker.has_ended:
+            self._workers.discard(worker)
+            if not self._waiting or not self.running:
+                return
+            try:
+                worker = self._started()
+            except LoadsUnavailable as refusal:
+                self._waiting.popleft().errback(refusal)
+                return
+        if self._waiting:
+            self._waiting.popleft().callback(worker)
+
+
+class _Worker(ProcessProtocol):
+    """One process. ``freed`` is called with it whenever it becomes free, and when it has ended."""
+
+    transport: IProcessTransport
+
+    def __init__(self, clock: Any, task: Task, freed: Callable[[_Worker], None]) -> None:
+        self._clock = clock
+        self._task = task
+        self._freed = freed
+        self._reading = Reading()
+        self._answer: Deferred[LoadAnswer] | None = None
+        self._later: IDelayedCall | None = None
+        self._said = b""
+        self._leaving = False
+        self._end: Deferred[None] = Deferred()
+
+    @property
+    def free(self) -> bool:
+        """Whether it can be given a load."""
+        return self._answer is None and not self._leaving
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the process is gone."""
+        return self._end.called
+
+    def load(self, load: Load) -> Deferred[LoadAnswer]:
+        """Give it a load."""
+        self._in(DEADLINE, self._give_up)
+        answer = self._answer = Deferred()
+        self._write(attrs.evolve(load, document=b""), load.document)
+        return answer
+
+    def end(self) -> None:
+        """Let it end, as soon as it notices."""
+        self._leaving = True
+        self.transport.closeStdin()
+
+    async def ended(self, patience: float) -> None:
+        """Wait for its end, and bring it about after so many seconds."""
+        if not self._end.called:
+            try:
+                await self._end.addTimeout(patience, self._clock)
+            except DeferredTimeout:
+                self._kill()
+
+    def connectionMade(self) -> None:
+        """Tell it what it needs to know."""
+        _log.info("A process for large policy loads was started: {pid}", pid=self.transport.pid)
+        self._write(self._task)
+
+    def outReceived(self, data: bytes) -> None:
+        """Take its answer."""
+        for message in self._reading.take(data):
+            answer, self._answer = self._answer, None
+            self._in(IDLE, self.end)
+            if answer is not None:
+                match message.value:
+                    case Refusal() as refusal:
+                        answer.errback(refusal)
+                    case Bug() as bug:
+                        answer.errback(RuntimeError(f"a policy load met a bug, which is in the log above: {bug.why}"))
+                    case status:
+                        answer.callback(LoadAnswer(status, message.content))
+            self._freed(self)
+
+    def errReceived(self, data: bytes) -> None:
+        """Log what it says."""
+        *lines, self._said = (self._said + data).split(b"\n")
+        for line in lines:
+            _log.warn("From the process for policy loads: {line}", line=line.decode("utf-8", "replace"))
+
+    def processEnded(self, reason: Failure) -> None:
+        """Refuse what it was at."""
+        if self._later is not None:
+            self._later.cancel()
+        answer, self._answer = self._answer, None
+        if not self._leaving or answer is not None:
+            _log.warn("A process for policy loads ended by itself: {why}", why=reason.getErrorMessage())
+        self._leaving = True
+        if answer is not None:
+            answer.errback(LoadsUnavailable("the process that loaded the policy ended: nobody knows whether it was done"))
+        if not self._end.called:
+            self._end.callback(None)
+        self._freed(self)
+
+    def _write(self, value: object, content: bytes = b"") -> None:
+        for piece in written(value, content):
+            self.transport.write(piece)
+
+    def _in(self, seconds: float, call: Callable[[], None]) -> None:
+        if self._later is not None:
+            self._later.cancel()
+
+        def due() -> None:
+            self._later = None
+            call()
+
+        self._later = self._clock.callLater(seconds, due)
+
+    def _give_up(self) -> None:
+        _log.error("A policy load took longer than {seconds} seconds, and was given up", seconds=DEADLINE)
+        self._kill()
+
+    def _kill(self) -> None:
+        with suppress(ProcessExitedAlready):
+            self.transport.signalProcess("KILL")

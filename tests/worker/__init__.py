@@ -1,0 +1,1 @@
+"""Tests of the processes for large loads, without processes; those with them are in tests/integration."""

@@ -1,0 +1,239 @@
+"""Workers as the server has them, with processes that the tests play."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import attrs
+from twisted.internet.defer import Deferred
+from twisted.internet.error import ProcessDone, ProcessTerminated
+from twisted.internet.protocol import ProcessProtocol
+from twisted.internet.task import Clock
+from twisted.python.failure import Failure
+from twisted.trial.unittest import SynchronousTestCase
+
+from svc.dialect import NATIVE
+from svc.errors import Forbidden, LoadsUnavailable
+from svc.names import RoleName
+from svc.policy.document import Bounds
+from svc.rows import Load, LoadAnswer, LoadMode
+from svc.worker.messages import Bug, Message, Reading, Task, written
+from svc.worker.pool import DEADLINE, IDLE, PATIENCE, WAITING, WORKERS, Workers
+
+TASK = Task("dbname=x", 5.0, b"k" * 32, NATIVE, Bounds())
+
+
+def load(document: bytes = b"- !user bob\n") -> Load:
+    """A load."""
+    root = RoleName("acme", "policy", "root")
+    return Load(root, LoadMode.APPEND, RoleName("acme", "user", "admin"), "192.0.2.7", document)
+
+
+class Process:
+    """A process that is played: the transport of its protocol."""
+
+    def __init__(self, protocol: ProcessProtocol, number: int) -> None:
+        self.pid = number
+        self.closed = False
+        self.ended = False
+        self._protocol: Any = protocol
+        self._reading = Reading()
+        self._messages: list[Message] = []
+
+    def write(self, data: bytes) -> None:
+        """Take what the server writes."""
+        self._messages.extend(self._reading.take(data))
+
+    def closeStdin(self) -> None:
+        """The server wants it to end."""
+        self.closed = True
+
+    def signalProcess(self, name: str) -> None:
+        """Die at once."""
+        assert name == "KILL"
+        self.end(ProcessTerminated(signal=9))
+
+    def received(self) -> list[Message]:
+        """Take what it was sent."""
+        messages, self._messages = self._messages, []
+        return messages
+
+    def answer(self, value: object, content: bytes = b"") -> None:
+        """Answer."""
+        self._protocol.outReceived(b"".join(written(value, content)))
+
+    def say(self, text: bytes) -> None:
+        """Say something on standard error."""
+        self._protocol.errReceived(text)
+
+    def end(self, reason: Exception | None = None) -> None:
+        """End."""
+        self.ended = True
+        self._protocol.processEnded(Failure(reason or ProcessDone(0)))
+
+
+class Reactor(Clock):
+    """A clock that starts processes; ``scarce``: there are no more of them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.processes: list[Process] = []
+        self.scarce = False
+
+    def spawnProcess(
+        self, protocol: ProcessProtocol, executable: str, args: Sequence[str], env: Mapping[str, str] | None
+    ) -> None:
+        """Start one."""
+        assert (executable, env) == (args[0], None)
+        if self.scarce:
+            raise BlockingIOError("Resource temporarily unavailable")
+        process = Process(protocol, len(self.processes) + 1)
+        self.processes.append(process)
+        protocol.makeConnection(process)
+
+
+class PoolTests(SynchronousTestCase):
+    """When workers are started, what they are given, and when they end."""
+
+    def setUp(self) -> None:
+        """Make a pool."""
+        self.reactor = Reactor()
+        self.workers = Workers(self.reactor, TASK)
+        self.workers.startService()
+        self.processes = self.reactor.processes
+
+    def load(self, document: bytes = b"- !user bob\n") -> Deferred[LoadAnswer]:
+        """Begin a load."""
+        return Deferred.fromCoroutine(self.workers.load(load(document)))
+
+    def refused(self, begun: Deferred[LoadAnswer]) -> str:
+        """Why a load is refused."""
+        return str(self.failureResultOf(begun, LoadsUnavailable).value)
+
+    def test_started_when_needed(self) -> None:
+        """The first load starts a worker, which is told its task, then the load, its document beside it."""
+        self.assertEqual(self.processes, [])
+        begun = self.load(b"- !user eve\n")
+        [process] = self.processes
+        told = attrs.evolve(load(), document=b"")
+        self.assertEqual(process.received(), [Message(TASK, b""), Message(told, b"- !user eve\n")])
+        self.assertNoResult(begun)
+        process.answer(201, b'{"version": 1}')
+        self.assertEqual(self.successResultOf(begun), LoadAnswer(201, b'{"version": 1}'))
+
+    def test_kept(self) -> None:
+        """A worker that is free gets the next load; one without work for a while is let go, and another one started."""
+        for _ in range(2):
+            self.load()
+            self.processes[0].answer(201)
+        self.assertEqual(len(self.processes), 1)
+        self.reactor.advance(IDLE)
+        self.assertTrue(self.processes[0].closed)
+        self.load()
+        self.assertEqual(len(self.processes), 2)
+        self.processes[0].end()
+        self.processes[1].answer(201)
+        self.reactor.advance(IDLE / 2)
+        begun = self.load()
+        self.reactor.advance(IDLE)
+        self.assertFalse(self.processes[1].closed)
+        self.processes[1].answer(201)
+        self.successResultOf(begun)
+        self.assertEqual(len(self.processes), 2)
+
+    def test_bounds(self) -> None:
+        """There are only so many workers, and so many loads that wait, first come, first served; more are refused."""
+        running = [self.load() for _ in range(WORKERS)]
+        waiting = [self.load(f"{number}".encode()) for number in range(WAITING)]
+        self.assertEqual(len(self.processes), WORKERS)
+        self.assertIn("wait already", self.refused(self.load()))
+        process = self.processes[0]
+        process.received()
+        process.answer(201)
+        self.successResultOf(running[0])
+        self.assertEqual(process.received()[0].content, b"0")
+        waiting[1].cancel()
+        self.failureResultOf(waiting[1])
+        process.answer(201)
+        self.assertEqual(process.received()[0].content, b"2")
+
+    def test_refusal(self) -> None:
+        """What a worker refuses is refused, and it goes on."""
+        begun = self.load()
+        self.processes[0].answer(Forbidden("no"))
+        self.assertEqual(self.failureResultOf(begun, Forbidden).value.why, "no")
+        begun = self.load()
+        self.processes[0].answer(201)
+        self.successResultOf(begun)
+
+    def test_bug(self) -> None:
+        """A bug in a worker is a bug of the load, and what the worker says about it is logged."""
+        begun = self.load()
+        self.processes[0].say(b"Traceback\nKeyErr")
+        self.processes[0].say(b"or\n")
+        self.processes[0].answer(Bug("KeyError"))
+        self.assertIn("KeyError", str(self.failureResultOf(begun, RuntimeError).value))
+
+    def test_left_by_the_client(self) -> None:
+        """A load whose client leaves goes on; its worker is free when it ends, and not before."""
+        begun = self.load()
+        begun.cancel()
+        self.failureResultOf(begun)
+        self.load()
+        self.assertEqual(len(self.processes), 2)
+        self.processes[0].answer(201)
+        self.load()
+        self.assertEqual(len(self.processes), 2)
+
+    def test_death(self) -> None:
+        """When a worker dies its load is refused, and who waits gets a new one."""
+        running = [self.load() for _ in range(WORKERS)]
+        waiting = self.load(b"waiting")
+        self.processes[0].end(ProcessTerminated(signal=9))
+        self.assertIn("ended", self.refused(running[0]))
+        self.assertEqual(self.processes[-1].received()[1].content, b"waiting")
+        self.processes[-1].answer(201)
+        self.successResultOf(waiting)
+
+    def test_death_without_work(self) -> None:
+        """A worker that dies while it is free is replaced when there is work."""
+        self.load()
+        self.processes[0].answer(201)
+        self.processes[0].end(ProcessTerminated(signal=9))
+        begun = self.load()
+        self.processes[1].answer(201)
+        self.successResultOf(begun)
+
+    def test_deadline(self) -> None:
+        """A load that takes too long is given up with its worker."""
+        begun = self.load()
+        self.reactor.advance(DEADLINE)
+        self.assertTrue(self.processes[0].ended)
+        self.assertIn("nobody knows", self.refused(begun))
+
+    def test_no_processes(self) -> None:
+        """Where no process can be started loads are refused, also those that wait for a worker that died."""
+        running = [self.load() for _ in range(WORKERS)]
+        waiting = self.load()
+        self.reactor.scarce = True
+        self.processes[0].end(ProcessTerminated(signal=9))
+        for begun in (running[0], waiting, self.load()):
+            self.refused(begun)
+
+    def test_stop(self) -> None:
+        """When the server stops, workers are let go, and killed if they stay; who waits or comes is refused."""
+        running = [self.load() for _ in range(WORKERS)]
+        waiting = self.load()
+        stopped = self.workers.stopService()
+        self.assertIn("stops", self.refused(waiting))
+        self.assertIn("stops", self.refused(self.load()))
+        self.assertEqual([process.closed for process in self.processes], [True] * WORKERS)
+        self.processes[0].end()
+        self.assertNoResult(stopped)
+        self.reactor.advance(PATIENCE)
+        self.successResultOf(stopped)
+        for begun in running:
+            self.refused(begun)
+        self.assertTrue(all(process.ended for process in self.processes))
+        self.assertEqual(self.reactor.getDelayedCalls(), [])
