@@ -71,6 +71,16 @@ class Memory:
     #: Policies that are being loaded.
     locked: set[str] = attrs.field(factory=set)
 
+    def copied(self) -> dict[str, Any]:
+        """All that is stored, for :meth:`restore`; the values themselves never change."""
+        tables = {field.name: getattr(self, field.name) for field in attrs.fields(Memory)}
+        return {name: _copied(table) for name, table in tables.items() if isinstance(table, dict)}
+
+    def restore(self, tables: dict[str, Any]) -> None:
+        """Let be stored what was once."""
+        for name, table in tables.items():
+            setattr(self, name, _copied(table))
+
     def ask(self) -> None:
         """Whatever begins here asks the store."""
         if self.down:
@@ -528,3 +538,8 @@ class MemoryState:
         self.memory.ask()
         high, low = divmod(self.memory.written, 1 << 32)
         return ReplicationPosition(f"{high:X}/{low:X}", self.memory.written, self.memory.standby)
+
+
+def _copied(table: dict[Any, Any]) -> dict[Any, Any]:
+    """A table of its own; the values are never changed, unless they are tables or lists themselves."""
+    return {key: value.copy() if isinstance(value, dict | list) else value for key, value in table.items()}

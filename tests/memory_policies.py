@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -42,13 +41,11 @@ class MemoryPolicies:
         """See ``IPolicies``."""
         self.memory.ask()
         transaction = MemoryPolicyTransaction(self.memory)
-        tables = [field.name for field in attrs.fields(Memory) if isinstance(getattr(self.memory, field.name), dict)]
-        before = {name: copy.deepcopy(getattr(self.memory, name)) for name in tables}
+        before = self.memory.copied()
         try:
             return await work(transaction)
         except BaseException:
-            for name, table in before.items():
-                setattr(self.memory, name, table)
+            self.memory.restore(before)
             raise
         finally:
             self.memory.locked -= transaction.locks

@@ -109,9 +109,15 @@ class Roles:
         )
 
     async def _memberships(self, call: Call, role: RoleName) -> Response:
-        """The memberships that the role has in others, or how many; they have no pages (wire facts, core 2)."""
+        """The memberships that the role has in others, or how many; they have no pages (wire facts, core 2).
+
+        ``filter`` tells of which member they may be, which is always the role itself.
+        """
         query, count = _unpaged(members_query(call.query, role, self.dialect)), counted(call.query, self.dialect)
+        asked = {_full_id(text, role.account) for text in call.query.texts("filter")}
         await self._see(call, role)
+        if asked and str(role) not in asked:
+            return _count(0) if count else Response.json([])
         if count:
             return _count(await self.store.count_memberships(query))
         return await Listed(self.store.memberships, _granted_place, _record).answer(query, call.query)

@@ -8,6 +8,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svc.dialect import CONJUR, NATIVE
 from svc.errors import InvalidParameter, PolicyInvalid
+from svc.policy import resolve as resolve_module
 from svc.policy.ids import identifier_of
 from svc.policy.meaning import Resolved
 from svc.policy.resolve import PRIVILEGE_LIMIT
@@ -469,28 +470,30 @@ class RowTests(ResolveTests):
 
     def test_bytes_are_bounded(self) -> None:
         """Texts and ids that are short in the document and long in its rows are refused before the rows are made."""
-        told = "More than 268435456 bytes of ids and texts"
+        self.patch(resolve_module, "BYTES_LIMIT", 1_000_000)
+        told = "More than 1000000 bytes of ids and texts"
         long = "x" * 1000
-        groups = ", ".join(f"!group g{n}" for n in range(400))
+        groups = ", ".join(f"!group g{n}" for n in range(25))
         self.assertEqual(self.told(f"- !grant {{roles: &g [{groups}], members: *g}}", long), told)
         self.assertEqual(self.told(f"- !revoke {{roles: &g [{groups}], members: *g}}", long), told)
         self.assertEqual(self.told(f"- !permit {{roles: &g [{groups}], privilege: x, resources: *g}}", long), told)
         self.assertEqual(self.told(f"- !deny {{roles: &g [{groups}], privilege: x, resources: *g}}", long), told)
-        times = ", ".join(["*g"] * 700)
+        times = ", ".join(["*g"] * 40)
         self.assertEqual(self.told(f"- !grant {{roles: [&g [{groups}], {times}], members: []}}", long), told)
         self.assertEqual(self.told(f"- !delete {{records: [&g [{groups}], {times}]}}", long), told)
-        hosts = "".join(f"- !host {{id: h{n}, annotations: {{a: *v}}}}\n" for n in range(300))
-        text = f"- !host {{id: h, annotations: {{a: &v {'y' * 1_000_000}}}}}\n{hosts}"
+        hosts = "".join(f"- !host {{id: h{n}, annotations: {{a: *v}}}}\n" for n in range(100))
+        text = f"- !host {{id: h, annotations: {{a: &v {'y' * 10_000}}}}}\n{hosts}"
         self.assertEqual(self.told(text), told)
 
     def test_products_are_bounded(self) -> None:
         """Few lists whose product is millions of rows are refused before the rows are made."""
-        many = ", ".join(f"!group g{n}" for n in range(1_500))
+        self.patch(resolve_module, "ROWS_LIMIT", 2000)
+        many = ", ".join(f"!group g{n}" for n in range(50))
         text = f"- &g [{many}]\n- !permit {{role: *g, privilege: x, resource: *g}}\n"
-        self.assertEqual(self.told(text), "More than 2000000 grants and permissions")
+        self.assertEqual(self.told(text), "More than 2000 grants and permissions")
         for tag in ("grant", "revoke"):
             text = f"- &g [{many}]\n- !{tag} {{role: *g, member: *g}}\n"
-            self.assertEqual(self.told(text), "More than 2000000 grants and permissions")
+            self.assertEqual(self.told(text), "More than 2000 grants and permissions")
 
     def test_warnings(self) -> None:
         """An annotation that is called like an attribute is warned of, once (core 1.9)."""

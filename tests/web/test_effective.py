@@ -264,7 +264,7 @@ class EffectiveTests(WorldCase):
         self.assertEqual(connection.answer().body.count(b"!host"), 3000)
 
     @given(STATEMENTS)
-    @settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow, HealthCheck.differing_executors], deadline=None)
+    @settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.differing_executors])
     def test_root_loads_back(self, statements: list[str]) -> None:
         """What is printed of root, loaded into the root of another account of that name, makes the same rows."""
         self.setUp()
@@ -280,7 +280,7 @@ class EffectiveTests(WorldCase):
         self.assertEqual(self.printed(), printed)
 
     @given(STATEMENTS, st.sampled_from(["a", "a/b", "a-b"]))
-    @settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow, HealthCheck.differing_executors], deadline=None)
+    @settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.differing_executors])
     def test_policies_load_back(self, statements: list[str], policy: str) -> None:
         """What is printed of a policy, loaded into the one around it, makes the same rows; only the recorder is another."""
         self.setUp()

@@ -4,14 +4,10 @@ on targets in every spelling.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterator
-
-import attrs
 
 from svc.dialect import CONJUR
 from svc.names import RoleName
-from tests.memory import Memory
 from tests.web.world import ADMIN, WorldCase, user
 
 ROOT = """
@@ -121,12 +117,12 @@ class AttackTests(WorldCase):
         """Delegate a policy."""
         super().setUp()
         self.load(ROOT)
-        self.before = copy.deepcopy(self.memory)
+        self.stored = self.memory.copied()
 
     def refused(self, text: str, method: str, role: RoleName = LEAD, policy: str = "team") -> None:
         """A load is 403, and nothing of it is applied."""
         self.load(text, policy=policy, role=role, method=method, status=403)
-        self.assertEqual(self.memory, self.before, text)
+        self.assertEqual(self.memory.copied(), self.stored, text)
 
     def test_owners(self) -> None:
         """The owner of a policy is 403 with every statement on anything outside, and nothing of his document is applied."""
@@ -147,8 +143,7 @@ class AttackTests(WorldCase):
         for text, method in attacks():
             status = 422 if "!delete" in text and any(word in text for word in vital) else 201
             self.load(text, policy="team", role=ADMIN, method=method, status=status)
-            for field in attrs.fields(Memory):
-                setattr(self.memory, field.name, copy.deepcopy(getattr(self.before, field.name)))
+            self.memory.restore(self.stored)
 
     def test_what_is_inside(self) -> None:
         """All of it may be done to what lies inside."""
@@ -242,7 +237,7 @@ class AttackTests(WorldCase):
     def test_the_root(self) -> None:
         """Who may update the root policy has no power over the admin."""
         self.load("- !permit { role: !user bob, privileges: [ create, update ], resource: !policy root }")
-        self.before = copy.deepcopy(self.memory)
+        self.stored = self.memory.copied()
         for target in ("!user admin", "!user /admin", "{ kind: user, id: admin }"):
             for statement, modes in (TO_ROLES[0], TO_ROLES[3], TO_RESOURCES[0], TO_RESOURCES[2], TO_RESOURCES[4]):
                 for method in set(modes) - {"PUT"}:

@@ -269,7 +269,7 @@ class RehearsalTests(WorldCase):
         self.rehearse("- !group g\n", method="POST")
 
     @given(STATEMENTS, STATEMENTS, LOAD_MODES)
-    @settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow, HealthCheck.differing_executors], deadline=None)
+    @settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.differing_executors])
     def test_agrees_with_the_load(self, first: list[str], second: list[str], mode: LoadMode) -> None:
         """Whatever is loaded, the rehearsal has told just the things that came, went and changed hands."""
         self.setUp()

@@ -6,7 +6,7 @@ import hashlib
 from datetime import datetime
 from typing import Any
 
-from svc.dialect import CONJUR, NATIVE
+from svc.dialect import CONJUR
 from svc.names import RoleName, admin_of
 from svc.records import Sealed
 from svc.rows import MembershipRow, PermissionRow, ResourceRow, Rows
@@ -546,10 +546,8 @@ class PrivilegeTests(ResourcesCase):
         self.assertEqual(len(self.client.get(f"{PASSWORD}?permitted_roles&privilege=none", role=ADMIN).json()), 2)
 
 
-class NativeTests(ListTests):
-    """Lists in the native dialect."""
-
-    dialect = NATIVE
+class NativeTests(ResourcesCase):
+    """What lists have in the native dialect alone."""
 
     def test_search_order(self) -> None:
         """What is found by identifier or ``name`` comes first, then by another annotation, then by kind."""

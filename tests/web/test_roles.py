@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from svc.dialect import CONJUR, NATIVE
+from svc.dialect import CONJUR
 from svc.names import RoleName
 from tests.web.support import Answer
 from tests.web.world import ADMIN, WorldCase, user
@@ -25,8 +25,8 @@ OPS = "/roles/acme/group/ops?members"
 MEMBERS = ["acme:host:web@1/a+b&c", "acme:layer:fleet", "acme:user:admin", "acme:user:alice", "acme:user:zoe"]
 
 
-class MembersTests(WorldCase):
-    """What both dialects have in common."""
+class MembersCase(WorldCase):
+    """A group with members of several kinds."""
 
     def setUp(self) -> None:
         """Load a policy with a group."""
@@ -36,6 +36,10 @@ class MembersTests(WorldCase):
     def members(self, query: str = "", path: str = OPS) -> list[str]:
         """The ids of the members that the admin is told."""
         return [row["member"] for row in self.client.get(path + query, role=ADMIN).json()]
+
+
+class MembersTests(MembersCase):
+    """What both dialects have in common."""
 
     def test_records(self) -> None:
         """A record has the fields of the source document; one that no policy made has no ``policy``."""
@@ -146,10 +150,8 @@ class MembersTests(WorldCase):
         self.assertEqual(self.client.head(OPS, role=ADMIN).status, 200)
 
 
-class NativeMembersTests(MembersTests):
+class NativeMembersTests(MembersCase):
     """What is native."""
-
-    dialect = NATIVE
 
     def test_hidden_roles(self) -> None:
         """A role of the caller's account that he may not see is 403; one of another account is 404."""
@@ -241,6 +243,15 @@ class FamilyTests(WorldCase):
         self.assertEqual(self.ask("policy/p?memberships&count&kind=group"), {"count": 2})
         self.assertEqual([row["role"] for row in self.ask("policy/p?memberships&search=inner")], ["acme:group:p/inner"])
         self.assertEqual(self.ask("policy/p?memberships&search="), [])
+
+    def test_memberships_of_others(self) -> None:
+        """``filter`` tells whose memberships may be listed, in two parts or three; others than the role's there are none."""
+        for asked in ("policy:p", "acme:policy:p", "host:x&filter[]=policy:p"):
+            self.assertEqual(self.ask(f"policy/p?memberships&filter={asked}"), self.ask("policy/p?memberships"))
+        self.assertEqual(self.ask("policy/p?memberships&filter=host:x"), [])
+        self.assertEqual(self.ask("policy/p?memberships&count&filter=host:x"), {"count": 0})
+        refused = self.client.get("/roles/acme/policy/p?memberships&filter=p", role=ADMIN)
+        self.assertIn("at least 2 tokens", self.error(refused, 422, "argument_error"))
 
     def test_all(self) -> None:
         """``all`` tells the ids of the roles that a role holds, itself included; ``filter`` keeps some, ``count`` counts."""
@@ -361,12 +372,6 @@ class FamilyTests(WorldCase):
         self.memory.standby = True
         self.assertEqual(len(self.ask("group/p%2Finner?members")), 2)
         self.assertEqual(self.change("POST", "group/p%2Finner?members&member=acme:user:zed").status, 405)
-
-
-class NativeFamilyTests(FamilyTests):
-    """The native dialect."""
-
-    dialect = NATIVE
 
 
 class ConjurFamilyTests(FamilyTests):
