@@ -32,6 +32,7 @@ paths before it matches them, answers in HTML, runs on without a caller, and cos
 from __future__ import annotations
 
 import enum
+import functools
 import inspect
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from typing import Final, Protocol, TypeVar
@@ -200,38 +201,12 @@ class Router:
         :param new_id: makes the ids under which bugs are logged.
         :raises ValueError: two routes match the same requests.
         """
+        self._nouns = tuple(nouns)
         self._caller = caller
         self._limits = limits
         self._new_id = new_id
-        self._klein = Klein()
-        prepare(self._klein.url_map)
-        taken: set[tuple[str, str]] = set()
-        for noun in nouns:
-            for route in noun.routes:
-                shapes = {(route.method, shape) for shape in route.pattern.shapes()}
-                if shapes & taken:
-                    raise ValueError(f"{route} is declared twice")
-                taken |= shapes
-                self._add(noun, route)
+        self._klein = _composed(tuple(noun.routes for noun in self._nouns))
         self._map = self._klein.url_map.bind("svc")
-
-    def _add(self, noun: Noun, route: Route) -> None:
-        async def endpoint(incoming: Incoming, raw: Mapping[str, str], query: str) -> Response:
-            try:
-                return await self._perform(noun, route, incoming, raw, query)
-            except Refusal as refusal:
-                return self._refused(route, incoming, refusal)
-            except CancelledError:
-                if incoming.abandoned:
-                    raise
-                return self._failed(route, incoming)
-            except Exception:
-                return self._failed(route, incoming)
-
-        for rule, values in route.pattern.rules():
-            name = f"{route.method} {rule}"
-            # Klein's types know of endpoints that return what it can render; it hands on whatever there is.
-            self._klein.route(rule, methods=[route.method], defaults=values, endpoint=name)(endpoint)  # type: ignore[type-var]
 
     def respond(self, incoming: Incoming) -> Deferred[Response]:
         """Answer a request. The result fails only by cancellation, once ``incoming.abandoned`` is set."""
@@ -243,9 +218,22 @@ class Router:
             except HTTPException:
                 pass
             else:
-                # Klein calls it a request, and hands it on to the endpoint untouched.
-                return self._klein.execute_endpoint(endpoint, incoming, raw, query)  # type: ignore[arg-type, return-value]
+                # Klein calls the first a request, and hands them all on to the endpoint untouched.
+                return self._klein.execute_endpoint(endpoint, self, incoming, raw, query)  # type: ignore[arg-type, return-value]
         return succeed(no_route(path))
+
+    async def answer(self, number: int, route: Route, incoming: Incoming, raw: Mapping[str, str], query: str) -> Response:
+        """The answer of a route of the noun of this number, whatever happens."""
+        try:
+            return await self._perform(self._nouns[number], route, incoming, raw, query)
+        except Refusal as refusal:
+            return self._refused(route, incoming, refusal)
+        except CancelledError:
+            if incoming.abandoned:
+                raise
+            return self._failed(route, incoming)
+        except Exception:
+            return self._failed(route, incoming)
 
     async def _perform(self, noun: Noun, route: Route, incoming: Incoming, raw: Mapping[str, str], query: str) -> Response:
         """Note [Order of checks]."""
@@ -296,3 +284,32 @@ class Router:
             "{route} failed, incident {incident} ({id})", route=str(route), incident=incident, id=incoming.request_id
         )
         return internal_error(incident)
+
+
+@functools.cache
+def _composed(declared: tuple[Routes, ...]) -> Klein:
+    """The map of all routes, each with the number of its noun; it depends on nothing but the declarations.
+
+    :raises ValueError: two routes match the same requests.
+    """
+    klein = Klein()
+    prepare(klein.url_map)
+    taken: set[tuple[str, str]] = set()
+    for number, routes in enumerate(declared):
+        for route in routes:
+            shapes = {(route.method, shape) for shape in route.pattern.shapes()}
+            if shapes & taken:
+                raise ValueError(f"{route} is declared twice")
+            taken |= shapes
+            _add(klein, number, route)
+    return klein
+
+
+def _add(klein: Klein, number: int, route: Route) -> None:
+    def endpoint(router: Router, incoming: Incoming, raw: Mapping[str, str], query: str) -> Awaitable[Response]:
+        return router.answer(number, route, incoming, raw, query)
+
+    for rule, values in route.pattern.rules():
+        name = f"{route.method} {rule}"
+        # Klein's types know of endpoints that return what it can render; it hands on whatever there is.
+        klein.route(rule, methods=[route.method], defaults=values, endpoint=name)(endpoint)  # type: ignore[type-var]
