@@ -25,6 +25,16 @@ def column(values: Iterable[str | bytes | bool]) -> str:
     return "{" + ",".join([_element(value) for value in values]) + "}"
 
 
+def rows_of(*types: str) -> str:
+    """The rows whose columns are the parameters ``$1``, ``$2`` … of a statement, arrays of these types, for its ``FROM``.
+
+    PostgreSQL takes an array for ten rows, and a limit that it can't foresee for a tenth of them: of a single row it thinks
+    that it is best looked up, in tables of any size.
+    """
+    columns = ", ".join(f"${number}::{element}[]" for number, element in enumerate(types, start=1))
+    return f"(SELECT * FROM unnest({columns}) LIMIT cardinality($1))"
+
+
 def batches(rows: Sequence[tuple[str | bytes | bool, ...]]) -> Iterator[list[str]]:
     """The columns of each batch of rows; no batch when there are no rows."""
     for start in range(0, len(rows), BATCH):

@@ -23,7 +23,7 @@ from svc.rows import (
     RestrictionRow,
     Rows,
 )
-from svc.storage.columns import column, for_each
+from svc.storage.columns import column, for_each, rows_of
 from svc.storage.database import Database, Statement, Transaction
 
 #: The most rows of a sort that are read, whatever the limit of the query (wire facts, core 1.10).
@@ -92,24 +92,25 @@ _RESOURCES: Final = Statement("effective_resources", f"WITH {_THINGS} SELECT res
 
 _ANNOTATIONS: Final = Statement(
     "effective_annotations",
-    """
-    SELECT resource_id, name, value FROM unnest($1::text[]) AS thing (resource_id) JOIN annotations USING (resource_id)
+    f"""
+    SELECT resource_id, name, value FROM {rows_of("text")} AS thing (resource_id) JOIN annotations USING (resource_id)
     """,
 )
 _PERMISSIONS: Final = Statement(
     "effective_permissions",
-    """
+    f"""
     SELECT resource_id, privilege, role_id
-    FROM unnest($1::text[]) AS thing (resource_id) JOIN permissions USING (resource_id)
+    FROM {rows_of("text")} AS thing (resource_id) JOIN permissions USING (resource_id)
     WHERE EXISTS (SELECT FROM resources WHERE resources.resource_id = permissions.role_id OFFSET 0)
     """,
 )
 _MEMBERSHIPS: Final = Statement(
     "effective_memberships",
     """
-    SELECT role_id, member_id, ownership, admin_option
-    FROM unnest($1::text[]) AS thing (role_id) JOIN memberships USING (role_id)
-    WHERE NOT ownership AND EXISTS (SELECT FROM resources WHERE resources.resource_id = memberships.member_id OFFSET 0)
+    SELECT thing.role_id, member_id, ownership, admin_option FROM unnest($1::text[]) AS thing (role_id), LATERAL (
+        SELECT member_id, ownership, admin_option FROM memberships WHERE memberships.role_id = thing.role_id OFFSET 0
+    ) AS membership
+    WHERE NOT ownership AND EXISTS (SELECT FROM resources WHERE resources.resource_id = membership.member_id OFFSET 0)
     """,
 )
 
@@ -148,9 +149,9 @@ _PUBLIC_KEYS: Final = Statement(
 
 _NAMED: Final = Statement(
     "effective_named",
-    """
+    f"""
     SELECT resource_id, owner_id, policy_id
-    FROM unnest($1::text[]) AS asked (resource_id) JOIN resources USING (resource_id)
+    FROM {rows_of("text")} AS asked (resource_id) JOIN resources USING (resource_id)
     """,
 )
 

@@ -62,7 +62,7 @@ class Listing:
                 WHERE (SELECT short FROM size)
                 UNION ALL
                 SELECT {columns}, document
-                FROM {FOUND.format(split="$6")},
+                FROM {FOUND.format(split="$6", most="NULL")},
                     LATERAL (
                         SELECT {columns} FROM memberships WHERE {own} = $1 AND {other} = found.resource_id OFFSET 0
                     ) AS listed

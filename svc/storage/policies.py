@@ -18,9 +18,10 @@ from svc.storage import recorded, stakes
 from svc.storage.columns import column, for_each
 from svc.storage.database import Database, Statement, Transaction
 from svc.storage.failures import ForeignKeyViolation, UniqueViolation, summary
+from svc.storage.holding import CALLER, UPDATABLE, holding, updating
 from svc.storage.roles import STANDING
 from svc.storage.secrets import VERSIONS_KEPT
-from svc.storage.standing import HELD, standing_of
+from svc.storage.standing import standing_of
 
 T = TypeVar("T")
 
@@ -32,14 +33,22 @@ STATEMENT_TIMEOUT: Final = 60.0
 
 _LOCK: Final = Statement("policy_lock", "SELECT pg_try_advisory_xact_lock(hashtextextended('policy ' || $1::text, 0))")
 
-#: Whether a role that is ``held`` has the privilege ``update`` on the resource ``thing``, by ownership or permission.
-_UPDATABLE: Final = """(
-    thing.owner_id IN (SELECT role_id FROM held)
-    OR EXISTS (
-        SELECT FROM permissions
-        WHERE resource_id = thing.resource_id AND privilege = 'update' AND role_id IN (SELECT role_id FROM held)
+#: The policies that recorded the rows ``asked``.
+_RECORDERS: Final = """
+    thing (resource_id, owner_id) AS MATERIALIZED (
+        SELECT policy.resource_id, policy.owner_id
+        FROM (SELECT DISTINCT policy_id FROM asked OFFSET 0) AS recorder, LATERAL (
+            SELECT resource_id, owner_id FROM resources WHERE resource_id = recorder.policy_id OFFSET 0
+        ) AS policy
     )
-)"""
+"""
+
+#: The roles that hold a role ``asked`` with admin option.
+_ADMINISTRATORS: Final = """
+    SELECT administrator.member_id FROM asked, LATERAL (
+        SELECT member_id FROM memberships WHERE memberships.role_id = asked.role_id AND admin_option OFFSET 0
+    ) AS administrator
+"""
 
 _HOLDS_MORE: Final = Statement(
     "policy_holds_more",
@@ -54,39 +63,56 @@ _HOLDS_MORE: Final = Statement(
 _LACKS_UPDATE: Final = Statement(
     "policy_lacks_update_below",
     f"""
-    WITH RECURSIVE {HELD.format(caller="$1")}
-    SELECT EXISTS (
-        SELECT FROM unnest($2::text[], $3::text[]) AS below (first, beyond), LATERAL (
+    WITH RECURSIVE {CALLER.format(caller="$1")},
+    thing (resource_id, owner_id) AS MATERIALIZED (
+        SELECT found.resource_id, found.owner_id
+        FROM unnest($2::text[], $3::text[]) AS below (first, beyond), LATERAL (
             SELECT resource_id, owner_id FROM resources
             WHERE resource_id >= below.first AND resource_id < below.beyond OFFSET 0
-        ) AS thing
-        WHERE NOT {_UPDATABLE}
-    )
+        ) AS found
+    ),
+    {updating("$1")}
+    SELECT EXISTS (SELECT FROM thing WHERE NOT {UPDATABLE})
     """,
 )
 
 _NOT_GRANTABLE: Final = Statement(
     "policy_not_grantable",
     f"""
-    WITH RECURSIVE {HELD.format(caller="$2")}
-    SELECT role_id FROM unnest($1::text[]) AS asked (role_id) JOIN roles AS role USING (role_id)
+    WITH RECURSIVE {CALLER.format(caller="$2")},
+    asked (role_id, policy_id) AS MATERIALIZED (
+        SELECT role.role_id, role.policy_id FROM unnest($1::text[]) AS given (id), LATERAL (
+            SELECT role_id, policy_id FROM roles WHERE role_id = given.id OFFSET 0
+        ) AS role
+    ),
+    {holding("granting", "$2", _ADMINISTRATORS)},
+    {_RECORDERS},
+    {updating("$2")}
+    SELECT role_id FROM asked
     WHERE NOT EXISTS (
         SELECT FROM memberships
-        WHERE memberships.role_id = role.role_id AND admin_option AND member_id IN (SELECT held.role_id FROM held)
-    ) AND NOT EXISTS (
-        SELECT FROM resources AS thing WHERE thing.resource_id = role.policy_id AND {_UPDATABLE}
-    )
+        WHERE memberships.role_id = asked.role_id AND admin_option
+            AND (member_id IN (SELECT granting.role_id FROM granting)) IS TRUE
+        OFFSET 0
+    ) AND (policy_id IN (SELECT resource_id FROM thing WHERE {UPDATABLE})) IS NOT TRUE
     """,
 )
 
 _NOT_PERMITTABLE: Final = Statement(
     "policy_not_permittable",
     f"""
-    WITH RECURSIVE {HELD.format(caller="$2")}
-    SELECT resource_id FROM unnest($1::text[]) AS asked (resource_id) JOIN resources AS resource USING (resource_id)
-    WHERE owner_id NOT IN (SELECT role_id FROM held) AND NOT EXISTS (
-        SELECT FROM resources AS thing WHERE thing.resource_id = resource.policy_id AND {_UPDATABLE}
-    )
+    WITH RECURSIVE {CALLER.format(caller="$2")},
+    asked (resource_id, owner_id, policy_id) AS MATERIALIZED (
+        SELECT resource.resource_id, resource.owner_id, resource.policy_id FROM unnest($1::text[]) AS given (id), LATERAL (
+            SELECT resource_id, owner_id, policy_id FROM resources WHERE resource_id = given.id OFFSET 0
+        ) AS resource
+    ),
+    {holding("permitting", "$2", "SELECT owner_id FROM asked")},
+    {_RECORDERS},
+    {updating("$2")}
+    SELECT resource_id FROM asked
+    WHERE (owner_id IN (SELECT role_id FROM permitting)) IS NOT TRUE
+        AND (policy_id IN (SELECT resource_id FROM thing WHERE {UPDATABLE})) IS NOT TRUE
     """,
 )
 
@@ -127,9 +153,14 @@ _SET: Final = Statement(
         ) + 1, sealed
         FROM unnest($1::text[], $2::bytea[]) AS fresh (resource_id, sealed) JOIN resources USING (resource_id)
         RETURNING resource_id, version
+    ), trimmed AS MATERIALIZED (
+        SELECT old.resource_id, old.version FROM added, LATERAL (
+            SELECT resource_id, version FROM secrets
+            WHERE secrets.resource_id = added.resource_id AND secrets.version <= added.version - {VERSIONS_KEPT} OFFSET 0
+        ) AS old
     )
-    DELETE FROM secrets USING added
-    WHERE secrets.resource_id = added.resource_id AND secrets.version <= added.version - {VERSIONS_KEPT}
+    DELETE FROM secrets
+    WHERE resource_id = ANY ($1) AND ((resource_id, version) IN (SELECT resource_id, version FROM trimmed)) IS TRUE
     """,
 )
 

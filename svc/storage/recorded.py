@@ -14,7 +14,7 @@ from svc.names import ACTOR_KINDS, ROLE_KINDS
 from svc.records import Sealed
 from svc.rows import AnnotationRow, Changes, MembershipRow, PermissionRow, Present, ResourceRow, RestrictionRow, Rows
 from svc.storage import search
-from svc.storage.columns import for_each
+from svc.storage.columns import for_each, rows_of
 from svc.storage.database import Statement, Transaction
 
 Row = TypeVar("Row", bound=tuple[Any, ...])
@@ -54,8 +54,8 @@ _RESOURCES: Final = _Table(
     own=Statement("resources_own", "SELECT resource_id, owner_id FROM resources WHERE policy_id = $1::text"),
     foreign=Statement(
         "resources_foreign",
-        """
-        SELECT resource_id, owner_id FROM unnest($1::text[]) AS wanted (resource_id) JOIN resources USING (resource_id)
+        f"""
+        SELECT resource_id, owner_id FROM {rows_of("text")} AS wanted (resource_id) JOIN resources USING (resource_id)
         WHERE policy_id IS DISTINCT FROM $2::text
         """,
     ),
@@ -69,9 +69,9 @@ _MEMBERSHIPS: Final = _Table(
     ),
     foreign=Statement(
         "memberships_foreign",
-        """
+        f"""
         SELECT role_id, member_id, ownership, admin_option
-        FROM unnest($1::text[], $2::text[], $3::boolean[]) AS wanted (role_id, member_id, ownership)
+        FROM {rows_of("text", "text", "boolean")} AS wanted (role_id, member_id, ownership)
             JOIN memberships USING (role_id, member_id, ownership)
         WHERE policy_id IS DISTINCT FROM $4::text
         """,
@@ -83,9 +83,9 @@ _PERMISSIONS: Final = _Table(
     own=Statement("permissions_own", "SELECT resource_id, privilege, role_id FROM permissions WHERE policy_id = $1::text"),
     foreign=Statement(
         "permissions_foreign",
-        """
+        f"""
         SELECT resource_id, privilege, role_id
-        FROM unnest($1::text[], $2::text[], $3::text[]) AS wanted (resource_id, privilege, role_id)
+        FROM {rows_of("text", "text", "text")} AS wanted (resource_id, privilege, role_id)
             JOIN permissions USING (resource_id, privilege, role_id)
         WHERE policy_id IS DISTINCT FROM $4::text
         """,
@@ -97,9 +97,9 @@ _ANNOTATIONS: Final = _Table(
     own=Statement("annotations_own", "SELECT resource_id, name, value FROM annotations WHERE policy_id = $1::text"),
     foreign=Statement(
         "annotations_foreign",
-        """
+        f"""
         SELECT resource_id, name, value
-        FROM unnest($1::text[], $2::text[]) AS wanted (resource_id, name) JOIN annotations USING (resource_id, name)
+        FROM {rows_of("text", "text")} AS wanted (resource_id, name) JOIN annotations USING (resource_id, name)
         WHERE policy_id IS DISTINCT FROM $3::text
         """,
     ),
@@ -124,7 +124,9 @@ _RESTRICTIONS: Final = Statement(
 )
 _EXISTING: Final = Statement(
     "resources_existing",
-    "SELECT resource_id FROM unnest($1::text[]) AS asked (resource_id) JOIN resources USING (resource_id)",
+    f"""
+    SELECT resource_id FROM {rows_of("text")} AS asked (resource_id) JOIN resources USING (resource_id)
+    """,
 )
 
 
@@ -171,8 +173,8 @@ async def stored(transaction: Transaction, rows: Rows) -> Rows:
 _DELETE_REMAINS: Final = Statement(
     "roles_delete_remains",
     """
-    DELETE FROM roles USING unnest($1::text[]) AS created (role_id)
-    WHERE roles.role_id = created.role_id AND NOT EXISTS (SELECT FROM resources WHERE resource_id = created.role_id)
+    DELETE FROM roles
+    WHERE role_id = ANY ($1::text[]) AND NOT EXISTS (SELECT FROM resources WHERE resource_id = roles.role_id OFFSET 0)
     """,
 )
 _CREATE_ROLES: Final = Statement(
@@ -228,30 +230,34 @@ _CREATE_RESTRICTIONS: Final = Statement(
 
 # -- updating: columns of rows, then the policy that must have recorded them ------------------------------------------
 
+# Rows are found by their keys. ``IS NOT DISTINCT FROM`` is a condition that no index serves: with ``=``, all rows of the
+# policy might be read for each batch, and compared with each row of it.
+
 _UPDATE_RESOURCES: Final = Statement(
     "resources_update",
-    """
+    f"""
     UPDATE resources AS resource SET owner_id = changed.owner_id
-    FROM unnest($1::text[], $2::text[]) AS changed (resource_id, owner_id)
-    WHERE resource.resource_id = changed.resource_id AND policy_id = $3::text
+    FROM {rows_of("text", "text")} AS changed (resource_id, owner_id)
+    WHERE resource.resource_id = changed.resource_id AND policy_id IS NOT DISTINCT FROM $3::text
     """,
 )
 _UPDATE_MEMBERSHIPS: Final = Statement(
     "memberships_update",
-    """
+    f"""
     UPDATE memberships AS membership SET admin_option = changed.admin_option
-    FROM unnest($1::text[], $2::text[], $3::boolean[], $4::boolean[])
+    FROM {rows_of("text", "text", "boolean", "boolean")}
         AS changed (role_id, member_id, ownership, admin_option)
     WHERE membership.role_id = changed.role_id AND membership.member_id = changed.member_id
-        AND membership.ownership = changed.ownership AND policy_id = $5::text
+        AND membership.ownership = changed.ownership AND policy_id IS NOT DISTINCT FROM $5::text
     """,
 )
 _UPDATE_ANNOTATIONS: Final = Statement(
     "annotations_update",
-    """
+    f"""
     UPDATE annotations AS annotation SET value = changed.value
-    FROM unnest($1::text[], $2::text[], $3::text[]) AS changed (resource_id, name, value)
-    WHERE annotation.resource_id = changed.resource_id AND annotation.name = changed.name AND policy_id = $4::text
+    FROM {rows_of("text", "text", "text")} AS changed (resource_id, name, value)
+    WHERE annotation.resource_id = changed.resource_id AND annotation.name = changed.name
+        AND policy_id IS NOT DISTINCT FROM $4::text
     """,
 )
 
@@ -259,37 +265,38 @@ _UPDATE_ANNOTATIONS: Final = Statement(
 
 _DELETE_MEMBERSHIPS: Final = Statement(
     "memberships_delete",
-    """
+    f"""
     DELETE FROM memberships AS membership
-    USING unnest($1::text[], $2::text[], $3::boolean[]) AS deleted (role_id, member_id, ownership)
+    USING {rows_of("text", "text", "boolean")} AS deleted (role_id, member_id, ownership)
     WHERE membership.role_id = deleted.role_id AND membership.member_id = deleted.member_id
-        AND membership.ownership = deleted.ownership AND policy_id = $4::text
+        AND membership.ownership = deleted.ownership AND policy_id IS NOT DISTINCT FROM $4::text
     """,
 )
 _DELETE_PERMISSIONS: Final = Statement(
     "permissions_delete",
-    """
+    f"""
     DELETE FROM permissions AS permission
-    USING unnest($1::text[], $2::text[], $3::text[]) AS deleted (resource_id, privilege, role_id)
+    USING {rows_of("text", "text", "text")} AS deleted (resource_id, privilege, role_id)
     WHERE permission.resource_id = deleted.resource_id AND permission.privilege = deleted.privilege
-        AND permission.role_id = deleted.role_id AND policy_id = $4::text
+        AND permission.role_id = deleted.role_id AND policy_id IS NOT DISTINCT FROM $4::text
     """,
 )
 _DELETE_ANNOTATIONS: Final = Statement(
     "annotations_delete",
-    """
+    f"""
     DELETE FROM annotations AS annotation
-    USING unnest($1::text[], $2::text[]) AS deleted (resource_id, name)
-    WHERE annotation.resource_id = deleted.resource_id AND annotation.name = deleted.name AND policy_id = $3::text
+    USING {rows_of("text", "text")} AS deleted (resource_id, name)
+    WHERE annotation.resource_id = deleted.resource_id AND annotation.name = deleted.name
+        AND policy_id IS NOT DISTINCT FROM $3::text
     """,
 )
 _DELETE_RESTRICTIONS: Final = Statement(
     "restrictions_delete",
     """
-    DELETE FROM restrictions AS restriction
-    USING unnest($1::text[], $2::text[]) AS deleted (role_id, cidr)
-    WHERE restriction.role_id = deleted.role_id AND restriction.cidr = deleted.cidr
-        AND (SELECT policy_id FROM roles WHERE roles.role_id = deleted.role_id) = $3::text
+    DELETE FROM restrictions
+    WHERE role_id = ANY ($1::text[])
+        AND ((role_id, cidr) IN (SELECT * FROM unnest($1, $2::text[]) AS deleted (role_id, cidr))) IS TRUE
+        AND (SELECT policy_id FROM roles WHERE roles.role_id = restrictions.role_id) = $3::text
     """,
 )
 
@@ -302,12 +309,14 @@ _GONE: Final = """
         SELECT unnest(ARRAY(
             SELECT role_id FROM roles WHERE policy_id = gone.role_id
             UNION ALL
-            SELECT role_id FROM resources JOIN roles ON role_id = resource_id
-            WHERE owner_id = gone.role_id AND roles.policy_id IS NOT NULL
+            SELECT resource_id FROM resources
+            WHERE owner_id = gone.role_id AND (SELECT policy_id FROM roles WHERE role_id = resource_id) IS NOT NULL
         )) FROM gone
     )
 """
-_DELETE_ROLES: Final = Statement("roles_delete", f"{_GONE} DELETE FROM roles USING gone WHERE roles.role_id = gone.role_id")
+_DELETE_ROLES: Final = Statement(
+    "roles_delete", f"{_GONE} DELETE FROM roles WHERE role_id = ANY (ARRAY(SELECT role_id FROM gone))"
+)
 _ANNOTATED_BY_GONE: Final = Statement(
     "annotated_by_gone",
     f"""
@@ -317,10 +326,7 @@ _ANNOTATED_BY_GONE: Final = Statement(
 )
 _DELETE_RESOURCES: Final = Statement(
     "resources_delete",
-    """
-    DELETE FROM resources USING unnest($1::text[]) AS deleted (resource_id)
-    WHERE resources.resource_id = deleted.resource_id
-    """,
+    "DELETE FROM resources WHERE resource_id = ANY ($1::text[])",
 )
 
 

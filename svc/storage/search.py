@@ -32,8 +32,8 @@ ASKED: Final = """
     )
 """
 
-#: Where ``asked`` is: the rows ``found (resource_id, document)`` that match, by the index.
-FOUND: Final = "search_documents((SELECT query FROM asked), {split}) AS found (resource_id, document)"
+#: Where ``asked`` is: the rows ``found (resource_id, document)`` that match, by the index; ``most`` of them, all for NULL.
+FOUND: Final = "search_documents((SELECT query FROM asked), {split}, {most}) AS found (resource_id, document)"
 
 #: Where ``asked`` is: the one row ``found (document)`` when the resource matches, none otherwise; for a ``LATERAL`` join.
 MATCHING: Final = """(

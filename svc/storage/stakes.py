@@ -10,9 +10,9 @@ from typing import Any, Final
 
 from svc.names import RoleName
 from svc.rows import AnnotationRow, MembershipRow, PermissionRow, ResourceRow, Rows, Seen, Surroundings
-from svc.storage.columns import batches, for_each
+from svc.storage.columns import batches, for_each, rows_of
 from svc.storage.database import Statement, Transaction
-from svc.storage.standing import HELD
+from svc.storage.holding import CALLER, holding
 
 # -- what goes with resources ------------------------------------------------------------------------------------------
 
@@ -90,9 +90,9 @@ async def at_stake(transaction: Transaction, resources: Sequence[str], most: int
 
 _SEEN: Final = Statement(
     "stakes_seen",
-    """
+    f"""
     SELECT resource_id, owner_id, policy_id
-    FROM unnest($1::text[]) AS asked (resource_id) JOIN resources USING (resource_id)
+    FROM {rows_of("text")} AS asked (resource_id) JOIN resources USING (resource_id)
     """,
 )
 
@@ -143,14 +143,28 @@ async def surroundings(transaction: Transaction, resources: Sequence[str], each:
 
 # -- who sees them -----------------------------------------------------------------------------------------------------
 
+#: The roles that have any privilege on a ``thing`` that the caller doesn't own.
+_PERMITTED: Final = """
+    SELECT given.role_id FROM thing, LATERAL (
+        SELECT role_id FROM permissions WHERE resource_id = thing.resource_id OFFSET 0
+    ) AS given
+    WHERE (owner_id IN (SELECT role_id FROM owning)) IS NOT TRUE
+"""
+
 _VISIBLE: Final = Statement(
     "stakes_visible",
     f"""
-    WITH RECURSIVE {HELD.format(caller="$2")}
-    SELECT resource_id FROM unnest($1::text[]) AS asked (resource_id) JOIN resources AS thing USING (resource_id)
-    WHERE owner_id IN (SELECT role_id FROM held) OR EXISTS (
+    WITH RECURSIVE {CALLER.format(caller="$2")},
+    thing (resource_id, owner_id) AS MATERIALIZED (
+        SELECT found.resource_id, found.owner_id FROM unnest($1::text[]) AS asked (id), LATERAL (
+            SELECT resource_id, owner_id FROM resources WHERE resource_id = asked.id OFFSET 0
+        ) AS found
+    ),
+    {holding("owning", "$2", "SELECT owner_id FROM thing")},
+    {holding("permitted", "$2", _PERMITTED)}
+    SELECT resource_id FROM thing WHERE (owner_id IN (SELECT role_id FROM owning)) IS TRUE OR EXISTS (
         SELECT FROM permissions
-        WHERE permissions.resource_id = thing.resource_id AND (role_id IN (SELECT role_id FROM held)) IS TRUE OFFSET 0
+        WHERE permissions.resource_id = thing.resource_id AND (role_id IN (SELECT role_id FROM permitted)) IS TRUE OFFSET 0
     )
     """,
 )

@@ -15,7 +15,9 @@ A prepared statement is planned once for its session, perhaps while the tables a
 a policy of 100,000 roles before PostgreSQL counts their rows again. So plans must not depend on sizes. A subquery in
 ``ARRAY`` or with ``OFFSET 0`` is planned by itself: its only reasonable plan is to look in the index that serves its
 condition. An array is moreover taken for ten rows, so that no large table is set up for what ``held`` might hold. The
-sessions are told (``location``) to use generic plans, and to read a table in full only where no index serves.
+sessions are told (``location``) to use generic plans, and to read a table in full only where no index serves. And no table
+that has several indexes is ever quite empty (``schema/0003_search.sql``): of a single row PostgreSQL thinks that every index
+leads to it as soon as any other, and so does reading an index from end to end.
 """
 
 from __future__ import annotations

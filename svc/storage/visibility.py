@@ -59,7 +59,10 @@ _WITHIN: Final = "resource_id > $2::text AND resource_id < $3::text AND split_pa
 
 
 def _held(name: str, parameter: str, limit: str = "") -> str:
-    """The common table expression of the roles that a role holds; where they are more than a limit, so many at least."""
+    """The common table expression of the roles that a role holds; where they are more than a limit, so many at least.
+
+    A role can be held of another twice, by ownership and by a grant: half of the rows that are read may be the same roles.
+    """
     return f"""
     {name} (role_id) AS (
         VALUES ({parameter}::text COLLATE "C")
@@ -117,8 +120,8 @@ _ANSWER: Final = """
 def _from_points(name: str, start: str, *, searching: bool) -> Statement:
     """The list from the starting points of the roles ``held``, or ``held_by_owner``; whether it is complete comes first."""
     roles, points = ("$11::bigint", "$12::bigint") if searching else ("$8::bigint", "$9::bigint")
-    held = _held("held", "$1", f"LIMIT {roles}" * (start == "held"))
-    held_by_owner = _held("held_by_owner", "$5", f"LIMIT {roles}" * (start == "held_by_owner"))
+    held = _held("held", "$1", f"LIMIT 2 * {roles}" * (start == "held"))
+    held_by_owner = _held("held_by_owner", "$5", f"LIMIT 2 * {roles}" * (start == "held_by_owner"))
     permitted = f"UNION ALL (SELECT resource_id FROM permissions WHERE role_id = few.role_id LIMIT {points})"
     matching = f"CROSS JOIN LATERAL {MATCHING.format(split='$9::boolean', resource_id='point.resource_id')}"
     return Statement(
@@ -158,7 +161,7 @@ _FOUND: Final = Statement(
     f"""
     WITH RECURSIVE {_HELD_BY_ALL}, {_ASKED},
     matching (resource_id, document) AS MATERIALIZED (
-        SELECT resource_id, document FROM {FOUND.format(split="$9::boolean")} LIMIT $11::bigint
+        SELECT resource_id, document FROM {FOUND.format(split="$9::boolean", most="$11::bigint")}
     ),
     extent (complete) AS MATERIALIZED (SELECT count(*) < $11::bigint FROM matching),
     candidates (resource_id, owner_id, class) AS MATERIALIZED (

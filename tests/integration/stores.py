@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterable, Iterator, Mapping
+from importlib import import_module
+from pkgutil import iter_modules
 from typing import Any, TypeVar
 
+import attrs
 from twisted.internet.defer import Deferred
 
+import svc.storage
 from svc.dialect import NATIVE
 from svc.names import RoleName
 from svc.storage.accounts import AccountStore
 from svc.storage.authenticators import AuthenticatorStore
 from svc.storage.credentials import CredentialStore
-from svc.storage.database import Database
+from svc.storage.database import Database, Statement
 from svc.storage.effective import EffectiveStore
 from svc.storage.policies import PolicyStore
 from svc.storage.resources import ResourceStore
@@ -50,6 +54,24 @@ def stores_on(database: Database) -> Stores:
 def begun(coroutine: Coroutine[Any, Any, T]) -> Deferred[T]:
     """Begin a coroutine, to be awaited later."""
     return Deferred.fromCoroutine(coroutine)
+
+
+def statements() -> Iterable[Statement]:
+    """Every statement of ``svc.storage``, each once, also those that other values hold."""
+    modules = [import_module(f"svc.storage.{found.name}") for found in iter_modules(svc.storage.__path__)]
+    return {id(found): found for module in modules for found in _within(list(vars(module).values()))}.values()
+
+
+def _within(value: object) -> Iterator[Statement]:
+    if isinstance(value, Statement):
+        yield value
+    elif isinstance(value, Mapping):
+        yield from _within(list(value.values()))
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from _within(item)
+    elif attrs.has(kind := type(value)):
+        yield from _within([getattr(value, field.name) for field in attrs.fields(kind)])
 
 
 def database_of(dsn: str) -> str:
