@@ -42,6 +42,7 @@ BY_POLICY: Final = frozenset(
         "effective_users",
         "memberships_own",
         "permissions_own",
+        "policy_holds_more",
         "resources_own",
         "roles_delete",
         "stakes_annotations",
