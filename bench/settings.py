@@ -44,3 +44,39 @@ IDLE_SECONDS: Final = 10
 #: The server runs as one process, with default settings but for these: no access log is written (the service has none), and
 #: tokens outlive the run. No verification of a third party's token is remembered (the service has no such cache).
 SERVER_OPTIONS: Final = ("--host-token-ttl=18000", "--user-token-ttl=18000")
+
+#: The large document: variables, annotations of each, and how often it is loaded, each time into a new policy.
+LARGE_VARIABLES: Final = 18_000
+LARGE_ANNOTATIONS: Final = 2
+LARGE_RUNS: Final = 3
+
+#: Seconds between two readings of how much memory the server's processes hold.
+SAMPLE_SECONDS: Final = 0.02
+
+#: Seconds for which a secret is read before the document is loaded beside it, and seconds between two readings.
+QUIET_SECONDS: Final = 5
+READ_SECONDS: Final = 0.02
+
+#: How often what may block the event loop is asked; the whole list is asked for once, as it asks for the same many times.
+LOOP_RUNS: Final = 3
+
+#: Seconds between two beats of a watched event loop, and between two questions of the probe from outside.
+BEAT_SECONDS: Final = 0.01
+PROBE_SECONDS: Final = 0.002
+
+#: Members of the two groups that are compared, and how many members of each a search matches.
+MANY: Final = 1_000_000
+FEW: Final = 1000
+MATCHES: Final = 50
+
+#: Members on a page; rounds of alternating questions to both groups, of which the median counts; questions to each in one.
+PAGE: Final = 100
+ROUNDS: Final = 5
+QUESTIONS: Final = 400
+
+#: How far into the large group the page by offset lies, and how often this is asked, in turns with PostgreSQL itself.
+DEEP_OFFSET: Final = 900_000
+DEEP_QUESTIONS: Final = 15
+
+#: Members on the longest page that is asked for while the event loop is watched.
+LONG_PAGE: Final = 10_000

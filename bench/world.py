@@ -6,12 +6,9 @@ An account with ``HOSTS`` hosts, each with annotations that its token must match
 
 from __future__ import annotations
 
-import base64
 import json
-import re
 import threading
 import time
-import urllib.request
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Final
@@ -22,11 +19,11 @@ import jwt
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey, generate_private_key
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
+from bench.client import Client
 from bench.load import Request
+from bench.server import ACCOUNT, SERVICE, Server
 from bench.settings import ALGORITHM, ANNOTATIONS, CLAIMS_BYTES, HOSTS, KEY_BITS, MEMBERS, VARIABLES
 
-ACCOUNT: Final = "bench"
-SERVICE: Final = "ci"
 ISSUER: Final = "https://provider.bench"
 AUDIENCE: Final = "svc"
 KEY_ID: Final = "bench-1"
@@ -102,18 +99,6 @@ def _policy() -> Iterator[str]:
     yield f"- !grant\n  role: !group svc/authn-jwt/{SERVICE}/apps\n  member: !group apps/all\n"
 
 
-def _ask(url: str, method: str, path: str, body: bytes | None = None, token: str = "") -> bytes:
-    headers = {"Authorization": f'Token token="{token}"'} if token else {}
-    asked = urllib.request.Request(f"{url}{path}", body, headers, method=method)
-    with urllib.request.urlopen(asked, timeout=300) as answer:
-        read: bytes = answer.read()
-        return read
-
-
-def _token(url: str, path: str, body: bytes) -> str:
-    return base64.b64encode(_ask(url, "POST", path, body)).decode()
-
-
 @attrs.frozen
 class World:
     """The prepared requests of each route, by its name in the report, and the seconds that the policy took to load."""
@@ -122,11 +107,11 @@ class World:
     policy_seconds: float
 
 
-def build(url: str, api_key: str, provider: Provider, tokens: list[str]) -> World:
+def build(server: Server, provider: Provider, tokens: list[str]) -> World:
     """Fill a fresh server through its HTTP interface."""
-    admin = _token(url, f"/authn/{ACCOUNT}/admin/authenticate", api_key.encode())
+    admin = server.admin()
     started = time.perf_counter()
-    loaded = json.loads(_ask(url, "POST", f"/policies/{ACCOUNT}/policy/root", "".join(_policy()).encode(), admin))
+    loaded = json.loads(admin.ask("POST", f"/policies/{ACCOUNT}/policy/root", "".join(_policy()).encode()))
     policy_seconds = time.perf_counter() - started
     values = {
         "jwks-uri": provider.uri,
@@ -137,18 +122,16 @@ def build(url: str, api_key: str, provider: Provider, tokens: list[str]) -> Worl
     }
     for name, value in values.items():
         path = quote(f"svc/authn-jwt/{SERVICE}/{name}", safe="")
-        _ask(url, "POST", f"/secrets/{ACCOUNT}/variable/{path}", value.encode(), admin)
+        admin.ask("POST", f"/secrets/{ACCOUNT}/variable/{path}", value.encode())
     for number in range(VARIABLES):
-        _ask(url, "POST", f"/secrets/{ACCOUNT}/variable/apps%2Fsecret-{number}", b"s" * 32, admin)
+        admin.ask("POST", f"/secrets/{ACCOUNT}/variable/apps%2Fsecret-{number}", b"s" * 32)
 
     authenticate = f"/authn-jwt/{SERVICE}/{ACCOUNT}/authenticate"
     reads = []
     for number in range(VARIABLES):
-        token = _token(url, authenticate, b"jwt=" + tokens[number].encode())
-        header = ("Authorization", f'Token token="{token}"')
-        reads.append(Request("GET", f"/secrets/{ACCOUNT}/variable/apps%2Fsecret-{number}", header))
+        host = Client(server.url).logged_in(authenticate, b"jwt=" + tokens[number].encode())
+        reads.append(Request("GET", f"/secrets/{ACCOUNT}/variable/apps%2Fsecret-{number}", host.header))
     keys = [(role["id"].split(":", 2)[2], role["api_key"]) for role in loaded["created_roles"].values()]
-    bearer = ("Authorization", f'Token token="{admin}"')
     return World(
         {
             "JWT authenticate": [Request("POST", authenticate, _FORM, f"jwt={token}") for token in tokens],
@@ -157,16 +140,9 @@ def build(url: str, api_key: str, provider: Provider, tokens: list[str]) -> Worl
                 for host, key in keys
             ],
             "secret read": reads,
-            "role members (10)": [Request("GET", f"/roles/{ACCOUNT}/group/apps%2Ften?members", bearer)],
-            "whoami": [Request("GET", "/whoami", bearer)],
+            "role members (10)": [Request("GET", f"/roles/{ACCOUNT}/group/apps%2Ften?members", admin.header)],
+            "whoami": [Request("GET", "/whoami", admin.header)],
             "health": [Request("GET", "/health")],
         },
         policy_seconds,
     )
-
-
-def api_key_in(output: str) -> str:
-    """The admin's API key in what a server printed at its first start."""
-    found = re.search(r"API key for admin: (\S+)", output)
-    assert found, output
-    return found[1]

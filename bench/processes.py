@@ -1,0 +1,91 @@
+"""What the kernel says about processes: their CPU time and their memory. Sizes are in megabytes."""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from bench import settings
+
+_TICKS: Final = os.sysconf("SC_CLK_TCK")
+_PAGES: Final = 1024 * 1024 / os.sysconf("SC_PAGE_SIZE")
+
+
+def cpu_seconds(processes: Sequence[int]) -> float:
+    """User and system time of these processes so far; one that has ended counts as nothing."""
+    total = 0.0
+    for process in processes:
+        try:
+            fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+        except FileNotFoundError:
+            continue
+        total += (int(fields[11]) + int(fields[12])) / _TICKS
+    return total
+
+
+def descendants(process: int) -> list[int]:
+    """The process's children, and theirs; one that has ended has none."""
+    children: list[int] = []
+    try:
+        for task in Path(f"/proc/{process}/task").iterdir():
+            children += map(int, (task / "children").read_text().split())
+    except (FileNotFoundError, ProcessLookupError):
+        return []
+    return [found for child in children for found in (child, *descendants(child))]
+
+
+def memory(process: int, field: str) -> float:
+    """A size of the process: ``VmRSS`` now, ``VmHWM`` at its peak."""
+    status = Path(f"/proc/{process}/status").read_text()
+    found = re.search(rf"{field}:\s+(\d+) kB", status)
+    assert found
+    return int(found[1]) / 1024
+
+
+def sizes(server: int) -> tuple[float, float]:
+    """What is resident now: of the server with all its children that are not PostgreSQL, and of PostgreSQL.
+
+    What processes share counts for each of them.
+    """
+    ours = database = 0.0
+    for process in (server, *descendants(server)):
+        try:
+            resident = int(Path(f"/proc/{process}/statm").read_text().split()[1]) / _PAGES
+            name = Path(f"/proc/{process}/comm").read_text().strip()
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        if name == "postgres":
+            database += resident
+        else:
+            ours += resident
+    return ours, database
+
+
+class Sampling:
+    """The largest :func:`sizes` during its ``with`` block, read every ``SAMPLE_SECONDS``: ``peak`` and ``database_peak``."""
+
+    def __init__(self, server: int) -> None:
+        self._server = server
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._sample, daemon=True)
+        self.peak, self.database_peak = sizes(server)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def _sample(self) -> None:
+        while not self._ended.wait(settings.SAMPLE_SECONDS):
+            ours, database = sizes(self._server)
+            self.peak, self.database_peak = max(self.peak, ours), max(self.database_peak, database)

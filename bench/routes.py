@@ -1,0 +1,148 @@
+"""What each route costs beside its reference, and how large and how soon ready the server is. Needs ``wrk``."""
+
+from __future__ import annotations
+
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any, Final
+
+import attrs
+
+from bench import settings
+from bench.load import Figures, run, write_requests
+from bench.processes import descendants, memory
+from bench.report import Part
+from bench.server import Server, say
+from bench.world import Provider, build
+
+#: The reference that each route is measured against, and the ratio that it must reach, if one was promised.
+REFERENCES: Final = {
+    "JWT authenticate": ("limit", 0.40),
+    "API key authenticate": ("limit", None),
+    "secret read": ("bare", 0.15),
+    "role members (10)": ("bare", None),
+    "whoami": ("bare", None),
+    "health": ("bare", None),
+}
+
+IDLE_MEGABYTES: Final = 80
+READY_SECONDS: Final = 3
+
+
+def _reference(name: str, *arguments: str) -> tuple[subprocess.Popen[str], str]:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "bench.references", name, *arguments], stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    return process, process.stdout.readline().strip()
+
+
+def _starts(folder: Path) -> tuple[float, float]:
+    """The median seconds from start to ready, of the service and of the ``bare`` reference, started in turns."""
+    ours, theirs = [], []
+    for number in range(settings.RUNS):
+        say(f"start: run {number + 1} of {settings.RUNS}")
+        server = Server.started(folder)
+        ours.append(server.ready_seconds)
+        server.stop()
+        started = time.perf_counter()
+        process, _ = _reference("bare")
+        theirs.append(time.perf_counter() - started)
+        process.kill()
+        process.wait()
+    return statistics.median(ours), statistics.median(theirs)
+
+
+def _median(runs: list[Figures]) -> Figures:
+    return Figures(
+        **{field.name: statistics.median(getattr(r, field.name) for r in runs) for field in attrs.fields(Figures)}
+    )
+
+
+def measure(folder: Path) -> Part:
+    """Measure every route.
+
+    :raises SystemExit: there is no ``wrk``.
+    """
+    if shutil.which("wrk") is None:
+        raise SystemExit("the bench needs wrk, which Debian has as a package of that name: apt-get install wrk")
+    report = _measured(folder)
+    reached = all(not r["promised"] or r["ratio"] >= r["promised"] for r in report["routes"].values())
+    modest = report["idle_megabytes"] < IDLE_MEGABYTES and report["ready_seconds"] < READY_SECONDS
+    return Part(_table(report), reached and modest, report)
+
+
+def _measured(folder: Path) -> dict[str, Any]:
+    say("Making the provider, its tokens, and a server with its policy …")
+    provider = Provider()
+    tokens = provider.tokens()
+    (folder / "provider.pem").write_bytes(provider.public_pem())
+    server = Server.started(folder / "server")
+    world = build(server, provider, tokens)
+    server.stop()
+    ready_seconds, reference_ready_seconds = _starts(folder / "server")
+
+    server = Server.started(folder / "server")
+    time.sleep(settings.IDLE_SECONDS)
+    report: dict[str, Any] = {
+        "policy": {"hosts": settings.HOSTS, "seconds": world.policy_seconds},
+        "ready_seconds": ready_seconds,
+        "reference_ready_seconds": reference_ready_seconds,
+        "idle_megabytes": memory(server.process.pid, "VmRSS"),
+        "routes": {},
+    }
+    references = {"bare": _reference("bare"), "limit": _reference("limit", str(folder / "provider.pem"))}
+    for name, (reference, promised) in REFERENCES.items():
+        requests = write_requests(folder, name.replace(" ", "-"), world.requests[name])
+        against = write_requests(
+            folder, f"{reference}-reference", world.requests["JWT authenticate" if reference == "limit" else name]
+        )
+        ours: list[Figures] = []
+        theirs: list[Figures] = []
+        for number in range(settings.RUNS):
+            say(f"{name}: run {number + 1} of {settings.RUNS}")
+            process, url = references[reference]
+            theirs.append(run(url, against, [process.pid], []))
+            database = descendants(server.process.pid)
+            ours.append(run(server.url, requests, [server.process.pid], database))
+        report["routes"][name] = {
+            **attrs.asdict(_median(ours)),
+            "reference": reference,
+            "reference_rate": _median(theirs).rate,
+            "reference_cpu": _median(theirs).server_cpu,
+            "ratio": statistics.median(o.rate / t.rate for o, t in zip(ours, theirs, strict=True)),
+            "promised": promised,
+        }
+    report["peak_megabytes"] = memory(server.process.pid, "VmHWM")
+    server.stop()
+    for process, _ in references.values():
+        process.kill()
+    return report
+
+
+def _table(report: dict[str, Any]) -> str:
+    lines = [
+        "| route | requests/s | p50 ms | p99 ms | server CPU µs | database CPU µs "
+        "| reference | its requests/s | ratio | promised |",
+        "|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    for name, r in report["routes"].items():
+        promised = f"{r['promised']:.2f}" if r["promised"] else ""
+        lines.append(
+            f"| {name} | {r['rate']:.0f} | {r['p50']:.1f} | {r['p99']:.1f} | {r['server_cpu']:.0f} "
+            f"| {r['database_cpu']:.0f} | `{r['reference']}` | {r['reference_rate']:.0f} "
+            f"| **{r['ratio']:.2f}** | {promised} |"
+        )
+    lines += [
+        "",
+        f"Idle server process: {report['idle_megabytes']:.0f} MB RSS (promised: under {IDLE_MEGABYTES}); "
+        f"at its peak under load: {report['peak_megabytes']:.0f} MB.",
+        f"`svc ready` after {report['ready_seconds']:.1f} s on an initialised embedded database "
+        f"(promised: {READY_SECONDS}); the bare reference, after {report['reference_ready_seconds']:.1f} s.",
+        f"A policy of {report['policy']['hosts']} hosts loaded in {report['policy']['seconds']:.1f} s.",
+    ]
+    return "\n".join(lines)

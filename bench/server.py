@@ -1,0 +1,89 @@
+"""The service as a process of its own, and what the bench says meanwhile."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Final
+
+import attrs
+
+from bench import settings
+from bench.client import Client
+from svc.storage import cluster
+from svc.storage.directory import DataDirectory
+
+ACCOUNT: Final = "bench"
+SERVICE: Final = "ci"
+
+
+@attrs.frozen
+class Server:
+    """The service, running as its users run it, on the embedded database in ``folder``."""
+
+    folder: Path
+    process: subprocess.Popen[str]
+    url: str
+    output: str
+    ready_seconds: float
+
+    @classmethod
+    def started(cls, folder: Path, *, watched: bool = False) -> Server:
+        """Start it and wait for its ready line; with its event loop ``watched``, in the manner of ``bench/loop.py``."""
+        twistd = [str(Path(sys.executable).with_name("twistd")), f"--reactor={settings.REACTOR}"]
+        command = [
+            *([sys.executable, "-m", "bench.loop", f"{folder}.loop"] if watched else twistd),
+            "-n",
+            f"--logfile={folder}.log",
+            f"--pidfile={folder}.pid",
+            "svc",
+        ]
+        options = [
+            f"--data-dir={folder}",
+            "--listen=tcp:0:interface=127.0.0.1",
+            f"--account={ACCOUNT}",
+            f"--authenticators=authn,authn-jwt/{SERVICE}",
+            "--allow-http-providers",
+            "--allow-private-providers=127.0.0.0/8",
+            *settings.SERVER_OPTIONS,
+        ]
+        started = time.perf_counter()
+        process = subprocess.Popen([*command, *options], stdout=subprocess.PIPE, text=True)
+        assert process.stdout is not None
+        output = ""
+        for line in process.stdout:
+            output += line
+            if line.startswith("svc ready: "):
+                return cls(folder, process, line.split()[2], output, time.perf_counter() - started)
+        raise SystemExit(f"the server did not start; see {folder}.log\n{output}")
+
+    @property
+    def api_key(self) -> str:
+        """The admin's, which a server prints at its first start."""
+        return self.output.partition("API key for admin: ")[2].split()[0]
+
+    def admin(self) -> Client:
+        """The admin of a server that has just made its account."""
+        return Client(self.url).logged_in(f"/authn/{ACCOUNT}/admin/authenticate", self.api_key.encode())
+
+    @property
+    def loop_record(self) -> Path:
+        """Where a watched server writes how late its event loop is."""
+        return Path(f"{self.folder}.loop")
+
+    @property
+    def database(self) -> str:
+        """The DSN of its database."""
+        return cluster.dsn(DataDirectory(self.folder).cluster)
+
+    def stop(self) -> None:
+        """End it as an operator does."""
+        self.process.terminate()
+        self.process.wait(60)
+
+
+def say(text: str) -> None:
+    """Tell whoever waits how far the bench is."""
+    print(text, file=sys.stderr, flush=True)
