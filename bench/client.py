@@ -11,7 +11,7 @@ from typing import Final
 
 import attrs
 
-from bench.standstill import Span
+from bench.probe import Span
 
 _PIECE: Final = 256 * 1024
 _SECONDS: Final = 600

@@ -19,8 +19,8 @@ import psycopg2
 import yaml
 
 from bench import settings
+from bench.probe import Span
 from bench.server import ACCOUNT
-from bench.standstill import Span
 from svc.storage.cluster import DATABASE, SUPERUSER
 from svc.storage.migrations import packaged
 

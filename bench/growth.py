@@ -18,11 +18,10 @@ from bench.client import Client
 from bench.crowd import Group, gathered
 from bench.load import Request
 from bench.loop import Blocking, Watched
-from bench.probe import Line, Waits, prepared
+from bench.probe import Line, Span, Waits, lengths, prepared
 from bench.processes import Sampling, sizes
 from bench.report import Figure, Part
 from bench.server import Server, say
-from bench.standstill import Span, Standstill
 
 #: How many times as much what is asked of the small group may cost of the large one.
 GROWTH_MOST: Final = 1.5
@@ -80,7 +79,6 @@ class Groups:
 
     server: Server
     admin: Client
-    standstill: Standstill
     many: Group
     few: Group
 
@@ -110,12 +108,12 @@ class Groups:
 
     def _round(self, line: Line, many: bytes, few: bytes) -> Round:
         spans = [(line.span(many), line.span(few)) for _ in range(settings.QUESTIONS)]
-        return Round(*(Waits.of(self.standstill.timed(of_group)) for of_group in zip(*spans, strict=True)))
+        return Round(*(Waits.of(of_group) for of_group in zip(*spans, strict=True)))
 
     @property
     def loop(self) -> Watched:
         """The server's event loop."""
-        return Watched(self.server.url, self.server.loop_record, self.standstill)
+        return Watched(self.server.url, self.server.loop_record)
 
     def read_everybody(self) -> None:
         """Read the whole list of the large group; its owner is in it, too."""
@@ -152,7 +150,7 @@ class Groups:
                     service.append(line.span(request))
                     bare.append(_span(cursor, query, values))
         # The first find nothing prepared.
-        return Deep(*([timed.seconds for timed in self.standstill.timed(spans[1:])] for spans in (service, bare)))
+        return Deep(lengths(service[1:]), lengths(bare[1:]))
 
     def _prepared(self, path: str) -> bytes:
         return prepared(Request("GET", path, self.admin.header))
@@ -160,14 +158,13 @@ class Groups:
 
 def measure(folder: Path) -> Part:
     """Fill a server and ask it."""
-    with Standstill(folder) as standstill:
-        say("growth: a server …")
-        server = Server.started(folder / "growth", watched=True)
-        try:
-            admin = server.admin()
-            return _measured(Groups(server, admin, standstill, *gathered(server, admin)))
-        finally:
-            server.stop()
+    say("growth: a server …")
+    server = Server.started(folder / "growth", watched=True)
+    try:
+        admin = server.admin()
+        return _measured(Groups(server, admin, *gathered(server, admin)))
+    finally:
+        server.stop()
 
 
 def _measured(groups: Groups) -> Part:

@@ -5,12 +5,11 @@ writes down how late it is. Nothing of the service is changed.
 
 Note [Late and blocked]
 
-A timer is late by as long as the loop was busy with anything else, by as long as the thread, ready to run, was given no
-processor, and by as long as the machine stood still. The kernel tells the second (``schedstat``), and
-``bench/standstill.py`` the third. ``blocked`` is what remains: what the program did, and what it waited for without
-returning to the loop, be it a disk, a lock or another thread. How much of the second falls into the third nobody knows; the
-same share is assumed as of the whole time. What the program does to its loop, it does each time that it is asked the same,
-and what else happens on a machine differs: of several runs, the one with the least counts.
+A timer is late by as long as the loop was busy with anything else, and by as long as the thread, ready to run, was given no
+processor. The kernel tells the second (``schedstat``). ``blocked`` is what remains: what the program did, and what it waited
+for without returning to the loop, be it a disk, a lock or another thread. A virtual machine's host may have stopped it for a
+while, too, which no clock in it tells from work; but what the program does to its loop, it does each time that it is asked
+the same, and what else happens differs: of several runs, the one with the least counts.
 """
 
 from __future__ import annotations
@@ -29,9 +28,8 @@ from twisted.scripts import twistd
 
 from bench import settings
 from bench.load import Request
-from bench.probe import Probe
+from bench.probe import Probe, lengths
 from bench.report import Figure
-from bench.standstill import Standstill
 
 #: How long a request may block the loop.
 BLOCKED_MOST: Final = 50
@@ -74,7 +72,6 @@ class Watched:
 
     url: str
     record: Path
-    standstill: Standstill
 
 
 @attrs.frozen
@@ -95,14 +92,12 @@ class Lateness:
             until = time.monotonic()
         lines = [tuple(map(float, line.split())) for line in loop.record.read_text().splitlines()]
         beats = [(before, now, waited) for before, now, waited in lines if since <= now <= until]
-        timed = loop.standstill.timed([(before, now) for before, now, _ in beats])
-        late, blocked = settings.BEAT_SECONDS, settings.BEAT_SECONDS
-        for beat, (_, _, waited) in zip(timed, beats, strict=True):
-            late, blocked = max(late, beat.wall), max(blocked, beat.seconds * (1 - min(1, waited / beat.wall)))
+        late = max((now - before for before, now, _ in beats), default=settings.BEAT_SECONDS)
+        blocked = max((now - before - waited for before, now, waited in beats), default=0)
         return cls(
             (late - settings.BEAT_SECONDS) * 1000,
-            (blocked - settings.BEAT_SECONDS) * 1000,
-            max(end - begin for begin, end in probe.spans) * 1000,
+            max(0, blocked - settings.BEAT_SECONDS) * 1000,
+            max(lengths(probe.spans)) * 1000,
         )
 
 

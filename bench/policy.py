@@ -15,11 +15,10 @@ from bench.client import Client
 from bench.floor import Scratch, document, reading_span
 from bench.load import Request
 from bench.loop import Blocking, Watched
-from bench.probe import Probe, Waits
+from bench.probe import Probe, Waits, lengths
 from bench.processes import Sampling, sizes
 from bench.report import Figure, Part
 from bench.server import ACCOUNT, Server, say
-from bench.standstill import Standstill, Timed
 
 #: How many times the floor the first load may take, and the same document once more.
 FIRST_MOST: Final = 4
@@ -36,20 +35,22 @@ _SECRET: Final = "read-meanwhile"
 
 @attrs.frozen
 class Run:
-    """The document three times into one new policy, and its floor: how long it took, and the largest sizes in megabytes."""
+    """The document three times into one new policy, and its floor: how many seconds it took, and the largest sizes in
+    megabytes.
+    """
 
-    reading: Timed
-    copying: Timed
-    first: Timed
-    posted_again: Timed
-    put_again: Timed
+    reading: float
+    copying: float
+    first: float
+    posted_again: float
+    put_again: float
     megabytes: float
     database_megabytes: float
 
     @property
     def floor(self) -> float:
         """What no load could do without, in seconds."""
-        return self.reading.seconds + self.copying.seconds
+        return self.reading + self.copying
 
 
 @attrs.frozen
@@ -66,19 +67,18 @@ class Large:
 
     server: Server
     admin: Client
-    standstill: Standstill
     path: Path
     text: bytes
 
     @classmethod
-    def at(cls, server: Server, standstill: Standstill, folder: Path) -> Large:
+    def at(cls, server: Server, folder: Path) -> Large:
         """Make a secret to be read, and the document."""
         admin, text = server.admin(), document().encode()
         path = folder / "large.yml"
         path.write_bytes(text)
         admin.ask("POST", f"/policies/{ACCOUNT}/policy/root", f"- !variable {_SECRET}\n".encode())
         admin.ask("POST", f"/secrets/{ACCOUNT}/variable/{_SECRET}", b"s" * 32)
-        return cls(server, admin, standstill, path, text)
+        return cls(server, admin, path, text)
 
     def policy(self, name: str) -> str:
         """The path of a new, empty policy."""
@@ -91,7 +91,7 @@ class Large:
         floor = [reading_span(self.path), scratch.copying_span(name)]
         with Sampling(self.server.process.pid) as sampling:
             loads = [self.admin.span(method, policy, self.text) for method in ("POST", "POST", "PUT")]
-        reading, copying, first, posted, put = self.standstill.timed([*floor, *loads])
+        reading, copying, first, posted, put = lengths([*floor, *loads])
         return Run(reading, copying, first, posted, put, sampling.peak, sampling.database_peak)
 
     def readers(self, name: str) -> Readers:
@@ -102,7 +102,7 @@ class Large:
             time.sleep(settings.QUIET_SECONDS)
         with Probe(self.server.url, request, settings.READ_SECONDS, "due") as during:
             self.admin.ask("POST", policy, self.text)
-        return Readers(*(Waits.of(self.standstill.timed(probe.spans)) for probe in (before, during)))
+        return Readers(*(Waits.of(probe.spans) for probe in (before, during)))
 
     def blocking(self, name: str) -> dict[str, Blocking]:
         """Rehearse it, load it, and read it back, with an eye on the loop."""
@@ -112,19 +112,18 @@ class Large:
             "load of the document": lambda: self.admin.ask("POST", policy, self.text),
             "effective policy of the document": lambda: self.admin.ask("GET", policy),
         }
-        loop = Watched(self.server.url, self.server.loop_record, self.standstill)
+        loop = Watched(self.server.url, self.server.loop_record)
         return {action: Blocking.by(loop, ask) for action, ask in actions.items()}
 
 
 def measure(folder: Path) -> Part:
     """Load the large document again and again."""
-    with Standstill(folder) as standstill:
-        say("policy: a server …")
-        server = Server.started(folder / "policy", watched=True)
-        try:
-            return _measured(Large.at(server, standstill, folder))
-        finally:
-            server.stop()
+    say("policy: a server …")
+    server = Server.started(folder / "policy", watched=True)
+    try:
+        return _measured(Large.at(server, folder))
+    finally:
+        server.stop()
 
 
 def _measured(large: Large) -> Part:
@@ -156,7 +155,7 @@ def _costs(runs: list[Run]) -> list[Figure]:
     return [
         Figure(
             f"{name}, of its floor",
-            statistics.median(getattr(run, load).seconds / run.floor for run in runs),
+            statistics.median(getattr(run, load) / run.floor for run in runs),
             "times",
             most,
             f"{_seconds(runs, load)} s; the floor: {floor}",
@@ -182,4 +181,4 @@ def _blocked(runs: list[dict[str, Blocking]]) -> list[Figure]:
 
 
 def _seconds(runs: list[Run], of: str) -> str:
-    return f"{statistics.median(getattr(run, of).seconds for run in runs):.2f}"
+    return f"{statistics.median(getattr(run, of) for run in runs):.2f}"

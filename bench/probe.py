@@ -24,32 +24,35 @@ from urllib.parse import urlsplit
 import attrs
 
 from bench.load import Request
-from bench.standstill import Span, Timed
 
 #: The statuses of what counts as an answer. With the second, health tells of trouble, and nothing else does.
 _ANSWERS: Final = {b"200", b"502"}
 
 
+#: From when until when, by the monotonic clock, in seconds.
+Span = tuple[float, float]
+
+
+def lengths(spans: Sequence[Span]) -> list[float]:
+    """How long each was, in seconds."""
+    return [end - begin for begin, end in spans]
+
+
 @attrs.frozen
 class Waits:
-    """How many waits there were, and in milliseconds, how long: half of them at most, all but a hundredth, and the longest.
-
-    What is called ``wall`` counts standstills of the machine, too.
-    """
+    """How many waits there were, and how long in milliseconds: half of them at most, all but a hundredth, the longest."""
 
     count: int
     p50: float
     p99: float
     longest: float
-    wall_p99: float
-    wall_longest: float
 
     @classmethod
-    def of(cls, waits: Sequence[Timed]) -> Self:
+    def of(cls, spans: Sequence[Span]) -> Self:
         """Summarize waits, of which there must be two."""
-        moving, wall = (sorted(getattr(wait, what) * 1000 for wait in waits) for what in ("seconds", "wall"))
-        parts, on_the_wall = (statistics.quantiles(waits, n=100, method="inclusive") for waits in (moving, wall))
-        return cls(len(waits), parts[49], parts[98], moving[-1], on_the_wall[98], wall[-1])
+        waits = [seconds * 1000 for seconds in lengths(spans)]
+        parts = statistics.quantiles(waits, n=100, method="inclusive")
+        return cls(len(waits), parts[49], parts[98], max(waits))
 
 
 class Line:

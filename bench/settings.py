@@ -51,18 +51,18 @@ LARGE_ANNOTATIONS: Final = 2
 LARGE_RUNS: Final = 3
 
 #: Seconds between two readings of how much memory the server's processes hold.
-SAMPLE_SECONDS: Final = 0.02
+SAMPLE_SECONDS: Final = 0.1
 
 #: Seconds for which a secret is read before the document is loaded beside it, and seconds between two readings.
 QUIET_SECONDS: Final = 5
-READ_SECONDS: Final = 0.02
+READ_SECONDS: Final = 0.05
 
 #: How often what may block the event loop is asked; the whole list is asked for once, as it asks for the same many times.
 LOOP_RUNS: Final = 3
 
 #: Seconds between two beats of a watched event loop, and between two questions of the probe from outside.
-BEAT_SECONDS: Final = 0.01
-PROBE_SECONDS: Final = 0.002
+BEAT_SECONDS: Final = 0.02
+PROBE_SECONDS: Final = 0.02
 
 #: Members of the two groups that are compared, and how many members of each a search matches.
 MANY: Final = 1_000_000
@@ -72,7 +72,7 @@ MATCHES: Final = 50
 #: Members on a page; rounds of alternating questions to both groups, of which the median counts; questions to each in one.
 PAGE: Final = 100
 ROUNDS: Final = 5
-QUESTIONS: Final = 400
+QUESTIONS: Final = 200
 
 #: How far into the large group the page by offset lies, and how often this is asked, in turns with PostgreSQL itself.
 DEEP_OFFSET: Final = 900_000

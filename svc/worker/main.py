@@ -10,7 +10,14 @@ from typing import Any, Final
 from twisted.internet.defer import Deferred
 from twisted.internet.protocol import Protocol
 from twisted.internet.stdio import StandardIO
-from twisted.logger import Logger, globalLogBeginner, textFileLogObserver
+from twisted.logger import (
+    FilteringLogObserver,
+    Logger,
+    LogLevel,
+    LogLevelFilterPredicate,
+    globalLogBeginner,
+    textFileLogObserver,
+)
 from twisted.python.failure import Failure
 
 from svc.errors import Refusal
@@ -51,8 +58,8 @@ class Work(Protocol):
                     Deferred.fromCoroutine(self._load(whole)).addErrback(self._failed)
 
     def connectionLost(self, reason: Failure | None = None) -> None:  # noqa: ARG002 - Twisted's
-        """End: the server wants no more, or is gone. What was not committed is rolled back."""
-        self._reactor.stop()
+        """End at once: the server wants no more, or is gone. What was not committed is rolled back."""
+        os._exit(0)
 
     def _begin(self, task: Task) -> None:
         self._database = Database(
@@ -93,7 +100,11 @@ def main() -> None:
     # Nothing but answers goes to the server's pipe.
     answers = os.dup(1)
     os.dup2(2, 1)
-    globalLogBeginner.beginLoggingTo([textFileLogObserver(sys.stderr)], redirectStandardIO=False)
+    # The server knows when it is well.
+    told = FilteringLogObserver(
+        textFileLogObserver(sys.stderr, timeFormat=None), [LogLevelFilterPredicate(defaultLogLevel=LogLevel.warn)]
+    )
+    globalLogBeginner.beginLoggingTo([told], redirectStandardIO=False)
     pipes: Any = StandardIO  # mypy takes it for the one of Windows
     pipes(Work(reactor), stdin=0, stdout=answers)
     reactor.run(installSignalHandlers=False)
