@@ -19,7 +19,7 @@ from svc.records import (
     Attempt,
     AuthenticatorSettings,
     Credential,
-    EffectiveMember,
+    EffectiveMembers,
     MemberReading,
     Membership,
     MembersQuery,
@@ -157,12 +157,12 @@ class IRoles(Interface):
     async def count_memberships(query: MembersQuery) -> int:
         """How many memberships the query matches, whatever its ``limit``, ``offset`` and ``after``."""
 
-    async def effective_members(query: MembersQuery) -> list[EffectiveMember]:
+    async def effective_members(query: MembersQuery) -> EffectiveMembers:
         """All that hold the role, directly or through others, each once; otherwise like ``members``.
 
         The role itself is among them where its memberships make a circle. ``after`` has no ``ownership``.
 
-        :raises TooManyRoles: they are too many to be followed.
+        :raises TooManyRoles: they are too many, or too far away, to be followed.
         """
 
     async def held(role: RoleName) -> list[str]:

@@ -5,7 +5,7 @@ What policy records has a room of its own, ``rows``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from ipaddress import IPv4Network, IPv6Network
 from typing import NewType
 
@@ -55,16 +55,28 @@ class Membership:
 
 
 @attrs.frozen
-class EffectiveMember:
-    """A role that holds another, directly or through others.
+class EffectiveMembers:
+    """The ``members`` that hold ``role``, directly or through others, in order and each once, as far as they were asked for.
 
-    ``path`` is one shortest way from the held role to the member, both included, in which each is a direct member of the one
-    before it. ``rank`` is as in ``Membership``.
+    ``ranks`` are as in ``Membership``, empty but for a search by class. ``led_from``: of which role each is a direct member,
+    on a shortest way; ways are put together when they are asked for, since all of them can be much longer than the list.
     """
 
-    member: str
-    path: tuple[str, ...]
-    rank: int | None = None
+    role: str
+    members: Sequence[str]
+    ranks: Mapping[str, int]
+    _led_from: Mapping[str, str] = attrs.field(repr=False, eq=False)
+
+    def path(self, member: str) -> tuple[str, ...]:
+        """One shortest way from the role to the member, both included, each a direct member of the one before it."""
+        way = [member]
+        while (before := self._led_from[way[-1]]) != self.role:
+            way.append(before)
+        return (self.role, *reversed(way))
+
+    def place(self, member: str) -> Place:
+        """The member's key in the listing."""
+        return Place(member, rank=self.ranks.get(member))
 
 
 @attrs.frozen

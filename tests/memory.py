@@ -19,7 +19,7 @@ from svc.records import (
     Applicant,
     AuthenticatorSettings,
     Credential,
-    EffectiveMember,
+    EffectiveMembers,
     MemberReading,
     Membership,
     MembersQuery,
@@ -34,7 +34,7 @@ from svc.records import (
 from svc.rows import MembershipRow, PolicyVersion, ResourceRow, Rows
 from tests.memory_search import search_rank
 
-L = TypeVar("L", Membership, EffectiveMember)
+L = TypeVar("L", Membership, Place)
 
 #: How many versions of a secret, and of a policy, are kept.
 KEPT = 20
@@ -326,21 +326,22 @@ class MemoryRoles:
         """See ``IRoles``."""
         return len(await self.memberships(attrs.evolve(query, limit=None, offset=0, after=None)))
 
-    async def effective_members(self, query: MembersQuery) -> list[EffectiveMember]:
+    async def effective_members(self, query: MembersQuery) -> EffectiveMembers:
         """See ``IRoles``."""
         self.memory.ask()
-        paths: dict[str, tuple[str, ...]] = {}
-        coming: list[tuple[str, ...]] = [(str(query.role),)]
+        led_from: dict[str, str] = {}
+        coming = [str(query.role)]
         while coming:
-            way = coming.pop(0)
+            last = coming.pop(0)
             for role, member, _ in sorted(self.memory.memberships):
-                if role == way[-1] and member not in paths:
-                    paths[member] = (*way, member)
-                    coming.append(paths[member])
-        found = [
-            EffectiveMember(member, path, rank) for member, path in paths.items() for rank in self._ranks(query, member)
-        ]
-        return _page(query, found, lambda row: row.member)
+                if role == last and member not in led_from:
+                    led_from[member] = last
+                    if member != str(query.role):
+                        coming.append(member)
+        places = [Place(member, rank=rank) for member in led_from for rank in self._ranks(query, member)]
+        found = _page(query, places, lambda place: place.name)
+        ranks = {place.name: place.rank for place in found if place.rank is not None}
+        return EffectiveMembers(str(query.role), [place.name for place in found], ranks, led_from)
 
     async def held(self, role: RoleName) -> list[str]:
         """See ``IRoles``."""
@@ -349,7 +350,7 @@ class MemoryRoles:
 
     async def graph(self, caller: RoleName, role: RoleName) -> AsyncIterator[Sequence[tuple[str, str]]]:
         """See ``IRoles``; a batch has two pairs."""
-        below = {found.member for found in await self.effective_members(MembersQuery(role))}
+        below = set((await self.effective_members(MembersQuery(role))).members)
         around = below | self.memory.held(str(role))
         edges = sorted({(parent, child) for parent, child, _ in self.memory.memberships if parent in around})
         seen = [edge for edge in edges if self._sees(str(caller), edge[0])]

@@ -7,6 +7,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
+from svc.cli.table import plain
+
 #: What stands in the place of an identifier that the caller may not know.
 _REDACTED: Final = "[REDACTED]"
 
@@ -58,7 +60,7 @@ def named(full: str) -> str:
     """A full id as people say it: ``host apps/shop``. They are not told what they may not know."""
     _, kind, identifier = full.split(":", 2)
     kind = kind.replace("_", " ")
-    return f"a {kind} that you may not see" if identifier == _REDACTED else f"{kind} {_printable(identifier)}"
+    return f"a {kind} that you may not see" if identifier == _REDACTED else f"{kind} {plain(identifier)}"
 
 
 class _State:
@@ -139,11 +141,6 @@ def _annotated(old: _State, new: _State) -> Iterator[Sentence]:
             yield Sentence(Effect.NEITHER, f"{named(name)} has other annotations: {_listed(differing, ' and ')}")
 
 
-def _printable(text: str) -> str:
-    """A text with what is no print spelt out: names can't say things to the terminal, or begin lines of their own."""
-    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in text)
-
-
 def _listed(texts: list[str], joint: str) -> str:
-    texts = [_printable(text) for text in texts]
+    texts = [plain(text) for text in texts]
     return texts[0] if len(texts) == 1 else f"{', '.join(texts[:-1])}{joint}{texts[-1]}"

@@ -13,6 +13,7 @@ import click
 from svc.cli.changes import Effect, sentences
 from svc.cli.connection import Answer, Connection, over_http
 from svc.cli.progress import shown
+from svc.cli.table import plain
 
 _METHODS: Final = {"load": "POST", "update": "PATCH", "replace": "PUT"}
 
@@ -63,7 +64,7 @@ def _say_json(answer: Answer, statuses: tuple[int, ...]) -> None:
 def _say_loaded(answer: Answer, branch: str) -> None:
     result = answer.expect(201).json()
     for role in result["created_roles"].values():
-        click.echo(f"{role['id']}\tAPI key: {role['api_key']}")
+        click.echo(f"{plain(role['id'])}\tAPI key: {role['api_key']}")
     _warn(result)
     click.echo(f"Policy {branch} is now at version {result['version']}.", err=True)
 
@@ -79,7 +80,7 @@ def _say_changes(answer: Answer) -> None:
     for effect, text in told:
         click.echo(click.style(text, fg=_COLOURS[effect]))
     if not told:
-        click.echo("Nothing would change.")
+        click.echo("Nothing would change, except admin options and the texts of public keys, which a dry run doesn't tell.")
     _warn(result)
     click.echo("This was a dry run: nothing has been changed.", err=True)
 
@@ -97,7 +98,7 @@ def _faults(answer: Answer) -> str:
 
 def _warn(result: Any) -> None:
     for warning in result.get("warnings", []):
-        click.echo(f"Warning: {warning}", err=True)
+        click.echo(f"Warning: {plain(warning)}", err=True)
 
 
 @policy.command()

@@ -11,7 +11,7 @@ from typing import Any, Final
 import click
 
 from svc.cli.connection import Answer, Connection, over_http
-from svc.cli.table import table
+from svc.cli.table import plain, table
 
 #: How many rows a page has when all pages are asked for.
 PAGE: Final = 1000
@@ -174,7 +174,7 @@ def _notes(row: Mapping[str, Any]) -> str:
 
 def _quoted(text: str) -> str:
     """A text as an identifier of Graphviz."""
-    text = text.replace("\\", "\\\\").replace('"', '\\"')
+    text = plain(text).replace("\\", "\\\\").replace('"', '\\"')
     return f'"{text}"'
 
 

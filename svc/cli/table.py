@@ -15,7 +15,7 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]], *, terminal: boo
 
     Characters that a terminal would obey, or that would break a line, are escaped; blanks at the end of lines are left out.
     """
-    cells = [[_plain(cell) for cell in row] for row in rows]
+    cells = [[plain(cell) for cell in row] for row in rows]
     if not terminal:
         yield from ("\t".join(row).rstrip("\t") for row in cells)
         return
@@ -26,7 +26,8 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]], *, terminal: boo
         yield _GAP.join(padded).rstrip()
 
 
-def _plain(text: str) -> str:
+def plain(text: str) -> str:
+    """A text with what is no print spelt out: names can't say things to the terminal, or begin lines of their own."""
     return (
         text if text.isprintable() else "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
     )

@@ -85,7 +85,7 @@ def differences(
     """
     old, new = (_Moment(touched.rows, surroundings.rows, stored) for stored in (before, after))
     shown = _Shown(policy, surroundings, visible)
-    created, earlier, later, deleted = [], [], [], []
+    created, updated, deleted = list[Item](), list[tuple[Item, Item]](), list[Item]()
     for name in touched.concerned:
         first, then = old.item(name, shown), new.item(name, shown)
         if first is None and then is not None:
@@ -93,9 +93,18 @@ def differences(
         elif then is None and first is not None:
             deleted.append(shown.redacted(name, first))
         elif first is not None and then is not None and first != then:
-            earlier.append(shown.redacted(name, first))
-            later.append(shown.redacted(name, then))
-    return Differences(tuple(created), tuple(earlier), tuple(later), tuple(deleted))
+            updated.append((shown.redacted(name, first), shown.redacted(name, then)))
+    # In the order of what is shown: that of the names would tell about those that are not.
+    created.sort(key=_shown_name)
+    deleted.sort(key=_shown_name)
+    updated.sort(key=lambda items: _shown_name(items[0]))
+    return Differences(
+        tuple(created), tuple(first for first, _ in updated), tuple(then for _, then in updated), tuple(deleted)
+    )
+
+
+def _shown_name(item: Item) -> str:
+    return str(item["identifier"])
 
 
 class _Shown:

@@ -52,13 +52,12 @@ def identifier_of(kind: str, path: str) -> str:
 def inside(policy: RoleName, kind: str, identifier: str) -> bool:
     """Whether a name belongs to what ``policy`` may dispose of, by the name alone.
 
-    That is what lies beneath it and the policy itself. A thing that is merely called like the policy does not: it may well
-    stand beside it, as a host ``jenkins`` stands beside a policy ``jenkins``. Nor does any user: ``bob@a-b`` may be of
-    ``a/b``, of ``a-b``, or of the root; nor any public key, which is called like its user: that of ``bob`` lies beneath a
-    policy ``user`` by its name alone. To the root policy belongs all but its owner.
+    That is what lies beneath it. The policy itself does not: its role may hold what others gave to it, and whoever may only
+    load it is not its owner. A thing that is merely called like the policy does not: it may well stand beside it, as a host
+    ``jenkins`` stands beside a policy ``jenkins``. Nor does any user: ``bob@a-b`` may be of ``a/b``, of ``a-b``, or of the
+    root; nor any public key, which is called like its user: that of ``bob`` lies beneath a policy ``user`` by name alone.
+    To the root policy belongs all but itself and its owner.
     """
     if policy == root_policy(policy.account):
-        return (kind, identifier) != ("user", admin_of(policy.account).identifier)
-    if kind in _OF_USERS:
-        return False
-    return identifier.startswith(f"{policy.identifier}/") or (kind, identifier) == ("policy", policy.identifier)
+        return (kind, identifier) not in {("user", admin_of(policy.account).identifier), ("policy", policy.identifier)}
+    return kind not in _OF_USERS and identifier.startswith(f"{policy.identifier}/")

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator
+from typing import Final
 
 import attrs
 
 from svc.errors import InvalidParameter, PolicyInvalid
+from svc.names import admin_of
 from svc.policy.ids import inside
 from svc.policy.meaning import Resolved
 from svc.policy.resolve import described
 from svc.rows import LoadMode, Present
+
+#: How many records are named that a load leaves alone.
+WARNINGS_MOST: Final = 100
 
 
 @attrs.frozen
@@ -65,6 +70,21 @@ def claims(resolved: Resolved, present: Present) -> Claims:
         tuple(role for role in resolved.roles_granted if role not in at_hand),
         tuple(dict.fromkeys(permitted + strangers)),
     )
+
+
+def left_alone(resolved: Resolved, present: Present) -> tuple[str, ...]:
+    """Warnings of records that the document declares and that stay as they are, since the policy did not record them.
+
+    Whoever relies on such a record relies on whoever did: a user of that name may be somebody else's.
+    """
+    own = {str(resolved.policy), str(admin_of(resolved.policy.account))}
+    foreign = [row.resource for row in present.foreign.resources if row.resource not in own]
+    declared = {row.resource for row in resolved.declared.resources}
+    names = [described(full) for full in sorted(declared.intersection(foreign))]
+    warnings = [f"{name} was not recorded by this policy, and is left as it is." for name in names[:WARNINGS_MOST]]
+    if len(names) > WARNINGS_MOST:
+        warnings.append(f"So are {len(names) - WARNINGS_MOST} other records.")
+    return tuple(warnings)
 
 
 def _not_found(resolved: Resolved, references: Iterable[str]) -> Iterator[PolicyInvalid]:

@@ -33,6 +33,9 @@ from svc.rows import AnnotationRow, MembershipRow, ResourceRow, RestrictionRow, 
 #: Longest name of an annotation, in bytes of UTF-8.
 ANNOTATION_NAME_LIMIT: Final = 1024
 
+#: Longest value of an annotation, in bytes of UTF-8.
+ANNOTATION_VALUE_LIMIT: Final = 64 * 1024
+
 #: Longest privilege, in bytes of UTF-8: a row's key of two ids and a privilege must fit into a page of an index.
 PRIVILEGE_LIMIT: Final = 64
 
@@ -243,6 +246,8 @@ class _Resolution:
             value = annotation.value
             if ".." in value and ".." in value.split("/"):
                 value = _climb(f"{path}/{value}", name)
+            if _bytes(value) > ANNOTATION_VALUE_LIMIT:
+                raise _refused(f"The value of an annotation is at most {ANNOTATION_VALUE_LIMIT} bytes long", name)
             self._weigh(_bytes(full) + _bytes(annotation.name) + _bytes(value), name)
             self._annotations.append(AnnotationRow(full, annotation.name, value))
         if annotations:

@@ -14,7 +14,7 @@ from typing import Final
 
 from svc.errors import TooManyRoles
 from svc.names import RoleName
-from svc.records import EffectiveMember, MembersQuery, Place
+from svc.records import EffectiveMembers, MembersQuery, Place
 from svc.storage.columns import column
 from svc.storage.database import Database, Statement
 from svc.storage.search import ranks
@@ -25,6 +25,9 @@ ROLES_LIMIT: Final = 50_000
 
 #: How many memberships between them.
 EDGES_LIMIT: Final = 250_000
+
+#: How many memberships away from the role that was asked about. Every way is told, and they get longer and longer.
+STEPS_LIMIT: Final = 500
 
 #: How many roles are asked about at once, and how many memberships come with the answer: what the reactor can take in within
 #: about 5 ms.
@@ -85,22 +88,22 @@ _VISIBLE: Final = Statement(
 )
 
 
-async def effective_members(database: Database, query: MembersQuery) -> list[EffectiveMember]:
+async def effective_members(database: Database, query: MembersQuery) -> EffectiveMembers:
     """See ``IRoles``."""
-    start, search = str(query.role), query.search
+    search, after = query.search, query.after
     led_from = await _followed(database, _DOWN, query.role)
     members = [name for name in sorted(led_from) if not query.kinds or name.split(":", 2)[1] in query.kinds]
-    found: list[Place] = [Place(member) for member in members]
+    classes: dict[str, int] = {}
     if search is not None:
-        classes = await ranks(database, search, members)
-        found = [Place(member, rank=classes[member] if search.by_class else None) for member in members if member in classes]
-        found.sort(key=lambda place: place.rank or 0)
-    if query.after is not None:
-        found = [place for place in found if query.after.before(place)]
+        matching = await ranks(database, search, members)
+        members = [member for member in members if member in matching]
+        if search.by_class:
+            classes = matching
+            members.sort(key=matching.__getitem__)
+    if after is not None:
+        members = [member for member in members if after.before(Place(member, rank=classes.get(member)))]
     beyond = None if query.limit is None else query.offset + query.limit
-    return [
-        EffectiveMember(place.name, _path(led_from, start, place.name), place.rank) for place in found[query.offset : beyond]
-    ]
+    return EffectiveMembers(str(query.role), members[query.offset : beyond], classes, led_from)
 
 
 async def held(database: Database, role: RoleName) -> list[str]:
@@ -122,12 +125,14 @@ async def graph(database: Database, caller: RoleName, role: RoleName) -> AsyncIt
 async def _followed(database: Database, step: Statement, role: RoleName) -> dict[str, str]:
     """Every role that steps from ``role`` lead to, with the role from which it was reached first: by a shortest way.
 
-    :raises TooManyRoles: there are more than ``ROLES_LIMIT``, or more than ``EDGES_LIMIT`` steps.
+    :raises TooManyRoles: there are more than ``ROLES_LIMIT``, or more than ``EDGES_LIMIT`` memberships, or more than
+        ``STEPS_LIMIT`` in a row.
     """
     reached: dict[str, str] = {}
-    edges = 0
+    edges = steps = 0
     coming = [str(role)]
     while coming:
+        steps += 1
         new: list[str] = []
         async for batch in _edges(database, step, role.account, coming):
             edges += len(batch)
@@ -136,7 +141,7 @@ async def _followed(database: Database, step: Statement, role: RoleName) -> dict
                     reached[there] = here
                     if there != str(role):
                         new.append(there)
-            if len(reached) > ROLES_LIMIT or edges > EDGES_LIMIT:
+            if len(reached) > ROLES_LIMIT or edges > EDGES_LIMIT or steps > STEPS_LIMIT:
                 raise TooManyRoles(ROLES_LIMIT)
         coming = new
     return reached
@@ -159,11 +164,3 @@ async def _edges(database: Database, step: Statement, account: str, roles: Seque
         else:
             here, there = edges[-1] if step is _DOWN else edges[-1][::-1]
             position, after = position + asked.index(here), there
-
-
-def _path(led_from: dict[str, str], start: str, member: str) -> tuple[str, ...]:
-    """The way from ``start`` to ``member``."""
-    way = [member]
-    while (before := led_from[way[-1]]) != start:
-        way.append(before)
-    return (start, *reversed(way))

@@ -17,24 +17,28 @@ from svc.storage.columns import column
 from svc.storage.database import Database, Statement
 from svc.storage.visibility import listing
 
-#: What is told of resources of every kind, and after it what only some kinds have: one array for each.
+#: What is told of resources of every kind, and after it what only some kinds have: one array for each. Rows are looked up
+#: first and put in order then: an index that has them in order could be read from end to end for each resource.
 _DESCRIBED: Final = Statement(
     "resources_described",
     """
     SELECT
         resource_id, owner_id, policy_id, extract(epoch FROM created_at)::double precision,
         ARRAY(
-            SELECT ARRAY[privilege, role_id, policy_id] FROM permissions
-            WHERE permissions.resource_id = resource.resource_id ORDER BY role_id, privilege
+            SELECT ARRAY[privilege, role_id, policy_id]
+            FROM (SELECT * FROM permissions WHERE resource_id = resource.resource_id OFFSET 0) AS given
+            ORDER BY role_id, privilege
         ),
         ARRAY(
-            SELECT ARRAY[name, value, policy_id] FROM annotations
-            WHERE annotations.resource_id = resource.resource_id ORDER BY name
+            SELECT ARRAY[name, value, policy_id]
+            FROM (SELECT * FROM annotations WHERE resource_id = resource.resource_id OFFSET 0) AS given
+            ORDER BY name
         ),
         ARRAY(SELECT version FROM secrets WHERE secrets.resource_id = resource.resource_id ORDER BY version),
         CASE WHEN split_part(resource_id, ':', 2) = 'host_factory' THEN ARRAY(
-            SELECT role_id FROM memberships
-            WHERE member_id = resource.resource_id AND NOT ownership AND split_part(role_id, ':', 2) = 'layer'
+            SELECT role_id
+            FROM (SELECT * FROM memberships WHERE member_id = resource.resource_id OFFSET 0) AS granted
+            WHERE NOT ownership AND split_part(role_id, ':', 2) = 'layer'
             ORDER BY role_id
         ) ELSE '{}' END,
         ARRAY(SELECT cidr FROM restrictions WHERE restrictions.role_id = resource.resource_id ORDER BY cidr)

@@ -11,7 +11,7 @@ from zope.interface import implementer
 from svc.errors import NotFound
 from svc.interfaces import IRoles
 from svc.names import ResourceName, RoleName
-from svc.records import EffectiveMember, MemberReading, Membership, MembersQuery, RoleReading, Standing
+from svc.records import EffectiveMembers, MemberReading, Membership, MembersQuery, RoleReading, Standing
 from svc.storage import lineage, memberships
 from svc.storage.database import Database, Statement, Transaction
 from svc.storage.failures import ForeignKeyViolation
@@ -92,7 +92,7 @@ class RoleStore:
         """See ``IRoles``."""
         return await memberships.MEMBERSHIPS.count(self._database, query)
 
-    async def effective_members(self, query: MembersQuery) -> list[EffectiveMember]:
+    async def effective_members(self, query: MembersQuery) -> EffectiveMembers:
         """See ``IRoles``."""
         return await lineage.effective_members(self._database, query)
 

@@ -25,7 +25,7 @@ from svc.policy.document import Bounds
 from svc.policy.grammar import parse
 from svc.policy.meaning import Resolved
 from svc.policy.plan import keys_due, new_actors, plan
-from svc.policy.references import claims, dropped, missing, refuse_deletions
+from svc.policy.references import claims, dropped, left_alone, missing, refuse_deletions
 from svc.policy.resolve import resolve
 from svc.records import Sealed
 from svc.rows import Changes, Load, LoadAnswer, LoadMode, PolicyVersion, Present
@@ -99,7 +99,7 @@ class Loads:
         refuse_deletions(mode, resolved)
         self._bound(resolved.related > (self.most or 0))
 
-        async def work(transaction: IPolicyTransaction) -> tuple[dict[str, str], int]:
+        async def work(transaction: IPolicyTransaction) -> tuple[dict[str, str], int, tuple[str, ...]]:
             await transaction.lock(policy)
             await _admit(transaction, caller, policy, mode)
             if refusals := list(missing(resolved, await transaction.existing(tuple(resolved.references)))):
@@ -110,6 +110,7 @@ class Loads:
             if refusals := list(dropped(mode, resolved, present)):
                 raise refused(policy, refusals) if load.rehearsed else refusals[0]
             await _authorize(transaction, caller, resolved, present)
+            warnings = (*resolved.warnings, *left_alone(resolved, present))
             changes = plan(mode, resolved.rows, present, resolved.removals)
             self._bound(bool(changes.delete.resources))
             rehearsal = Rehearsal(transaction, caller, policy)
@@ -119,16 +120,16 @@ class Loads:
             if not (await transaction.standing(caller, policy)).exists:
                 raise PolicyInvalid("the policy would be deleted with its owner, whom the document does not keep")
             if load.rehearsed:
-                await rehearsal.end(resolved.warnings)
+                await rehearsal.end(warnings)
             text = load.document.decode("utf-8-sig")
             digest = hashlib.sha256(load.document).hexdigest()
             version = await transaction.record(PolicyVersion(policy, text, digest, caller, load.client_ip))
-            return api_keys, version
+            return api_keys, version, warnings
 
-        api_keys, version = await self.store.transact(work)
+        api_keys, version, warnings = await self.store.transact(work)
         made = {actor: {"id": actor, "api_key": key} for actor, key in api_keys.items()}
         result: dict[str, object] = {"created_roles": made, "version": version}
-        return _answer(result | ({"warnings": resolved.warnings} if resolved.warnings else {}), 201)
+        return _answer(result | ({"warnings": warnings} if warnings else {}), 201)
 
     def _bound(self, exceeds: bool) -> None:
         if exceeds and self.most is not None:

@@ -37,8 +37,16 @@ class Rehearsed(Exception):
 
 
 def rehearsing(query: Query) -> bool:
-    """Whether a request asks for a rehearsal."""
-    return (query.text("dryRun") or "").strip().lower() == "true"
+    """Whether a request asks for a rehearsal: ``true`` or ``false``, in any case; bare or empty is true, absent is false.
+
+    :raises InvalidParameter: it is anything else, since whoever asks like that doesn't want the load itself, or repeated.
+    """
+    if not query.flag("dryRun"):
+        return False
+    asked = (query.text("dryRun") or "true").strip().lower()
+    if asked not in {"true", "false"}:
+        raise InvalidParameter("dryRun", "must be 'true' or 'false'")
+    return asked == "true"
 
 
 def refused(policy: RoleName, faults: Iterable[PolicyInvalid]) -> Rehearsed:

@@ -13,7 +13,7 @@ from svc.dialect import Dialect
 from svc.errors import Forbidden, InvalidName, InvalidParameter, NotFound, RouteNotFound
 from svc.interfaces import IRoles
 from svc.names import ROLE_KINDS, ResourceName, RoleName
-from svc.records import EffectiveMember, MemberReading, Membership, MembersQuery, Place
+from svc.records import EffectiveMembers, MemberReading, Membership, MembersQuery, Place
 from svc.web.listing import BATCH, Listed, counted, link, members_query
 from svc.web.query import Query
 from svc.web.response import Response
@@ -90,23 +90,18 @@ class Roles:
         await self._see(call, role)
         if transitive:
             if count:
-                return _count(len(await self.store.effective_members(_unpaged(query))))
+                return _count(len((await self.store.effective_members(_unpaged(query))).members))
             return await self._effective(call, query)
         if count:
             return _count(await self.store.count_members(query))
         return await Listed(self.store.members, _place, _record).answer(query, call.query)
 
     async def _effective(self, call: Call, query: MembersQuery) -> Response:
-        def shown(found: EffectiveMember) -> dict[str, object]:
-            return {"role": str(query.role), "member": found.member, "path": found.path}
-
         # They are no more than can be held, but more than can be followed again for each batch.
         limit = query.limit
         found = await self.store.effective_members(attrs.evolve(query, limit=None if limit is None else limit + 1))
-        last = None if limit is None or len(found) <= limit else Place(found[limit - 1].member, rank=found[limit - 1].rank)
-        return await Response.json_array(
-            _in_batches([shown(member) for member in found[:limit]]), link(last, query, call.query)
-        )
+        last = None if limit is None or len(found.members) <= limit else found.place(found.members[limit - 1])
+        return await Response.json_array(_ways(found, found.members[:limit]), link(last, query, call.query))
 
     async def _memberships(self, call: Call, role: RoleName) -> Response:
         """The memberships that the role has in others, or how many; they have no pages (wire facts, core 2).
@@ -201,6 +196,19 @@ def _unpaged(query: MembersQuery) -> MembersQuery:
 
 def _count(count: int) -> Response:
     return Response.json({"count": count})
+
+
+async def _ways(found: EffectiveMembers, members: Sequence[str]) -> AsyncIterator[Sequence[object]]:
+    """Effective members as they are told, each with its path, in batches of about ``BATCH`` ids."""
+    batch, ids = list[object](), 0
+    for member in members:
+        path = found.path(member)
+        batch.append({"role": found.role, "member": member, "path": path})
+        ids += len(path)
+        if ids >= BATCH:
+            yield batch
+            batch, ids = [], 0
+    yield batch
 
 
 async def _in_batches(rows: Sequence[object]) -> AsyncIterator[Sequence[object]]:

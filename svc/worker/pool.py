@@ -12,7 +12,6 @@ from typing import Any, Final
 import attrs
 from twisted.application.service import Service
 from twisted.internet.defer import Deferred
-from twisted.internet.defer import TimeoutError as DeferredTimeout
 from twisted.internet.error import ProcessExitedAlready
 from twisted.internet.interfaces import IDelayedCall, IProcessTransport
 from twisted.internet.protocol import ProcessProtocol
@@ -23,6 +22,7 @@ from zope.interface import implementer
 import svc
 from svc.errors import LoadsUnavailable, Refusal
 from svc.interfaces import ILoads
+from svc.names import RoleName
 from svc.rows import Load, LoadAnswer
 from svc.worker.messages import Bug, Reading, Task, written
 
@@ -30,7 +30,10 @@ from svc.worker.messages import Bug, Reading, Task, written
 WORKERS: Final = 2
 
 #: How many loads may wait for a worker; each keeps its document in memory meanwhile.
-WAITING: Final = 8
+WAITING: Final = 16
+
+#: How many loads of one caller may be under way, and wait, at the same time: nobody keeps all others from loading.
+EACH: Final = 8
 
 #: How long a worker without work is kept, in seconds, since it takes a while to start one.
 IDLE: Final = 30.0
@@ -65,11 +68,11 @@ class Workers(Service):
         self._task = task
         self._command = command
         self._workers: set[_Worker] = set()
-        self._waiting: deque[Deferred[_Worker]] = deque()
+        self._waiting: deque[_Waiting] = deque()
 
     async def load(self, load: Load) -> LoadAnswer:
         """See ``ILoads``."""
-        worker = await self._worker()
+        worker = await self._worker(load.caller)
         return await worker.load(load)
 
     def stopService(self) -> Deferred[None]:
@@ -79,27 +82,42 @@ class Workers(Service):
 
     async def _stop(self) -> None:
         while self._waiting:
-            self._waiting.popleft().errback(LoadsUnavailable("the server stops"))
+            self._waiting.popleft().worker.errback(LoadsUnavailable("the server stops"))
         workers = list(self._workers)
         for worker in workers:
             worker.end()
         for worker in workers:
-            await worker.ended(PATIENCE)
+            await worker.ended()
 
-    async def _worker(self) -> _Worker:
-        """A worker that has nothing to do."""
+    async def _worker(self, caller: RoleName) -> _Worker:
+        """A worker that has nothing to do, for a load of the caller's; each has no more than one at a time."""
         if not self.running:
             raise LoadsUnavailable("the server stops")
-        for worker in self._workers:
-            if worker.free:
-                return worker
-        if len(self._workers) < WORKERS:
-            return self._started()
-        if len(self._waiting) >= WAITING:
+        waiting = [each.caller for each in self._waiting]
+        if not self._is_served(caller):
+            for worker in self._workers:
+                if worker.free:
+                    return worker
+            if len(self._workers) < WORKERS:
+                return self._started()
+        elif waiting.count(caller) + 1 >= EACH:
+            raise LoadsUnavailable(f"{EACH} policy loads of the same role are under way already")
+        if len(waiting) >= WAITING:
             raise LoadsUnavailable(f"{WAITING} policy loads wait already")
-        waiting: Deferred[_Worker] = Deferred(self._waiting.remove)
-        self._waiting.append(waiting)
-        return await waiting
+        entry = _Waiting(caller, Deferred(lambda _: self._waiting.remove(entry)))
+        self._waiting.append(entry)
+        return await entry.worker
+
+    def _is_served(self, caller: RoleName) -> bool:
+        return any(worker.caller == caller for worker in self._workers)
+
+    def _next(self) -> _Waiting | None:
+        """Who has waited longest of those who have no worker, and waits no more."""
+        for entry in self._waiting:
+            if not self._is_served(entry.caller):
+                self._waiting.remove(entry)
+                return entry
+        return None
 
     def _started(self) -> _Worker:
         worker = _Worker(self._reactor, self._task, self._freed)
@@ -114,15 +132,21 @@ class Workers(Service):
         """A worker has done what it had to, or has ended."""
         if worker.has_ended:
             self._workers.discard(worker)
-            if not self._waiting or not self.running:
-                return
-            try:
-                worker = self._started()
-            except LoadsUnavailable as refusal:
-                self._waiting.popleft().errback(refusal)
-                return
-        if self._waiting:
-            self._waiting.popleft().callback(worker)
+        entry = self._next() if self.running else None
+        if entry is None:
+            return
+        try:
+            entry.worker.callback(self._started() if worker.has_ended else worker)
+        except LoadsUnavailable as refusal:
+            entry.worker.errback(refusal)
+
+
+@attrs.frozen(eq=False)
+class _Waiting:
+    """A load of a caller's that waits for its worker."""
+
+    caller: RoleName
+    worker: Deferred[_Worker]
 
 
 class _Worker(ProcessProtocol):
@@ -135,6 +159,7 @@ class _Worker(ProcessProtocol):
         self._task = task
         self._freed = freed
         self._reading = Reading()
+        self.caller: RoleName | None = None
         self._answer: Deferred[LoadAnswer] | None = None
         self._later: IDelayedCall | None = None
         self._said = b""
@@ -154,22 +179,21 @@ class _Worker(ProcessProtocol):
     def load(self, load: Load) -> Deferred[LoadAnswer]:
         """Give it a load."""
         self._in(DEADLINE, self._give_up)
+        self.caller = load.caller
         answer = self._answer = Deferred()
         self._write(attrs.evolve(load, document=b""), load.document)
         return answer
 
     def end(self) -> None:
-        """Let it end, as soon as it notices."""
+        """Let it end, or end it where it doesn't notice."""
         self._leaving = True
         self.transport.closeStdin()
+        self._in(PATIENCE, self._kill)
 
-    async def ended(self, patience: float) -> None:
-        """Wait for its end, and bring it about after so many seconds."""
+    async def ended(self) -> None:
+        """Wait for its end."""
         if not self._end.called:
-            try:
-                await self._end.addTimeout(patience, self._clock)
-            except DeferredTimeout:
-                self._kill()
+            await self._end
 
     def connectionMade(self) -> None:
         """Tell it what it needs to know."""
@@ -179,7 +203,7 @@ class _Worker(ProcessProtocol):
     def outReceived(self, data: bytes) -> None:
         """Take its answer."""
         for message in self._reading.take(data):
-            answer, self._answer = self._answer, None
+            answer, self._answer, self.caller = self._answer, None, None
             self._in(IDLE, self.end)
             if answer is not None:
                 match message.value:
@@ -201,7 +225,7 @@ class _Worker(ProcessProtocol):
         """Refuse what it was at."""
         if self._later is not None:
             self._later.cancel()
-        answer, self._answer = self._answer, None
+        answer, self._answer, self.caller = self._answer, None, None
         if not self._leaving or answer is not None:
             _log.warn("A process for policy loads ended by itself: {why}", why=reason.getErrorMessage())
         self._leaving = True

@@ -9,7 +9,7 @@ import attrs
 
 from svc.errors import Forbidden, NotFound
 from svc.names import RoleName
-from svc.records import EffectiveMember, MemberReading, Membership, MembersQuery, Place, Search, Standing
+from svc.records import EffectiveMembers, MemberReading, Membership, MembersQuery, Place, Search, Standing
 from svc.rows import Changes
 from tests.contracts.base import ADMIN, ODD_IDENTIFIERS, ROOT, Contract, Draft, Stores, change, load, role, scenario
 
@@ -21,7 +21,12 @@ def searching(text: str, *, split: bool = True, by_class: bool = True, asked: Ro
     return MembersQuery(asked, search=Search(text, split, by_class))
 
 
-def names(rows: Sequence[Membership | EffectiveMember]) -> list[str]:
+def short(found: EffectiveMembers) -> list[str]:
+    """The members, without the account."""
+    return [member.partition(":")[2] for member in found.members]
+
+
+def names(rows: Sequence[Membership]) -> list[str]:
     """The members in rows, without their account."""
     return [row.member.partition(":")[2] for row in rows]
 
@@ -196,43 +201,45 @@ class ListsContract(Contract):
         """All that hold a role are listed once, in order, each with a shortest way to it; circles end."""
         stores = await self._family()
         found = await stores.roles.effective_members(MembersQuery(role("group:top")))
-        self.assertEqual(names(found), ["group:a", "group:b", "host:h", "policy:p", "user:admin"])
-        paths = {path[-1][5:]: [name[5:] for name in path] for path in (row.path for row in found)}
+        self.assertEqual(short(found), ["group:a", "group:b", "host:h", "policy:p", "user:admin"])
+        paths = {member[5:]: [name[5:] for name in found.path(member)] for member in found.members}
         self.assertEqual(paths["group:b"], ["group:top", "group:b"])
         self.assertEqual(paths["host:h"], ["group:top", "group:b", "host:h"])
         self.assertEqual(paths["user:admin"], ["group:top", "policy:p", "user:admin"])
-        for row in found:
-            for parent, child in pairwise(row.path):
+        for member in found.members:
+            for parent, child in pairwise(found.path(member)):
                 self.assertIn(child, [m.member for m in await stores.roles.members(MembersQuery(RoleName.parse(parent)))])
 
     @scenario
     async def test_effective_circle(self) -> None:
         """A role in a circle of memberships is its own member, round the circle; one in none is not."""
         stores = await self._family()
-        found = {row.member: row.path for row in await stores.roles.effective_members(MembersQuery(role("group:a")))}
-        self.assertEqual(found["acct:group:a"], ("acct:group:a", "acct:group:b", "acct:group:a"))
-        self.assertNotIn("acct:group:top", found)
+        found = await stores.roles.effective_members(MembersQuery(role("group:a")))
+        self.assertEqual(found.path("acct:group:a"), ("acct:group:a", "acct:group:b", "acct:group:a"))
+        self.assertNotIn("acct:group:top", found.members)
         await load(stores, Draft().define("group:self").grant("group:self", "group:self"))
-        rows = await stores.roles.effective_members(MembersQuery(role("group:self"), kinds=("group",)))
-        self.assertEqual([row.path for row in rows], [("acct:group:self", "acct:group:self")])
+        found = await stores.roles.effective_members(MembersQuery(role("group:self"), kinds=("group",)))
+        self.assertEqual(list(map(found.path, found.members)), [("acct:group:self", "acct:group:self")])
 
     @scenario
     async def test_effective_pages(self) -> None:
         """Effective members are narrowed and paged as direct ones are."""
         stores = await self._family()
         query = MembersQuery(role("group:top"))
-        whole = await stores.roles.effective_members(query)
-        for number, row in enumerate(whole):
-            after = attrs.evolve(query, after=Place(row.member), limit=2)
-            self.assertEqual(await stores.roles.effective_members(after), whole[number + 1 :][:2])
-            self.assertEqual(await stores.roles.effective_members(attrs.evolve(query, offset=number, limit=1)), [row])
+        whole = (await stores.roles.effective_members(query)).members
+        for number, member in enumerate(whole):
+            after = await stores.roles.effective_members(attrs.evolve(query, after=Place(member), limit=2))
+            self.assertEqual(after.members, whole[number + 1 :][:2])
+            at = await stores.roles.effective_members(attrs.evolve(query, offset=number, limit=1))
+            self.assertEqual((at.members, at.place(member)), ([member], Place(member)))
         groups = await stores.roles.effective_members(attrs.evolve(query, kinds=("group", "dragon")))
-        self.assertEqual(names(groups), ["group:a", "group:b"])
+        self.assertEqual(short(groups), ["group:a", "group:b"])
         await load(stores, Draft().annotate("group:b", {"name": "host"}))
         found = await stores.roles.effective_members(searching("host", asked=query.role))
-        self.assertEqual([(row.rank, row.member[5:]) for row in found], [(0, "group:b"), (2, "host:h")])
+        places = [found.place(member) for member in found.members]
+        self.assertEqual(places, [Place("acct:group:b", rank=0), Place("acct:host:h", rank=2)])
         rest = attrs.evolve(searching("host", asked=query.role), after=Place("acct:group:b", rank=0))
-        self.assertEqual(names(await stores.roles.effective_members(rest)), ["host:h"])
+        self.assertEqual(short(await stores.roles.effective_members(rest)), ["host:h"])
 
     @scenario
     async def test_held(self) -> None:

@@ -64,12 +64,12 @@ class InsideTests(SynchronousTestCase):
     """What a policy may dispose of by the name alone (rulings 2.13)."""
 
     def test_what_lies_beneath(self) -> None:
-        """What lies beneath a policy is inside, and so is the policy itself."""
+        """What lies beneath a policy is inside; the policy itself, whose role others may have given something to, is not."""
         policy = policy_named("dev")
         self.assertTrue(inside(policy, "group", "dev/ops"))
         self.assertTrue(inside(policy, "variable", "dev/db/password"))
         self.assertTrue(inside(policy, "policy", "dev/db"))
-        self.assertTrue(inside(policy, "policy", "dev"))
+        self.assertFalse(inside(policy, "policy", "dev"))
 
     def test_what_only_looks_like_it(self) -> None:
         """Names that begin alike, contain the policy's, or differ in case are outside."""
@@ -105,17 +105,18 @@ class InsideTests(SynchronousTestCase):
             self.assertFalse(inside(policy_named(policy), "public_key", "user/bob/laptop"), policy)
         self.assertTrue(inside(ROOT, "public_key", "user/bob/laptop"))
 
-    def test_the_root_holds_all_but_its_owner(self) -> None:
-        """To the root policy all is inside, save the admin who owns it."""
+    def test_the_root_holds_all_but_itself_and_its_owner(self) -> None:
+        """To the root policy all is inside, save itself and the admin who owns it."""
         for kind, identifier in (
             ("user", "bob"),
-            ("policy", "root"),
+            ("policy", "root/x"),
             ("variable", "x/y"),
             ("host", "admin"),
             ("user", "admin@dev"),
         ):
             self.assertTrue(inside(ROOT, kind, identifier))
         self.assertFalse(inside(ROOT, "user", "admin"))
+        self.assertFalse(inside(ROOT, "policy", "root"))
 
     @given(PATHS.filter(lambda path: path != "root"), KINDS, PATHS)
     def test_inside_means_beneath(self, policy: str, kind: str, identifier: str) -> None:

@@ -237,7 +237,7 @@ class AttackTests(SynchronousTestCase):
         self.world.load(
             "- !group new\n- !user carl\n"
             "- !grant {roles: [!group new, !group old, !user carl], member: !user /mallory}\n"
-            "- !permit {role: !group /admins, privilege: x, resource: [!variable v, !user carl, !policy ]}\n"
+            "- !permit {role: !group /admins, privilege: x, resource: [!variable v, !user carl]}\n"
             "- !variable {id: w, owner: !group /admins}\n",
             "jenkins",
             LoadMode.APPEND,
@@ -246,7 +246,16 @@ class AttackTests(SynchronousTestCase):
         self.assertIn(
             MembershipRow("acct:user:carl@jenkins", "acct:user:mallory", False, False), self.world.all("memberships")
         )
-        self.assertIn(PermissionRow("acct:policy:jenkins", "x", "acct:group:admins"), self.world.all("permissions"))
+        self.assertIn(PermissionRow("acct:variable:jenkins/v", "x", "acct:group:admins"), self.world.all("permissions"))
+
+    def test_the_policy_itself(self) -> None:
+        """Its own role, which may hold what others gave to it, is not his to grant, unless he owns it."""
+        self.world.load("- !policy {id: jenkins}", "root", LoadMode.APPEND)
+        for text in (
+            "- !grant {role: !policy , member: !user /mallory}",
+            "- !permit {role: !user /mallory, privilege: x, resource: !policy }",
+        ):
+            self.refused(text)
 
     def test_his_own_namesakes_are_his(self) -> None:
         """What is called like the policy, and was recorded by it or is made by this load, is his."""

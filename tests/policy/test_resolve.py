@@ -176,8 +176,10 @@ class IdTests(ResolveTests):
         self.assertLess(len(self.told(f"- !group {'x' * 100_000}")), 400)
 
     def test_long_names(self) -> None:
-        """Names of annotations and privileges have their limits, which a key of the store can hold."""
+        """Names and values of annotations, and privileges, have their limits."""
         self.assertIn("at most 1024 bytes", self.told(f"- !host {{id: h, annotations: {{? {'x' * 1025} : y}}}}"))
+        self.assertIn("at most 65536 bytes", self.told(f"- !host {{id: h, annotations: {{x: {'y' * 65537}}}}}"))
+        resolved(f"- !host {{id: h, annotations: {{x: {'y' * 65536}}}}}")
         text = "- !permit {{role: !user u, privilege: {}, resource: !host h}}"
         resolved(text.format("p" * PRIVILEGE_LIMIT))
         self.assertEqual(self.told(text.format("é" * 33)), "A privilege is at most 64 bytes long")
@@ -583,11 +585,11 @@ class ReferenceTests(ResolveTests):
             dict(resolved("- !host\n- !user x\n- !host {id: h, annotations: {a: b}}", "jenkins").resources_permitted), {}
         )
 
-    def test_the_root_has_no_outside_but_its_owner(self) -> None:
-        """From the root only the admin lies outside."""
+    def test_the_root_has_no_outside_but_itself_and_its_owner(self) -> None:
+        """From the root only the root policy and the admin lie outside."""
         meaning = resolved(
             "- !grant {roles: [!group a/b, !user x@y, !policy root, !user admin], member: !user u}\n"
             "- !permit {role: !user u, privilege: x, resource: [!user admin, !user /admin, !variable a/b]}"
         )
-        self.assertEqual(list(meaning.roles_granted), [ADMIN])
+        self.assertEqual(list(meaning.roles_granted), ["acct:policy:root", ADMIN])
         self.assertEqual(list(meaning.resources_permitted), [ADMIN])

@@ -6,6 +6,7 @@ import copy
 from typing import Any
 
 from svc.dialect import CONJUR
+from svc.policy import resolve
 from tests.web.world import ADMIN, WorldCase, user
 
 
@@ -746,12 +747,14 @@ class ResultTests(LanguageCase):
 
     def test_limits(self) -> None:
         """A document that comes to too many rows, or too many bytes of them, is 422."""
-        names = ", ".join(f"!group g{n}" for n in range(1_500))
+        self.patch(resolve, "ROWS_LIMIT", 2000)
+        self.patch(resolve, "BYTES_LIMIT", 1_000_000)
+        names = ", ".join(f"!group g{n}" for n in range(50))
         message = self.invalid(f"- !grant {{ roles: &g [ {names} ], members: *g }}")
-        self.assertEqual(message, "More than 2000000 grants and permissions")
-        hosts = "".join(f"- !host {{ id: h{n}, annotations: {{ a: *v }} }}\n" for n in range(300))
-        message = self.invalid(f"- !host {{ id: h, annotations: {{ a: &v {'y' * 1_000_000} }} }}\n{hosts}")
-        self.assertEqual(message, "More than 268435456 bytes of ids and texts")
+        self.assertEqual(message, "More than 2000 grants and permissions")
+        hosts = "".join(f"- !host {{ id: h{n}, annotations: {{ a: *v }} }}\n" for n in range(100))
+        message = self.invalid(f"- !host {{ id: h, annotations: {{ a: &v {'y' * 10_000} }} }}\n{hosts}")
+        self.assertEqual(message, "More than 1000000 bytes of ids and texts")
 
     def test_history(self) -> None:
         """The last twenty versions of a policy are kept; numbers keep rising."""

@@ -145,6 +145,13 @@ class AttackTests(WorldCase):
             self.load(text, policy="team", role=ADMIN, method=method, status=status)
             self.memory.restore(self.stored)
 
+    def test_the_policy_itself(self) -> None:
+        """Who may load a policy and doesn't own it gets neither its role, which may hold more, nor a privilege on it."""
+        for statement, modes in (*TO_ROLES, *TO_RESOURCES):
+            if "delete" not in statement:
+                for method in set(modes) - {"PUT"}:
+                    self.refused(f"{KEEP}- {statement.format('!policy ')}\n", method, user("bob"))
+
     def test_what_is_inside(self) -> None:
         """All of it may be done to what lies inside."""
         for targets, statements in (

@@ -64,12 +64,13 @@ class RehearsalTests(WorldCase):
         self.assertEqual(self.load(TEAM).json()["version"], 2)
 
     def test_flag(self) -> None:
-        """The flag is ``true`` in any case, blanks around it aside; with anything else it is a load."""
-        for flag in ("true", "TRUE", "%20True+"):
+        """The flag is ``true`` or ``false`` in any case, blanks around it aside, or empty, which is true; nothing else."""
+        for flag in ("true", "TRUE", "%20True+", ""):
             self.rehearse("- !user new\n", flag=flag)
-        for number, flag in enumerate(("false", "", "yes", "1", "truee")):
+        for flag, status in (("false", 201), ("False+", 201), ("yes", 422), ("1", 422), ("truee", 422)):
             path = f"/policies/acme/policy/root?dryRun={flag}"
-            self.assertEqual(self.client.post(path, f"- !group g{number}\n".encode(), role=ADMIN).status, 201)
+            self.assertEqual(self.client.post(path, b"- !group g\n", role=ADMIN).status, status)
+        self.assertEqual(self.client.post("/policies/acme/policy/root?dryRun", b"[]\n", role=ADMIN).status, 200)
 
     def test_created(self) -> None:
         """What comes is told in the shape of its kind."""

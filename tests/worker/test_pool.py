@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import attrs
 from twisted.internet.defer import Deferred
 from twisted.internet.error import ProcessDone, ProcessTerminated
 from twisted.internet.protocol import ProcessProtocol
@@ -19,15 +18,15 @@ from svc.names import RoleName
 from svc.policy.document import Bounds
 from svc.rows import Load, LoadAnswer, LoadMode
 from svc.worker.messages import Bug, Message, Reading, Task, written
-from svc.worker.pool import DEADLINE, IDLE, PATIENCE, WAITING, WORKERS, Workers
+from svc.worker.pool import DEADLINE, EACH, IDLE, PATIENCE, WAITING, WORKERS, Workers
 
 TASK = Task("dbname=x", 5.0, b"k" * 32, NATIVE, Bounds())
 
 
-def load(document: bytes = b"- !user bob\n") -> Load:
+def load(document: bytes, caller: str) -> Load:
     """A load."""
     root = RoleName("acme", "policy", "root")
-    return Load(root, LoadMode.APPEND, RoleName("acme", "user", "admin"), "192.0.2.7", document)
+    return Load(root, LoadMode.APPEND, RoleName("acme", "user", caller), "192.0.2.7", document)
 
 
 class Process:
@@ -101,11 +100,13 @@ class PoolTests(SynchronousTestCase):
         self.reactor = Reactor()
         self.workers = Workers(self.reactor, TASK)
         self.workers.startService()
+        self.callers = 0
         self.processes = self.reactor.processes
 
-    def load(self, document: bytes = b"- !user bob\n") -> Deferred[LoadAnswer]:
-        """Begin a load."""
-        return Deferred.fromCoroutine(self.workers.load(load(document)))
+    def load(self, document: bytes = b"- !user bob\n", caller: str | None = None) -> Deferred[LoadAnswer]:
+        """Begin a load, of a caller of its own when none is given."""
+        self.callers += 1
+        return Deferred.fromCoroutine(self.workers.load(load(document, caller or f"user-{self.callers}")))
 
     def refused(self, begun: Deferred[LoadAnswer]) -> str:
         """Why a load is refused."""
@@ -114,9 +115,9 @@ class PoolTests(SynchronousTestCase):
     def test_started_when_needed(self) -> None:
         """The first load starts a worker, which is told its task, then the load, its document beside it."""
         self.assertEqual(self.processes, [])
-        begun = self.load(b"- !user eve\n")
+        begun = self.load(b"- !user eve\n", "alice")
         [process] = self.processes
-        told = attrs.evolve(load(), document=b"")
+        told = load(b"", "alice")
         self.assertEqual(process.received(), [Message(TASK, b""), Message(told, b"- !user eve\n")])
         self.assertNoResult(begun)
         process.answer(201, b'{"version": 1}')
@@ -157,6 +158,34 @@ class PoolTests(SynchronousTestCase):
         self.failureResultOf(waiting[1])
         process.answer(201)
         self.assertEqual(process.received()[0].content, b"2")
+
+    def test_callers(self) -> None:
+        """A caller has one worker at a time, and but so many loads that wait, whoever else waits."""
+        running = self.load(b"0", "alice")
+        waiting = [self.load(f"{number}".encode(), "alice") for number in range(1, EACH)]
+        self.assertIn("same role", self.refused(self.load(caller="alice")))
+        self.assertEqual(len(self.processes), 1)
+        others = [self.load(caller="bob"), self.load(b"carol", "carol")]
+        self.assertEqual(len(self.processes), 2)
+        self.processes[1].received()
+        self.processes[1].answer(201)
+        self.successResultOf(others[0])
+        self.assertEqual(self.processes[1].received()[0].content, b"carol")
+        self.processes[0].received()
+        self.processes[0].answer(201)
+        self.successResultOf(running)
+        self.assertEqual(self.processes[0].received()[0].content, b"1")
+        self.processes[0].answer(201)
+        self.successResultOf(waiting[0])
+
+    def test_hanging_end(self) -> None:
+        """A worker that is let go and stays is killed."""
+        self.load()
+        self.processes[0].answer(201)
+        self.reactor.advance(IDLE)
+        self.assertFalse(self.processes[0].ended)
+        self.reactor.advance(PATIENCE)
+        self.assertTrue(self.processes[0].ended)
 
     def test_refusal(self) -> None:
         """What a worker refuses is refused, and it goes on."""
