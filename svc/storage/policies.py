@@ -151,7 +151,8 @@ _SET: Final = Statement(
         SELECT resource_id, coalesce(
             (SELECT version FROM secrets WHERE secrets.resource_id = fresh.resource_id ORDER BY version DESC LIMIT 1), 0
         ) + 1, sealed
-        FROM unnest($1::text[], $2::bytea[]) AS fresh (resource_id, sealed) JOIN resources USING (resource_id)
+        FROM unnest($1::text[], $2::bytea[]) AS fresh (resource_id, sealed)
+        WHERE EXISTS (SELECT FROM resources WHERE resources.resource_id = fresh.resource_id OFFSET 0)
         RETURNING resource_id, version
     ), trimmed AS MATERIALIZED (
         SELECT old.resource_id, old.version FROM added, LATERAL (
