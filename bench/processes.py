@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import threading
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
@@ -26,6 +27,22 @@ def cpu_seconds(processes: Sequence[int]) -> float:
             continue
         total += (int(fields[11]) + int(fields[12])) / _TICKS
     return total
+
+
+def share() -> float:
+    """The share of one core that this process gets while it asks for all of it: less than 1 on a machine that is busy, or
+    whose host is.
+
+    A loop that only looks at the clock sees no time pass between two looks; when it does, somebody else had the core.
+    """
+    began = last = time.perf_counter()
+    lost = 0.0
+    while last - began < settings.SHARE_SECONDS:
+        now = time.perf_counter()
+        if now - last > settings.SHARE_GAP_SECONDS:
+            lost += now - last
+        last = now
+    return 1 - lost / (last - began)
 
 
 def descendants(process: int) -> list[int]:

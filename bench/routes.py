@@ -14,7 +14,7 @@ import attrs
 
 from bench import settings
 from bench.load import Figures, run, write_requests
-from bench.processes import descendants, memory
+from bench.processes import descendants, memory, share
 from bench.report import Part
 from bench.server import Server, say
 from bench.world import Provider, build
@@ -41,11 +41,14 @@ def _reference(name: str, *arguments: str) -> tuple[subprocess.Popen[str], str]:
     return process, process.stdout.readline().strip()
 
 
-def _starts(folder: Path) -> tuple[float, float]:
-    """The median seconds from start to ready, of the service and of the ``bare`` reference, started in turns."""
-    ours, theirs = [], []
+def _starts(folder: Path) -> tuple[float, float, float]:
+    """The median seconds from start to ready, of the service and of the ``bare`` reference, started in turns; and the
+    median share of a core that the machine gave to a process between them.
+    """
+    ours, theirs, shares = [], [], []
     for number in range(settings.RUNS):
         say(f"start: run {number + 1} of {settings.RUNS}")
+        shares.append(share())
         server = Server.started(folder)
         ours.append(server.ready_seconds)
         server.stop()
@@ -54,7 +57,7 @@ def _starts(folder: Path) -> tuple[float, float]:
         theirs.append(time.perf_counter() - started)
         process.kill()
         process.wait()
-    return statistics.median(ours), statistics.median(theirs)
+    return statistics.median(ours), statistics.median(theirs), statistics.median(shares)
 
 
 def _median(runs: list[Figures]) -> Figures:
@@ -84,7 +87,7 @@ def _measured(folder: Path) -> dict[str, Any]:
     server = Server.started(folder / "server")
     world = build(server, provider, tokens)
     server.stop()
-    ready_seconds, reference_ready_seconds = _starts(folder / "server")
+    ready_seconds, reference_ready_seconds, ready_share = _starts(folder / "server")
 
     server = Server.started(folder / "server")
     time.sleep(settings.IDLE_SECONDS)
@@ -92,6 +95,7 @@ def _measured(folder: Path) -> dict[str, Any]:
         "policy": {"hosts": settings.HOSTS, "seconds": world.policy_seconds},
         "ready_seconds": ready_seconds,
         "reference_ready_seconds": reference_ready_seconds,
+        "ready_share": ready_share,
         "idle_megabytes": memory(server.process.pid, "VmRSS"),
         "routes": {},
     }
@@ -142,7 +146,8 @@ def _table(report: dict[str, Any]) -> str:
         f"Idle server process: {report['idle_megabytes']:.0f} MB RSS (promised: under {IDLE_MEGABYTES}); "
         f"at its peak under load: {report['peak_megabytes']:.0f} MB.",
         f"`svc ready` after {report['ready_seconds']:.1f} s on an initialised embedded database "
-        f"(promised: {READY_SECONDS}); the bare reference, after {report['reference_ready_seconds']:.1f} s.",
+        f"(promised: {READY_SECONDS}); the bare reference, after {report['reference_ready_seconds']:.1f} s; "
+        f"meanwhile the machine gave a process {report['ready_share']:.0%} of a core.",
         f"A policy of {report['policy']['hosts']} hosts loaded in {report['policy']['seconds']:.1f} s.",
     ]
     return "\n".join(lines)

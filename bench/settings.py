@@ -41,6 +41,11 @@ BARE_BYTES: Final = 100
 #: Seconds that the server rests before its idle size is read.
 IDLE_SECONDS: Final = 10
 
+#: For how many seconds a core is asked for to learn which share of it the machine gives, and the longest time between two
+#: looks at the clock, in seconds, that isn't taken for somebody else's.
+SHARE_SECONDS: Final = 2
+SHARE_GAP_SECONDS: Final = 0.001
+
 #: The server runs as one process, with default settings but for these: no access log is written (the service has none), and
 #: tokens outlive the run. No verification of a third party's token is remembered (the service has no such cache).
 SERVER_OPTIONS: Final = ("--host-token-ttl=18000", "--user-token-ttl=18000")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -120,6 +122,26 @@ class MakeServiceTests(SynchronousTestCase):
         self.assertIsInstance(service, Launch)
         self.assertTrue(IService.providedBy(service))
         self.assertFalse(os.path.exists(options["data-dir"]))
+
+    def imported(self, program: str) -> str:
+        """Which parts of the server a new process has imported when the program has run."""
+        program += "\nprint(*(name for name in ('klein', 'treq', 'svc.web', 'svc.composition') if name in sys.modules))"
+        return subprocess.run(
+            [sys.executable, "-c", f"import sys, svc.tap\n{program}"], capture_output=True, text=True, check=True
+        ).stdout.strip()
+
+    def test_imported_later(self) -> None:
+        """``twistd`` begins with what starts a database; what the rest consists of is imported while that is on its way."""
+        self.assertEqual(self.imported("svc.tap.makeService"), "")
+
+    def test_imported_before(self) -> None:
+        """Where no database is to be started, all is imported before ``twistd`` may leave the file system's root."""
+        program = (
+            "from twisted.internet import reactor\nfrom svc.config import read_settings\n"
+            f"environment = {{'SERVICE_DATA_KEY': {new_data_key()!r}}}\n"
+            "svc.tap.build(reactor, read_settings({'database_url': 'dbname=svc'}, environment), None)"
+        )
+        self.assertEqual(self.imported(program), "klein treq svc.web svc.composition")
 
     def test_refusals(self) -> None:
         """Bad settings end the program with the key as it was written, and what is wrong with it."""

@@ -1,0 +1,189 @@
+"""How the parts of the server are made and put together, on a foundation that is laid."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import attrs
+from twisted.application.service import MultiService
+from twisted.internet.ssl import optionsForClientTLS
+from twisted.logger import Logger
+
+from svc.audit import LoggedAuthenticator, LoggedLogin
+from svc.authenticators.apikey import ApiKeyAuthenticator
+from svc.authenticators.jwt import JwtAuthenticator
+from svc.config import Settings
+from svc.credentials import new_api_key
+from svc.errors import Conflict
+from svc.foundation import Foundation
+from svc.health.probes import AuthnProbe, AuthzProbe, CoreProbe, DatabaseProbe
+from svc.health.rounds import Rounds
+from svc.interfaces import ILoads
+from svc.keyfiles import admin_key_file, write_admin_key
+from svc.keyring import AccessTokens, AccountKeys
+from svc.listening import Endpoint, Listening
+from svc.policy.document import Bounds
+from svc.providers.fetch import GuardedClient
+from svc.providers.keys import ProviderKeys
+from svc.records import Sealed
+from svc.storage.authenticators import AuthenticatorStore
+from svc.storage.credentials import CredentialStore
+from svc.storage.effective import EffectiveStore
+from svc.storage.policies import PolicyStore
+from svc.storage.resources import ResourceStore
+from svc.storage.roles import RoleStore
+from svc.storage.secrets import SecretStore
+from svc.vault import CANARY
+from svc.web.authn import Authn
+from svc.web.effective import EffectivePolicies
+from svc.web.health import Health
+from svc.web.loading import NEAR_ROWS, Loads, NearAndFar
+from svc.web.origin import TrustedProxies
+from svc.web.policies import Policies
+from svc.web.request import Edge
+from svc.web.resources import Resources
+from svc.web.roles import Roles
+from svc.web.routing import Router
+from svc.web.secrets import Secrets
+from svc.web.site import Site
+from svc.worker.messages import Task
+from svc.worker.pool import Workers
+
+#: Bytes of the random ids under which requests and bugs are logged.
+_ID_BYTES: Final = 8
+
+log = Logger()
+
+
+@attrs.frozen
+class Composition:
+    """The making of one server."""
+
+    reactor: Any
+    settings: Settings
+    endpoints: Sequence[Endpoint]
+    tell_admin_key: Callable[[str], bool] | None
+
+    async def compose(self, server: MultiService, foundation: Foundation) -> Sequence[str]:
+        """Make every part, each when those below it stand, and return the URLs of the ports that were opened last."""
+        reactor, settings = self.reactor, self.settings
+        await self._make_account(foundation)
+        keys = AccountKeys(foundation.accounts, foundation.vault, reactor)
+        tokens = AccessTokens(keys, reactor, settings.user_token_ttl, settings.host_token_ttl)
+        rounds = self._rounds(foundation, keys, tokens)
+        rounds.setServiceParent(server)  # type: ignore[no-untyped-call] # Twisted's
+        router = Router(
+            self._nouns(foundation, keys, tokens, self._loads(foundation, server), rounds),
+            caller=tokens.caller,
+            limits=settings.limits,
+            new_id=_new_id,
+        )
+        site = Site(
+            Edge(
+                respond=router.respond,
+                limits=settings.limits,
+                clock=reactor,
+                new_id=_new_id,
+                proxies=TrustedProxies(settings.trusted_proxies),
+            )
+        )
+        listening = Listening(self.endpoints, site, site.drain)
+        listening.setServiceParent(server)  # type: ignore[no-untyped-call] # Twisted's
+        urls = await listening.open()
+        await rounds.first_round()
+        return urls
+
+    def _nouns(
+        self, foundation: Foundation, keys: AccountKeys, tokens: AccessTokens, loads: ILoads, rounds: Rounds
+    ) -> list[Any]:
+        settings, database, vault = self.settings, foundation.database, foundation.vault
+        roles = RoleStore(database)
+        by_api_key = ApiKeyAuthenticator(CredentialStore(database), vault)
+        return [
+            Authn(
+                by_api_key=LoggedAuthenticator(by_api_key, "authn"),
+                login=LoggedLogin(by_api_key, "authn"),
+                by_jwt=LoggedAuthenticator(self._jwt_authenticator(foundation), "authn-jwt"),
+                tokens=tokens,
+                keys=keys,
+                roles=roles,
+            ),
+            Resources(ResourceStore(database), roles, settings.dialect),
+            Roles(roles, settings.dialect),
+            Policies(loads, roles),
+            EffectivePolicies(EffectiveStore(database), roles, vault, self.reactor),
+            Secrets(SecretStore(database, settings.dialect), vault),
+            Health(rounds, settings.dialect),
+        ]
+
+    def _loads(self, foundation: Foundation, server: MultiService) -> ILoads:
+        settings = self.settings
+        bounds = Bounds(nesting=settings.nesting_limit, aliases=settings.alias_limit)
+        task = Task(foundation.dsn, settings.statement_timeout, foundation.data_key, settings.dialect, bounds)
+        workers = Workers(self.reactor, task)
+        workers.setServiceParent(server)  # type: ignore[no-untyped-call] # Twisted's
+        near = Loads(PolicyStore(foundation.database), foundation.vault, settings.dialect, bounds, NEAR_ROWS)
+        return NearAndFar(near, workers)
+
+    def _jwt_authenticator(self, foundation: Foundation) -> JwtAuthenticator:
+        reactor, settings = self.reactor, self.settings
+        client = GuardedClient(
+            reactor,
+            reactor.nameResolver,
+            optionsForClientTLS,
+            allow_http=settings.allow_http_providers,
+            private_networks=settings.allow_private_providers,
+        )
+        return JwtAuthenticator(
+            AuthenticatorStore(foundation.database),
+            ProviderKeys(client.fetch, reactor, settings.jwks_refetch_interval),
+            foundation.vault,
+            reactor,
+            settings.dialect,
+            frozenset(settings.authenticators),
+            clock_skew=settings.clock_skew,
+            token_limit=settings.jwt_limit,
+            ignore_missing_issuer=settings.ignore_missing_issuer,
+        )
+
+    def _rounds(self, foundation: Foundation, keys: AccountKeys, tokens: AccessTokens) -> Rounds:
+        settings, state, vault = self.settings, foundation.state, foundation.vault
+
+        def open_canary(sealed: Sealed) -> object:
+            return vault.open(CANARY, sealed)
+
+        # Each round tries the keys as the store has them now, which is also how this server learns that one retires.
+        return Rounds(
+            self.reactor,
+            [CoreProbe(state, open_canary), AuthnProbe(keys.refresh, tokens, self.reactor), AuthzProbe(state)],
+            DatabaseProbe(state),
+            settings.health_interval,
+        )
+
+    async def _make_account(self, foundation: Foundation) -> None:
+        """Make the account that the settings name, unless it is there."""
+        account = self.settings.account
+        if account is None or account in await foundation.accounts.names():
+            return
+        api_key, path, tell = new_api_key(), admin_key_file(self.settings.data_dir, account), self.tell_admin_key
+        # Before the account is made: nobody could ever use an account whose key is lost.
+        if tell is None:
+            write_admin_key(path, api_key)
+        try:
+            await foundation.create_account(account, api_key)
+        except Conflict:
+            # Another server has just made it, and knows the key.
+            if tell is None:
+                path.unlink()
+            return
+        if tell is not None and tell(api_key):
+            return
+        if tell is not None:
+            write_admin_key(path, api_key)
+        log.warn("The account {account} was made. The API key of its admin is in {path}", account=account, path=str(path))
+
+
+def _new_id() -> str:
+    return os.urandom(_ID_BYTES).hex()
