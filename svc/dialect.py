@@ -27,6 +27,8 @@ class Dialect:
     hidden_role_status: int
     #: Status for a proven identity without the ``authenticate`` privilege.
     privilege_missing_status: int
+    #: Whether ``PATCH`` switches on an authenticator that the configuration doesn't list; otherwise it only switches off.
+    switch_enables: bool
     #: Whether ``/`` in a claim name walks into nested claims.
     nested_claims: bool
     #: Whether a token must carry ``iss`` whenever an issuer can be determined from the configuration.
@@ -49,6 +51,7 @@ NATIVE: Final = Dialect(
     authenticators_environment=("SERVICE_AUTHENTICATORS",),
     hidden_role_status=403,
     privilege_missing_status=401,
+    switch_enables=False,
     nested_claims=False,
     issuer_mandatory=False,
     count_by_presence=False,
@@ -64,6 +67,7 @@ CONJUR: Final = Dialect(
     authenticators_environment=("SERVICE_AUTHENTICATORS", "CONJUR_AUTHENTICATORS"),
     hidden_role_status=404,
     privilege_missing_status=403,
+    switch_enables=True,
     nested_claims=True,
     issuer_mandatory=True,
     count_by_presence=True,

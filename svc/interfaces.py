@@ -18,8 +18,13 @@ from svc.records import (
     Applicant,
     Attempt,
     AuthenticatorSettings,
+    AuthenticatorStatus,
     Credential,
+    DistrustedKey,
     EffectiveMembers,
+    Explanation,
+    KeySource,
+    KeysState,
     MemberReading,
     Membership,
     MembersQuery,
@@ -66,16 +71,29 @@ class ILogin(Interface):
         """
 
 
+class IExplainer(Interface):
+    """An authenticator that can tell operators what it does, and how it stands."""
+
+    async def explain(attempt: Attempt) -> Explanation:
+        """Decide on an attempt as ``authenticate`` would, and tell of every check; nothing is admitted by that."""
+
+    async def status(account: str, service_id: str) -> AuthenticatorStatus:
+        """Look at the settings of one authenticator, and ask its provider for the keys unless they are at hand."""
+
+
 class IProviderKeys(Interface):
     """The verification keys of third parties (rulings: provider keys)."""
 
-    async def current(uri: str) -> KeySet:
-        """Return the set at hand for a JWK set's address, fetching it when there is none.
+    async def current(source: KeySource, refreshes: int = 0) -> KeySet:
+        """Return the set at hand for a source, fetching it when there is none.
 
-        :raises KeysUnavailable: it could not be fetched, or may not be fetched yet.
+        ``refreshes`` counts an operator's wishes for newer keys. A set at hand that was asked for when it was less is
+        fetched anew, once for each number, whatever the budget; when that fails, the set at hand stays, and is returned.
+
+        :raises KeysUnavailable: there is no set at hand, and none could be fetched, or may be fetched yet.
         """
 
-    async def newer(uri: str, seen: KeySet) -> KeySet:
+    async def newer(source: KeySource, seen: KeySet) -> KeySet:
         """Return a set fetched after ``seen``, which did not verify a token: unknown ``kid`` or wrong signature.
 
         Fetches when no newer one is at hand and the budget allows it; concurrent calls share one fetch. A failed fetch
@@ -83,6 +101,9 @@ class IProviderKeys(Interface):
 
         :raises KeysUnavailable: there is no newer set and none can be fetched now.
         """
+
+    def state(source: KeySource) -> KeysState:
+        """What is known of a source; asks nobody."""
 
 
 class IAccounts(Interface):
@@ -121,7 +142,10 @@ class IAuthenticatorReadings(Interface):
     """What authenticators with variables ask the store."""
 
     async def settings(account: str, branch: str, names: Sequence[str]) -> AuthenticatorSettings:
-        """Read the variables ``<branch>/<name>``; ``branch`` is a policy id such as ``svc/authn-jwt/ci``."""
+        """Read the variables ``<branch>/<name>``, and what the webservice ``<branch>`` was told besides.
+
+        ``branch`` is a policy id such as ``svc/authn-jwt/ci``.
+        """
 
     async def applicant(role: RoleName, branch: str, names: Sequence[str]) -> Applicant:
         """Read all that bears on admitting ``role`` to the webservice ``branch`` of its own account, in one round trip.
@@ -129,6 +153,33 @@ class IAuthenticatorReadings(Interface):
         Annotations whose name begins with ``<branch without its first segment>/`` are returned. ``edition`` is that of
         ``settings`` for the same ``names``.
         """
+
+
+class IAuthenticators(Interface):
+    """Authenticators as operators see and change them. Their webservices are named by full id."""
+
+    async def webservices(prefix: str) -> list[tuple[ResourceName, bool | None]]:
+        """The webservices of every account whose identifiers begin with ``<prefix>/``, in order, each with its switch:
+        whether it was switched on or off, ``None`` when it never was.
+        """
+
+    async def switch(webservice: ResourceName, on: bool) -> None:
+        """Switch an authenticator on or off.
+
+        :raises NotFound: there is no such webservice; so do the next three.
+        """
+
+    async def refresh(webservice: ResourceName) -> int:
+        """Note that an operator wants newer keys, and return how often that was so."""
+
+    async def distrust(webservice: ResourceName, key: str, by: RoleName) -> None:
+        """Distrust a key, by its id or thumbprint; one that is distrusted already stays so, since when it was."""
+
+    async def trust(webservice: ResourceName, key: str) -> bool:
+        """Take that back; whether the key was distrusted."""
+
+    async def distrusted(webservice: ResourceName) -> tuple[DistrustedKey, ...]:
+        """The keys that are distrusted, in the order of their names; none where there is no webservice."""
 
 
 class IRoles(Interface):

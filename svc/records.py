@@ -260,14 +260,57 @@ class StoredSigningKey:
 
 @attrs.frozen
 class AuthenticatorSettings:
-    """The variables of one authenticator as they stood at ``edition``.
+    """What one authenticator was told, as it stood at ``edition``, which changes whenever any of it does.
 
     ``values`` has a key for each *declared* variable among those asked for; its value is ``None`` when none was ever set.
-    ``edition`` changes whenever any of them is declared, removed, or set.
+    ``switched``: whether ``PATCH`` switched it on or off, ``None`` when it never did. ``distrusted``: ids and thumbprints of
+    keys that verify nothing here. ``refreshes``: how often an operator asked for newer keys.
     """
 
     edition: str
     values: Mapping[str, Sealed | None] = attrs.field(repr=False)
+    switched: bool | None = None
+    distrusted: frozenset[str] = frozenset()
+    refreshes: int = 0
+
+
+@attrs.frozen
+class KeySource:
+    """Where an identity provider publishes its keys.
+
+    ``uri`` is that of a JWK set, or that of an OIDC provider whose discovery document names one, when ``discovered``.
+    ``ca_cert`` has the certificates, in PEM, of the only authorities that are trusted there; ``None`` stands for the
+    platform's.
+    """
+
+    uri: str
+    discovered: bool = False
+    ca_cert: str | None = attrs.field(default=None, repr=False)
+
+
+@attrs.frozen
+class KeysState:
+    """What this server knows of a provider's keys; moments are in seconds since the epoch.
+
+    ``keys`` are the ids of the usable ones with their thumbprints, ``problems`` what is wrong with others. ``fetched_at``:
+    when the set at hand was fetched, ``None`` when there is none. ``asked_at``: when the provider was last asked, and
+    ``failure`` why that failed, ``None`` when it didn't.
+    """
+
+    keys: tuple[tuple[str | None, str], ...] = ()
+    problems: tuple[str, ...] = ()
+    fetched_at: float | None = None
+    asked_at: float | None = None
+    failure: str | None = None
+
+
+@attrs.frozen
+class DistrustedKey:
+    """A key, by its id or its thumbprint, that an authenticator was told to distrust, by whom and when (epoch seconds)."""
+
+    key: str
+    since: float
+    by: str
 
 
 @attrs.frozen
@@ -275,7 +318,8 @@ class Applicant:
     """A role that asks to be admitted by an authenticator, read in one round trip.
 
     ``edition`` is that of the authenticator's settings at the time of reading (see ``authenticators/jwt.py``,
-    Note [Optimistic settings]). ``annotations`` are those of the role's resource whose names lie under the branch asked for.
+    Note [Optimistic settings]). ``annotations`` are those of the role's resource whose names lie under the branch asked for,
+    in the order of their names. ``restrictions``: from where the role may log in; empty means from everywhere.
     """
 
     edition: str
@@ -285,6 +329,7 @@ class Applicant:
     may_authenticate: bool
     annotations: Mapping[str, str]
     signing_key: str | None
+    restrictions: tuple[Network, ...] = ()
 
 
 @attrs.frozen
@@ -335,6 +380,55 @@ class Refused:
     detail: str
     role: str | None = None
     status: int = 401
+
+
+@attrs.frozen
+class Step:
+    """One check of an authentication, for operators.
+
+    ``check`` is its name, of a fixed list. ``outcome`` is ``passed``, ``failed`` or ``not reached``. ``detail`` has the
+    names and values that were compared, never the evidence. ``reason`` is that of a failure.
+    """
+
+    check: str
+    outcome: str
+    detail: str = ""
+    reason: Reason | None = None
+
+
+@attrs.frozen
+class Explanation:
+    """How an authentication would be decided: every check in order, and the full id of the role where one was determined."""
+
+    steps: tuple[Step, ...]
+    role: str | None
+    admitted: bool
+
+
+@attrs.frozen
+class Problem:
+    """Something that is wrong with a configuration, and what to do about it: a sentence each."""
+
+    what: str
+    remedy: str
+
+
+@attrs.frozen
+class AuthenticatorStatus:
+    """The state of an authenticator, for operators.
+
+    ``source`` says where its keys come from: ``jwks-uri``, ``provider-uri`` or ``public-keys``, ``None`` when that can't be
+    told; ``keys`` what is known of them. ``clock_offset``: by how many seconds the clock here is ahead of the provider's at
+    most, as recent tokens' ``iat`` tell, of which there were ``tokens``; ``None`` when there were none.
+    """
+
+    problems: tuple[Problem, ...]
+    source: str | None = None
+    uri: str | None = None
+    keys: KeysState = KeysState()
+    distrusted: tuple[DistrustedKey, ...] = ()
+    clock_offset: float | None = None
+    tokens: int = 0
 
 
 @attrs.frozen
