@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import IO, Any
+from typing import IO, Any, Final
 from urllib.parse import urlencode
 
 import click
 
 from svc.cli.connection import Connection, over_http
 from svc.cli.table import table
+
+#: Resources that the server lists when it isn't told how many (core 3.1).
+UNASKED: Final = 1000
 
 
 def _query(**parameters: object) -> str:
@@ -71,6 +74,8 @@ async def list(  # noqa: A001 (the command is called so)
         rows = [(found["id"].removeprefix(own), found["owner"].removeprefix(own)) for found in answer]
         for line in table(("RESOURCE", "OWNER"), rows, terminal=sys.stdout.isatty()):
             click.echo(line)
+    if not count and limit is None and offset is None and len(answer) == UNASKED:
+        click.echo(f"These are the first {UNASKED}; --offset {UNASKED} --limit {UNASKED} has those after them", err=True)
 
 
 @click.command()

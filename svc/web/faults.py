@@ -54,7 +54,7 @@ def _policy_invalid(refusal: errors.PolicyInvalid) -> Response:
 
 
 def _unavailable(refusal: errors.StoreUnavailable) -> Response:
-    return _later(_fault(503, "unavailable", "the service cannot reach its database now"), refusal.retry_after)
+    return _later(_fault(503, "unavailable", "the database is away now, or took too long over this"), refusal.retry_after)
 
 
 def _loads_unavailable(refusal: errors.LoadsUnavailable) -> Response:
