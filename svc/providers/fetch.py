@@ -225,7 +225,7 @@ class GuardedClient:
         return result.addTimeout(self._left(deadline), self._reactor, late)
 
     def _left(self, deadline: float) -> float:
-        return min(self._seconds, max(0.0, deadline - self._reactor.seconds()))  # the clock may be put back meanwhile
+        return float(min(self._seconds, max(0.0, deadline - self._reactor.seconds())))  # the clock may be put back meanwhile
 
 
 def _sentence(error: Exception) -> str:

@@ -303,7 +303,7 @@ class TlsTests(Case):
     async def test_one_authority_of_several(self) -> None:
         """Any of the certificates of a bundle will do."""
         port = self.listen(Keys(jwks()), self.authority.issue("idp.example"))
-        bundle = Authority().pem + self.authority.pem
+        bundle = Authority("another").pem + self.authority.pem
         self.assertEqual(await self.client().fetch(f"https://idp.example:{port}/keys", bundle), jwks())
 
     async def test_the_platforms_authorities(self) -> None:

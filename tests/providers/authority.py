@@ -18,9 +18,9 @@ _START = datetime.datetime(2024, 1, 1, tzinfo=datetime.UTC)
 class Authority:
     """A certificate authority that a client may trust or not."""
 
-    def __init__(self) -> None:
+    def __init__(self, name: str = "authority") -> None:
         self.key = ec.generate_private_key(ec.SECP256R1())
-        self.name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "authority")])
+        self.name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
         constraints = x509.BasicConstraints(ca=True, path_length=None)
         signed = (
             self._builder(self.name, self.key, 36_500).add_extension(constraints, critical=True).sign(self.key, SHA256())

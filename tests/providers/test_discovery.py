@@ -58,7 +58,7 @@ class DocumentTests(SynchronousTestCase):
         """A document without issuer or address, or with one that is no text, is refused."""
         for issuer in (None, 5, [PROVIDER], True):
             self.assertEqual(self.assertRaises(Malformed, jwks_uri, document(issuer), PROVIDER).why, "it names no issuer")
-        for uri in (None, 5, [KEYS], {}):
+        for uri in (None, 5, [KEYS], {"uri": KEYS}):
             refusal = self.assertRaises(Malformed, jwks_uri, document(uri=uri), PROVIDER)
             self.assertEqual(refusal.why, "it names no jwks_uri")
 
@@ -89,7 +89,8 @@ class PublicationsTests(FetchCase):
         protocol, transport = self.connect()
         protocol.dataReceived(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
         protocol.connectionLost(Failure(ConnectionDone()))
-        return transport.value().split(b" ")[1]
+        path: bytes = transport.value().split(b" ")[1]
+        return path
 
     def assert_told(self, asked: Deferred[KeySet], why: str) -> None:
         """It ended in a refusal that says why."""

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Coroutine
 from typing import Any
 
+from hypothesis import given
+from hypothesis import strategies as st
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
@@ -527,3 +530,41 @@ class StrictAgeTests(Case):
         self.assertNoResult(asked)
         self.provider.fail()
         self.assert_refused(asked, "no route")
+
+
+class CourseTests(Case):
+    """Sets of a bounded age, whatever happens."""
+
+    max_age = 800.0
+    stale_if_error = 1000.0
+
+    @given(st.lists(st.sampled_from(["current", "refresh", "newer", "answer", "fail"]) | st.floats(1, 700), max_size=60))
+    def test_any_course_of_events(self, events: list[str | float]) -> None:
+        """At most one fetch is under way, logins cause at most one in an interval, and no set is given out for too long."""
+        self.setUp()
+        began: dict[KeySet, float] = {}
+        spent: list[float] = []
+        seen, wishes = parse_key_set(TWO), 0
+        for event in events:
+            asked, before = None, len(self.provider.asked)
+            if isinstance(event, float):
+                self.clock.advance(event)
+            elif event in {"current", "refresh"}:
+                wishes += event == "refresh"
+                asked = self.begin(self.keys.current(SOURCE, wishes))
+            elif event == "newer":
+                asked = self.begin(self.keys.newer(SOURCE, seen))
+                spent.extend([self.clock.seconds()] * (len(self.provider.asked) - before))
+            elif self.provider.answers and event == "answer":
+                fetched = parse_key_set(ONE)
+                began[fetched] = self.keys.state(SOURCE).asked_at or 0.0
+                self.provider.answers.pop(0).callback(fetched)
+            elif self.provider.answers:
+                self.provider.fail()
+            if asked is not None:
+                given_out: list[KeySet] = []
+                asked.addCallbacks(given_out.append, lambda failure: failure.trap(KeysUnavailable))
+                for seen in given_out:
+                    self.assertLess(self.clock.seconds() - began[seen], 1800)
+            self.assertLessEqual(len(self.provider.answers), 1)
+        self.assertTrue(all(later - earlier >= INTERVAL for earlier, later in itertools.pairwise(spent)))
