@@ -8,7 +8,6 @@ from typing import Any, Final
 
 import attrs
 from twisted.application.service import MultiService
-from twisted.internet.ssl import optionsForClientTLS
 from twisted.logger import Logger
 
 from svc.audit import LoggedAuthenticator, LoggedLogin
@@ -25,8 +24,10 @@ from svc.keyfiles import admin_key_file, write_admin_key
 from svc.keyring import AccessTokens, AccountKeys
 from svc.listening import Endpoint, Listening
 from svc.policy.document import Bounds
+from svc.providers.discovery import Publications
 from svc.providers.fetch import GuardedClient
 from svc.providers.keys import ProviderKeys
+from svc.providers.trust import client_tls
 from svc.records import Sealed
 from svc.storage.authenticators import AuthenticatorStore
 from svc.storage.credentials import CredentialStore
@@ -132,13 +133,20 @@ class Composition:
         client = GuardedClient(
             reactor,
             reactor.nameResolver,
-            optionsForClientTLS,
+            client_tls,
             allow_http=settings.allow_http_providers,
             private_networks=settings.allow_private_providers,
         )
+        keys = ProviderKeys(
+            Publications(client).key_set,
+            reactor,
+            settings.jwks_refetch_interval,
+            max_age=settings.jwks_max_age,
+            stale_if_error=settings.jwks_stale_if_error,
+        )
         return JwtAuthenticator(
             AuthenticatorStore(foundation.database),
-            ProviderKeys(client.fetch, reactor, settings.jwks_refetch_interval),
+            keys,
             foundation.vault,
             reactor,
             settings.dialect,

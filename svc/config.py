@@ -201,6 +201,19 @@ class Settings:
     allow_http_providers: bool = _setting(
         forms.FLAG, "providers", "Fetch the keys of identity providers over plain HTTP too.", False
     )
+    jwks_max_age: float | None = _setting(
+        forms.decimal_or_off(0.1, 31_536_000, "SECONDS"),
+        "providers",
+        "How old a provider's keys may become: they are fetched anew in the background before. When off, they are kept until"
+        " a login needs newer ones.",
+        shown="off",
+    )
+    jwks_stale_if_error: float = _setting(
+        forms.decimal(0, 31_536_000, "SECONDS"),
+        "providers",
+        "How much longer than --jwks-max-age keys are used while the provider can't be asked for newer ones.",
+        0.0,
+    )
     jwks_refetch_interval: float = _setting(
         forms.decimal(0, 86400, "SECONDS"),
         "providers",

@@ -97,6 +97,16 @@ def decimal(low: float, high: float, metavar: str) -> Form[float]:
     return _scalar(metavar, _number(float, _DECIMAL, low, high, "a number"), "a number", int, float)
 
 
+def decimal_or_off(low: float, high: float, metavar: str) -> Form[float | None]:
+    """A number as ``decimal`` reads it, or the word ``off``, which is ``None``."""
+    number = _number(float, _DECIMAL, low, high, "off, or a number")
+
+    def read(text: str) -> float | None:
+        return None if text.lower() == "off" else number(text)
+
+    return _scalar(metavar, read, 'a number or "off"', int, float, str)
+
+
 def _shown(text: str) -> str:
     return repr(text if len(text) <= 60 else f"{text[:57]}...")
 

@@ -87,8 +87,9 @@ class IProviderKeys(Interface):
     async def current(source: KeySource, refreshes: int = 0) -> KeySet:
         """Return the set at hand for a source, fetching it when there is none.
 
-        ``refreshes`` counts an operator's wishes for newer keys. A set at hand that was asked for when it was less is
-        fetched anew, once for each number, whatever the budget; when that fails, the set at hand stays, and is returned.
+        ``refreshes`` is the number of an operator's newest wish for newer keys. Authenticators share sources, so each wish
+        needs a greater number than any before, for whichever of them it was. What was asked for when it was less is fetched
+        anew, once for each number, whatever the budget; when that fails, the set at hand stays, and is returned.
 
         :raises KeysUnavailable: there is no set at hand, and none could be fetched, or may be fetched yet.
         """

@@ -70,6 +70,8 @@ class ConfigTests(SynchronousTestCase):
                 "jwt_limit": 16 << 10,
                 "allow_private_providers": (),
                 "allow_http_providers": False,
+                "jwks_max_age": None,
+                "jwks_stale_if_error": 0.0,
                 "jwks_refetch_interval": 10.0,
                 "user_token_ttl": 480,
                 "host_token_ttl": 480,

@@ -66,6 +66,19 @@ class FormsTests(SynchronousTestCase):
         form = forms.decimal(0, 3600, "SECONDS")
         self.assertEqual(form.of_text(f"{number:.3f}"), number)
 
+    def test_decimal_or_off(self) -> None:
+        """Where a number may be absent, the word off says so in every place."""
+        form = forms.decimal_or_off(1, 3600, "SECONDS")
+        for text in ("off", "OFF"):
+            self.assertIsNone(form.of_text(text))
+            self.assertIsNone(form.of_toml(text))
+        self.assertEqual((form.of_text("2.5"), form.of_toml(2.5), form.of_toml(2)), (2.5, 2.5, 2.0))
+        for text in ("0", "3601", "on", "", "-1"):
+            self.assertIn("must be off, or a number from 1 to 3600", self.refused(form, text))
+        bad: list[object] = [True, float("inf"), ["off"]]
+        for value in bad:
+            self.assertRaises(ValueError, form.of_toml, value)
+
     def test_texts(self) -> None:
         """A text isn't empty and holds no NUL; a refusal doesn't repeat it, since it may hold a password."""
         self.assertEqual(forms.TEXT.of_text("host=/run dbname=svc"), "host=/run dbname=svc")

@@ -47,11 +47,11 @@ from svc.records import Network
 
 T = TypeVar("T")
 
-#: Makes the TLS of a connection to the host of that name: ``twisted.internet.ssl.optionsForClientTLS`` trusts who the
-#: platform trusts.
-ClientTLS = Callable[[str], IOpenSSLClientConnectionCreator]
+#: Makes the TLS of a connection to the host of that name, with the certificates of the authorities to trust: ``client_tls``
+#: of ``trust``.
+ClientTLS = Callable[[str, str | None], IOpenSSLClientConnectionCreator]
 
-#: Seconds for everything from the look-up of the name to the last byte (rulings 4).
+#: Seconds for everything from the look-up of the first name to the last byte (rulings 4).
 DEADLINE: Final = 5.0
 
 #: Most bytes that are read of an answer, its headers included (rulings 4).
@@ -128,29 +128,38 @@ class GuardedClient:
         self._tls = tls
         self._allow_http = allow_http
         self._private_networks = tuple(private_networks)
-        self._deadline = deadline
+        self._seconds = deadline
         self._limit = limit
 
-    async def fetch(self, uri: str) -> bytes:
+    def deadline(self) -> float:
+        """The moment by which what begins now must have ended."""
+        return float(self._reactor.seconds() + self._seconds)
+
+    async def fetch(self, uri: str, ca_cert: str | None = None, deadline: float | None = None) -> bytes:
         """Return the body of a successful answer.
+
+        ``ca_cert`` has the certificates, in PEM, of the only authorities to trust; ``None`` stands for the platform's.
+        ``deadline`` is the moment of :meth:`deadline` when what the fetch is a part of began; ``None`` if it is all.
 
         :raises KeysUnavailable: there was none, or it was not allowed to ask; its ``why`` tells an operator what to look at.
         """
         target = _Target.parse(uri, self._allow_http)
-        deadline = self._reactor.seconds() + self._deadline
         try:
-            return await self._first_answer(target, deadline)
+            if ca_cert is not None and not target.secure:
+                raise KeysUnavailable("it is not https, and ca-cert is for https alone")
+            return await self._first_answer(target, ca_cert, self.deadline() if deadline is None else deadline)
         except KeysUnavailable as error:
             raise KeysUnavailable(f"{uri}: {error.why}") from None
 
-    async def _first_answer(self, target: _Target, deadline: float) -> bytes:
+    async def _first_answer(self, target: _Target, ca_cert: str | None, deadline: float) -> bytes:
         """Ask the addresses of the host in turn until one is connected; each gets its share of the time."""
         addresses = await self._addresses(target, deadline)
         refused = []
         for number, address in enumerate(addresses):
-            patience = (deadline - self._reactor.seconds()) / (len(addresses) - number)
+            patience = self._left(deadline) / (len(addresses) - number)
+            endpoint = self._endpoint(target, ca_cert, address, patience)
             try:
-                return await self._ask(target, address, patience, deadline)
+                return await self._ask(target, endpoint, deadline)
             except ConnectError as error:
                 refused.append(f"no connection to {address} port {target.port}: {error}")
         raise KeysUnavailable("; ".join(refused))
@@ -171,12 +180,12 @@ class GuardedClient:
                 raise KeysUnavailable(f"the address {address} is {what}, and allow_private_providers doesn't list it")
         return addresses[:_TRIES]
 
-    async def _ask(self, target: _Target, address: Address, patience: float, deadline: float) -> bytes:
+    async def _ask(self, target: _Target, endpoint: IStreamClientEndpoint, deadline: float) -> bytes:
         """Make the request to one address.
 
         :raises ConnectError: nothing answers there; another address may.
         """
-        line = _Line(self._endpoint(target, address, patience), self._limit)
+        line = _Line(endpoint, self._limit)
         client = HTTPClient(_PlainAgent(ProxyAgent(line, self._reactor), target.path.encode("ascii")))
         headers = Headers({"Host": [target.authority], "Accept": ["application/json"], "User-Agent": ["svc"]})
         body: list[bytes] = []
@@ -197,13 +206,13 @@ class GuardedClient:
             raise KeysUnavailable(f"the answer is longer than {self._limit} bytes")
         return b"".join(body)
 
-    def _endpoint(self, target: _Target, address: Address, patience: float) -> IStreamClientEndpoint:
+    def _endpoint(self, target: _Target, ca_cert: str | None, address: Address, patience: float) -> IStreamClientEndpoint:
         kind = TCP4ClientEndpoint if address.version == 4 else TCP6ClientEndpoint
         endpoint: IStreamClientEndpoint = kind(self._reactor, str(address), target.port, timeout=patience)
         if not target.secure:
             return endpoint
         try:
-            return wrapClientTLS(self._tls(target.host), endpoint)
+            return wrapClientTLS(self._tls(target.host, ca_cert), endpoint)
         except UnicodeError:
             raise KeysUnavailable("no certificate can be for a host of that name") from None
 
@@ -211,10 +220,12 @@ class GuardedClient:
         """Let ``result`` take until ``deadline``."""
 
         def late(*_: object) -> T:
-            raise KeysUnavailable(f"there was no complete answer within {self._deadline:g} seconds")
+            raise KeysUnavailable(f"there was no complete answer within {self._seconds:g} seconds")
 
-        left = min(self._deadline, max(0.0, deadline - self._reactor.seconds()))  # the clock may be put back meanwhile
-        return result.addTimeout(left, self._reactor, late)
+        return result.addTimeout(self._left(deadline), self._reactor, late)
+
+    def _left(self, deadline: float) -> float:
+        return float(min(self._seconds, max(0.0, deadline - self._reactor.seconds())))  # the clock may be put back meanwhile
 
 
 def _sentence(error: Exception) -> str:

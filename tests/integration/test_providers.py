@@ -2,33 +2,30 @@
 
 from __future__ import annotations
 
-import datetime
+import json
 from collections.abc import Sequence
-from functools import partial
-from ipaddress import ip_address, ip_network
+from ipaddress import ip_network
 from typing import Any
 
-from cryptography import x509
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
-from cryptography.x509.oid import NameOID
 from twisted.internet import reactor as installed_reactor
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IHostnameResolver
 from twisted.internet.protocol import Factory, Protocol, connectionDone
-from twisted.internet.ssl import Certificate, PrivateCertificate, optionsForClientTLS, trustRootFromCertificates
-from twisted.internet.task import LoopingCall, deferLater
+from twisted.internet.ssl import PrivateCertificate
+from twisted.internet.task import Clock, LoopingCall, deferLater
 from twisted.python.failure import Failure
 from twisted.trial.unittest import TestCase
 from twisted.web.resource import Resource
-from twisted.web.server import Request, Site
+from twisted.web.server import NOT_DONE_YET, Request, Site
 from twisted.web.util import Redirect
 
 from svc.errors import KeysUnavailable
+from svc.providers.discovery import Publications
 from svc.providers.fetch import ANSWER_LIMIT, GuardedClient
 from svc.providers.keys import ProviderKeys
-from svc.records import Network
+from svc.providers.trust import client_tls
+from svc.records import KeySource, Network
+from tests.providers.authority import Authority
 from tests.providers.names import Names
 from tests.signing import jwk, jwks
 
@@ -38,45 +35,6 @@ LOOPBACK = (ip_network("127.0.0.0/8"),)
 #: The deadline, in seconds, of fetches that it must end, and of those that must not come near it.
 DEADLINE = 0.5
 PATIENCE = 60.0
-_START = datetime.datetime(2024, 1, 1, tzinfo=datetime.UTC)
-
-
-class Authority:
-    """A certificate authority that a client may trust or not."""
-
-    def __init__(self) -> None:
-        self.key = ec.generate_private_key(ec.SECP256R1())
-        self.name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "authority")])
-        constraints = x509.BasicConstraints(ca=True, path_length=None)
-        signed = (
-            self._builder(self.name, self.key, 36_500).add_extension(constraints, critical=True).sign(self.key, SHA256())
-        )
-        self.certificate = Certificate.loadPEM(signed.public_bytes(Encoding.PEM))
-
-    def _builder(self, subject: x509.Name, key: ec.EllipticCurvePrivateKey, days: int) -> x509.CertificateBuilder:
-        return (
-            x509.CertificateBuilder()
-            .subject_name(subject)
-            .issuer_name(self.name)
-            .public_key(key.public_key())
-            .serial_number(x509.random_serial_number())
-            .not_valid_before(_START)
-            .not_valid_after(_START + datetime.timedelta(days=days))
-        )
-
-    def issue(self, host: str, days: int = 36_500) -> PrivateCertificate:
-        """A certificate for a host, by name or number, with its key."""
-        key = ec.generate_private_key(ec.SECP256R1())
-        try:
-            name: x509.GeneralName = x509.IPAddress(ip_address(host))
-        except ValueError:
-            name = x509.DNSName(host)
-        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, host)])
-        builder = self._builder(subject, key, days).add_extension(x509.SubjectAlternativeName([name]), critical=False)
-        pem = builder.sign(self.key, SHA256()).public_bytes(Encoding.PEM)
-        pem += key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-        issued: PrivateCertificate = PrivateCertificate.loadPEM(pem)
-        return issued
 
 
 class Peer(Protocol):
@@ -172,6 +130,17 @@ class Keys(Resource):
         return self.document
 
 
+class Sometimes(Keys):
+    """A resource that answers until ``hangs``."""
+
+    hangs = False
+
+    def render_GET(self, request: Request) -> Any:
+        """Answer, or don't."""
+        answer = super().render_GET(request)
+        return NOT_DONE_YET if self.hangs else answer
+
+
 class Case(TestCase):
     """Servers and clients on loopback sockets."""
 
@@ -191,25 +160,23 @@ class Case(TestCase):
         self,
         *,
         names: IHostnameResolver | None = None,
-        authorities: Sequence[Authority] = (),
         networks: Sequence[Network] = LOOPBACK,
         deadline: float = PATIENCE,
     ) -> GuardedClient:
         """A client that finds every name at 127.0.0.1."""
-        trusted = trustRootFromCertificates([authority.certificate for authority in authorities])
         return GuardedClient(
             reactor,
             names or Names(["127.0.0.1"]),
-            partial(optionsForClientTLS, trustRoot=trusted),
+            client_tls,
             allow_http=True,
             private_networks=networks,
             deadline=deadline,
         )
 
-    async def refusal(self, client: GuardedClient, uri: str) -> str:
+    async def refusal(self, client: GuardedClient, uri: str, ca_cert: str | None = None) -> str:
         """Why the fetch is refused."""
         try:
-            document = await client.fetch(uri)
+            document = await client.fetch(uri, ca_cert)
         except KeysUnavailable as error:
             return error.why
         raise self.failureException(f"{len(document)} octets came")
@@ -245,6 +212,14 @@ class PlainTests(Case):
         await client.fetch(f"http://idp.example:{port}/keys")
         self.assertIn("127.0.0.2 is loopback", await self.refusal(client, f"http://idp.example:{port}/keys"))
         self.assertEqual(keys.asked, 1)
+
+    async def test_link_local_is_refused(self) -> None:
+        """A name that resolves to where clouds give out credentials is refused, the first time or the second."""
+        uri = f"http://idp.example:{self.listen(Keys(jwks()))}/keys"
+        self.assertIn("is link-local", await self.refusal(self.client(names=Names(["169.254.169.254"])), uri))
+        client = self.client(names=Names(["127.0.0.1"], ["127.0.0.1", "fe80::1"]))
+        await client.fetch(uri)
+        self.assertIn("is link-local", await self.refusal(client, uri))
 
     async def test_nobody_listens(self) -> None:
         """A port where nobody listens is refused at once."""
@@ -308,25 +283,49 @@ class TlsTests(Case):
     """Providers with TLS."""
 
     def setUp(self) -> None:
-        """An authority that clients trust."""
+        """An authority that is trusted."""
         self.authority = Authority()
 
     async def tls_refusal(self, port: int, deadline: float = PATIENCE) -> str:
-        """Why a client that trusts the authority refuses the provider."""
-        client = self.client(authorities=[self.authority], deadline=deadline)
-        return await self.refusal(client, f"https://idp.example:{port}/keys")
+        """Why the provider is refused, with the authority's certificate as the only one that is trusted."""
+        return await self.refusal(self.client(deadline=deadline), f"https://idp.example:{port}/keys", self.authority.pem)
 
     async def test_a_good_certificate(self) -> None:
         """TLS verifies the certificate for the name, while the connection goes to the checked address."""
         port = self.listen(Keys(jwks()), self.authority.issue("idp.example"))
-        client = self.client(authorities=[self.authority])
-        self.assertEqual(await client.fetch(f"https://idp.example:{port}/keys"), jwks())
+        self.assertEqual(await self.client().fetch(f"https://idp.example:{port}/keys", self.authority.pem), jwks())
 
     async def test_a_certificate_for_a_number(self) -> None:
         """A provider known by number has a certificate for that number."""
         port = self.listen(Keys(jwks()), self.authority.issue("127.0.0.1"))
-        client = self.client(authorities=[self.authority])
-        self.assertEqual(await client.fetch(f"https://127.0.0.1:{port}/keys"), jwks())
+        self.assertEqual(await self.client().fetch(f"https://127.0.0.1:{port}/keys", self.authority.pem), jwks())
+
+    async def test_one_authority_of_several(self) -> None:
+        """Any of the certificates of a bundle will do."""
+        port = self.listen(Keys(jwks()), self.authority.issue("idp.example"))
+        bundle = Authority("another").pem + self.authority.pem
+        self.assertEqual(await self.client().fetch(f"https://idp.example:{port}/keys", bundle), jwks())
+
+    async def test_the_platforms_authorities(self) -> None:
+        """Without certificates of its own a source trusts the platform's authorities, to which this one doesn't belong."""
+        keys = Keys(jwks())
+        port = self.listen(keys, self.authority.issue("idp.example"))
+        self.assertIn("certificate verify failed", await self.refusal(self.client(), f"https://idp.example:{port}/keys"))
+        self.assertEqual(keys.asked, 0)
+
+    async def test_broken_authorities(self) -> None:
+        """Certificates that can't be read are told, and nothing is connected to."""
+        peers = Peers(Peer)
+        uri = f"https://idp.example:{self.listen(peers)}/keys"
+        self.assertIn("ca-cert holds no whole certificate", await self.refusal(self.client(), uri, self.authority.pem[:-40]))
+        self.assertEqual(peers.met, 0)
+
+    async def test_authorities_without_tls(self) -> None:
+        """Where certificates are given nothing is fetched over http."""
+        keys = Keys(jwks())
+        uri = f"http://idp.example:{self.listen(keys)}/keys"
+        self.assertIn("it is not https", await self.refusal(self.client(), uri, self.authority.pem))
+        self.assertEqual(keys.asked, 0)
 
     async def test_another_hosts_certificate(self) -> None:
         """A certificate for another host, or for the number where a name was asked, is refused."""
@@ -357,33 +356,145 @@ class SourceTests(Case):
 
     def keys(self, deadline: float = PATIENCE) -> ProviderKeys:
         """Keys that may be refetched at once."""
-        return ProviderKeys(self.client(deadline=deadline).fetch, reactor, 0)
+        return ProviderKeys(Publications(self.client(deadline=deadline)).key_set, reactor, 0)
+
+    def source(self, server: Any) -> KeySource:
+        """The source that a server is, from now on."""
+        return KeySource(f"http://idp.example:{self.listen(server)}/keys")
 
     async def test_a_set_is_fetched_once_and_renewed(self) -> None:
-        """A set is kept until a newer one is asked for."""
+        """A set is kept until a newer one is asked for, by a login or by an operator."""
         keys, server = self.keys(), Keys(jwks(jwk("k1")))
-        uri = f"http://idp.example:{self.listen(server)}/keys"
-        old = await keys.current(uri)
-        self.assertIs(await keys.current(uri), old)
+        source = self.source(server)
+        old = await keys.current(source)
+        self.assertIs(await keys.current(source), old)
         server.document = jwks(jwk("k2"))
-        new = await keys.newer(uri, old)
+        new = await keys.newer(source, old)
         self.assertEqual([key.key_id for key in new.keys], ["k2"])
-        self.assertEqual(server.asked, 2)
+        server.document = jwks(jwk("k1"))
+        new = await keys.current(source, 1)
+        self.assertEqual([key.key_id for key in new.keys], ["k1"])
+        self.assertEqual(server.asked, 3)
 
-    async def test_a_web_page_is_no_set(self) -> None:
-        """A provider that answers with a web page leaves the old set in force."""
+    async def test_what_is_no_set(self) -> None:
+        """A provider that answers with a web page or an empty set leaves the old set in force, and operators are told."""
         keys, server = self.keys(), Keys(jwks())
-        uri = f"http://idp.example:{self.listen(server)}/keys"
-        old = await keys.current(uri)
-        server.document = b"<html><body>Please sign in</body></html>"
-        await self.assertFailure(Deferred.fromCoroutine(keys.newer(uri, old)), KeysUnavailable)
-        self.assertIs(await keys.current(uri), old)
+        source = self.source(server)
+        old = await keys.current(source)
+        for document, why in (
+            (b"<html><body>Please sign in</body></html>", "it is not JSON"),
+            (b'{"keys": []}', "it has no usable key"),
+        ):
+            server.document = document
+            await self.assertFailure(Deferred.fromCoroutine(keys.newer(source, old)), KeysUnavailable)
+            self.assertIs(await keys.current(source), old)
+            self.assertIn(why, keys.state(source).failure or "")
 
     async def test_one_that_hangs_hinders_no_other(self) -> None:
         """While one provider hangs, another one serves."""
         keys, peers = self.keys(3.0), Peers(Peer)
-        hanging = Deferred.fromCoroutine(keys.current(f"http://idp.example:{self.listen(peers)}/keys"))
-        await keys.current(f"http://idp.example:{self.listen(Keys(jwks()))}/keys")
+        hanging = Deferred.fromCoroutine(keys.current(self.source(peers)))
+        await keys.current(self.source(Keys(jwks())))
         self.assertNoResult(hanging)
         await self.assertFailure(hanging, KeysUnavailable)
+        await peers.gone
+
+    async def test_keys_at_hand_serve_while_the_provider_hangs(self) -> None:
+        """A provider that stops to answer keeps nobody from the keys that it published before."""
+        server = Sometimes(jwks())
+        keys, source = self.keys(3.0), self.source(server)
+        old = await keys.current(source)
+        server.hangs = True
+        hanging = Deferred.fromCoroutine(keys.newer(source, old))
+        while server.asked < 2:
+            await deferLater(reactor, 0.01)
+        self.assertIs(await keys.current(source), old)
+        self.assertNoResult(hanging)
+        await self.assertFailure(hanging, KeysUnavailable)
+        self.assertIs(await keys.current(source), old)
+        self.assertIn("no complete answer within 3 seconds", keys.state(source).failure or "")
+
+    async def test_renewed_in_the_background(self) -> None:
+        """With an age keys are fetched anew before it is reached, while nobody asks."""
+        clock, server = Clock(), Keys(jwks(jwk("k1")))
+        keys = ProviderKeys(Publications(self.client()).key_set, clock, 10, max_age=100)
+        source = self.source(server)
+        await keys.current(source)
+        server.document = jwks(jwk("k2"))
+        clock.advance(75)
+        while keys.state(source).fetched_at != 75:
+            await deferLater(reactor, 0.01)
+        self.assertEqual([key_id for key_id, _ in keys.state(source).keys], ["k2"])
+
+
+class DiscoveryTests(Case):
+    """Sources that are OIDC providers."""
+
+    def setUp(self) -> None:
+        """A provider without TLS, and its keys at a port of their own."""
+        self.keys, self.about = Keys(jwks()), Keys(b"")
+        self.provider = f"http://idp.example:{self.listen(self.about)}"
+        self.tell(f"http://keys.example:{self.listen(self.keys)}/jwks")
+
+    def tell(self, uri: str, provider: str | None = None) -> None:
+        """Have the provider name that address for its keys."""
+        members = {"issuer": provider or self.provider, "jwks_uri": uri}
+        self.about.document = json.dumps(members).encode("ascii")
+
+    async def told(self, client: GuardedClient, source: KeySource | None = None) -> str:
+        """Why the keys can't be had."""
+        try:
+            await Publications(client).key_set(source or KeySource(self.provider, discovered=True))
+        except KeysUnavailable as error:
+            return error.why
+        raise self.failureException("keys came")
+
+    async def test_found_by_discovery(self) -> None:
+        """The keys come from where the document says."""
+        keys = await Publications(self.client()).key_set(KeySource(f"{self.provider}/", discovered=True))
+        self.assertEqual([key.key_id for key in keys.keys], ["k1"])
+        self.assertEqual((self.about.asked, self.keys.asked), (1, 1))
+
+    async def test_authorities_hold_for_both(self) -> None:
+        """The authorities of a source are the only ones that are trusted, for the document and for the keys."""
+        authority, stranger = Authority(), Authority()
+        provider = f"https://idp.example:{self.listen(self.about, authority.issue('idp.example'))}"
+        good = self.listen(self.keys, authority.issue("keys.example"))
+        bad = self.listen(self.keys, stranger.issue("keys.example"))
+        source = KeySource(provider, discovered=True, ca_cert=authority.pem)
+        self.tell(f"https://keys.example:{good}/jwks", provider)
+        await Publications(self.client()).key_set(source)
+        self.tell(f"https://keys.example:{bad}/jwks", provider)
+        self.assertIn("certificate verify failed", await self.told(self.client(), source))
+        self.tell(f"http://keys.example:{bad}/jwks", provider)
+        self.assertIn("it is not https", await self.told(self.client(), source))
+        self.assertEqual(self.keys.asked, 1)
+
+    async def test_keys_at_a_forbidden_address(self) -> None:
+        """A document can't lead to a forbidden address, be it written there or found by name."""
+        self.tell("http://169.254.169.254/latest")
+        self.assertIn("is link-local", await self.told(self.client()))
+        self.tell("http://keys.example/jwks")
+        client = self.client(names=Names(["127.0.0.1"], ["10.0.0.1"]))
+        self.assertIn("is private", await self.told(client))
+
+    async def test_another_providers_document(self) -> None:
+        """A document of another provider is refused."""
+        self.tell("http://keys.example/jwks", "http://other.example")
+        self.assertIn("its issuer is 'http://other.example'", await self.told(self.client()))
+
+    async def test_no_document(self) -> None:
+        """A web page or a redirect in place of the document is refused."""
+        self.about.document = b"<html>"
+        self.assertIn("the discovery document is not usable: it is not JSON", await self.told(self.client()))
+        redirect = Redirect(self.provider.encode("ascii"))
+        redirect.isLeaf = True
+        source = KeySource(f"http://idp.example:{self.listen(redirect)}", discovered=True)
+        self.assertIn("status 302", await self.told(self.client(), source))
+
+    async def test_one_deadline(self) -> None:
+        """Document and keys together have the time that one fetch has."""
+        peers = Peers(Peer)
+        self.tell(f"http://keys.example:{self.listen(peers)}/jwks")
+        self.assertIn("no complete answer within 3 seconds", await self.told(self.client(deadline=3.0)))
         await peers.gone

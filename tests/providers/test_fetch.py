@@ -15,7 +15,6 @@ from twisted.internet.address import IPv4Address
 from twisted.internet.defer import Deferred
 from twisted.internet.error import ConnectError, ConnectionDone
 from twisted.internet.interfaces import IHostnameResolver
-from twisted.internet.ssl import optionsForClientTLS
 from twisted.internet.testing import MemoryReactorClock, StringTransport
 from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
@@ -23,6 +22,7 @@ from zope.interface.verify import verifyObject
 
 from svc.errors import KeysUnavailable
 from svc.providers.fetch import GuardedClient
+from svc.providers.trust import client_tls
 from svc.records import Network
 from tests.providers.names import Names
 
@@ -40,7 +40,7 @@ class Case(SynchronousTestCase):
         return GuardedClient(
             self.reactor,
             self.names,
-            optionsForClientTLS,
+            client_tls,
             allow_http=allow_http,
             private_networks=networks,
             deadline=5.0,
