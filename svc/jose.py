@@ -267,7 +267,7 @@ class KeySet:
     def verify(self, token: Unverified, distrusted: frozenset[str] = frozenset()) -> SignedClaims:
         """Verify the signature and return the claims, whose values are not yet checked for anything.
 
-        A key whose id or thumbprint is ``distrusted`` verifies nothing, and neither does one that the token calls so.
+        A key verifies nothing when its id, or the one by which the token calls it, or its thumbprint is ``distrusted``.
 
         :raises KeyRefused: no key of this set verifies the token.
         :raises EvidenceRefused: the signature is right, and the payload is no JSON object.
@@ -290,10 +290,7 @@ class KeySet:
             raise EvidenceRefused(Reason.TOKEN_MALFORMED, f"the token's payload is unusable: {error}") from None
 
     def key_for(self, token: Unverified) -> VerificationKey:
-        """The one key that the token can be signed with; a missing id on either side is no hindrance in a set of one.
-
-        :raises KeyRefused: there is none.
-        """
+        """The one key that the token can be signed with; a missing id on either side is no hindrance in a set of one."""
         key = self._by_id.get(token.key_id)
         if key is not None:
             return key

@@ -5,183 +5,17 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
-from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import attrs
 from twisted.internet.defer import Deferred
-from twisted.internet.task import Clock
-from twisted.trial.unittest import SynchronousTestCase
-from zope.interface import implementer
 from zope.interface.verify import verifyObject
 
-from svc.authenticators.jwt import VARIABLES, Configuration, JwtAuthenticator, Misconfiguration, configuration_of
-from svc.dialect import CONJUR, NATIVE, Dialect
-from svc.errors import KeysUnavailable, Reason, StoreUnavailable
-from svc.interfaces import IAuthenticator, IAuthenticatorReadings, IProviderKeys
-from svc.jose import KeySet, parse_key_set
-from svc.names import RoleName
-from svc.records import Admitted, Applicant, Attempt, AuthenticatorSettings, Refused, Sealed
-from svc.vault import Vault
+from svc.dialect import CONJUR
+from svc.errors import Reason, StoreUnavailable
+from svc.interfaces import IAuthenticator, IAuthenticatorReadings, IExplainer, IProviderKeys
+from svc.records import Refused
+from tests.authenticators.world import ALICE, CLAIMS, HOST, ISSUER, NOW, URI, Case, Webservice
 from tests.signing import base64url, jwk, jwks, signed, token
-
-NOW = 1_700_000_000.0
-URI = "https://idp.example/keys"
-ISSUER = "https://idp.example"
-HOST = RoleName("acme", "host", "jwt-apps/build")
-ALICE = RoleName("acme", "user", "alice")
-
-CLAIMS: Mapping[str, object] = {"iss": ISSUER, "app": "build", "repo": "org/app", "exp": NOW + 60, "iat": NOW, "nbf": NOW}
-
-
-@attrs.define
-class Webservice:
-    """One authenticator in the store: its variables, and a count that rises with each change of them."""
-
-    variables: dict[str, Sealed | None] = attrs.Factory(dict)
-    changes: int = 0
-
-
-@implementer(IAuthenticatorReadings)
-class Readings:
-    """A store of one account, ``acme``, with a vault beside it."""
-
-    def __init__(self, vault: Vault) -> None:
-        self.vault = vault
-        self.webservices: dict[str, Webservice] = {}
-        self.annotations: dict[RoleName, dict[str, str]] = {}
-        self.permitted: set[RoleName] = set()
-        self.asked: list[str] = []
-        self.before_applicant: Callable[[], None] = lambda: None
-        self.webservice_missing = False
-        self.down = False
-
-    def set(self, branch: str, **variables: str | None) -> None:
-        """Declare variables, and set those that aren't ``None``; underscores stand for dashes."""
-        webservice = self.webservices.setdefault(branch, Webservice())
-        for key, value in variables.items():
-            name = key.replace("_", "-")
-            full = f"acme:variable:{branch}/{name}"
-            webservice.variables[name] = None if value is None else self.vault.seal(full, value.encode("utf-8"))
-            webservice.changes += 1
-
-    def unset(self, branch: str, *names: str) -> None:
-        """Remove declarations."""
-        for name in names:
-            del self.webservices[branch].variables[name]
-            self.webservices[branch].changes += 1
-
-    def _edition(self, account: str, branch: str) -> str:
-        found = self.webservices.get(branch) if account == "acme" else None
-        return "none" if found is None else str(found.changes)
-
-    async def settings(self, account: str, branch: str, names: Sequence[str]) -> AuthenticatorSettings:
-        """The variables."""
-        self.asked.append("settings")
-        if self.down:
-            raise StoreUnavailable("down")
-        found = self.webservices.get(branch) if account == "acme" else None
-        variables = {} if found is None else {name: found.variables[name] for name in names if name in found.variables}
-        return AuthenticatorSettings(self._edition(account, branch), variables)
-
-    async def applicant(self, role: RoleName, branch: str, names: Sequence[str]) -> Applicant:
-        """All the rest."""
-        self.asked.append(f"applicant {role}")
-        self.before_applicant()
-        if self.down:
-            raise StoreUnavailable("down")
-        known = role.account == "acme"
-        prefix = branch.partition("/")[2] + "/"
-        annotations = self.annotations.get(role, {})
-        return Applicant(
-            edition=self._edition(role.account, branch),
-            account_exists=known,
-            role_exists=role in self.annotations,
-            webservice_exists=known and branch in self.webservices and not self.webservice_missing,
-            may_authenticate=role in self.permitted,
-            annotations={name: value for name, value in annotations.items() if name.startswith(prefix)},
-            signing_key="signing-key" if known else None,
-        )
-
-
-@implementer(IProviderKeys)
-class Provider:
-    """A provider whose keys change when a test says so. ``refused`` is why it can't be asked, if it can't."""
-
-    def __init__(self) -> None:
-        self.cached: dict[str, KeySet] = {}
-        self.published: dict[str, bytes] = {URI: jwks()}
-        self.refused: str | None = None
-        self.fetches = 0
-
-    def _fetch(self, uri: str) -> KeySet:
-        if self.refused is not None or uri not in self.published:
-            raise KeysUnavailable(self.refused or f"{uri}: nobody there")
-        self.fetches += 1
-        self.cached[uri] = parse_key_set(self.published[uri])
-        return self.cached[uri]
-
-    async def current(self, uri: str) -> KeySet:
-        """The set at hand."""
-        return self.cached.get(uri) or self._fetch(uri)
-
-    async def newer(self, uri: str, seen: KeySet) -> KeySet:
-        """Another set."""
-        return self._fetch(uri)
-
-
-class Case(SynchronousTestCase):
-    """An authenticator ``ci`` that takes the identity from the claim ``app``, and one host it admits."""
-
-    dialect: Dialect = NATIVE
-
-    def setUp(self) -> None:
-        """A world in which ``token(CLAIMS)`` admits ``HOST``."""
-        self.branch = f"{self.dialect.prefix}/authn-jwt/ci"
-        self.vault = Vault(bytes(32))
-        self.readings = Readings(self.vault)
-        self.provider = Provider()
-        self.clock = Clock()
-        self.clock.advance(NOW)
-        self.readings.set(self.branch, jwks_uri=URI, issuer=ISSUER, token_app_property="app", identity_path="/jwt-apps")
-        self.readings.annotations[HOST] = {"authn-jwt/ci/repo": "org/app", "description": "builds"}
-        self.readings.permitted.add(HOST)
-        self.authenticator = self.made()
-
-    def made(self, **options: Any) -> JwtAuthenticator:
-        """An authenticator on the same world."""
-        defaults = {"clock_skew": 0.0, "token_limit": 16_384, "ignore_missing_issuer": False}
-        enabled = frozenset({"authn-jwt/ci", "authn-jwt/bare"})
-        return JwtAuthenticator(
-            self.readings, self.provider, self.vault, self.clock, self.dialect, enabled, **{**defaults, **options}
-        )
-
-    def attempt(
-        self, evidence: bytes, login: str | None = None, service: str | None = "ci", account: str = "acme"
-    ) -> Admitted | Refused:
-        """Try to log in."""
-        attempt = Attempt(account, login, evidence, "192.0.2.1", service)
-        decision: Admitted | Refused = self.successResultOf(Deferred.fromCoroutine(self.authenticator.authenticate(attempt)))
-        return decision
-
-    def assert_admitted(self, evidence: bytes, role: RoleName = HOST, **options: Any) -> None:
-        """The token admits the role."""
-        self.assertEqual(self.attempt(evidence, **options), Admitted(role, "signing-key"))
-
-    def refusal(self, reason: Reason, evidence: bytes, status: int = 401, **options: Any) -> Refused:
-        """The refusal for this reason, which has no part of the token in its detail."""
-        refused = self.attempt(evidence, **options)
-        assert isinstance(refused, Refused), refused
-        self.assertEqual((refused.reason, refused.status), (reason, status), refused.detail)
-        self.assertTrue(refused.detail.isprintable(), refused.detail)
-        for part in evidence.split(b"."):
-            if len(part) > 20:
-                self.assertNotIn(part.decode("latin-1"), refused.detail)
-        return refused
-
-    def claims(self, **changes: object) -> bytes:
-        """A good token with other claims; those that are ``...`` are left out."""
-        return token({name: value for name, value in {**CLAIMS, **changes}.items() if value is not ...})
 
 
 class AdmissionTests(Case):
@@ -190,6 +24,7 @@ class AdmissionTests(Case):
     def test_provides_the_interfaces(self) -> None:
         """The authenticator, and the fakes of these tests, are what they say."""
         verifyObject(IAuthenticator, self.authenticator)
+        verifyObject(IExplainer, self.authenticator)
         verifyObject(IAuthenticatorReadings, self.readings)
         verifyObject(IProviderKeys, self.provider)
 
@@ -418,10 +253,16 @@ class PlaceTests(Case):
     """Where tokens are refused, in both dialects."""
 
     def test_not_enabled(self) -> None:
-        """An authenticator that isn't listed admits nobody, and the store isn't asked."""
+        """An authenticator that isn't listed admits nobody, and an impossible one isn't asked for."""
         self.readings.webservices[f"{self.dialect.prefix}/authn-jwt/off"] = self.readings.webservices[self.branch]
-        for service in ("off", "", "CI", "ci/", "\n", None):
+        for service in ("off", "", "CI", "ci/", "\n"):
             self.refusal(Reason.AUTHENTICATOR_NOT_ENABLED, token(CLAIMS), service=service)
+        self.assertEqual(self.provider.fetches, 0)
+        self.readings.asked.clear()
+        for service in ("\x00", "\ud800", "x" * 2000, None):
+            self.refusal(Reason.AUTHENTICATOR_NOT_ENABLED, token(CLAIMS), service=service)
+        for account in ("", "a b", "\x00", "\ud800"):
+            self.refusal(Reason.AUTHENTICATOR_NOT_ENABLED, token(CLAIMS), service="off", account=account)
         self.assertEqual(self.readings.asked, [])
 
     def test_unknown_service_id(self) -> None:
@@ -454,7 +295,7 @@ class PlaceTests(Case):
     def test_store_unavailable(self) -> None:
         """While the store can't be asked nobody is admitted or refused."""
         self.readings.down = True
-        attempt = Attempt("acme", None, token(CLAIMS), "192.0.2.1", "ci")
+        attempt = self.trying(token(CLAIMS))
         self.failureResultOf(Deferred.fromCoroutine(self.authenticator.authenticate(attempt)), StoreUnavailable)
         self.readings.down = False
         self.assert_admitted(token(CLAIMS))
@@ -551,7 +392,7 @@ class SettingsTests(Case):
     def test_changes_without_end(self) -> None:
         """A login whose settings change at every look is neither admitted nor refused."""
         self.readings.before_applicant = lambda: self.readings.set(self.branch, issuer=ISSUER)
-        attempt = Attempt("acme", None, token(CLAIMS), "192.0.2.1", "ci")
+        attempt = self.trying(token(CLAIMS))
         self.failureResultOf(Deferred.fromCoroutine(self.authenticator.authenticate(attempt)), StoreUnavailable)
         self.assertLess(len(self.readings.asked), 10)
 
@@ -727,106 +568,3 @@ class ConjurTests(Case):
         """A path that is no path is a fault, also where a claim happens to have that name."""
         self.readings.set(self.branch, token_app_property="a[0]")
         self.refusal(Reason.CONFIGURATION_INVALID, self.claims(**{"a[0]": "build"}))
-
-
-class ConfigurationTests(SynchronousTestCase):
-    """``configuration_of``."""
-
-    def faults(self, dialect: Dialect = NATIVE, /, **values: str | None) -> tuple[str, ...]:
-        """What is wrong with the variables."""
-        understood = configuration_of("1", {name.replace("_", "-"): text for name, text in values.items()}, dialect)
-        return understood.faults if isinstance(understood, Misconfiguration) else ()
-
-    def good(self, dialect: Dialect = NATIVE, /, **values: str | None) -> Configuration:
-        """What the variables mean."""
-        understood = configuration_of("1", {name.replace("_", "-"): text for name, text in values.items()}, dialect)
-        assert isinstance(understood, Configuration), understood
-        return understood
-
-    def test_everything(self) -> None:
-        """Every variable has its place."""
-        understood = self.good(jwks_uri=URI, issuer="i", audience="a", token_app_property="c", identity_path="/p")
-        self.assertEqual(understood, Configuration("1", URI, "i", "a", "c", "/p"))
-
-    def test_one_source_of_keys(self) -> None:
-        """Exactly one of the two sources must be declared."""
-        self.assertEqual(self.faults(), ("exactly one of the variables jwks-uri and public-keys must be declared",))
-        keys = json.dumps({"type": "jwks", "value": json.loads(jwks())})
-        self.assertEqual(len(self.faults(jwks_uri=URI, public_keys=keys, issuer="i")), 1)
-        self.assertEqual(len(self.faults(jwks_uri=URI, public_keys=None, issuer="i")), 2)
-
-    def test_public_keys_need_an_issuer(self) -> None:
-        """Keys in a variable say nothing about who issues tokens."""
-        keys = json.dumps({"type": "jwks", "value": json.loads(jwks())})
-        for dialect in (NATIVE, CONJUR):
-            self.assertEqual(
-                self.faults(dialect, public_keys=keys), ("the variable public-keys needs the variable issuer beside it",)
-            )
-            self.assertIsInstance(self.good(dialect, public_keys=keys, issuer="i").keys, KeySet)
-
-    def test_malformed_public_keys(self) -> None:
-        """Keys in a variable are as strictly read as fetched ones, and must hold a usable one."""
-        for text in (
-            *(
-                "",
-                "x",
-                "[]",
-                "{}",
-                jwks().decode(),
-                '{"type":"jwks"}',
-                '{"type":"jwks","value":{}}',
-                '{"type":"jwks","value":[]}',
-            ),
-            *(
-                '{"type":"pem","value":{"keys":[]}}',
-                '{"type":"jwks","value":{"keys":[]}}',
-                '{"type":["jwks"],"value":{"keys":[]}}',
-            ),
-            json.dumps({"type": "jwks", "value": {"keys": [jwk("weak", 1024)]}}),
-        ):
-            (fault,) = self.faults(public_keys=text, issuer="i")
-            self.assertIn("the variable public-keys is", fault)
-
-    def test_declared_but_unset(self) -> None:
-        """A variable that is declared must be set, and not to blanks."""
-        for name in ("audience", "issuer", "token_app_property"):
-            (fault,) = self.faults(jwks_uri=URI, **{name: None})
-            self.assertIn("is declared and has no value", fault)
-            (fault,) = self.faults(jwks_uri=URI, **{name: " \n"})
-            self.assertIn("is blank", fault)
-        self.assertEqual(self.faults(jwks_uri=None), ("the variable jwks-uri is declared and has no value",))
-
-    def test_identity_path(self) -> None:
-        """The identity path matters only beside token-app-property."""
-        for value in (None, " ", "p"):
-            self.assertEqual(self.good(jwks_uri=URI, identity_path=value).identity_path, "")
-        self.assertEqual(len(self.faults(jwks_uri=URI, identity_path=None, token_app_property="a")), 1)
-
-    def test_not_supported_yet(self) -> None:
-        """A variable that isn't read yet is a fault once it is declared, set or not."""
-        for name in ("provider_uri", "ca_cert", "enforced_claims", "claim_aliases", "mapping_claims"):
-            for value in (None, "x"):
-                (fault,) = self.faults(jwks_uri=URI, **{name: value})
-                self.assertEqual(fault, f"the variable {name.replace('_', '-')} is not supported yet")
-
-    def test_all_faults_at_once(self) -> None:
-        """Several faults are told together."""
-        self.assertEqual(len(self.faults(ca_cert="x", audience=None, token_app_property="a b")), 4)
-
-    def test_every_variable_is_asked_for(self) -> None:
-        """All ten variables and the old name of one are among those read."""
-        self.assertEqual(len(set(VARIABLES)), 11)
-
-    def test_issuer_by_dialect(self) -> None:
-        """The host of the address is the issuer in the dialect of the installed base, as it is written there."""
-        self.assertIsNone(self.good(jwks_uri=URI).issuer)
-        for uri, issuer in (
-            (URI, "idp.example"),
-            ("https://IdP.example:8443/keys?x=/", "IdP.example"),
-            ("https://idp.example?x", "idp.example"),
-            ("https://[2001:db8::1]:8443/keys", "[2001:db8::1]"),
-        ):
-            self.assertEqual(self.good(CONJUR, jwks_uri=uri).issuer, issuer)
-        for uri in ("idp.example/keys", "https://", "https:///keys", "https://:8443/"):
-            self.assertEqual(len(self.faults(CONJUR, jwks_uri=uri)), 1)
-        self.assertEqual(self.good(CONJUR, jwks_uri="idp.example", issuer="i").issuer, "i")
