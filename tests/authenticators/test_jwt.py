@@ -13,8 +13,9 @@ from zope.interface.verify import verifyObject
 from svc.dialect import CONJUR
 from svc.errors import Reason, StoreUnavailable
 from svc.interfaces import IAuthenticator, IAuthenticatorReadings, IExplainer, IProviderKeys
+from svc.jose import parse_key_set
 from svc.records import Refused
-from tests.authenticators.world import ALICE, CLAIMS, HOST, ISSUER, NOW, URI, Case, Webservice
+from tests.authenticators.world import ALICE, CLAIMS, HOST, ISSUER, NOW, PROVIDER, URI, Case, Webservice
 from tests.signing import base64url, jwk, jwks, signed, token
 
 
@@ -301,6 +302,67 @@ class PlaceTests(Case):
         self.assert_admitted(token(CLAIMS))
 
 
+class OriginTests(Case):
+    """From where a host may log in, in both dialects."""
+
+    def test_restricted(self) -> None:
+        """A host that is restricted to networks logs in from one of them, and from nowhere else."""
+        self.readings.restrictions[HOST] = ("198.51.100.0/24", "2001:db8::/32", "192.0.2.7/32")
+        for address in ("198.51.100.9", "2001:db8::1", "2001:db8::1%eth0", "192.0.2.7"):
+            self.assert_admitted(token(CLAIMS), client_ip=address)
+        for address in ("192.0.2.1", "2001:db9::1", "::ffff:198.51.100.9", "", "unix", "198.51.100.9, 192.0.2.1"):
+            refused = self.refusal(Reason.ORIGIN_REFUSED, token(CLAIMS), client_ip=address)
+            self.assertEqual(refused.role, str(HOST))
+
+    def test_unrestricted(self) -> None:
+        """A host without restriction logs in from everywhere, also where no address is known."""
+        for address in ("192.0.2.1", "::1", "unix"):
+            self.assert_admitted(token(CLAIMS), client_ip=address)
+
+    def test_after_the_privilege(self) -> None:
+        """Where a host that may not authenticate comes from isn't looked at."""
+        self.readings.restrictions[HOST] = ("198.51.100.0/24",)
+        self.readings.permitted.clear()
+        self.refusal(Reason.PRIVILEGE_MISSING, token(CLAIMS), self.dialect.privilege_missing_status)
+
+
+class ClaimSettingsTests(Case):
+    """Aliases, enforced claims and discovery, from the variables to the decision, in both dialects."""
+
+    def test_aliases(self) -> None:
+        """With an alias the annotation must have the new name, under either name of the variable."""
+        for name in ("mapping_claims", "claim_aliases"):
+            self.readings.set(self.branch, **{name: "repository: repo"})
+            self.readings.annotations[HOST] = {"authn-jwt/ci/repository": "org/app"}
+            self.assert_admitted(token(CLAIMS))
+            self.readings.annotations[HOST] = {"authn-jwt/ci/repo": "org/app"}
+            self.refusal(Reason.ANNOTATION_FORBIDDEN, token(CLAIMS))
+
+    def test_enforced_claims(self) -> None:
+        """Once a claim is enforced, a host without its annotation is refused."""
+        self.readings.set(self.branch, enforced_claims="repo, ref")
+        self.refusal(Reason.ANNOTATION_ENFORCED, self.claims(ref="main"))
+        self.readings.annotations[HOST]["authn-jwt/ci/ref"] = "main"
+        self.assert_admitted(self.claims(ref="main"))
+        self.refusal(Reason.CLAIM_MISMATCH, self.claims(ref="other"))
+
+    def test_discovery(self) -> None:
+        """Keys may be those of an OIDC provider, which is the issuer then."""
+        self.readings.unset(self.branch, "jwks-uri", "issuer")
+        self.readings.set(self.branch, provider_uri=PROVIDER)
+        self.assert_admitted(self.claims(iss=PROVIDER))
+        for issuer in (ISSUER, f"{PROVIDER}/"):
+            self.refusal(Reason.ISSUER_WRONG, self.claims(iss=issuer))
+        self.assertEqual([source.discovered for source in self.provider.cached], [True])
+
+    def test_authority(self) -> None:
+        """The certificates of the provider's authority go where its keys are fetched."""
+        pem = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
+        self.readings.set(self.branch, ca_cert=pem)
+        self.assert_admitted(token(CLAIMS))
+        self.assertEqual([source.ca_cert for source in self.provider.cached], [pem])
+
+
 class SameWorkTests(Case):
     """Note [Same work], in both dialects."""
 
@@ -455,6 +517,86 @@ class RotationTests(Case):
         self.assertEqual(self.refusal(Reason.KEYS_UNAVAILABLE, token(CLAIMS)).detail, "no route")
 
 
+class DistrustTests(Case):
+    """What operators tell of keys, in both dialects."""
+
+    def thumbprint(self, name: str) -> str:
+        """The thumbprint of a key."""
+        return parse_key_set(jwks(jwk(name))).keys[0].thumbprint
+
+    def test_by_id_and_by_thumbprint(self) -> None:
+        """A key that is distrusted by its id or thumbprint verifies nothing, from then on; others do."""
+        self.provider.published[URI] = jwks(jwk("k1"), jwk("k2"))
+        for name in ("k1", self.thumbprint("k1")):
+            self.assert_admitted(token(CLAIMS))
+            self.readings.tell(self.branch, distrusted=frozenset({name}))
+            self.refusal(Reason.KEY_DISTRUSTED, token(CLAIMS))
+            self.assert_admitted(token(CLAIMS, "k2"))
+            self.readings.tell(self.branch, distrusted=frozenset())
+
+    def test_a_new_key_in_its_place(self) -> None:
+        """A key that is distrusted by thumbprint makes newer ones be looked for, under the same id too."""
+        self.assert_admitted(token(CLAIMS))
+        self.readings.tell(self.branch, distrusted=frozenset({self.thumbprint("k1")}))
+        self.provider.published[URI] = jwks(jwk("k2", kid="k1"))
+        self.assert_admitted(token(CLAIMS, "k2", kid="k1"))
+        self.refusal(Reason.SIGNATURE_WRONG, token(CLAIMS))
+
+    def test_while_no_newer_keys_are_to_be_had(self) -> None:
+        """A distrusted key is refused as such also when the provider may not be asked."""
+        self.assert_admitted(token(CLAIMS))
+        self.readings.tell(self.branch, distrusted=frozenset({"k1"}))
+        self.provider.refused = "was asked a moment ago"
+        self.assertIn("no newer keys", self.refusal(Reason.KEY_DISTRUSTED, token(CLAIMS)).detail)
+
+    def test_in_a_variable(self) -> None:
+        """Keys that stand in a variable can be distrusted too."""
+        self.readings.unset(self.branch, "jwks-uri")
+        self.readings.set(self.branch, public_keys=json.dumps({"type": "jwks", "value": json.loads(jwks())}))
+        self.readings.tell(self.branch, distrusted=frozenset({"k1"}))
+        self.refusal(Reason.KEY_DISTRUSTED, token(CLAIMS))
+
+    def test_elsewhere(self) -> None:
+        """What one authenticator distrusts another may trust."""
+        other = f"{self.dialect.prefix}/authn-jwt/bare"
+        self.readings.set(other, jwks_uri=URI, issuer=ISSUER)
+        self.readings.annotations[HOST]["authn-jwt/bare/repo"] = "org/app"
+        self.readings.tell(self.branch, distrusted=frozenset({"k1"}))
+        self.refusal(Reason.KEY_DISTRUSTED, token(CLAIMS))
+        self.assert_admitted(token(CLAIMS), service="bare", login=HOST.login)
+
+    def test_during_a_login(self) -> None:
+        """A key that is distrusted while a login is decided doesn't decide it."""
+        self.assert_admitted(token(CLAIMS))
+
+        def distrust() -> None:
+            self.readings.before_applicant = lambda: None
+            self.readings.tell(self.branch, distrusted=frozenset({"k1"}))
+
+        self.readings.before_applicant = distrust
+        self.refusal(Reason.KEY_DISTRUSTED, token(CLAIMS))
+
+    def test_refresh(self) -> None:
+        """Each wish of an operator makes the next login fetch keys, once; what is gone then verifies nothing."""
+        self.assert_admitted(token(CLAIMS))
+        for refreshes, published in ((1, jwks(jwk("k1"), jwk("k2"))), (2, jwks(jwk("k2")))):
+            self.provider.published[URI] = published
+            self.assert_admitted(token(CLAIMS))
+            self.assertEqual(self.provider.fetches, refreshes)
+            self.readings.tell(self.branch, refreshes=refreshes)
+            for _ in range(2):
+                self.assert_admitted(token(CLAIMS, "k2" if refreshes == 2 else "k1"))
+            self.assertEqual(self.provider.fetches, refreshes + 1)
+        self.refusal(Reason.KEY_UNKNOWN, token(CLAIMS))
+
+    def test_refresh_in_vain(self) -> None:
+        """When a wish for newer keys can't be granted, those at hand stay good."""
+        self.assert_admitted(token(CLAIMS))
+        self.provider.refused = "no route"
+        self.readings.tell(self.branch, refreshes=1)
+        self.assert_admitted(token(CLAIMS))
+
+
 class ConjurAdmissionTests(AdmissionTests):
     """The same in the dialect of the installed base."""
 
@@ -497,6 +639,24 @@ class ConjurRotationTests(RotationTests):
     dialect = CONJUR
 
 
+class ConjurOriginTests(OriginTests):
+    """The same in the dialect of the installed base."""
+
+    dialect = CONJUR
+
+
+class ConjurClaimSettingsTests(ClaimSettingsTests):
+    """The same in the dialect of the installed base."""
+
+    dialect = CONJUR
+
+
+class ConjurDistrustTests(DistrustTests):
+    """The same in the dialect of the installed base."""
+
+    dialect = CONJUR
+
+
 class NativeTests(Case):
     """What holds in the service's own dialect alone."""
 
@@ -504,6 +664,20 @@ class NativeTests(Case):
         """A missing privilege looks like every refusal."""
         self.readings.permitted.clear()
         self.refusal(Reason.PRIVILEGE_MISSING, token(CLAIMS), 401)
+
+    def test_switch(self) -> None:
+        """An authenticator that is listed can be switched off and on again; one that isn't listed can't be switched on."""
+        self.assert_admitted(token(CLAIMS))
+        self.readings.tell(self.branch, switched=False)
+        self.refusal(Reason.AUTHENTICATOR_NOT_ENABLED, token(CLAIMS))
+        self.refusal(Reason.AUTHENTICATOR_NOT_ENABLED, b"")
+        self.readings.tell(self.branch, switched=True)
+        self.assert_admitted(token(CLAIMS))
+        self.readings.set("svc/authn-jwt/off", jwks_uri=URI)
+        self.readings.tell("svc/authn-jwt/off", switched=True)
+        self.readings.asked.clear()
+        self.refusal(Reason.AUTHENTICATOR_NOT_ENABLED, token(CLAIMS), service="off")
+        self.assertEqual(self.readings.asked, [])
 
     def test_missing_issuer(self) -> None:
         """A token may be without issuer, even when one is configured."""
@@ -536,6 +710,19 @@ class ConjurTests(Case):
         """A missing privilege of a proven identity is told."""
         self.readings.permitted.clear()
         self.refusal(Reason.PRIVILEGE_MISSING, token(CLAIMS), 403)
+
+    def test_switch(self) -> None:
+        """An authenticator that isn't listed can be switched on and off again; one that is listed stays on."""
+        off = "conjur/authn-jwt/off"
+        self.readings.set(off, jwks_uri=URI, issuer=ISSUER, token_app_property="app", identity_path="jwt-apps")
+        self.readings.annotations[HOST]["authn-jwt/off/repo"] = "org/app"
+        self.refusal(Reason.AUTHENTICATOR_NOT_ENABLED, token(CLAIMS), service="off")
+        self.readings.tell(off, switched=True)
+        self.assert_admitted(token(CLAIMS), service="off")
+        self.readings.tell(off, switched=False)
+        self.refusal(Reason.AUTHENTICATOR_NOT_ENABLED, token(CLAIMS), service="off")
+        self.readings.tell(self.branch, switched=False)
+        self.assert_admitted(token(CLAIMS))
 
     def test_missing_issuer(self) -> None:
         """A token must have an issuer, unless the configuration forgives it."""
