@@ -41,7 +41,7 @@ class ReasonTests(SynchronousTestCase):
         _, *sections = DOCUMENT.read_text(encoding="utf-8").split("\n### ")
         self.assertEqual([section.partition("\n")[0] for section in sections], [reason.value for reason in Reason])
         for section in sections:
-            self.assertRegex(section, r"^[a-z-]+\n\n\*\*Cause\.\*\* [^\n]+\.\n\n\*\*Remedy\.\*\* [^\n]+\.\n")
+            self.assertRegex(section, r"^[a-z-]+\n\n\*\*Cause\.\*\* [^\n]+[.)]\n\n\*\*Remedy\.\*\* [^\n]+\.\n")
 
 
 class RefusalTests(SynchronousTestCase):

@@ -98,9 +98,8 @@ def check_present(annotations: Mapping[str, str]) -> None:
 
 def check_enforced(annotations: Mapping[str, str], enforced: Sequence[str], aliases: Mapping[str, str]) -> None:
     """Every enforced claim has its annotation, under its alias if it has one."""
-    renamed = _renamed(aliases)
     for claim in enforced:
-        name = renamed.get(claim, claim)
+        name = _renamed(aliases).get(claim, claim)
         if name not in annotations:
             raise EvidenceRefused(
                 Reason.ANNOTATION_ENFORCED,

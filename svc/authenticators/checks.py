@@ -341,3 +341,6 @@ CHECKS: Final = (
     Check("permitted-names", _check_permitted, _tell_permitted, stored=True),
     Check("claims", _check_claims, _tell_claims, stored=True),
 )
+
+#: Those that need no store.
+PROVING: Final = tuple(check for check in CHECKS if not check.stored)

@@ -23,7 +23,7 @@ from typing import Final
 from twisted.internet.interfaces import IReactorTime
 from zope.interface import implementer
 
-from svc.authenticators.checks import ACCOUNT, CHECKS, ENABLED, why_disabled
+from svc.authenticators.checks import ACCOUNT, CHECKS, ENABLED, PROVING, why_disabled
 from svc.authenticators.settings import VARIABLES, Misconfiguration, configuration_of, opened
 from svc.authenticators.trial import Check, Known, Terms, Trial
 from svc.dialect import Dialect
@@ -132,14 +132,15 @@ class JwtAuthenticator:
         service = f"authn-jwt/{attempt.service_id}"
         branch = f"{self._dialect.prefix}/{service}"
         listed = attempt.service_id is not None and service in self._enabled
-        refused = self._refused_unasked(attempt, branch, listed)
-        if refused is not None:
-            nothing = Known(AuthenticatorSettings("", {}), Misconfiguration(()))
-            return Trial(self._terms, attempt, service, listed, nothing, *refused)
+        if (attempt.account, branch) not in self._remembered:
+            refused = self._refused_unasked(attempt, branch, listed)
+            if refused is not None:
+                nothing = Known(AuthenticatorSettings("", {}), Misconfiguration(()))
+                return Trial(self._terms, attempt, service, listed, nothing, *refused)
         for _ in range(_DECISIONS):
             known = await self._known(attempt.account, branch)
             trial = Trial(self._terms, attempt, service, listed, known)
-            await trial.prove(CHECKS)
+            await trial.prove(PROVING)
             role = trial.role or _nobody(attempt.account)
             applicant = await self._readings.applicant(role, branch, VARIABLES)
             if applicant.edition == known.settings.edition:

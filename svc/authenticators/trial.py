@@ -75,10 +75,8 @@ class Trial:
     annotations: Mapping[str, str] = attrs.field(init=False)
 
     async def prove(self, checks: Sequence[Check]) -> None:
-        """Make those that need no store, up to the first failure."""
+        """Make these checks, which need no store, up to the first failure."""
         for check in checks:
-            if check.stored:
-                continue
             try:
                 waiting = check.run(self)
                 if waiting is not None:
@@ -88,7 +86,7 @@ class Trial:
                 return
 
     def decide(self, checks: Sequence[Check], applicant: Applicant) -> None:
-        """Make the rest. What failed before counts, unless something that comes before it in the table fails now."""
+        """Make the rest of all checks. What failed before counts, unless one that comes before it fails now."""
         self.applicant = applicant
         under = f"{self.service}/"
         self.annotations = {name.removeprefix(under): value for name, value in applicant.annotations.items()}

@@ -215,8 +215,8 @@ class StatusTests(Case):
         for iat in (NOW - 30, NOW - 2, NOW - 7):
             self.assert_admitted(self.claims(iat=iat))
         self.refusal(Reason.TOKEN_EXPIRED, self.claims(iat=NOW - 1.5, exp=NOW - 1))
-        for iat in (..., "x", None, 10**400):
-            self.attempt(self.claims(iat=iat))
+        for unusable in (..., "x", None, 10**400):
+            self.attempt(self.claims(iat=unusable))
         self.attempt(token({**CLAIMS, "iat": NOW + 9}, "k2"))
         status = self.status()
         self.assertEqual((status.clock_offset, status.tokens), (1.5, 4))

@@ -260,8 +260,8 @@ class PlaceTests(Case):
             self.refusal(Reason.AUTHENTICATOR_NOT_ENABLED, token(CLAIMS), service=service)
         self.assertEqual(self.provider.fetches, 0)
         self.readings.asked.clear()
-        for service in ("\x00", "\ud800", "x" * 2000, None):
-            self.refusal(Reason.AUTHENTICATOR_NOT_ENABLED, token(CLAIMS), service=service)
+        for impossible in ("\x00", "\ud800", "x" * 2000, None):
+            self.refusal(Reason.AUTHENTICATOR_NOT_ENABLED, token(CLAIMS), service=impossible)
         for account in ("", "a b", "\x00", "\ud800"):
             self.refusal(Reason.AUTHENTICATOR_NOT_ENABLED, token(CLAIMS), service="off", account=account)
         self.assertEqual(self.readings.asked, [])
