@@ -132,7 +132,7 @@ class JwtAuthenticator:
         service = f"authn-jwt/{attempt.service_id}"
         branch = f"{self._dialect.prefix}/{service}"
         listed = attempt.service_id is not None and service in self._enabled
-        if (attempt.account, branch) not in self._remembered:
+        if attempt.service_id is None or (attempt.account, branch) not in self._remembered:
             refused = self._refused_unasked(attempt, branch, listed)
             if refused is not None:
                 nothing = Known(AuthenticatorSettings("", {}), Misconfiguration(()))

@@ -1,5 +1,5 @@
-"""Every way to be refused that the wire facts, authn 3, list: each test names its row there, and the code of the installed
-base where it has one. Whoever decides and whoever explains say the same, and of no two rows the same.
+"""Every rule of the wire facts, authn 3, that the authenticator keeps: each test names its row there, and the code of the
+installed base where it has one. Whoever decides and whoever explains say the same, and of no two ways to be refused the same.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 from svc.dialect import CONJUR
 from svc.errors import Reason
 from svc.records import Refused
-from tests.authenticators.world import CLAIMS, HOST, ISSUER, NOW, PROVIDER, URI, Case, Webservice
+from tests.authenticators.world import ALICE, CLAIMS, HOST, ISSUER, NOW, PROVIDER, URI, Case, Webservice
 from tests.signing import jwk, jwks, signed, token
 
 KEYS = json.dumps({"type": "jwks", "value": json.loads(jwks())})
@@ -396,6 +396,109 @@ class EveryRowTests(Rows):
             found.append(failed.check)
             mended[failed.check]()
         self.assertEqual(found, list(mended))
+
+
+class AdmittedRowTests(Rows):
+    """Rows by which a token is good, in both dialects."""
+
+    def test_success(self) -> None:
+        """3.2 17: when nothing is wrong the identity is admitted."""
+        self.assert_admitted(token(CLAIMS))
+
+    def test_algorithms(self) -> None:
+        """3.4: RS256, RS384 and RS512 are good."""
+        for algorithm in ("RS256", "RS384", "RS512"):
+            self.assert_admitted(token(CLAIMS, algorithm=algorithm))
+
+    def test_keys_beside(self) -> None:
+        """3.4: keys of other types in the set are harmless, those of a type that nobody knows too (rulings 2.5)."""
+        others = ({"kty": "EC", "kid": "e"}, {"kty": "OKP", "kid": "o"}, {"kty": "AKP", "kid": "p"})
+        self.provider.published[URI] = jwks(*others, jwk("k1"))
+        self.assert_admitted(token(CLAIMS))
+
+    def test_headers_that_name_keys(self) -> None:
+        """3.4: jku, jwk, x5c and x5u are ignored."""
+        evil = {"jku": "https://evil.example", "x5u": "https://evil.example", "jwk": jwk("k2"), "x5c": ["AAAA"]}
+        self.assert_admitted(token(CLAIMS, **evil))
+
+    def test_public_keys_are_not_cached(self) -> None:
+        """3.3: keys in a variable are those that it has now."""
+        self.readings.unset(self.branch, "jwks-uri")
+        for key in ("k1", "k2"):
+            entries = {"type": "jwks", "value": {"keys": [jwk(key)]}}
+            self.readings.set(self.branch, public_keys=json.dumps(entries))
+            self.assert_admitted(token(CLAIMS, key))
+
+    def test_refresh(self) -> None:
+        """3.2 6, 3.5: a failing signature makes the keys be fetched anew and the token be tried again; expiry never does."""
+        self.assert_admitted(token(CLAIMS))
+        self.attempt(self.claims(exp=NOW))
+        self.assertEqual(self.provider.fetches, 1)
+        self.provider.published[URI] = jwks(jwk("k2", kid="k1"))
+        self.assert_admitted(token(CLAIMS, "k2", kid="k1"))
+        self.assertEqual(self.provider.fetches, 2)
+
+    def test_issuer_comes_first(self) -> None:
+        """3.6: the variable issuer comes before provider-uri."""
+        self.readings.unset(self.branch, "jwks-uri")
+        self.readings.set(self.branch, provider_uri=PROVIDER)
+        self.assert_admitted(token(CLAIMS))
+
+    def test_optional_times(self) -> None:
+        """3.2 8: nbf and iat may be absent."""
+        self.assert_admitted(self.claims(nbf=..., iat=...))
+
+    def test_identity_from_the_token(self) -> None:
+        """3.7: the claim names a host below identity-path, joined with single slashes."""
+        for path in ("jwt-apps", "/jwt-apps/"):
+            self.readings.set(self.branch, identity_path=path)
+            for value in ("build", "/build"):
+                self.assert_admitted(self.claims(app=value))
+
+    def test_identity_from_the_path(self) -> None:
+        """3.7: without token-app-property the path names a host or user, and identity-path counts for nothing, set or not."""
+        self.readings.unset(self.branch, "token-app-property")
+        self.readings.annotations[ALICE] = {"authn-jwt/ci/repo": "org/app"}
+        self.readings.permitted.add(ALICE)
+        for path in ("elsewhere", None):
+            self.readings.set(self.branch, identity_path=path)
+            self.assert_admitted(token(CLAIMS), login=HOST.login)
+            self.assert_admitted(token(CLAIMS), role=ALICE, login="alice")
+
+    def test_enforced_and_aliases(self) -> None:
+        """3.8: an enforced claim is satisfied by its alias, and the claim is compared."""
+        self.readings.set(self.branch, enforced_claims=" repo ", claim_aliases="repository: repo")
+        self.readings.annotations[HOST] = {"authn-jwt/ci/repository": "org/app"}
+        self.assert_admitted(token(CLAIMS))
+
+    def test_chain_of_aliases(self) -> None:
+        """3.8: aliases are followed once."""
+        self.readings.set(self.branch, claim_aliases="a: repo, repo: c")
+        self.readings.annotations[HOST] = {"authn-jwt/ci/a": "org/app"}
+        self.assert_admitted(self.claims(c="other"))
+
+    def test_other_annotations(self) -> None:
+        """3.8: annotations for the authenticator in general, and for other services, count for nothing."""
+        self.readings.annotations[HOST] |= {"authn-jwt/repo": "x", "authn-jwt/other/repo": "x", "authn-jwt": "x"}
+        self.assert_admitted(token(CLAIMS))
+
+
+class ConjurAdmittedRowTests(AdmittedRowTests):
+    """The same in the dialect of the installed base."""
+
+    dialect = CONJUR
+
+    def test_nested_identity(self) -> None:
+        """0, 3.7: the claim that names the host may be nested; a flat one of that name comes first."""
+        self.readings.set(self.branch, token_app_property="k8s/app")
+        self.assert_admitted(self.claims(k8s={"app": "build"}))
+        self.assert_admitted(self.claims(k8s={"app": "other"}, **{"k8s/app": "build"}))
+
+    def test_nested_alias(self) -> None:
+        """0, 3.8: an alias may stand for a nested claim, which may be enforced."""
+        self.readings.set(self.branch, claim_aliases="pod: k8s/pod", enforced_claims="k8s/pod")
+        self.readings.annotations[HOST] = {"authn-jwt/ci/pod": "p"}
+        self.assert_admitted(self.claims(k8s={"pod": "p"}))
 
 
 class ConjurEveryRowTests(EveryRowTests):
