@@ -1,5 +1,5 @@
 """Every rule of the wire facts, authn 3, that the authenticator keeps: each test names its row there, and the code of the
-installed base where it has one. Whoever decides and whoever explains say the same, and of no two ways to be refused the same.
+installed base where it has one. Deciding and explaining say the same, and of no two ways to be refused the same.
 """
 
 from __future__ import annotations
@@ -456,7 +456,7 @@ class AdmittedRowTests(Rows):
                 self.assert_admitted(self.claims(app=value))
 
     def test_identity_from_the_path(self) -> None:
-        """3.7: without token-app-property the path names a host or user, and identity-path counts for nothing, set or not."""
+        """3.7: without token-app-property the path names a host or user, and identity-path is not looked at."""
         self.readings.unset(self.branch, "token-app-property")
         self.readings.annotations[ALICE] = {"authn-jwt/ci/repo": "org/app"}
         self.readings.permitted.add(ALICE)
