@@ -78,7 +78,12 @@ class IExplainer(Interface):
         """Decide on an attempt as ``authenticate`` would, and tell of every check; nothing is admitted by that."""
 
     async def status(account: str, service_id: str) -> AuthenticatorStatus:
-        """Look at the settings of one authenticator, and ask its provider for the keys unless they are at hand."""
+        """Look at the settings of one authenticator, and ask its provider for the keys unless they are at hand.
+
+        Who distrusted which keys is for the caller to add (``IAuthenticators.distrusted``).
+
+        :raises InvalidName: there can't be such an authenticator.
+        """
 
 
 class IProviderKeys(Interface):

@@ -264,13 +264,18 @@ class KeySet:
         """What to say of a set without usable key, with the first few of its problems."""
         return " ".join(["it has no usable key.", *self.problems[:_NAMED]])
 
-    def verify(self, token: Unverified) -> SignedClaims:
+    def verify(self, token: Unverified, distrusted: frozenset[str] = frozenset()) -> SignedClaims:
         """Verify the signature and return the claims, whose values are not yet checked for anything.
+
+        A key verifies nothing when its id, or the one by which the token calls it, or its thumbprint is ``distrusted``.
 
         :raises KeyRefused: no key of this set verifies the token.
         :raises EvidenceRefused: the signature is right, and the payload is no JSON object.
         """
-        key = self._key_for(token)
+        key = self.key_for(token)
+        for name in (key.key_id, key.thumbprint, token.key_id):
+            if name in distrusted:
+                raise KeyRefused(Reason.KEY_DISTRUSTED, f"the key {_named(name)} is distrusted here")
         if token.algorithm not in key.algorithms:
             raise KeyRefused(
                 Reason.ALGORITHM_REFUSED, f"the key is for {', '.join(sorted(key.algorithms))}, not {token.algorithm}"
@@ -284,7 +289,7 @@ class KeySet:
         except Malformed as error:
             raise EvidenceRefused(Reason.TOKEN_MALFORMED, f"the token's payload is unusable: {error}") from None
 
-    def _key_for(self, token: Unverified) -> VerificationKey:
+    def key_for(self, token: Unverified) -> VerificationKey:
         """The one key that the token can be signed with; a missing id on either side is no hindrance in a set of one."""
         key = self._by_id.get(token.key_id)
         if key is not None:

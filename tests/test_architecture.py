@@ -80,7 +80,7 @@ SIBLINGS: dict[str, set[str]] = {
         "rehearsal",
         "loading",
     },
-    "authenticators": {"claims"},
+    "authenticators": {"claims", "annotations", "settings", "trial", "checks"},
 }
 
 #: Libraries that belong to the rooms named, and to no other.

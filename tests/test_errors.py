@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import attrs
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
@@ -21,6 +23,8 @@ from svc.errors import (
 )
 from svc.names import ResourceName, RoleName
 
+DOCUMENT = Path(__file__).resolve().parent.parent / "docs" / "reasons.md"
+
 REFUSALS = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, Refusal)]
 
 
@@ -31,6 +35,13 @@ class ReasonTests(SynchronousTestCase):
         """Each reason's code is its name, in lower case with hyphens."""
         for reason in Reason:
             self.assertEqual(reason.value, reason.name.lower().replace("_", "-"))
+
+    def test_each_is_documented(self) -> None:
+        """``docs/reasons.md`` has every reason, once and in order, with its cause and its remedy, and nothing else."""
+        _, *sections = DOCUMENT.read_text(encoding="utf-8").split("\n### ")
+        self.assertEqual([section.partition("\n")[0] for section in sections], [reason.value for reason in Reason])
+        for section in sections:
+            self.assertRegex(section, r"^[a-z-]+\n\n\*\*Cause\.\*\* [^\n]+[.)]\n\n\*\*Remedy\.\*\* [^\n]+\.\n")
 
 
 class RefusalTests(SynchronousTestCase):

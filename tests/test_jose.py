@@ -345,6 +345,24 @@ class VerifyTests(SynchronousTestCase):
         for signature in (b"\x00", b"\x00" * 256, b"\xff" * 256, b"\x01" * 255, b"\x01" * 257, modulus.to_bytes(256, "big")):
             self.refusal(parts + signing.base64url(signature).encode(), Reason.SIGNATURE_WRONG)
 
+    def test_distrusted(self) -> None:
+        """A key that is distrusted by its id or thumbprint verifies nothing, and is named; the others verify."""
+        for name in ("k1", self.keys.keys[0].thumbprint):
+            refused: KeyRefused = self.assertRaises(
+                KeyRefused, self.keys.verify, parse_compact(token(CLAIMS)), frozenset({name, "other"})
+            )
+            self.assertEqual(
+                (refused.reason, refused.detail), (Reason.KEY_DISTRUSTED, f"the key '{name}' is distrusted here")
+            )
+            self.assertEqual(self.keys.verify(parse_compact(token(CLAIMS, "k2")), frozenset({name})), CLAIMS)
+
+    def test_distrusted_by_the_name_in_the_token(self) -> None:
+        """A key without id in its set is distrusted by the id that tokens give it, too."""
+        keys = parse_key_set(jwks(jwk("k1", kid=None)))
+        parsed = parse_compact(token(CLAIMS, kid="k7"))
+        self.assertEqual(keys.verify(parsed, frozenset({"k1"})), CLAIMS)
+        self.assertRaises(KeyRefused, keys.verify, parsed, frozenset({"k7"}))
+
     def test_payload_is_read_after_the_signature(self) -> None:
         """A payload that is no JSON object is malformed under a right signature, and unread under a wrong one."""
         for payload in (b"[]", b"x", b'{"a":1,"a":2}', b'{"exp":NaN}', b'"eyJ"', token(CLAIMS), b"\xff"):

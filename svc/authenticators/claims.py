@@ -1,4 +1,4 @@
-"""What the claims of a verified token must be: times, issuer, audience, the identity they carry, and a host's annotations.
+"""What the claims of a verified token must be: times, issuer, audience, and the identity they carry.
 
 Every check is a function of values: it returns when the claims pass and raises ``EvidenceRefused`` when they don't. Where
 the dialects differ the difference is a parameter; ``nested`` says whether ``/`` in a claim's name walks into objects.
@@ -15,9 +15,6 @@ from svc.errors import InvalidName, Reason
 from svc.jose import EvidenceRefused, SignedClaims, shown
 from svc.names import RoleName
 
-#: Claims that no annotation may be named after (wire facts, authn 3.8).
-DENIED: Final = frozenset({"iss", "exp", "nbf", "iat", "jti", "aud"})
-
 _PART: Final = r"[A-Za-z$_|][A-Za-z0-9$_.|-]*"
 _NAME: Final = re.compile(f"{_PART}(?:/{_PART})*")
 
@@ -31,16 +28,9 @@ _KINDS: Final[Mapping[type, str]] = {
     type(None): "null",
 }
 
-_NOT_TEXT: Final[Mapping[type, Reason]] = {
-    bool: Reason.CLAIM_IS_BOOLEAN,
-    int: Reason.CLAIM_IS_NUMBER,
-    float: Reason.CLAIM_IS_NUMBER,
-    list: Reason.CLAIM_IS_ARRAY,
-    dict: Reason.CLAIM_IS_OBJECT,
-}
 
-
-def _kind(value: object) -> str:
+def kind_of(value: object) -> str:
+    """What a JSON value is, in words."""
     return _KINDS[type(value)]
 
 
@@ -53,7 +43,9 @@ def check_expiry(claims: SignedClaims, now: float, skew: float) -> None:
     ``now`` is in seconds since the epoch, ``skew`` the seconds by which a provider's clock may differ.
     """
     if "exp" not in claims:
-        raise EvidenceRefused(Reason.EXPIRY_MISSING, "the token has no 'exp'")
+        raise EvidenceRefused(
+            Reason.EXPIRY_MISSING, "the token has no 'exp'" if claims else "the token has no claims at all"
+        )
     expiry = _seconds(claims, "exp")
     if expiry + skew <= now:
         raise EvidenceRefused(Reason.TOKEN_EXPIRED, f"'exp' is {expiry:.15g}, the time here is {now:.15g}")
@@ -69,11 +61,19 @@ def check_begun(claims: SignedClaims, name: str, now: float, skew: float) -> Non
             )
 
 
+def issued_at(claims: SignedClaims) -> float | None:
+    """When the provider says that it issued the token; ``None`` when it doesn't, or not as a time."""
+    try:
+        return _seconds(claims, "iat") if "iat" in claims else None
+    except EvidenceRefused:
+        return None
+
+
 def _seconds(claims: SignedClaims, name: str) -> float:
     """A ``NumericDate``: a JSON number that is finite as one (RFC 7519 2); numeric text isn't read (authn 8)."""
     value = claims[name]
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise EvidenceRefused(Reason.TIME_CLAIM_INVALID, f"{name!r} is {_kind(value)}, not a number")
+        raise EvidenceRefused(Reason.TIME_CLAIM_INVALID, f"{name!r} is {kind_of(value)}, not a number")
     try:
         number = float(value)
     except OverflowError:
@@ -94,7 +94,7 @@ def check_issuer(claims: SignedClaims, expected: str | None, *, mandatory: bool)
         return
     issuer = claims["iss"]
     if not isinstance(issuer, str):
-        raise EvidenceRefused(Reason.ISSUER_WRONG, f"'iss' is {_kind(issuer)}, not text")
+        raise EvidenceRefused(Reason.ISSUER_WRONG, f"'iss' is {kind_of(issuer)}, not text")
     if expected is not None and issuer != expected:
         raise EvidenceRefused(Reason.ISSUER_WRONG, f"'iss' is {shown(issuer)}; it must be {shown(expected)}")
 
@@ -109,7 +109,7 @@ def check_audience(claims: SignedClaims, expected: str | None) -> None:
     audiences = audience if isinstance(audience, list) else [audience]
     for one in audiences:
         if not isinstance(one, str):
-            raise EvidenceRefused(Reason.AUDIENCE_WRONG, f"'aud' is or holds {_kind(one)}; it must be {shown(expected)}")
+            raise EvidenceRefused(Reason.AUDIENCE_WRONG, f"'aud' is or holds {kind_of(one)}; it must be {shown(expected)}")
     if expected not in audiences:
         among = ", ".join(map(shown, audiences[:3])) or "an empty array"
         raise EvidenceRefused(Reason.AUDIENCE_WRONG, f"'aud' is {among}; it must be {shown(expected)}")
@@ -155,7 +155,7 @@ def host_of(claims: SignedClaims, account: str, name: str, path: str, *, nested:
     if value is None or value == "":
         raise EvidenceRefused(Reason.IDENTITY_CLAIM_MISSING, f"the token has no claim {shown(name)}, which names the host")
     if not isinstance(value, str):
-        raise EvidenceRefused(Reason.IDENTITY_CLAIM_INVALID, f"the claim {shown(name)} is {_kind(value)}, not text")
+        raise EvidenceRefused(Reason.IDENTITY_CLAIM_INVALID, f"the claim {shown(name)} is {kind_of(value)}, not text")
     above, below = path.strip("/"), value.lstrip("/")
     joined = f"{above}/{below}" if above else below
     try:
@@ -170,41 +170,3 @@ def role_of(login: str, account: str) -> RoleName:
         return RoleName.from_login(account, login)
     except InvalidName as error:
         raise EvidenceRefused(Reason.ROLE_UNKNOWN, f"{shown(login)} can't name a role: {error.message}") from None
-
-
-# -- annotations ------------------------------------------------------------------------------------------------------
-
-
-def check_annotations(annotations: Mapping[str, str], claims: SignedClaims, *, nested: bool) -> None:
-    """Every annotation is named after a claim and has its exact text; there is at least one (wire facts, authn 3.8).
-
-    ``annotations`` are the host's for this authenticator, by the part of their name that names the claim.
-    """
-    if not annotations:
-        raise EvidenceRefused(Reason.ANNOTATIONS_MISSING, "the host has no annotation for this authenticator")
-    for name in annotations:
-        fault = name_fault(name, nested=nested)
-        if fault is not None:
-            raise EvidenceRefused(Reason.ANNOTATION_NAME_INVALID, f"an annotation is misnamed: {fault}")
-    for name in annotations:
-        if name in DENIED:
-            raise EvidenceRefused(Reason.ANNOTATION_FORBIDDEN, f"an annotation may not be named {name!r}")
-    for name, wanted in annotations.items():
-        _check_annotation(name, wanted, find(claims, name, nested=nested))
-
-
-def _check_annotation(name: str, wanted: str, value: object) -> None:
-    if not wanted.strip():
-        raise EvidenceRefused(Reason.ANNOTATION_EMPTY, f"the annotation {shown(name)} is blank")
-    if value is None:
-        raise EvidenceRefused(
-            Reason.CLAIM_MISSING, f"the token has no claim {shown(name)}; the annotation says {shown(wanted)}"
-        )
-    if not isinstance(value, str):
-        raise EvidenceRefused(
-            _NOT_TEXT[type(value)], f"the claim {shown(name)} is {_kind(value)}; only text can match {shown(wanted)}"
-        )
-    if value != wanted:
-        raise EvidenceRefused(
-            Reason.CLAIM_MISMATCH, f"the claim {shown(name)} is {shown(value)}; the annotation says {shown(wanted)}"
-        )

@@ -12,8 +12,6 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.authenticators.claims import (
-    DENIED,
-    check_annotations,
     check_audience,
     check_begun,
     check_expiry,
@@ -285,83 +283,3 @@ class IdentityTests(Case):
             ("group/g", "user:group/g"),
         ):
             self.assertEqual(str(role_of(login, "acme")), f"acme:{role}")
-
-
-class AnnotationTests(Case):
-    """``check_annotations``."""
-
-    def check(self, annotations: Mapping[str, str], nested: bool = False, **members: object) -> None:
-        """Compare."""
-        check_annotations(annotations, claims(**members), nested=nested)
-
-    def test_all_are_equal(self) -> None:
-        """A token passes when each annotation has the exact text of its claim."""
-        self.check({"repo": "org/app", "ref": "main"}, repo="org/app", ref="main", other=1)
-
-    def test_there_is_one(self) -> None:
-        """A host without annotation is open to every token of the provider, and so to none."""
-        self.refusal(Reason.ANNOTATIONS_MISSING, self.check, {}, repo="x")
-
-    def test_misnamed(self) -> None:
-        """One that can't name a claim is refused; a path only where nested claims are supported."""
-        for name in ("", "a b", "a[0]", "/a", "a/"):
-            self.refusal(Reason.ANNOTATION_NAME_INVALID, self.check, {name: "x"}, nested=True, **{name: "x"})
-        self.refusal(Reason.ANNOTATION_NAME_INVALID, self.check, {"a/b": "x"}, **{"a/b": "x"})
-
-    def test_forbidden(self) -> None:
-        """Registered claims say nothing about a host, even when they are equal."""
-        for name in sorted(DENIED):
-            self.refusal(Reason.ANNOTATION_FORBIDDEN, self.check, {name: "x", "repo": "y"}, **{name: "x", "repo": "y"})
-        self.check({"sub": "x"}, sub="x")
-
-    def test_blank(self) -> None:
-        """A blank annotation matches nothing, not even a blank claim."""
-        for value in ("", " ", "\t\n"):
-            self.refusal(Reason.ANNOTATION_EMPTY, self.check, {"repo": value}, repo=value)
-
-    def test_claim_missing(self) -> None:
-        """A claim that is absent or null doesn't match."""
-        self.refusal(Reason.CLAIM_MISSING, self.check, {"repo": "x"})
-        self.refusal(Reason.CLAIM_MISSING, self.check, {"repo": "None"}, repo=None)
-
-    def test_only_text_matches(self) -> None:
-        """Numbers, booleans, arrays and objects match no text, each for its own reason."""
-        for value, reason in (
-            (1, Reason.CLAIM_IS_NUMBER),
-            (1.5, Reason.CLAIM_IS_NUMBER),
-            (True, Reason.CLAIM_IS_BOOLEAN),
-            (["x"], Reason.CLAIM_IS_ARRAY),
-            ({"a": "b"}, Reason.CLAIM_IS_OBJECT),
-        ):
-            for text in (str(value), json.dumps(value), "x"):
-                self.refusal(reason, self.check, {"repo": text}, nested=True, repo=value)
-
-    def test_differs(self) -> None:
-        """No case, blank or normal form makes two texts one, and the detail shows both."""
-        for value in ("Org/app", "org/app ", "org/ap", "org/app\x00", "org\u2215app"):
-            self.refusal(Reason.CLAIM_MISMATCH, self.check, {"repo": "org/app"}, repo=value)
-        detail = self.refusal(Reason.CLAIM_MISMATCH, self.check, {"repo": "y"}, repo="x")
-        self.assertEqual(detail, "the claim 'repo' is 'x'; the annotation says 'y'")
-
-    def test_every_one_counts(self) -> None:
-        """One that differs among many that don't is enough."""
-        annotations = {f"c{number}": "x" for number in range(5)}
-        members: dict[str, Any] = dict(annotations)
-        self.check(annotations, **members)
-        for name in annotations:
-            self.refusal(Reason.CLAIM_MISMATCH, self.check, annotations, **{**members, name: "y"})
-
-    def test_nested(self) -> None:
-        """Where nested claims are supported a path leads to one; elsewhere an object never matches."""
-        self.check({"k8s/pod": "p"}, nested=True, k8s={"pod": "p"})
-        self.refusal(Reason.CLAIM_MISSING, self.check, {"k8s/pod/x": "p"}, nested=True, k8s={"pod": "p"})
-        self.refusal(Reason.CLAIM_IS_OBJECT, self.check, {"k8s": "p"}, k8s={"pod": "p"})
-
-    @given(VALUES, st.text(max_size=10))
-    def test_any_value_is_decided(self, value: object, text: str) -> None:
-        """Whatever the claim and the annotation are, only equal texts pass."""
-        try:
-            self.check({"repo": text}, nested=True, repo=value)
-        except EvidenceRefused:
-            return
-        self.assertEqual(value, text)

@@ -5,183 +5,18 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
-from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import attrs
 from twisted.internet.defer import Deferred
-from twisted.internet.task import Clock
-from twisted.trial.unittest import SynchronousTestCase
-from zope.interface import implementer
 from zope.interface.verify import verifyObject
 
-from svc.authenticators.jwt import VARIABLES, Configuration, JwtAuthenticator, Misconfiguration, configuration_of
-from svc.dialect import CONJUR, NATIVE, Dialect
-from svc.errors import KeysUnavailable, Reason, StoreUnavailable
-from svc.interfaces import IAuthenticator, IAuthenticatorReadings, IProviderKeys
-from svc.jose import KeySet, parse_key_set
-from svc.names import RoleName
-from svc.records import Admitted, Applicant, Attempt, AuthenticatorSettings, Refused, Sealed
-from svc.vault import Vault
+from svc.dialect import CONJUR
+from svc.errors import Reason, StoreUnavailable
+from svc.interfaces import IAuthenticator, IAuthenticatorReadings, IExplainer, IProviderKeys
+from svc.jose import parse_key_set
+from svc.records import Refused
+from tests.authenticators.world import ALICE, CLAIMS, HOST, ISSUER, NOW, PROVIDER, URI, Case, Webservice
 from tests.signing import base64url, jwk, jwks, signed, token
-
-NOW = 1_700_000_000.0
-URI = "https://idp.example/keys"
-ISSUER = "https://idp.example"
-HOST = RoleName("acme", "host", "jwt-apps/build")
-ALICE = RoleName("acme", "user", "alice")
-
-CLAIMS: Mapping[str, object] = {"iss": ISSUER, "app": "build", "repo": "org/app", "exp": NOW + 60, "iat": NOW, "nbf": NOW}
-
-
-@attrs.define
-class Webservice:
-    """One authenticator in the store: its variables, and a count that rises with each change of them."""
-
-    variables: dict[str, Sealed | None] = attrs.Factory(dict)
-    changes: int = 0
-
-
-@implementer(IAuthenticatorReadings)
-class Readings:
-    """A store of one account, ``acme``, with a vault beside it."""
-
-    def __init__(self, vault: Vault) -> None:
-        self.vault = vault
-        self.webservices: dict[str, Webservice] = {}
-        self.annotations: dict[RoleName, dict[str, str]] = {}
-        self.permitted: set[RoleName] = set()
-        self.asked: list[str] = []
-        self.before_applicant: Callable[[], None] = lambda: None
-        self.webservice_missing = False
-        self.down = False
-
-    def set(self, branch: str, **variables: str | None) -> None:
-        """Declare variables, and set those that aren't ``None``; underscores stand for dashes."""
-        webservice = self.webservices.setdefault(branch, Webservice())
-        for key, value in variables.items():
-            name = key.replace("_", "-")
-            full = f"acme:variable:{branch}/{name}"
-            webservice.variables[name] = None if value is None else self.vault.seal(full, value.encode("utf-8"))
-            webservice.changes += 1
-
-    def unset(self, branch: str, *names: str) -> None:
-        """Remove declarations."""
-        for name in names:
-            del self.webservices[branch].variables[name]
-            self.webservices[branch].changes += 1
-
-    def _edition(self, account: str, branch: str) -> str:
-        found = self.webservices.get(branch) if account == "acme" else None
-        return "none" if found is None else str(found.changes)
-
-    async def settings(self, account: str, branch: str, names: Sequence[str]) -> AuthenticatorSettings:
-        """The variables."""
-        self.asked.append("settings")
-        if self.down:
-            raise StoreUnavailable("down")
-        found = self.webservices.get(branch) if account == "acme" else None
-        variables = {} if found is None else {name: found.variables[name] for name in names if name in found.variables}
-        return AuthenticatorSettings(self._edition(account, branch), variables)
-
-    async def applicant(self, role: RoleName, branch: str, names: Sequence[str]) -> Applicant:
-        """All the rest."""
-        self.asked.append(f"applicant {role}")
-        self.before_applicant()
-        if self.down:
-            raise StoreUnavailable("down")
-        known = role.account == "acme"
-        prefix = branch.partition("/")[2] + "/"
-        annotations = self.annotations.get(role, {})
-        return Applicant(
-            edition=self._edition(role.account, branch),
-            account_exists=known,
-            role_exists=role in self.annotations,
-            webservice_exists=known and branch in self.webservices and not self.webservice_missing,
-            may_authenticate=role in self.permitted,
-            annotations={name: value for name, value in annotations.items() if name.startswith(prefix)},
-            signing_key="signing-key" if known else None,
-        )
-
-
-@implementer(IProviderKeys)
-class Provider:
-    """A provider whose keys change when a test says so. ``refused`` is why it can't be asked, if it can't."""
-
-    def __init__(self) -> None:
-        self.cached: dict[str, KeySet] = {}
-        self.published: dict[str, bytes] = {URI: jwks()}
-        self.refused: str | None = None
-        self.fetches = 0
-
-    def _fetch(self, uri: str) -> KeySet:
-        if self.refused is not None or uri not in self.published:
-            raise KeysUnavailable(self.refused or f"{uri}: nobody there")
-        self.fetches += 1
-        self.cached[uri] = parse_key_set(self.published[uri])
-        return self.cached[uri]
-
-    async def current(self, uri: str) -> KeySet:
-        """The set at hand."""
-        return self.cached.get(uri) or self._fetch(uri)
-
-    async def newer(self, uri: str, seen: KeySet) -> KeySet:
-        """Another set."""
-        return self._fetch(uri)
-
-
-class Case(SynchronousTestCase):
-    """An authenticator ``ci`` that takes the identity from the claim ``app``, and one host it admits."""
-
-    dialect: Dialect = NATIVE
-
-    def setUp(self) -> None:
-        """A world in which ``token(CLAIMS)`` admits ``HOST``."""
-        self.branch = f"{self.dialect.prefix}/authn-jwt/ci"
-        self.vault = Vault(bytes(32))
-        self.readings = Readings(self.vault)
-        self.provider = Provider()
-        self.clock = Clock()
-        self.clock.advance(NOW)
-        self.readings.set(self.branch, jwks_uri=URI, issuer=ISSUER, token_app_property="app", identity_path="/jwt-apps")
-        self.readings.annotations[HOST] = {"authn-jwt/ci/repo": "org/app", "description": "builds"}
-        self.readings.permitted.add(HOST)
-        self.authenticator = self.made()
-
-    def made(self, **options: Any) -> JwtAuthenticator:
-        """An authenticator on the same world."""
-        defaults = {"clock_skew": 0.0, "token_limit": 16_384, "ignore_missing_issuer": False}
-        enabled = frozenset({"authn-jwt/ci", "authn-jwt/bare"})
-        return JwtAuthenticator(
-            self.readings, self.provider, self.vault, self.clock, self.dialect, enabled, **{**defaults, **options}
-        )
-
-    def attempt(
-        self, evidence: bytes, login: str | None = None, service: str | None = "ci", account: str = "acme"
-    ) -> Admitted | Refused:
-        """Try to log in."""
-        attempt = Attempt(account, login, evidence, "192.0.2.1", service)
-        decision: Admitted | Refused = self.successResultOf(Deferred.fromCoroutine(self.authenticator.authenticate(attempt)))
-        return decision
-
-    def assert_admitted(self, evidence: bytes, role: RoleName = HOST, **options: Any) -> None:
-        """The token admits the role."""
-        self.assertEqual(self.attempt(evidence, **options), Admitted(role, "signing-key"))
-
-    def refusal(self, reason: Reason, evidence: bytes, status: int = 401, **options: Any) -> Refused:
-        """The refusal for this reason, which has no part of the token in its detail."""
-        refused = self.attempt(evidence, **options)
-        assert isinstance(refused, Refused), refused
-        self.assertEqual((refused.reason, refused.status), (reason, status), refused.detail)
-        self.assertTrue(refused.detail.isprintable(), refused.detail)
-        for part in evidence.split(b"."):
-            if len(part) > 20:
-                self.assertNotIn(part.decode("latin-1"), refused.detail)
-        return refused
-
-    def claims(self, **changes: object) -> bytes:
-        """A good token with other claims; those that are ``...`` are left out."""
-        return token({name: value for name, value in {**CLAIMS, **changes}.items() if value is not ...})
 
 
 class AdmissionTests(Case):
@@ -190,6 +25,7 @@ class AdmissionTests(Case):
     def test_provides_the_interfaces(self) -> None:
         """The authenticator, and the fakes of these tests, are what they say."""
         verifyObject(IAuthenticator, self.authenticator)
+        verifyObject(IExplainer, self.authenticator)
         verifyObject(IAuthenticatorReadings, self.readings)
         verifyObject(IProviderKeys, self.provider)
 
@@ -418,10 +254,16 @@ class PlaceTests(Case):
     """Where tokens are refused, in both dialects."""
 
     def test_not_enabled(self) -> None:
-        """An authenticator that isn't listed admits nobody, and the store isn't asked."""
+        """An authenticator that isn't listed admits nobody, and an impossible one isn't asked for."""
         self.readings.webservices[f"{self.dialect.prefix}/authn-jwt/off"] = self.readings.webservices[self.branch]
-        for service in ("off", "", "CI", "ci/", "\n", None):
+        for service in ("off", "", "CI", "ci/", "\n"):
             self.refusal(Reason.AUTHENTICATOR_NOT_ENABLED, token(CLAIMS), service=service)
+        self.assertEqual(self.provider.fetches, 0)
+        self.readings.asked.clear()
+        for impossible in ("\x00", "\ud800", "x" * 2000, None):
+            self.refusal(Reason.AUTHENTICATOR_NOT_ENABLED, token(CLAIMS), service=impossible)
+        for account in ("", "a b", "\x00", "\ud800"):
+            self.refusal(Reason.AUTHENTICATOR_NOT_ENABLED, token(CLAIMS), service="off", account=account)
         self.assertEqual(self.readings.asked, [])
 
     def test_unknown_service_id(self) -> None:
@@ -454,10 +296,71 @@ class PlaceTests(Case):
     def test_store_unavailable(self) -> None:
         """While the store can't be asked nobody is admitted or refused."""
         self.readings.down = True
-        attempt = Attempt("acme", None, token(CLAIMS), "192.0.2.1", "ci")
+        attempt = self.trying(token(CLAIMS))
         self.failureResultOf(Deferred.fromCoroutine(self.authenticator.authenticate(attempt)), StoreUnavailable)
         self.readings.down = False
         self.assert_admitted(token(CLAIMS))
+
+
+class OriginTests(Case):
+    """From where a host may log in, in both dialects."""
+
+    def test_restricted(self) -> None:
+        """A host that is restricted to networks logs in from one of them, and from nowhere else."""
+        self.readings.restrictions[HOST] = ("198.51.100.0/24", "2001:db8::/32", "192.0.2.7/32")
+        for address in ("198.51.100.9", "2001:db8::1", "2001:db8::1%eth0", "192.0.2.7"):
+            self.assert_admitted(token(CLAIMS), client_ip=address)
+        for address in ("192.0.2.1", "2001:db9::1", "::ffff:198.51.100.9", "", "unix", "198.51.100.9, 192.0.2.1"):
+            refused = self.refusal(Reason.ORIGIN_REFUSED, token(CLAIMS), client_ip=address)
+            self.assertEqual(refused.role, str(HOST))
+
+    def test_unrestricted(self) -> None:
+        """A host without restriction logs in from everywhere, also where no address is known."""
+        for address in ("192.0.2.1", "::1", "unix"):
+            self.assert_admitted(token(CLAIMS), client_ip=address)
+
+    def test_after_the_privilege(self) -> None:
+        """Where a host that may not authenticate comes from isn't looked at."""
+        self.readings.restrictions[HOST] = ("198.51.100.0/24",)
+        self.readings.permitted.clear()
+        self.refusal(Reason.PRIVILEGE_MISSING, token(CLAIMS), self.dialect.privilege_missing_status)
+
+
+class ClaimSettingsTests(Case):
+    """Aliases, enforced claims and discovery, from the variables to the decision, in both dialects."""
+
+    def test_aliases(self) -> None:
+        """With an alias the annotation must have the new name, under either name of the variable."""
+        for name in ("mapping_claims", "claim_aliases"):
+            self.readings.set(self.branch, **{name: "repository: repo"})
+            self.readings.annotations[HOST] = {"authn-jwt/ci/repository": "org/app"}
+            self.assert_admitted(token(CLAIMS))
+            self.readings.annotations[HOST] = {"authn-jwt/ci/repo": "org/app"}
+            self.refusal(Reason.ANNOTATION_FORBIDDEN, token(CLAIMS))
+
+    def test_enforced_claims(self) -> None:
+        """Once a claim is enforced, a host without its annotation is refused."""
+        self.readings.set(self.branch, enforced_claims="repo, ref")
+        self.refusal(Reason.ANNOTATION_ENFORCED, self.claims(ref="main"))
+        self.readings.annotations[HOST]["authn-jwt/ci/ref"] = "main"
+        self.assert_admitted(self.claims(ref="main"))
+        self.refusal(Reason.CLAIM_MISMATCH, self.claims(ref="other"))
+
+    def test_discovery(self) -> None:
+        """Keys may be those of an OIDC provider, which is the issuer then."""
+        self.readings.unset(self.branch, "jwks-uri", "issuer")
+        self.readings.set(self.branch, provider_uri=PROVIDER)
+        self.assert_admitted(self.claims(iss=PROVIDER))
+        for issuer in (ISSUER, f"{PROVIDER}/"):
+            self.refusal(Reason.ISSUER_WRONG, self.claims(iss=issuer))
+        self.assertEqual([source.discovered for source in self.provider.cached], [True])
+
+    def test_authority(self) -> None:
+        """The certificates of the provider's authority go where its keys are fetched."""
+        pem = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
+        self.readings.set(self.branch, ca_cert=pem)
+        self.assert_admitted(token(CLAIMS))
+        self.assertEqual([source.ca_cert for source in self.provider.cached], [pem])
 
 
 class SameWorkTests(Case):
@@ -551,7 +454,7 @@ class SettingsTests(Case):
     def test_changes_without_end(self) -> None:
         """A login whose settings change at every look is neither admitted nor refused."""
         self.readings.before_applicant = lambda: self.readings.set(self.branch, issuer=ISSUER)
-        attempt = Attempt("acme", None, token(CLAIMS), "192.0.2.1", "ci")
+        attempt = self.trying(token(CLAIMS))
         self.failureResultOf(Deferred.fromCoroutine(self.authenticator.authenticate(attempt)), StoreUnavailable)
         self.assertLess(len(self.readings.asked), 10)
 
@@ -614,6 +517,86 @@ class RotationTests(Case):
         self.assertEqual(self.refusal(Reason.KEYS_UNAVAILABLE, token(CLAIMS)).detail, "no route")
 
 
+class DistrustTests(Case):
+    """What operators tell of keys, in both dialects."""
+
+    def thumbprint(self, name: str) -> str:
+        """The thumbprint of a key."""
+        return parse_key_set(jwks(jwk(name))).keys[0].thumbprint
+
+    def test_by_id_and_by_thumbprint(self) -> None:
+        """A key that is distrusted by its id or thumbprint verifies nothing, from then on; others do."""
+        self.provider.published[URI] = jwks(jwk("k1"), jwk("k2"))
+        for name in ("k1", self.thumbprint("k1")):
+            self.assert_admitted(token(CLAIMS))
+            self.readings.tell(self.branch, distrusted=frozenset({name}))
+            self.refusal(Reason.KEY_DISTRUSTED, token(CLAIMS))
+            self.assert_admitted(token(CLAIMS, "k2"))
+            self.readings.tell(self.branch, distrusted=frozenset())
+
+    def test_a_new_key_in_its_place(self) -> None:
+        """A key that is distrusted by thumbprint makes newer ones be looked for, under the same id too."""
+        self.assert_admitted(token(CLAIMS))
+        self.readings.tell(self.branch, distrusted=frozenset({self.thumbprint("k1")}))
+        self.provider.published[URI] = jwks(jwk("k2", kid="k1"))
+        self.assert_admitted(token(CLAIMS, "k2", kid="k1"))
+        self.refusal(Reason.SIGNATURE_WRONG, token(CLAIMS))
+
+    def test_while_no_newer_keys_are_to_be_had(self) -> None:
+        """A distrusted key is refused as such also when the provider may not be asked."""
+        self.assert_admitted(token(CLAIMS))
+        self.readings.tell(self.branch, distrusted=frozenset({"k1"}))
+        self.provider.refused = "was asked a moment ago"
+        self.assertIn("no newer keys", self.refusal(Reason.KEY_DISTRUSTED, token(CLAIMS)).detail)
+
+    def test_in_a_variable(self) -> None:
+        """Keys that stand in a variable can be distrusted too."""
+        self.readings.unset(self.branch, "jwks-uri")
+        self.readings.set(self.branch, public_keys=json.dumps({"type": "jwks", "value": json.loads(jwks())}))
+        self.readings.tell(self.branch, distrusted=frozenset({"k1"}))
+        self.refusal(Reason.KEY_DISTRUSTED, token(CLAIMS))
+
+    def test_elsewhere(self) -> None:
+        """What one authenticator distrusts another may trust."""
+        other = f"{self.dialect.prefix}/authn-jwt/bare"
+        self.readings.set(other, jwks_uri=URI, issuer=ISSUER)
+        self.readings.annotations[HOST]["authn-jwt/bare/repo"] = "org/app"
+        self.readings.tell(self.branch, distrusted=frozenset({"k1"}))
+        self.refusal(Reason.KEY_DISTRUSTED, token(CLAIMS))
+        self.assert_admitted(token(CLAIMS), service="bare", login=HOST.login)
+
+    def test_during_a_login(self) -> None:
+        """A key that is distrusted while a login is decided doesn't decide it."""
+        self.assert_admitted(token(CLAIMS))
+
+        def distrust() -> None:
+            self.readings.before_applicant = lambda: None
+            self.readings.tell(self.branch, distrusted=frozenset({"k1"}))
+
+        self.readings.before_applicant = distrust
+        self.refusal(Reason.KEY_DISTRUSTED, token(CLAIMS))
+
+    def test_refresh(self) -> None:
+        """Each wish of an operator makes the next login fetch keys, once; what is gone then verifies nothing."""
+        self.assert_admitted(token(CLAIMS))
+        for refreshes, published in ((1, jwks(jwk("k1"), jwk("k2"))), (2, jwks(jwk("k2")))):
+            self.provider.published[URI] = published
+            self.assert_admitted(token(CLAIMS))
+            self.assertEqual(self.provider.fetches, refreshes)
+            self.readings.tell(self.branch, refreshes=refreshes)
+            for _ in range(2):
+                self.assert_admitted(token(CLAIMS, "k2" if refreshes == 2 else "k1"))
+            self.assertEqual(self.provider.fetches, refreshes + 1)
+        self.refusal(Reason.KEY_UNKNOWN, token(CLAIMS))
+
+    def test_refresh_in_vain(self) -> None:
+        """When a wish for newer keys can't be granted, those at hand stay good."""
+        self.assert_admitted(token(CLAIMS))
+        self.provider.refused = "no route"
+        self.readings.tell(self.branch, refreshes=1)
+        self.assert_admitted(token(CLAIMS))
+
+
 class ConjurAdmissionTests(AdmissionTests):
     """The same in the dialect of the installed base."""
 
@@ -656,6 +639,24 @@ class ConjurRotationTests(RotationTests):
     dialect = CONJUR
 
 
+class ConjurOriginTests(OriginTests):
+    """The same in the dialect of the installed base."""
+
+    dialect = CONJUR
+
+
+class ConjurClaimSettingsTests(ClaimSettingsTests):
+    """The same in the dialect of the installed base."""
+
+    dialect = CONJUR
+
+
+class ConjurDistrustTests(DistrustTests):
+    """The same in the dialect of the installed base."""
+
+    dialect = CONJUR
+
+
 class NativeTests(Case):
     """What holds in the service's own dialect alone."""
 
@@ -663,6 +664,20 @@ class NativeTests(Case):
         """A missing privilege looks like every refusal."""
         self.readings.permitted.clear()
         self.refusal(Reason.PRIVILEGE_MISSING, token(CLAIMS), 401)
+
+    def test_switch(self) -> None:
+        """An authenticator that is listed can be switched off and on again; one that isn't listed can't be switched on."""
+        self.assert_admitted(token(CLAIMS))
+        self.readings.tell(self.branch, switched=False)
+        self.refusal(Reason.AUTHENTICATOR_NOT_ENABLED, token(CLAIMS))
+        self.refusal(Reason.AUTHENTICATOR_NOT_ENABLED, b"")
+        self.readings.tell(self.branch, switched=True)
+        self.assert_admitted(token(CLAIMS))
+        self.readings.set("svc/authn-jwt/off", jwks_uri=URI)
+        self.readings.tell("svc/authn-jwt/off", switched=True)
+        self.readings.asked.clear()
+        self.refusal(Reason.AUTHENTICATOR_NOT_ENABLED, token(CLAIMS), service="off")
+        self.assertEqual(self.readings.asked, [])
 
     def test_missing_issuer(self) -> None:
         """A token may be without issuer, even when one is configured."""
@@ -696,6 +711,19 @@ class ConjurTests(Case):
         self.readings.permitted.clear()
         self.refusal(Reason.PRIVILEGE_MISSING, token(CLAIMS), 403)
 
+    def test_switch(self) -> None:
+        """An authenticator that isn't listed can be switched on and off again; one that is listed stays on."""
+        off = "conjur/authn-jwt/off"
+        self.readings.set(off, jwks_uri=URI, issuer=ISSUER, token_app_property="app", identity_path="jwt-apps")
+        self.readings.annotations[HOST]["authn-jwt/off/repo"] = "org/app"
+        self.refusal(Reason.AUTHENTICATOR_NOT_ENABLED, token(CLAIMS), service="off")
+        self.readings.tell(off, switched=True)
+        self.assert_admitted(token(CLAIMS), service="off")
+        self.readings.tell(off, switched=False)
+        self.refusal(Reason.AUTHENTICATOR_NOT_ENABLED, token(CLAIMS), service="off")
+        self.readings.tell(self.branch, switched=False)
+        self.assert_admitted(token(CLAIMS))
+
     def test_missing_issuer(self) -> None:
         """A token must have an issuer, unless the configuration forgives it."""
         self.refusal(Reason.ISSUER_MISSING, self.claims(iss=...))
@@ -727,106 +755,3 @@ class ConjurTests(Case):
         """A path that is no path is a fault, also where a claim happens to have that name."""
         self.readings.set(self.branch, token_app_property="a[0]")
         self.refusal(Reason.CONFIGURATION_INVALID, self.claims(**{"a[0]": "build"}))
-
-
-class ConfigurationTests(SynchronousTestCase):
-    """``configuration_of``."""
-
-    def faults(self, dialect: Dialect = NATIVE, /, **values: str | None) -> tuple[str, ...]:
-        """What is wrong with the variables."""
-        understood = configuration_of("1", {name.replace("_", "-"): text for name, text in values.items()}, dialect)
-        return understood.faults if isinstance(understood, Misconfiguration) else ()
-
-    def good(self, dialect: Dialect = NATIVE, /, **values: str | None) -> Configuration:
-        """What the variables mean."""
-        understood = configuration_of("1", {name.replace("_", "-"): text for name, text in values.items()}, dialect)
-        assert isinstance(understood, Configuration), understood
-        return understood
-
-    def test_everything(self) -> None:
-        """Every variable has its place."""
-        understood = self.good(jwks_uri=URI, issuer="i", audience="a", token_app_property="c", identity_path="/p")
-        self.assertEqual(understood, Configuration("1", URI, "i", "a", "c", "/p"))
-
-    def test_one_source_of_keys(self) -> None:
-        """Exactly one of the two sources must be declared."""
-        self.assertEqual(self.faults(), ("exactly one of the variables jwks-uri and public-keys must be declared",))
-        keys = json.dumps({"type": "jwks", "value": json.loads(jwks())})
-        self.assertEqual(len(self.faults(jwks_uri=URI, public_keys=keys, issuer="i")), 1)
-        self.assertEqual(len(self.faults(jwks_uri=URI, public_keys=None, issuer="i")), 2)
-
-    def test_public_keys_need_an_issuer(self) -> None:
-        """Keys in a variable say nothing about who issues tokens."""
-        keys = json.dumps({"type": "jwks", "value": json.loads(jwks())})
-        for dialect in (NATIVE, CONJUR):
-            self.assertEqual(
-                self.faults(dialect, public_keys=keys), ("the variable public-keys needs the variable issuer beside it",)
-            )
-            self.assertIsInstance(self.good(dialect, public_keys=keys, issuer="i").keys, KeySet)
-
-    def test_malformed_public_keys(self) -> None:
-        """Keys in a variable are as strictly read as fetched ones, and must hold a usable one."""
-        for text in (
-            *(
-                "",
-                "x",
-                "[]",
-                "{}",
-                jwks().decode(),
-                '{"type":"jwks"}',
-                '{"type":"jwks","value":{}}',
-                '{"type":"jwks","value":[]}',
-            ),
-            *(
-                '{"type":"pem","value":{"keys":[]}}',
-                '{"type":"jwks","value":{"keys":[]}}',
-                '{"type":["jwks"],"value":{"keys":[]}}',
-            ),
-            json.dumps({"type": "jwks", "value": {"keys": [jwk("weak", 1024)]}}),
-        ):
-            (fault,) = self.faults(public_keys=text, issuer="i")
-            self.assertIn("the variable public-keys is", fault)
-
-    def test_declared_but_unset(self) -> None:
-        """A variable that is declared must be set, and not to blanks."""
-        for name in ("audience", "issuer", "token_app_property"):
-            (fault,) = self.faults(jwks_uri=URI, **{name: None})
-            self.assertIn("is declared and has no value", fault)
-            (fault,) = self.faults(jwks_uri=URI, **{name: " \n"})
-            self.assertIn("is blank", fault)
-        self.assertEqual(self.faults(jwks_uri=None), ("the variable jwks-uri is declared and has no value",))
-
-    def test_identity_path(self) -> None:
-        """The identity path matters only beside token-app-property."""
-        for value in (None, " ", "p"):
-            self.assertEqual(self.good(jwks_uri=URI, identity_path=value).identity_path, "")
-        self.assertEqual(len(self.faults(jwks_uri=URI, identity_path=None, token_app_property="a")), 1)
-
-    def test_not_supported_yet(self) -> None:
-        """A variable that isn't read yet is a fault once it is declared, set or not."""
-        for name in ("provider_uri", "ca_cert", "enforced_claims", "claim_aliases", "mapping_claims"):
-            for value in (None, "x"):
-                (fault,) = self.faults(jwks_uri=URI, **{name: value})
-                self.assertEqual(fault, f"the variable {name.replace('_', '-')} is not supported yet")
-
-    def test_all_faults_at_once(self) -> None:
-        """Several faults are told together."""
-        self.assertEqual(len(self.faults(ca_cert="x", audience=None, token_app_property="a b")), 4)
-
-    def test_every_variable_is_asked_for(self) -> None:
-        """All ten variables and the old name of one are among those read."""
-        self.assertEqual(len(set(VARIABLES)), 11)
-
-    def test_issuer_by_dialect(self) -> None:
-        """The host of the address is the issuer in the dialect of the installed base, as it is written there."""
-        self.assertIsNone(self.good(jwks_uri=URI).issuer)
-        for uri, issuer in (
-            (URI, "idp.example"),
-            ("https://IdP.example:8443/keys?x=/", "IdP.example"),
-            ("https://idp.example?x", "idp.example"),
-            ("https://[2001:db8::1]:8443/keys", "[2001:db8::1]"),
-        ):
-            self.assertEqual(self.good(CONJUR, jwks_uri=uri).issuer, issuer)
-        for uri in ("idp.example/keys", "https://", "https:///keys", "https://:8443/"):
-            self.assertEqual(len(self.faults(CONJUR, jwks_uri=uri)), 1)
-        self.assertEqual(self.good(CONJUR, jwks_uri="idp.example", issuer="i").issuer, "i")

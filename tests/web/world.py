@@ -18,6 +18,7 @@ from svc.jose import KeySet, parse_key_set
 from svc.keyring import AccessTokens, AccountKeys, new_signing_key
 from svc.names import RoleName, admin_of
 from svc.policy.document import Bounds
+from svc.records import KeySource, KeysState
 from svc.vault import Vault, api_key_name
 from svc.web.authn import Authn
 from svc.web.effective import EffectivePolicies
@@ -54,15 +55,19 @@ class Provider:
     def __init__(self) -> None:
         self.down = False
 
-    async def current(self, uri: str) -> KeySet:
+    async def current(self, source: KeySource, refreshes: int = 0) -> KeySet:
         """Return the only set."""
         if self.down:
-            raise KeysUnavailable(f"{uri} is down")
+            raise KeysUnavailable(f"{source.uri} is down")
         return parse_key_set(jwks())
 
-    async def newer(self, uri: str, seen: KeySet) -> KeySet:
+    async def newer(self, source: KeySource, seen: KeySet) -> KeySet:
         """There is never a newer one."""
         raise KeysUnavailable("there is no newer set")
+
+    def state(self, source: KeySource) -> KeysState:
+        """Nothing is told of it."""
+        return KeysState()
 
 
 class WorldCase(SynchronousTestCase):

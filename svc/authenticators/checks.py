@@ -1,0 +1,346 @@
+"""The checks that a JWT goes through, for those who decide and for those who explain.
+
+Note [Order of checks]. ``CHECKS`` has every check in the order in which failures count. It is that of the wire facts, authn
+3.2, but for this: settings are looked at all at once, and so are the absence of a claim and its value; and whether the
+authenticator is enabled, which is no secret, comes before the account, and its webservice before the settings that lie
+beneath it.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Callable
+from typing import Final
+
+from svc.authenticators.annotations import check_claims, check_enforced, check_names, check_permitted, check_present
+from svc.authenticators.claims import (
+    check_audience,
+    check_begun,
+    check_expiry,
+    check_issuer,
+    host_of,
+    issued_at,
+    role_of,
+)
+from svc.authenticators.settings import Misconfiguration
+from svc.authenticators.trial import Check, Trial
+from svc.dialect import Dialect
+from svc.errors import KeysUnavailable, Reason
+from svc.jose import EvidenceRefused, KeyRefused, KeySet, parse_compact, shown
+from svc.records import KeySource, Problem
+
+#: Keys that are named to operators.
+_NAMED: Final = 10
+
+
+# -- the authenticator ------------------------------------------------------------------------------------------------
+
+
+def why_disabled(dialect: Dialect, service: str, listed: bool, switched: bool | None) -> Problem | None:
+    """Why an authenticator may not be used: it must be listed and not switched off, or listed or switched on (rulings 1)."""
+    if dialect.switch_enables:
+        if listed or switched:
+            return None
+        return Problem(
+            f"{shown(service)} is neither listed in the configuration nor switched on.",
+            "Switch it on, or list it in the setting authenticators and start the server again.",
+        )
+    if not listed:
+        return Problem(
+            f"{shown(service)} is not listed in the configuration.",
+            "List it in the setting authenticators and start the server again.",
+        )
+    return Problem(f"{shown(service)} is switched off.", "Switch it on.") if switched is False else None
+
+
+def _check_enabled(trial: Trial) -> None:
+    problem = why_disabled(trial.terms.dialect, trial.service, trial.listed, trial.known.settings.switched)
+    if problem is not None:
+        raise EvidenceRefused(Reason.AUTHENTICATOR_NOT_ENABLED, problem.what)
+
+
+def _tell_enabled(trial: Trial) -> str:
+    return f"{shown(trial.service)} is {'listed in the configuration' if trial.listed else 'switched on'}"
+
+
+def _check_account(trial: Trial) -> None:
+    if not trial.applicant.account_exists or trial.applicant.signing_key is None:
+        raise EvidenceRefused(Reason.ACCOUNT_UNKNOWN, f"there is no account {shown(trial.attempt.account)}")
+
+
+def _tell_account(trial: Trial) -> str:
+    return f"the account {shown(trial.attempt.account)} exists"
+
+
+def _check_webservice(trial: Trial) -> None:
+    if not trial.applicant.webservice_exists:
+        raise EvidenceRefused(Reason.WEBSERVICE_UNKNOWN, f"no policy defines the webservice {shown(_webservice(trial))}")
+
+
+def _tell_webservice(trial: Trial) -> str:
+    return f"a policy defines the webservice {shown(_webservice(trial))}"
+
+
+def _webservice(trial: Trial) -> str:
+    return f"{trial.terms.dialect.prefix}/{trial.service}"
+
+
+def _check_configuration(trial: Trial) -> None:
+    meaning = trial.known.meaning
+    if isinstance(meaning, Misconfiguration):
+        raise EvidenceRefused(Reason.CONFIGURATION_INVALID, " ".join(problem.what for problem in meaning.problems))
+    trial.configuration = meaning
+
+
+def _tell_configuration(trial: Trial) -> str:
+    return f"the variables {', '.join(sorted(trial.known.settings.values))} fit together"
+
+
+# -- the token and its signature --------------------------------------------------------------------------------------
+
+
+def _check_token(trial: Trial) -> None:
+    text = trial.attempt.evidence.strip()
+    if not text:
+        raise EvidenceRefused(Reason.TOKEN_MISSING, "the request has no token")
+    trial.token = parse_compact(text, trial.terms.token_limit)
+
+
+def _tell_token(trial: Trial) -> str:
+    key_id = trial.token.key_id
+    return (
+        f"it is signed with {trial.token.algorithm}, and names {'no key' if key_id is None else f'the key {shown(key_id)}'}"
+    )
+
+
+async def _check_keys(trial: Trial) -> None:
+    """There are keys, in the settings or from the provider; an operator's wish for newer ones is granted first."""
+    keys = trial.configuration.keys
+    if isinstance(keys, KeySource):
+        try:
+            keys = await trial.terms.keys.current(keys, trial.known.settings.refreshes)
+        except KeysUnavailable as error:
+            raise EvidenceRefused(Reason.KEYS_UNAVAILABLE, error.why) from None
+    trial.keys = keys
+
+
+def _tell_keys(trial: Trial) -> str:
+    source = trial.configuration.keys
+    named = ", ".join("one without id" if key.key_id is None else shown(key.key_id) for key in trial.keys.keys[:_NAMED])
+    more = ", …" if len(trial.keys.keys) > _NAMED else ""
+    return f"from {shown(source.uri) if isinstance(source, KeySource) else 'the variable public-keys'}: {named}{more}"
+
+
+async def _check_signature(trial: Trial) -> None:
+    """A key verifies the token; a failure that newer keys could mend asks for them, once (rulings 4)."""
+    source, distrusted = trial.configuration.keys, trial.known.settings.distrusted
+    try:
+        trial.claims = trial.keys.verify(trial.token, distrusted)
+    except KeyRefused as refusal:
+        if isinstance(source, KeySet):
+            raise
+        try:
+            trial.keys = await trial.terms.keys.newer(source, trial.keys)
+        except KeysUnavailable as error:
+            raise EvidenceRefused(refusal.reason, f"{refusal.detail}; no newer keys: {error.why}") from None
+        trial.claims = trial.keys.verify(trial.token, distrusted)
+    trial.now = trial.terms.clock.seconds()
+    issued = issued_at(trial.claims)
+    if issued is not None:
+        trial.known.delays.append(trial.now - issued)
+
+
+def _tell_signature(trial: Trial) -> str:
+    key = trial.keys.key_for(trial.token)
+    return f"it is by the key {'without id' if key.key_id is None else shown(key.key_id)}, thumbprint {key.thumbprint}"
+
+
+# -- the claims -------------------------------------------------------------------------------------------------------
+
+
+def _check_begun(name: str) -> Callable[[Trial], None]:
+    def run(trial: Trial) -> None:
+        check_begun(trial.claims, name, trial.now, trial.terms.clock_skew)
+
+    return run
+
+
+def _tell_time(name: str) -> Callable[[Trial], str]:
+    def tell(trial: Trial) -> str:
+        if name not in trial.claims:
+            return f"the token has no {name!r}, and needs none"
+        return f"{name!r} is {trial.claims[name]!r:.40}, the time here is {trial.now:.15g}"
+
+    return tell
+
+
+def _check_expiry(trial: Trial) -> None:
+    check_expiry(trial.claims, trial.now, trial.terms.clock_skew)
+
+
+def _check_issuer(trial: Trial) -> None:
+    check_issuer(trial.claims, trial.configuration.issuer, mandatory=trial.terms.issuer_mandatory)
+
+
+def _tell_issuer(trial: Trial) -> str:
+    return _tell_expected(trial, "iss", trial.configuration.issuer)
+
+
+def _check_audience(trial: Trial) -> None:
+    check_audience(trial.claims, trial.configuration.audience)
+
+
+def _tell_audience(trial: Trial) -> str:
+    return _tell_expected(trial, "aud", trial.configuration.audience)
+
+
+def _tell_expected(trial: Trial, name: str, expected: str | None) -> str:
+    if name not in trial.claims:
+        return f"the token has no {name!r}, and needs none"
+    return f"no {name!r} is expected, any will do" if expected is None else f"{name!r} is or holds {shown(expected)}"
+
+
+def _check_identity(trial: Trial) -> None:
+    """The identity comes from the token or from the path, as the settings say, and never from both (authn 3.7)."""
+    attempt, configuration = trial.attempt, trial.configuration
+    if configuration.identity_claim is None:
+        if attempt.login is None:
+            raise EvidenceRefused(
+                Reason.IDENTITY_AMBIGUOUS, "the path names no host, and token-app-property is not declared"
+            )
+        trial.role = role_of(attempt.login, attempt.account)
+        return
+    if attempt.login is not None:
+        raise EvidenceRefused(Reason.IDENTITY_AMBIGUOUS, "the path names a host, and token-app-property is declared")
+    trial.role = host_of(
+        trial.claims,
+        attempt.account,
+        configuration.identity_claim,
+        configuration.identity_path,
+        nested=trial.terms.dialect.nested_claims,
+    )
+
+
+def _tell_identity(trial: Trial) -> str:
+    claim = trial.configuration.identity_claim
+    return f"{'the path' if claim is None else f'the claim {shown(claim)}'} names {shown(str(trial.role))}"
+
+
+# -- the applicant ----------------------------------------------------------------------------------------------------
+
+
+def _check_role(trial: Trial) -> None:
+    if not trial.applicant.role_exists:
+        raise EvidenceRefused(Reason.ROLE_UNKNOWN, f"there is no role {shown(str(trial.role))}")
+
+
+def _tell_role(trial: Trial) -> str:
+    return f"the role {shown(str(trial.role))} exists"
+
+
+def _check_privilege(trial: Trial) -> None:
+    if not trial.applicant.may_authenticate:
+        raise EvidenceRefused(
+            Reason.PRIVILEGE_MISSING,
+            f"{shown(str(trial.role))} has no privilege authenticate on {shown(trial.service)}; its group is not in apps",
+        )
+
+
+def _tell_privilege(trial: Trial) -> str:
+    return f"it has the privilege authenticate on {shown(trial.service)}"
+
+
+def _check_origin(trial: Trial) -> None:
+    """The client is where the role may log in from (wire facts, authn 1.5)."""
+    networks = trial.applicant.restrictions
+    if not networks:
+        return
+    try:
+        address = ipaddress.ip_address(trial.attempt.client_ip.partition("%")[0])
+    except ValueError:
+        address = None
+    if address is None or not any(address in network for network in networks):
+        among = ", ".join(map(str, networks[:_NAMED]))
+        raise EvidenceRefused(
+            Reason.ORIGIN_REFUSED,
+            f"the request comes from {shown(trial.attempt.client_ip)}; the role is restricted to {among}",
+        )
+
+
+def _tell_origin(trial: Trial) -> str:
+    restricted = "one that it is restricted to" if trial.applicant.restrictions else "and it may log in from everywhere"
+    return f"the request comes from {shown(trial.attempt.client_ip)}, {restricted}"
+
+
+def _check_names(trial: Trial) -> None:
+    check_names(trial.annotations, nested=trial.terms.dialect.nested_claims)
+
+
+def _tell_names(trial: Trial) -> str:
+    return f"for {shown(trial.service)} there are: {', '.join(map(shown, trial.annotations)) or 'none'}"
+
+
+def _check_present(trial: Trial) -> None:
+    check_present(trial.annotations)
+
+
+def _tell_present(trial: Trial) -> str:
+    return f"there are {len(trial.annotations)}"
+
+
+def _check_enforced(trial: Trial) -> None:
+    check_enforced(trial.annotations, trial.configuration.enforced, trial.configuration.aliases)
+
+
+def _tell_enforced(trial: Trial) -> str:
+    return f"enforced are: {', '.join(map(shown, trial.configuration.enforced)) or 'none'}"
+
+
+def _check_permitted(trial: Trial) -> None:
+    check_permitted(trial.annotations, trial.configuration.aliases)
+
+
+def _tell_permitted(trial: Trial) -> str:
+    aliases = ", ".join(f"{shown(alias)} for {shown(claim)}" for alias, claim in trial.configuration.aliases.items())
+    return f"none is named after a registered claim, or after one with an alias; aliases are: {aliases or 'none'}"
+
+
+def _check_claims(trial: Trial) -> None:
+    check_claims(trial.annotations, trial.claims, trial.configuration.aliases, nested=trial.terms.dialect.nested_claims)
+
+
+def _tell_claims(trial: Trial) -> str:
+    aliases = trial.configuration.aliases
+    return "; ".join(f"{shown(aliases.get(name, name))} is {shown(value)}" for name, value in trial.annotations.items())
+
+
+ENABLED: Final = Check("enabled", _check_enabled, _tell_enabled)
+ACCOUNT: Final = Check("account", _check_account, _tell_account, stored=True)
+
+#: Every check (Note [Order of checks]).
+CHECKS: Final = (
+    ENABLED,
+    ACCOUNT,
+    Check("token", _check_token, _tell_token),
+    Check("webservice", _check_webservice, _tell_webservice, stored=True),
+    Check("configuration", _check_configuration, _tell_configuration),
+    Check("keys", _check_keys, _tell_keys),
+    Check("signature", _check_signature, _tell_signature),
+    Check("expiry", _check_expiry, _tell_time("exp")),
+    Check("not-before", _check_begun("nbf"), _tell_time("nbf")),
+    Check("issuer", _check_issuer, _tell_issuer),
+    Check("issued-at", _check_begun("iat"), _tell_time("iat")),
+    Check("audience", _check_audience, _tell_audience),
+    Check("identity", _check_identity, _tell_identity),
+    Check("role", _check_role, _tell_role, stored=True),
+    Check("privilege", _check_privilege, _tell_privilege, stored=True),
+    Check("origin", _check_origin, _tell_origin, stored=True),
+    Check("annotation-names", _check_names, _tell_names, stored=True),
+    Check("annotations", _check_present, _tell_present, stored=True),
+    Check("enforced-claims", _check_enforced, _tell_enforced, stored=True),
+    Check("permitted-names", _check_permitted, _tell_permitted, stored=True),
+    Check("claims", _check_claims, _tell_claims, stored=True),
+)
+
+#: Those that need no store.
+PROVING: Final = tuple(check for check in CHECKS if not check.stored)
