@@ -155,7 +155,7 @@ class AuthenticatorStore:
     async def applicant(self, role: RoleName, branch: str, names: Sequence[str]) -> Applicant:
         """See ``IAuthenticatorReadings``."""
         under = branch.partition("/")[2]
-        ((*facts, annotations, signing_key, restrictions),) = await self._database.fetch(
+        (row,) = await self._database.fetch(
             _APPLICANT,
             str(role),
             role.account,
@@ -165,7 +165,17 @@ class AuthenticatorStore:
             f"{under}0",
             _variables(role.account, branch, names),
         )
-        return Applicant(*facts, dict(annotations), signing_key, tuple(map(ip_network, restrictions)))
+        edition, account_exists, role_exists, webservice_exists, may_authenticate, annotations, signing_key, cidrs = row
+        return Applicant(
+            edition,
+            account_exists,
+            role_exists,
+            webservice_exists,
+            may_authenticate,
+            dict(annotations),
+            signing_key,
+            tuple(map(ip_network, cidrs)),
+        )
 
     async def webservices(self, prefix: str) -> list[tuple[ResourceName, bool | None]]:
         """See ``IAuthenticators``."""
