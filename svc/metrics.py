@@ -35,7 +35,7 @@ class Metrics:
 
     def site(self) -> Site:
         """What serves them."""
-        return _QuietSite(MetricsResource(self.registry))
+        return _QuietSite(MetricsResource(self.registry))  # type: ignore[no-untyped-call] # neither has types
 
 
 class _QuietSite(Site):

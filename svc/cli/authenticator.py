@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import IO, Any, Final
 from urllib.parse import urlencode
 
@@ -226,7 +226,7 @@ def _print_problems(found: Mapping[str, Any]) -> None:
         click.echo(f"  to do  {plain(problem['remedy'])}")
 
 
-def _print_table(header: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
+def _print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     for line in table(header, rows, terminal=sys.stdout.isatty()):
         click.echo(line)
 

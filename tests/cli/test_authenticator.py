@@ -26,7 +26,7 @@ KEYS: dict[str, Any] = {
     "last_fetch": {"at": "2026-01-01T00:00:00.000+00:00", "outcome": "ok"},
     "problems": ["key 3 is weak"],
 }
-NO_KEYS = {**dict.fromkeys(KEYS), "count": 0, "ids": [], "thumbprints": [], "problems": []}
+NO_KEYS: dict[str, Any] = {**dict.fromkeys(KEYS), "count": 0, "ids": [], "thumbprints": [], "problems": []}
 
 OK = {
     "status": "ok",
@@ -45,7 +45,7 @@ BAD = {
     "distrusted": [],
     "clock_offset": None,
 }
-EXPLAINED = {
+EXPLAINED: dict[str, Any] = {
     "admitted": False,
     "role": None,
     "steps": [

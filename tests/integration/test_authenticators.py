@@ -55,7 +55,7 @@ class OperatorTests(PostgresTestCase, ServerTestCase):
         """Have the workload log in; the answer must have this status."""
         self.assertEqual((await self.api.present(workload_token())).status, status)
 
-    async def explained(self, **claims: object) -> Any:
+    async def explained(self, **claims: Any) -> Any:
         """How a token is judged."""
         token = workload_token(**claims)
         answer = await self.ask("POST", "/explain", urlencode({"jwt": token}).encode())

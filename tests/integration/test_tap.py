@@ -11,7 +11,7 @@ from typing import Any
 import treq
 from twisted.internet import reactor as installed_reactor
 from twisted.internet.defer import Deferred, DeferredList
-from twisted.logger import LogEvent, globalLogPublisher
+from twisted.logger import capturedLogs
 from twisted.web.client import Agent
 from twisted.web.http_headers import Headers
 
@@ -72,19 +72,13 @@ class TapTests(PostgresTestCase):
 
     async def test_metrics(self) -> None:
         """Counters are served on an endpoint of their own, which the log names, and on no other."""
-        urls: list[str] = []
-
-        def hear(event: LogEvent) -> None:
-            if event.get("log_namespace") == "svc.composition" and "url" in event:
-                urls.append(event["url"])
-
-        globalLogPublisher.addObserver(hear)
-        self.addCleanup(globalLogPublisher.removeObserver, hear)
         settings = self.settings(account="acme", metrics_listen="tcp:0:interface=127.0.0.1")
-        [url] = await self.start(settings, self.hear).ready()
+        with capturedLogs() as events:
+            [url] = await self.start(settings, self.hear).ready()
+        [metrics] = [event["url"] for event in events if event["log_format"] == "Metrics are served at {url}"]
         agent = Agent(reactor)
         await agent.request(b"POST", f"{url}/authn/acme/admin/authenticate".encode("ascii"))
-        answer = await agent.request(b"GET", f"{urls[0]}/metrics".encode("ascii"))
+        answer = await agent.request(b"GET", f"{metrics}/metrics".encode("ascii"))
         self.assertIn("text/plain", answer.headers.getRawHeaders("content-type", [""])[0])
         labels = b'authenticator="authn",outcome="refused",reason="credentials-wrong"'
         self.assertIn(b"svc_authentications_total{%s} 1.0\n" % labels, await treq.content(answer))
