@@ -117,6 +117,11 @@ class Authenticators:
         )
         return Response.empty()
 
+    @routes.add("GET", "/authn/<flat:account>/status", caller=REQUIRED)
+    async def no_status(self, call: Call, account: str) -> Response:  # noqa: ARG002 (every route takes its call)
+        """Tell that ``authn`` has no status: there is nothing to configure (wire facts, authn 5)."""
+        return Response.json({"status": "error", "error": "CONJ00056E Status check is not supported for authn"}, 501)
+
     @routes.add("GET", f"{_JWT}/status", caller=REQUIRED)
     async def status(self, call: Call, service_id: str, account: str) -> Response:
         """Tell all that is wrong with a JWT authenticator, and what is known of its keys (wire facts, authn 5).

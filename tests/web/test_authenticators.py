@@ -7,6 +7,8 @@ from typing import Any
 from urllib.parse import quote
 
 import attrs
+from hypothesis import given
+from hypothesis import strategies as st
 from twisted.logger import capturedLogs, formatEvent
 from zope.interface import implementer
 
@@ -352,6 +354,13 @@ class StatusTests(AuthenticatorsCase):
         self.assertEqual(self.ask(f"/authn-jwt/{quote(identifier, safe='')}/acme", ADMIN).status, 200)
         self.assertEqual(self.explainer.asked, [("acme", identifier)])
 
+    def test_other_types(self) -> None:
+        """``authn`` has no status, which is 501; types that don't exist have no route."""
+        answer = self.client.get("/authn/acme/status", role=OLIVIA)
+        self.assertEqual((answer.status, answer.json()["status"]), (501, "error"))
+        self.assertEqual(self.client.get("/authn/acme/status").status, 401)
+        self.assertEqual(self.client.get("/authn-other/x/acme/status", role=OLIVIA).status, 404)
+
     def test_no_service(self) -> None:
         """Without a service id there is no such route."""
         self.assertEqual(self.client.get("/authn-jwt/acme/status", role=OLIVIA).status, 404)
@@ -502,3 +511,9 @@ class RoutesTests(AuthenticatorsCase):
         self.assertEqual(client.post("/authn-jwt/ci/acme/explain/authenticate").status, 400)
         self.assertEqual(client.get("/authenticators").status, 200)
         self.assertEqual(json.loads(client.get(f"{PATH}/status", role=OLIVIA).body)["status"], "ok")
+
+    @given(st.binary(), st.sampled_from(["", "application/json", "application/x-www-form-urlencoded"]))
+    def test_any_body(self, body: bytes, content_type: str) -> None:
+        """Whatever the body of a switch, the answer is one of those."""
+        answer = self.client.patch(PATH, body, role=MAX, headers=[("Content-Type", content_type)])
+        self.assertIn(answer.status, {204, 400, 422})
