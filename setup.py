@@ -26,6 +26,7 @@ setup(
         "cryptography >= 43",
         "klein >= 24.8",
         "platformdirs >= 4",
+        "prometheus-client >= 0.20",
         "psycopg2-binary >= 2.9.9",
         "PyJWT >= 2.10",
         "PyYAML >= 6.0.1",

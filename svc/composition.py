@@ -23,6 +23,7 @@ from svc.interfaces import ILoads
 from svc.keyfiles import admin_key_file, write_admin_key
 from svc.keyring import AccessTokens, AccountKeys
 from svc.listening import Endpoint, Listening
+from svc.metrics import CountedAuthenticator, Metrics
 from svc.policy.document import Bounds
 from svc.providers.discovery import Publications
 from svc.providers.fetch import GuardedClient
@@ -37,6 +38,7 @@ from svc.storage.resources import ResourceStore
 from svc.storage.roles import RoleStore
 from svc.storage.secrets import SecretStore
 from svc.vault import CANARY
+from svc.web.authenticators import Authenticators
 from svc.web.authn import Authn
 from svc.web.effective import EffectivePolicies
 from svc.web.health import Health
@@ -65,6 +67,7 @@ class Composition:
     reactor: Any
     settings: Settings
     endpoints: Sequence[Endpoint]
+    metrics_endpoint: Endpoint | None
     tell_admin_key: Callable[[str], bool] | None
 
     async def compose(self, server: MultiService, foundation: Foundation) -> Sequence[str]:
@@ -75,8 +78,9 @@ class Composition:
         tokens = AccessTokens(keys, reactor, settings.user_token_ttl, settings.host_token_ttl)
         rounds = self._rounds(foundation, keys, tokens)
         rounds.setServiceParent(server)  # type: ignore[no-untyped-call] # Twisted's
+        metrics = Metrics()
         router = Router(
-            self._nouns(foundation, keys, tokens, self._loads(foundation, server), rounds),
+            self._nouns(foundation, keys, tokens, self._loads(foundation, server), rounds, metrics),
             caller=tokens.caller,
             limits=settings.limits,
             new_id=_new_id,
@@ -93,23 +97,41 @@ class Composition:
         listening = Listening(self.endpoints, site, site.drain)
         listening.setServiceParent(server)  # type: ignore[no-untyped-call] # Twisted's
         urls = await listening.open()
+        if self.metrics_endpoint is not None:
+            await self._serve(metrics, self.metrics_endpoint, server)
         await rounds.first_round()
         return urls
 
     def _nouns(
-        self, foundation: Foundation, keys: AccountKeys, tokens: AccessTokens, loads: ILoads, rounds: Rounds
+        self,
+        foundation: Foundation,
+        keys: AccountKeys,
+        tokens: AccessTokens,
+        loads: ILoads,
+        rounds: Rounds,
+        metrics: Metrics,
     ) -> list[Any]:
         settings, database, vault = self.settings, foundation.database, foundation.vault
         roles = RoleStore(database)
         by_api_key = ApiKeyAuthenticator(CredentialStore(database), vault)
+        by_jwt = self._jwt_authenticator(foundation)
         return [
             Authn(
-                by_api_key=LoggedAuthenticator(by_api_key, "authn"),
+                by_api_key=LoggedAuthenticator(CountedAuthenticator(by_api_key, "authn", metrics), "authn"),
                 login=LoggedLogin(by_api_key, "authn"),
-                by_jwt=LoggedAuthenticator(self._jwt_authenticator(foundation), "authn-jwt"),
+                by_jwt=LoggedAuthenticator(CountedAuthenticator(by_jwt, "authn-jwt", metrics), "authn-jwt"),
                 tokens=tokens,
                 keys=keys,
                 roles=roles,
+            ),
+            Authenticators(
+                store=AuthenticatorStore(database),
+                roles=roles,
+                jwt=by_jwt,
+                listed=frozenset(settings.authenticators),
+                dialect=settings.dialect,
+                token_limit=settings.jwt_limit,
+                clock=self.reactor,
             ),
             Resources(ResourceStore(database), roles, settings.dialect),
             Roles(roles, settings.dialect),
@@ -118,6 +140,16 @@ class Composition:
             Secrets(SecretStore(database, settings.dialect), vault),
             Health(rounds, settings.dialect),
         ]
+
+    async def _serve(self, metrics: Metrics, endpoint: Endpoint, server: MultiService) -> None:
+        async def let_go(_: float) -> None:
+            """Wait for nobody: whoever reads counters asks again."""
+
+        listening = Listening([endpoint], metrics.site(), let_go)
+        listening.setName("metrics")  # type: ignore[no-untyped-call] # Twisted's
+        listening.setServiceParent(server)  # type: ignore[no-untyped-call] # Twisted's
+        (url,) = await listening.open()
+        log.info("Metrics are served at {url}", url=url)
 
     def _loads(self, foundation: Foundation, server: MultiService) -> ILoads:
         settings = self.settings

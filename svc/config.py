@@ -228,6 +228,13 @@ class Settings:
         forms.decimal(0.1, 3600, "SECONDS"), "health", "The time from one round of health checks to the next.", 5.0
     )
 
+    metrics_listen: str | None = _setting(
+        forms.ENDPOINT,
+        "metrics",
+        "Where to serve counters to Prometheus, as --listen says it; keep it from strangers, whom they would tell too much.",
+        shown="off",
+    )
+
     written: Mapping[str, str] = attrs.field(factory=dict)
 
     @property

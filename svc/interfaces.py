@@ -176,7 +176,7 @@ class IAuthenticators(Interface):
         """
 
     async def refresh(webservice: ResourceName) -> int:
-        """Note that an operator wants newer keys, and return how often that was so."""
+        """Note that an operator wants newer keys, and return the wish's number (see ``AuthenticatorSettings``)."""
 
     async def distrust(webservice: ResourceName, key: str, by: RoleName) -> None:
         """Distrust a key, by its id or thumbprint; one that is distrusted already stays so, since when it was."""

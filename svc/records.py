@@ -264,7 +264,8 @@ class AuthenticatorSettings:
 
     ``values`` has a key for each *declared* variable among those asked for; its value is ``None`` when none was ever set.
     ``switched``: whether ``PATCH`` switched it on or off, ``None`` when it never did. ``distrusted``: ids and thumbprints of
-    keys that verify nothing here. ``refreshes``: how often an operator asked for newer keys.
+    keys that verify nothing here. ``refreshes``: the number of an operator's last wish for newer keys, 0 when there was
+    none; each wish, for whatever authenticator, has a larger number than those before it.
     """
 
     edition: str

@@ -31,7 +31,15 @@ from svc.startup import Console, Launch, reason_of
 T = TypeVar("T")
 
 #: Modules of which each brings a good part of what the server consists of, besides its foundation.
-_PARTS: Final = ("treq", "klein", "svc.web.routing", "svc.authenticators.jwt", "svc.worker.pool", "svc.composition")
+_PARTS: Final = (
+    "treq",
+    "klein",
+    "svc.web.routing",
+    "svc.authenticators.jwt",
+    "svc.worker.pool",
+    "svc.metrics",
+    "svc.composition",
+)
 
 log = Logger()
 
@@ -118,7 +126,9 @@ def build(reactor: Any, settings: Settings, tell_admin_key: Callable[[str], bool
     check_data_key(settings)
     if settings.database_url is not None:
         import_module(_PARTS[-1])  # No database of ours starts meanwhile, and twistd may be about to change its root.
-    endpoints = [_endpoint(reactor, settings, text) for text in settings.listen]
+    endpoints = [_endpoint(reactor, settings, "listen", text) for text in settings.listen]
+    metrics = settings.metrics_listen
+    metrics_endpoint = None if metrics is None else _endpoint(reactor, settings, "metrics_listen", metrics)
 
     async def compose(server: MultiService) -> Sequence[str]:
         importing = Deferred.fromCoroutine(_import_parts(reactor))
@@ -126,7 +136,7 @@ def build(reactor: Any, settings: Settings, tell_admin_key: Callable[[str], bool
         await importing
         from svc.composition import Composition  # noqa: PLC0415 - Note [While the database starts]
 
-        return await Composition(reactor, settings, endpoints, tell_admin_key).compose(server, foundation)
+        return await Composition(reactor, settings, endpoints, metrics_endpoint, tell_admin_key).compose(server, foundation)
 
     return Server(reactor, compose)
 
@@ -150,9 +160,9 @@ async def administer(reactor: Any, settings: Settings, work: Callable[[Foundatio
         await services.stopService()
 
 
-def _endpoint(reactor: Any, settings: Settings, text: str) -> Endpoint:
+def _endpoint(reactor: Any, settings: Settings, field: str, text: str) -> Endpoint:
     try:
         return Endpoint(text, serverFromString(reactor, text))
     except Exception as error:  # The types of endpoints are plugins, and raise what they like.
         message = f"has an endpoint that can't be used, {text!r}: {error}"
-        raise ConfigurationInvalid(settings.key("listen"), message) from None
+        raise ConfigurationInvalid(settings.key(field), message) from None

@@ -7,18 +7,28 @@ policies is in ``memory_policies``.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from ipaddress import ip_network
 from typing import Any, TypeVar
 
 import attrs
 from zope.interface import implementer
 
 from svc.errors import Conflict, NotFound, PolicyConflict, StoreReadOnly, StoreUnavailable
-from svc.interfaces import IAccounts, IAuthenticatorReadings, ICredentials, IDatabaseState, IRoles, ISecrets
+from svc.interfaces import (
+    IAccounts,
+    IAuthenticatorReadings,
+    IAuthenticators,
+    ICredentials,
+    IDatabaseState,
+    IRoles,
+    ISecrets,
+)
 from svc.names import RESERVED_ACCOUNT, ROLE_KINDS, ResourceName, RoleName, admin_of, root_policy
 from svc.records import (
     Applicant,
     AuthenticatorSettings,
     Credential,
+    DistrustedKey,
     EffectiveMembers,
     MemberReading,
     Membership,
@@ -62,11 +72,17 @@ class Memory:
     credentials: dict[str, Sealed] = attrs.field(factory=dict)
     secrets: dict[str, dict[int, tuple[int, Sealed]]] = attrs.field(factory=dict)
     versions: dict[str, dict[int, PolicyVersion]] = attrs.field(factory=dict)
+    switches: dict[str, bool] = attrs.field(factory=dict)
+    refreshes: dict[str, int] = attrs.field(factory=dict)
+    #: Since when, and by whom, by webservice and key.
+    distrusted: dict[tuple[str, str], tuple[float, str]] = attrs.field(factory=dict)
     canary: Sealed | None = None
     #: Where the log stands, in bytes.
     written: int = 0x16B3748
     serial: int = 0
-    #: When every role was made, in seconds since the epoch.
+    #: The number of the last wish for newer keys.
+    refreshed: int = 0
+    #: When every role was made, and every key distrusted, in seconds since the epoch.
     made_at: float = 1_700_000_000.25
     #: Policies that are being loaded.
     locked: set[str] = attrs.field(factory=set)
@@ -162,6 +178,9 @@ class Memory:
         remove(self.permissions, lambda key, _: key[0] in gone)
         remove(self.annotations, lambda key, _: key[0] in gone)
         remove(self.secrets, lambda resource, _: resource in gone)
+        remove(self.switches, lambda resource, _: resource in gone)
+        remove(self.refreshes, lambda resource, _: resource in gone)
+        remove(self.distrusted, lambda key, _: key[0] in gone)
 
     def delete_roles(self, roles: Iterable[str]) -> None:
         """Delete roles, what they own, and what they recorded if they are policies."""
@@ -464,8 +483,8 @@ class MemoryAuthenticatorReadings:
     async def settings(self, account: str, branch: str, names: Sequence[str]) -> AuthenticatorSettings:
         """See ``IAuthenticatorReadings``."""
         self.memory.ask()
-        newest = self._newest(account, branch, names)
-        return AuthenticatorSettings(_edition(newest), {name: value for name, (_, value) in newest.items()})
+        values = {name: value for name, (_, value) in self._newest(account, branch, names).items()}
+        return AuthenticatorSettings(self._edition(account, branch, names), values, *self._told(account, branch))
 
     async def applicant(self, role: RoleName, branch: str, names: Sequence[str]) -> Applicant:
         """See ``IAuthenticatorReadings``."""
@@ -473,18 +492,30 @@ class MemoryAuthenticatorReadings:
         standing = self.memory.standing(str(role), f"{role.account}:webservice:{branch}")
         under = branch.partition("/")[2] + "/"
         return Applicant(
-            _edition(self._newest(role.account, branch, names)),
+            self._edition(role.account, branch, names),
             role.account in self.memory.accounts,
             standing.caller_exists,
             standing.exists,
             standing.owns or "authenticate" in standing.privileges,
             {
                 name: value
-                for (resource, name), (value, _) in self.memory.annotations.items()
+                for (resource, name), (value, _) in sorted(self.memory.annotations.items())
                 if resource == str(role) and name.startswith(under)
             },
             self.memory.newest_key(role.account),
+            tuple(ip_network(cidr) for name, cidr in sorted(self.memory.restrictions) if name == str(role)),
         )
+
+    def _told(self, account: str, branch: str) -> tuple[bool | None, frozenset[str], int]:
+        """What the webservice was told."""
+        webservice = f"{account}:webservice:{branch}"
+        keys = frozenset(key for name, key in self.memory.distrusted if name == webservice)
+        return self.memory.switches.get(webservice), keys, self.memory.refreshes.get(webservice, 0)
+
+    def _edition(self, account: str, branch: str, names: Sequence[str]) -> str:
+        serials = {name: serial for name, (serial, _) in self._newest(account, branch, names).items()}
+        switched, distrusted, refreshes = self._told(account, branch)
+        return repr((serials, switched, sorted(distrusted), refreshes))
 
     def _newest(self, account: str, branch: str, names: Sequence[str]) -> dict[str, tuple[int, Sealed | None]]:
         """Serial and value of each declared variable."""
@@ -496,8 +527,52 @@ class MemoryAuthenticatorReadings:
         return newest
 
 
-def _edition(newest: Mapping[str, tuple[int, Sealed | None]]) -> str:
-    return " ".join(f"{name}:{serial}" for name, (serial, _) in newest.items())
+@implementer(IAuthenticators)
+@attrs.frozen
+class MemoryAuthenticators:
+    """Provides ``IAuthenticators``."""
+
+    memory: Memory
+
+    async def webservices(self, prefix: str) -> list[tuple[ResourceName, bool | None]]:
+        """See ``IAuthenticators``."""
+        self.memory.ask()
+        names = [ResourceName.parse(name) for name in sorted(self.memory.resources)]
+        found = [name for name in names if name.kind == "webservice" and name.identifier.startswith(f"{prefix}/")]
+        return [(name, self.memory.switches.get(str(name))) for name in found]
+
+    async def switch(self, webservice: ResourceName, on: bool) -> None:
+        """See ``IAuthenticators``."""
+        self._write(webservice)
+        self.memory.switches[str(webservice)] = on
+
+    async def refresh(self, webservice: ResourceName) -> int:
+        """See ``IAuthenticators``."""
+        self._write(webservice)
+        self.memory.refreshed += 1
+        self.memory.refreshes[str(webservice)] = self.memory.refreshed
+        return self.memory.refreshed
+
+    async def distrust(self, webservice: ResourceName, key: str, by: RoleName) -> None:
+        """See ``IAuthenticators``."""
+        self._write(webservice)
+        self.memory.distrusted.setdefault((str(webservice), key), (self.memory.made_at, str(by)))
+
+    async def trust(self, webservice: ResourceName, key: str) -> bool:
+        """See ``IAuthenticators``."""
+        self._write(webservice)
+        return self.memory.distrusted.pop((str(webservice), key), None) is not None
+
+    async def distrusted(self, webservice: ResourceName) -> tuple[DistrustedKey, ...]:
+        """See ``IAuthenticators``."""
+        self.memory.ask()
+        rows = sorted(self.memory.distrusted.items())
+        return tuple(DistrustedKey(key, since, by) for (name, key), (since, by) in rows if name == str(webservice))
+
+    def _write(self, webservice: ResourceName) -> None:
+        self.memory.write()
+        if str(webservice) not in self.memory.resources:
+            raise NotFound.of(webservice)
 
 
 @implementer(IDatabaseState)

@@ -76,6 +76,7 @@ class ConfigTests(SynchronousTestCase):
                 "user_token_ttl": 480,
                 "host_token_ttl": 480,
                 "health_interval": 5.0,
+                "metrics_listen": None,
                 "written": {},
             },
         )
@@ -301,6 +302,7 @@ def _examples(field: str) -> tuple[str, str]:
         "data_dir": "/d",
         "authenticators": "authn-jwt/ci",
         "allow_private_providers": "10.0.0.0/8",
+        "metrics_listen": "tcp:1",
     }
     if field == "allow_http_providers":
         return "true", "true"

@@ -25,6 +25,7 @@ from tests.memory import (
     Memory,
     MemoryAccounts,
     MemoryAuthenticatorReadings,
+    MemoryAuthenticators,
     MemoryCredentials,
     MemoryRoles,
     MemorySecrets,
@@ -44,6 +45,7 @@ def stores_of(memory: Memory) -> Stores:
         MemoryPolicies(memory),
         MemorySecrets(memory),
         MemoryAuthenticatorReadings(memory),
+        MemoryAuthenticators(memory),
         MemoryState(memory),
         MemoryResources(memory),
         MemoryEffectivePolicies(memory),
@@ -129,6 +131,7 @@ class TroubleTests(InMemory):
             stores.roles.members(MembersQuery(ROOT)),
             stores.secrets.read(ADMIN, ROOT.resource),
             stores.authenticators.settings("acct", "svc/authn-jwt/ci", ["issuer"]),
+            stores.operated.webservices("svc"),
             stores.state.connected(),
             stores.resources.described([str(ROOT)]),
             load(stores, Draft()),
@@ -150,6 +153,7 @@ class TroubleTests(InMemory):
             stores.accounts.create("more", Sealed(b"key"), base.signing_key("more", "m")),
             stores.state.establish_canary(Sealed(b"canary")),
             load(stores, Draft().define("group:g")),
+            stores.operated.switch(base.resource("webservice:w"), True),
             stores.secrets.write(ADMIN, ROOT.resource, lambda reading: None),
         ):
             with self.assertRaises(StoreReadOnly):

@@ -17,6 +17,7 @@ from svc._version import VERSION
 _COMMANDS: Final = {
     "account": ("admin", "Create and list accounts, and rotate their signing keys."),
     "authenticate": ("login", "Exchange a workload's proof of identity for an access token."),
+    "authenticator": ("authenticator", "See how authenticators stand, and why one refuses a token."),
     "check": ("resource", "Say whether you, or a role that you hold, have a privilege on a resource."),
     "data-key": ("admin", "Make the key under which everything of value is sealed."),
     "health": ("health", "Print a server's health report."),

@@ -1,18 +1,23 @@
-"""What authenticators with variables ask PostgreSQL: their settings, and all that bears on an applicant."""
+"""What authenticators with variables ask PostgreSQL: their settings, and all that bears on an applicant; and how operators
+see and change them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from ipaddress import ip_network
+from typing import Any, Final
 
 import attrs
 from zope.interface import implementer
 
-from svc.interfaces import IAuthenticatorReadings
-from svc.names import RoleName
-from svc.records import Applicant, AuthenticatorSettings
+from svc.errors import NotFound
+from svc.interfaces import IAuthenticatorReadings, IAuthenticators
+from svc.names import ResourceName, RoleName
+from svc.records import Applicant, AuthenticatorSettings, DistrustedKey
 from svc.storage.columns import column
 from svc.storage.database import Database, Statement
+from svc.storage.failures import ForeignKeyViolation
 from svc.storage.standing import HELD
 
 #: Rows ``(position, serial, sealed)``: those of the ``variables`` that are declared, by their place there, counted from 1,
@@ -26,14 +31,27 @@ _DECLARED: Final = """
     WHERE resource_id = ANY ({variables}::text[])
 """
 
-#: No two values have the same serial, and 0 is none's.
-_EDITION: Final = "coalesce(string_agg(position || ':' || coalesce(serial, 0), ' ' ORDER BY position), '')"
+#: One row: what an authenticator was told, and first the edition of that. No two values have the same serial; the text of a
+#: row has one reading.
+_TOLD: Final = f"""
+    SELECT ROW(serials, switched, distrusted, refreshes)::text AS edition, *
+    FROM (
+        SELECT
+            string_agg(position || ':' || coalesce(serial, 0), ' ' ORDER BY position) AS serials,
+            array_agg(position ORDER BY position) AS positions,
+            array_agg(sealed ORDER BY position) AS sealed,
+            (SELECT enabled FROM authenticator_switches WHERE resource_id = {{webservice}}) AS switched,
+            ARRAY(SELECT key FROM distrusted_keys WHERE resource_id = {{webservice}} ORDER BY key) AS distrusted,
+            coalesce((SELECT refreshes FROM key_refreshes WHERE resource_id = {{webservice}}), 0) AS refreshes
+        FROM ({_DECLARED}) AS declared
+    ) AS told
+"""
 
 _SETTINGS: Final = Statement(
     "authenticator_settings",
     f"""
-    SELECT {_EDITION}, array_agg(position ORDER BY position), array_agg(sealed ORDER BY position)
-    FROM ({_DECLARED.format(variables="$1")}) AS declared
+    SELECT edition, positions, sealed, switched, distrusted, refreshes
+    FROM ({_TOLD.format(variables="$1", webservice="$2::text")}) AS settings
     """,
 )
 
@@ -43,7 +61,7 @@ _APPLICANT: Final = Statement(
     f"""
     WITH RECURSIVE {HELD.format(caller="$1")}
     SELECT
-        (SELECT {_EDITION} FROM ({_DECLARED.format(variables="$6")}) AS declared),
+        (SELECT edition FROM ({_TOLD.format(variables="$6", webservice="$3")}) AS settings),
         EXISTS (SELECT FROM accounts WHERE account = $2::text),
         EXISTS (SELECT FROM roles WHERE role_id = $1),
         EXISTS (SELECT FROM resources WHERE resource_id = $3::text),
@@ -52,24 +70,87 @@ _APPLICANT: Final = Statement(
             UNION ALL
             SELECT role_id FROM permissions WHERE resource_id = $3 AND privilege = 'authenticate'
         ))),
-        ARRAY(SELECT ARRAY[name, value] FROM annotations WHERE resource_id = $1 AND name >= $4::text AND name < $5::text),
-        (SELECT key_id FROM signing_keys WHERE account = $2 ORDER BY serial DESC LIMIT 1)
+        ARRAY(
+            SELECT ARRAY[name, value] FROM annotations
+            WHERE resource_id = $1 AND name >= $4::text AND name < $5::text ORDER BY name
+        ),
+        (SELECT key_id FROM signing_keys WHERE account = $2 ORDER BY serial DESC LIMIT 1),
+        ARRAY(SELECT cidr FROM restrictions WHERE role_id = $1 ORDER BY cidr)
+    """,
+)
+
+# "0" follows the slash in byte order.
+_WEBSERVICES: Final = Statement(
+    "authenticator_webservices",
+    """
+    SELECT resource_id, (SELECT enabled FROM authenticator_switches AS switch WHERE switch.resource_id = found.resource_id)
+    FROM accounts, LATERAL (
+        SELECT resource_id FROM resources
+        WHERE resource_id >= account || ':webservice:' || $1::text || '/'
+            AND resource_id < account || ':webservice:' || $1 || '0'
+        OFFSET 0
+    ) AS found
+    ORDER BY resource_id
+    """,
+)
+_SWITCH: Final = Statement(
+    "authenticator_switch",
+    """
+    INSERT INTO authenticator_switches (resource_id, enabled)
+    SELECT resource_id, $2::boolean FROM resources WHERE resource_id = $1::text
+    ON CONFLICT (resource_id) DO UPDATE SET enabled = EXCLUDED.enabled RETURNING resource_id
+    """,
+)
+# Of two wishes at once the later one counts, in whatever order they are written.
+_REFRESH: Final = Statement(
+    "authenticator_refresh",
+    """
+    INSERT INTO key_refreshes (resource_id, refreshes)
+    SELECT resource_id, nextval('key_refresh_numbers') FROM resources WHERE resource_id = $1::text
+    ON CONFLICT (resource_id) DO UPDATE SET refreshes = greatest(key_refreshes.refreshes, EXCLUDED.refreshes)
+    RETURNING refreshes
+    """,
+)
+_DISTRUST: Final = Statement(
+    "authenticator_distrust",
+    """
+    WITH found AS (SELECT resource_id FROM resources WHERE resource_id = $1::text),
+    added AS (
+        INSERT INTO distrusted_keys (resource_id, key, distrusted_by) SELECT resource_id, $2::text, $3::text FROM found
+        ON CONFLICT DO NOTHING
+    )
+    SELECT resource_id FROM found
+    """,
+)
+_TRUST: Final = Statement(
+    "authenticator_trust",
+    """
+    WITH removed AS (DELETE FROM distrusted_keys WHERE resource_id = $1::text AND key = $2::text RETURNING key)
+    SELECT EXISTS (SELECT FROM removed) FROM resources WHERE resource_id = $1
+    """,
+)
+_DISTRUSTED: Final = Statement(
+    "authenticator_distrusted",
+    """
+    SELECT key, extract(epoch FROM created_at)::double precision, distrusted_by
+    FROM distrusted_keys WHERE resource_id = $1::text ORDER BY key
     """,
 )
 
 
-@implementer(IAuthenticatorReadings)
+@implementer(IAuthenticatorReadings, IAuthenticators)
 @attrs.frozen
 class AuthenticatorStore:
-    """Provides ``IAuthenticatorReadings`` on PostgreSQL."""
+    """Provides ``IAuthenticatorReadings`` and ``IAuthenticators`` on PostgreSQL."""
 
     _database: Database
 
     async def settings(self, account: str, branch: str, names: Sequence[str]) -> AuthenticatorSettings:
         """See ``IAuthenticatorReadings``."""
-        ((edition, positions, sealed),) = await self._database.fetch(_SETTINGS, _variables(account, branch, names))
+        (row,) = await self._database.fetch(_SETTINGS, _variables(account, branch, names), f"{account}:webservice:{branch}")
+        edition, positions, sealed, switched, distrusted, refreshes = row
         values = {names[position - 1]: value for position, value in zip(positions or (), sealed or (), strict=True)}
-        return AuthenticatorSettings(edition, values)
+        return AuthenticatorSettings(edition, values, switched, frozenset(distrusted), refreshes)
 
     async def applicant(self, role: RoleName, branch: str, names: Sequence[str]) -> Applicant:
         """See ``IAuthenticatorReadings``."""
@@ -84,10 +165,54 @@ class AuthenticatorStore:
             f"{under}0",
             _variables(role.account, branch, names),
         )
-        edition, account_exists, role_exists, webservice_exists, may_authenticate, annotations, signing_key = row
+        edition, account_exists, role_exists, webservice_exists, may_authenticate, annotations, signing_key, cidrs = row
         return Applicant(
-            edition, account_exists, role_exists, webservice_exists, may_authenticate, dict(annotations), signing_key
+            edition,
+            account_exists,
+            role_exists,
+            webservice_exists,
+            may_authenticate,
+            dict(annotations),
+            signing_key,
+            tuple(map(ip_network, cidrs)),
         )
+
+    async def webservices(self, prefix: str) -> list[tuple[ResourceName, bool | None]]:
+        """See ``IAuthenticators``."""
+        return [(ResourceName.parse(name), switch) for name, switch in await self._database.fetch(_WEBSERVICES, prefix)]
+
+    async def switch(self, webservice: ResourceName, on: bool) -> None:
+        """See ``IAuthenticators``."""
+        await self._told(_SWITCH, webservice, on)
+
+    async def refresh(self, webservice: ResourceName) -> int:
+        """See ``IAuthenticators``."""
+        return int(await self._told(_REFRESH, webservice))
+
+    async def distrust(self, webservice: ResourceName, key: str, by: RoleName) -> None:
+        """See ``IAuthenticators``."""
+        await self._told(_DISTRUST, webservice, key, str(by))
+
+    async def trust(self, webservice: ResourceName, key: str) -> bool:
+        """See ``IAuthenticators``."""
+        return bool(await self._told(_TRUST, webservice, key))
+
+    async def distrusted(self, webservice: ResourceName) -> tuple[DistrustedKey, ...]:
+        """See ``IAuthenticators``."""
+        return tuple(DistrustedKey(*row) for row in await self._database.fetch(_DISTRUSTED, str(webservice)))
+
+    async def _told(self, statement: Statement, webservice: ResourceName, *more: str | bool) -> Any:
+        """Tell a webservice something, and return what the statement does.
+
+        :raises NotFound: there is no such webservice.
+        """
+        try:
+            rows = await self._database.fetch(statement, str(webservice), *more)
+        except ForeignKeyViolation:  # it went meanwhile
+            rows = []
+        if not rows:
+            raise NotFound.of(webservice)
+        return rows[0][0]
 
 
 def _variables(account: str, branch: str, names: Sequence[str]) -> str:

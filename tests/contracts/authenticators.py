@@ -1,12 +1,15 @@
-"""The suite of ``IAuthenticatorReadings``."""
+"""The suite of ``IAuthenticatorReadings`` and ``IAuthenticators``."""
 
 from __future__ import annotations
+
+from ipaddress import ip_network
 
 import attrs
 from zope.interface.verify import verifyObject
 
-from svc.interfaces import IAuthenticatorReadings
-from svc.names import RoleName
+from svc.errors import NotFound
+from svc.interfaces import IAuthenticatorReadings, IAuthenticators
+from svc.names import ResourceName, RoleName, root_policy
 from svc.records import Applicant, Sealed
 from svc.rows import Changes, ResourceRow, Rows
 from tests.contracts.base import (
@@ -29,6 +32,8 @@ BRANCH = "svc/authn-jwt/ci"
 NAMES = ("jwks-uri", "issuer", "audience", "identity-path")
 
 HOST = role("host:apps/web")
+WEBSERVICE = resource(f"webservice:{BRANCH}")
+MISSING = resource("webservice:svc/authn-jwt/none")
 
 ADMITTED = Applicant(
     edition="",
@@ -73,8 +78,9 @@ class AuthenticatorsContract(Contract):
 
     @scenario
     async def test_provides(self) -> None:
-        """It provides the interface."""
+        """It provides the interfaces."""
         verifyObject(IAuthenticatorReadings, (await self.stores()).authenticators)
+        verifyObject(IAuthenticators, (await self.stores()).operated)
 
     @scenario
     async def test_settings(self) -> None:
@@ -273,3 +279,158 @@ class AuthenticatorsContract(Contract):
         await stores.secrets.write(ADMIN, resource(f"variable:{BRANCH}/issuer"), lambda reading: every)
         settings = await stores.authenticators.settings(ACCOUNT, BRANCH, NAMES)
         self.assertEqual(settings.values, {"issuer": every})
+
+    @scenario
+    async def test_annotations_in_order(self) -> None:
+        """Annotations come in the order of their names, by code points."""
+        stores = await self.stores_with_account()
+        names = ["authn-jwt/ci/b", "authn-jwt/ci/B", "authn-jwt/ci/é", "authn-jwt/ci/_", "authn-jwt/ci/a"]
+        await load(stores, authenticator().define("host:h").annotate("host:h", dict.fromkeys(names, "x")))
+        self.assertEqual(list((await self._applicant(stores, role("host:h"))).annotations), sorted(names))
+
+    @scenario
+    async def test_restrictions(self) -> None:
+        """A role comes with the networks from which it may log in, and with no other role's."""
+        stores = await self.stores_with_account()
+        networks = ("10.0.0.0/8", "192.0.2.7/32", "2001:db8::/32")
+        draft = authenticator().define("host:h", "host:h2").restrict("host:h", *networks).restrict("host:h2", "0.0.0.0/0")
+        await load(stores, draft)
+        found = (await self._applicant(stores, role("host:h"))).restrictions
+        self.assertEqual(set(found), set(map(ip_network, networks)))
+        self.assertEqual((await self._applicant(stores, HOST)).restrictions, ())
+
+    async def _settings(self, stores: Stores, branch: str = BRANCH) -> tuple[bool | None, set[str], int]:
+        """What the webservice was told, besides values."""
+        settings = await stores.authenticators.settings(ACCOUNT, branch, NAMES)
+        return settings.switched, set(settings.distrusted), settings.refreshes
+
+    @scenario
+    async def test_nothing_was_told(self) -> None:
+        """An authenticator to which nobody said anything is neither on nor off, distrusts no key, and has no wish."""
+        stores = await self.stores_with_account()
+        await load(stores, authenticator())
+        for branch in (BRANCH, "svc/authn-jwt/none"):
+            self.assertEqual(await self._settings(stores, branch), (None, set(), 0))
+            self.assertEqual(await stores.operated.distrusted(resource(f"webservice:{branch}")), ())
+
+    @scenario
+    async def test_switch(self) -> None:
+        """A switch is what it was set to last, in its own account alone; each change is another edition."""
+        stores = await self.stores_with_account("other")
+        await load(stores, authenticator())
+        await load(stores, authenticator("other"), root_policy("other"))
+        editions = [await self._edition(stores)]
+        for on in (True, False):
+            await stores.operated.switch(WEBSERVICE, on)
+            await stores.operated.switch(WEBSERVICE, on)
+            self.assertEqual(await self._settings(stores), (on, set(), 0))
+            editions.append(await self._edition(stores))
+        self.assertEqual(len(set(editions)), 3, editions)
+        self.assertIsNone((await stores.authenticators.settings("other", BRANCH, NAMES)).switched)
+
+    @scenario
+    async def test_refreshes(self) -> None:
+        """A wish for newer keys has a larger number than all before it, whatever authenticator they were for."""
+        stores = await self.stores_with_account()
+        await load(stores, authenticator().define("webservice:svc/authn-jwt/cd"))
+        other = resource("webservice:svc/authn-jwt/cd")
+        edition = await self._edition(stores)
+        numbers = [await stores.operated.refresh(each) for each in (WEBSERVICE, WEBSERVICE, other, WEBSERVICE)]
+        self.assertEqual(numbers, sorted(set(numbers)))
+        self.assertGreater(numbers[0], 0)
+        self.assertEqual((await self._settings(stores))[2], numbers[3])
+        self.assertEqual((await self._settings(stores, "svc/authn-jwt/cd"))[2], numbers[2])
+        self.assertNotEqual(await self._edition(stores), edition)
+
+    @scenario
+    async def test_distrust(self) -> None:
+        """A key is distrusted until that is taken back, by whoever said so first; each change is another edition."""
+        stores = await self.stores_with_account("other")
+        await load(stores, authenticator())
+        await load(stores, authenticator("other"), root_policy("other"))
+        editions = [await self._edition(stores)]
+        for key, by in (("k1", ADMIN), ("k2", HOST), ("k1", HOST)):
+            await stores.operated.distrust(WEBSERVICE, key, by)
+            editions.append(await self._edition(stores))
+        first, second = await stores.operated.distrusted(WEBSERVICE)
+        self.assertEqual((first.key, first.by, second.key, second.by), ("k1", str(ADMIN), "k2", str(HOST)))
+        self.assertGreater(first.since, 1_000_000_000)
+        self.assertEqual(await self._settings(stores), (None, {"k1", "k2"}, 0))
+        self.assertEqual(await stores.operated.distrusted(resource(f"webservice:{BRANCH}", "other")), ())
+        self.assertTrue(await stores.operated.trust(WEBSERVICE, "k2"))
+        editions.append(await self._edition(stores))
+        self.assertFalse(await stores.operated.trust(WEBSERVICE, "k2"))
+        self.assertEqual(await self._settings(stores), (None, {"k1"}, 0))
+        # The third said nothing new, and the last goes back to what there was.
+        self.assertEqual([editions.index(each) for each in editions], [0, 1, 2, 2, 1])
+
+    @scenario
+    async def test_odd_keys(self) -> None:
+        """The name of a key is only text, and two sets of names never have the same edition."""
+        stores = await self.stores_with_account()
+        await load(stores, authenticator())
+        editions = set()
+        odd = [*ODD_IDENTIFIERS, "a,b", "a", "b", '"a"', "{", "}", "(", ")", ""]
+        for key in odd:
+            await stores.operated.distrust(WEBSERVICE, key, ADMIN)
+            self.assertEqual(await self._settings(stores), (None, {key}, 0))
+            editions.add(await self._edition(stores))
+            self.assertTrue(await stores.operated.trust(WEBSERVICE, key))
+        for key in ("a", "b"):
+            await stores.operated.distrust(WEBSERVICE, key, ADMIN)
+        editions.add(await self._edition(stores))
+        self.assertEqual(len(editions), len(set(odd)) + 1)
+
+    @scenario
+    async def test_no_webservice(self) -> None:
+        """What isn't there can't be told anything, nor can a policy of the name."""
+        stores = await self.stores_with_account()
+        await load(stores, authenticator())
+        for missing in (MISSING, resource(f"webservice:{BRANCH}", "nobody")):
+            for telling in (
+                stores.operated.switch(missing, True),
+                stores.operated.refresh(missing),
+                stores.operated.distrust(missing, "k", ADMIN),
+                stores.operated.trust(missing, "k"),
+            ):
+                with self.assertRaises(NotFound):
+                    await telling
+            self.assertEqual(await stores.operated.distrusted(missing), ())
+
+    @scenario
+    async def test_all_is_forgotten(self) -> None:
+        """A webservice that is deleted and made anew was told nothing."""
+        stores = await self.stores_with_account()
+        await load(stores, authenticator())
+        number = await stores.operated.refresh(WEBSERVICE)
+        await stores.operated.switch(WEBSERVICE, False)
+        await stores.operated.distrust(WEBSERVICE, "k", ADMIN)
+        row = ResourceRow(str(WEBSERVICE), f"{ACCOUNT}:policy:{BRANCH}")
+        await change(stores, Changes(delete=Rows((row,))))
+        await load(stores, Draft().define(f"webservice:{BRANCH}"))
+        self.assertEqual(await self._settings(stores), (None, set(), 0))
+        self.assertGreater(await stores.operated.refresh(WEBSERVICE), number)
+
+    @scenario
+    async def test_webservices(self) -> None:
+        """All webservices under a prefix are listed, in order, those of every account, each with its switch."""
+        stores = await self.stores_with_account("acct-2", "b")
+        self.assertEqual(await stores.operated.webservices("svc"), [])
+        await load(
+            stores, authenticator().define("webservice:svc/authn-jwt/ci/status", "webservice:svc0", "webservice:other")
+        )
+        for account in ("acct-2", "b"):
+            draft = authenticator(account).define("variable:svc/x", "webservice:SVC/x", "webservice:svc-2/x")
+            await load(stores, draft, root_policy(account))
+        await stores.operated.switch(resource(f"webservice:{BRANCH}", "b"), False)
+        await stores.operated.switch(resource(f"webservice:{BRANCH}/status"), True)
+        self.assertEqual(
+            await stores.operated.webservices("svc"),
+            [
+                (ResourceName("acct-2", "webservice", BRANCH), None),
+                (WEBSERVICE, None),
+                (ResourceName(ACCOUNT, "webservice", f"{BRANCH}/status"), True),
+                (ResourceName("b", "webservice", BRANCH), False),
+            ],
+        )
+        self.assertEqual(await stores.operated.webservices("conjur"), [])

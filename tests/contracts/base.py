@@ -13,6 +13,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from svc.interfaces import (
     IAccounts,
     IAuthenticatorReadings,
+    IAuthenticators,
     ICredentials,
     IDatabaseState,
     IEffectivePolicies,
@@ -24,7 +25,7 @@ from svc.interfaces import (
 )
 from svc.names import ROLE_KINDS, ResourceName, RoleName, admin_of, root_policy
 from svc.records import Sealed, Standing, StoredSigningKey
-from svc.rows import AnnotationRow, Changes, MembershipRow, PermissionRow, ResourceRow, Rows
+from svc.rows import AnnotationRow, Changes, MembershipRow, PermissionRow, ResourceRow, RestrictionRow, Rows
 
 C = TypeVar("C", bound="Contract")
 
@@ -63,6 +64,7 @@ class Stores:
     policies: IPolicies
     secrets: ISecrets
     authenticators: IAuthenticatorReadings
+    operated: IAuthenticators
     state: IDatabaseState
     resources: IResources
     effective: IEffectivePolicies
@@ -92,6 +94,7 @@ class Draft:
     _memberships: list[MembershipRow] = attrs.field(factory=list, init=False)
     _permissions: list[PermissionRow] = attrs.field(factory=list, init=False)
     _annotations: list[AnnotationRow] = attrs.field(factory=list, init=False)
+    _restrictions: list[RestrictionRow] = attrs.field(factory=list, init=False)
 
     def define(self, *names: str, owner: str = "user:admin") -> Self:
         """Resources, and roles of the same names with their ownership rows."""
@@ -116,10 +119,21 @@ class Draft:
         self._annotations += [AnnotationRow(self._full(name), *annotation) for annotation in annotations.items()]
         return self
 
+    def restrict(self, name: str, *networks: str) -> Self:
+        """A role to networks."""
+        self._restrictions += [RestrictionRow(self._full(name), network) for network in networks]
+        return self
+
     @property
     def rows(self) -> Rows:
         """What was said so far."""
-        return Rows(tuple(self._resources), tuple(self._memberships), tuple(self._permissions), tuple(self._annotations))
+        return Rows(
+            tuple(self._resources),
+            tuple(self._memberships),
+            tuple(self._permissions),
+            tuple(self._annotations),
+            tuple(self._restrictions),
+        )
 
     def _full(self, name: str) -> str:
         return f"{self.account}:{name}"

@@ -45,6 +45,7 @@ def stores_on(database: Database) -> Stores:
         PolicyStore(database),
         SecretStore(database, NATIVE),
         AuthenticatorStore(database),
+        AuthenticatorStore(database),
         DatabaseState(database),
         ResourceStore(database),
         EffectiveStore(database),

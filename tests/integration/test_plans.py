@@ -27,6 +27,7 @@ from tests.integration.stores import statements, stores_on
 #: What is read from end to end, or by a condition that isn't on the first column of its index, and why that is meant.
 WHOLE: Final[Mapping[tuple[str, str], str]] = {
     ("account_names", "accounts_pkey"): "lists all accounts",
+    ("authenticator_webservices", "accounts_pkey"): "looks into all accounts",
     ("signing_keys", "signing_keys_by_account"): "loads the keys of all accounts",
     ("migration_applied", "schema_versions_pkey"): "reads every version of the schema",
     ("canary", "canary"): "has one row",

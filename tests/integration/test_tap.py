@@ -11,6 +11,7 @@ from typing import Any
 import treq
 from twisted.internet import reactor as installed_reactor
 from twisted.internet.defer import Deferred, DeferredList
+from twisted.logger import capturedLogs
 from twisted.web.client import Agent
 from twisted.web.http_headers import Headers
 
@@ -68,6 +69,21 @@ class TapTests(PostgresTestCase):
         self.assertRegex(status["db_current_xlog_location"], r"\A[0-9A-F]+/[0-9A-F]+\Z")
         high, low = (int(part, 16) for part in status["db_current_xlog_location"].split("/"))
         self.assertEqual(status["db_current_xlog_location_bytes"], (high << 32) + low)
+
+    async def test_metrics(self) -> None:
+        """Counters are served on an endpoint of their own, which the log names, and on no other."""
+        settings = self.settings(account="acme", metrics_listen="tcp:0:interface=127.0.0.1")
+        with capturedLogs() as events:
+            [url] = await self.start(settings, self.hear).ready()
+        [metrics] = [event["url"] for event in events if event["log_format"] == "Metrics are served at {url}"]
+        agent = Agent(reactor)
+        await agent.request(b"POST", f"{url}/authn/acme/admin/authenticate".encode("ascii"))
+        answer = await agent.request(b"GET", f"{metrics}/metrics".encode("ascii"))
+        self.assertIn("text/plain", answer.headers.getRawHeaders("content-type", [""])[0])
+        labels = b'authenticator="authn",outcome="refused",reason="credentials-wrong"'
+        self.assertIn(b"svc_authentications_total{%s} 1.0\n" % labels, await treq.content(answer))
+        answer = await agent.request(b"GET", f"{url}/metrics".encode("ascii"))
+        self.assertEqual(answer.code, 404)
 
     async def test_dialect(self) -> None:
         """In the conjur dialect the report's replication fields have that dialect's names."""

@@ -5,9 +5,14 @@ CREATE TABLE authenticator_switches (
     enabled boolean NOT NULL
 );
 
+-- The numbers of wishes for newer keys come from one sequence: two authenticators may have one provider, whose keys are
+-- fetched when a number comes that is larger than any before.
+
+CREATE SEQUENCE key_refresh_numbers;
+
 CREATE TABLE key_refreshes (
     resource_id text COLLATE "C" PRIMARY KEY REFERENCES resources ON DELETE CASCADE,
-    refreshes integer NOT NULL
+    refreshes bigint NOT NULL
 );
 
 -- A key is named by its id or by its thumbprint.

@@ -1,0 +1,235 @@
+"""Commands about authenticators: how they stand, why one refuses a token, which keys it trusts, and whether it is on."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from typing import IO, Any, Final
+from urllib.parse import urlencode
+
+import click
+
+from svc.cli.connection import Connection, anonymously, over_http
+from svc.cli.table import plain, table
+
+_TYPE: Final = "authn-jwt"
+
+#: How each outcome of a check is marked, and in which colour where there are colours.
+_MARKS: Final = {"passed": ("ok", "green"), "failed": ("FAILED", "red"), "not reached": ("-", None)}
+
+_NAME = click.argument("name", metavar="AUTHENTICATOR")
+_KEY = click.argument("key")
+_JSON = click.option("--json", "as_json", is_flag=True, help="Print the server's JSON.")
+
+
+@click.group()
+def authenticator() -> None:
+    """See how authenticators stand, and why one refuses a token; switch them, and choose the keys that they trust.
+
+    AUTHENTICATOR is written authn-jwt/ci, or ci for short.
+    """
+
+
+@authenticator.command("list")
+@_JSON
+@anonymously
+async def list_all(connection: Connection, as_json: bool) -> None:
+    """List the authenticators that policy or the server's configuration names, and which of them may be used."""
+    found = (await connection.request("GET", "/authenticators")).expect(200).json()
+    if as_json:
+        click.echo(json.dumps(found, indent=2))
+        return
+    configured, enabled = set(found["configured"]), set(found["enabled"])
+    rows = [(name, _yes(name in configured), _yes(name in enabled)) for name in sorted(configured | enabled)]
+    _print_table(("AUTHENTICATOR", "IN POLICY", "ENABLED"), rows)
+
+
+@authenticator.command()
+@_NAME
+@_JSON
+@over_http
+async def status(connection: Connection, name: str, as_json: bool) -> None:
+    """Tell whether an authenticator works, all that is wrong with it and what to do, and what is known of its keys.
+
+    The exit code is 1 when something is wrong.
+    """
+    answer = await connection.call("GET", f"{_path(connection, name)}/status")
+    found = answer.json() if answer.status in {200, 500} else {}
+    if found.get("status") not in {"ok", "error"}:
+        answer.expect(200)
+    if as_json:
+        click.echo(json.dumps(found, indent=2))
+    else:
+        _print_status(found)
+    if found["status"] != "ok":
+        raise click.ClickException(f"{name} does not work as it is")
+
+
+@authenticator.command()
+@_NAME
+@click.option(
+    "--jwt", "jwt_file", type=click.File("rb"), default="-", help="File that holds the JWT; standard input by default."
+)
+@click.option("--host", help="Id of the host, such as host/ci/runner, when the token does not name it.")
+@_JSON
+@over_http
+async def explain(connection: Connection, name: str, jwt_file: IO[bytes], host: str | None, as_json: bool) -> None:
+    """Tell why a JWT is admitted or refused: every check in order, with what was compared. Nothing is issued.
+
+    The exit code is 1 when it would be refused.
+
+    Example: svc authenticator explain authn-jwt/ci --jwt token.txt
+    """
+    login = "" if host is None else f"/{connection.segment(host)}"
+    body = urlencode({"jwt": jwt_file.read().strip()}).encode()
+    answer = await connection.call("POST", f"{_path(connection, name)}{login}/explain", body)
+    found = answer.expect(200).json()
+    if as_json:
+        click.echo(json.dumps(found, indent=2))
+    else:
+        _print_checklist(found)
+    if not found["admitted"]:
+        raise click.ClickException("this token would be refused" + _because(found))
+
+
+@authenticator.command("refresh-keys")
+@_NAME
+@_JSON
+@over_http
+async def refresh_keys(connection: Connection, name: str, as_json: bool) -> None:
+    """Have the provider's keys fetched anew, on every server of the cluster."""
+    found = (await connection.call("POST", f"{_path(connection, name)}/refresh-keys")).expect(200).json()
+    if as_json:
+        click.echo(json.dumps(found, indent=2))
+    else:
+        _print_table(("WHAT", "VALUE"), list(_key_rows(found["keys"])))
+        _print_problems(found)
+    outcome = (found["keys"]["last_fetch"] or {}).get("outcome")
+    if found["problems"] or outcome not in {None, "ok"}:
+        raise click.ClickException("the keys were not refreshed" + (f": {plain(outcome)}" if outcome else ""))
+
+
+@authenticator.command("distrust-key")
+@_NAME
+@_KEY
+@over_http
+async def distrust_key(connection: Connection, name: str, key: str) -> None:
+    """Let the key with the id or thumbprint KEY verify nothing any more, on every server, whatever the provider says."""
+    (await connection.call("PUT", _key_path(connection, name, key))).expect(204)
+    click.echo(f"{name} distrusts the key {plain(key)}.", err=True)
+
+
+@authenticator.command("trust-key")
+@_NAME
+@_KEY
+@over_http
+async def trust_key(connection: Connection, name: str, key: str) -> None:
+    """Take back that KEY is distrusted."""
+    (await connection.call("DELETE", _key_path(connection, name, key))).expect(204)
+    click.echo(f"{name} no longer distrusts the key {plain(key)}.", err=True)
+
+
+@authenticator.command()
+@_NAME
+@over_http
+async def enable(connection: Connection, name: str) -> None:
+    """Switch an authenticator on in this account, which takes effect at once.
+
+    In the native dialect it may be used if the server's configuration lists it too.
+    """
+    await _switch(connection, name, "true")
+    click.echo(f"{name} is switched on.", err=True)
+
+
+@authenticator.command()
+@_NAME
+@over_http
+async def disable(connection: Connection, name: str) -> None:
+    """Switch an authenticator off in this account, which takes effect at once.
+
+    In the conjur dialect one that the server's configuration lists may be used nevertheless.
+    """
+    await _switch(connection, name, "false")
+    click.echo(f"{name} is switched off.", err=True)
+
+
+async def _switch(connection: Connection, name: str, enabled: str) -> None:
+    parts = (*_full(name).split("/", 1), connection.account)
+    path = "".join(f"/{connection.segment(part)}" for part in parts)
+    answer = await connection.call("PATCH", path, f"enabled={enabled}".encode())
+    if answer.status == 401 and not answer.body:
+        raise click.ClickException(f"account {connection.account} has no authenticator {name}")
+    answer.expect(204)
+
+
+def _full(name: str) -> str:
+    return name if name == "authn" or name.startswith("authn-") else f"{_TYPE}/{name}"
+
+
+def _path(connection: Connection, name: str) -> str:
+    """The path of a JWT authenticator.
+
+    :raises click.UsageError: it is none.
+    """
+    kind, _, service_id = _full(name).partition("/")
+    if kind != _TYPE or not service_id:
+        raise click.UsageError(f"a JWT authenticator is written {_TYPE}/ci, or ci for short, not {name}")
+    return f"/{kind}/{connection.segment(service_id)}/{connection.segment(connection.account)}"
+
+
+def _key_path(connection: Connection, name: str, key: str) -> str:
+    return f"{_path(connection, name)}/distrusted-keys/{connection.segment(key)}"
+
+
+def _because(found: Mapping[str, Any]) -> str:
+    reasons = [step["reason"] for step in found["steps"] if step["reason"]]
+    return f": {plain(reasons[0])}" if reasons else ""
+
+
+def _print_checklist(found: Mapping[str, Any]) -> None:
+    steps = found["steps"]
+    width = max((len(step["check"]) for step in steps), default=0)
+    for step in steps:
+        mark, colour = _MARKS.get(step["outcome"], (step["outcome"], None))
+        reason = f"{plain(step['reason'])}: " if step["reason"] else ""
+        line = f"{plain(mark):6}  {plain(step['check']):{width}}  {reason}{plain(step['detail'])}"
+        click.secho(line.rstrip(), fg=colour)
+    if found["admitted"]:
+        click.echo(f"This token would be admitted as {plain(found['role'] or '')}.")
+
+
+def _print_status(found: Mapping[str, Any]) -> None:
+    rows = [("status", found["status"]), *_key_rows(found["keys"])]
+    rows += [("distrusted key", f"{key['key']} (since {key['since']}, by {key['by']})") for key in found["distrusted"]]
+    if found["clock_offset"] is not None:
+        rows.append(("clock ahead by", f"{found['clock_offset']:g} s, judging by {found['recent_tokens']} recent tokens"))
+    _print_table(("WHAT", "VALUE"), rows)
+    _print_problems(found)
+
+
+def _key_rows(keys: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    yield "keys from", " ".join(filter(None, (keys["source"], keys["uri"]))) or "nowhere"
+    for kid, thumbprint in zip(keys["ids"], keys["thumbprints"], strict=True):
+        yield "key", f"{'without id' if kid is None else kid} (thumbprint {thumbprint})"
+    if keys["age"] is not None:
+        yield "age", f"{keys['age']:g} s"
+    if keys["last_fetch"] is not None:
+        yield "last fetch", f"{keys['last_fetch']['at']}: {keys['last_fetch']['outcome']}"
+    for problem in keys["problems"]:
+        yield "unusable key", problem
+
+
+def _print_problems(found: Mapping[str, Any]) -> None:
+    for problem in found["problems"]:
+        click.secho(f"PROBLEM  {plain(problem['what'])}", fg="red")
+        click.echo(f"  to do  {plain(problem['remedy'])}")
+
+
+def _print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    for line in table(header, rows, terminal=sys.stdout.isatty()):
+        click.echo(line)
+
+
+def _yes(holds: bool) -> str:
+    return "yes" if holds else "no"

@@ -1,0 +1,246 @@
+"""Tests of ``svc.cli.authenticator``: what is asked of the server, and what is said of its answers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from click.testing import CliRunner, Result
+from twisted.internet.defer import Deferred
+from twisted.internet.testing import MemoryReactorClock
+from twisted.python.failure import Failure
+from twisted.trial.unittest import SynchronousTestCase
+
+from svc.cli import connection
+from svc.cli.connection import Answer, Connection
+from svc.cli.main import main
+
+KEYS: dict[str, Any] = {
+    "source": "jwks-uri",
+    "uri": "https://ci.example/jwks",
+    "count": 2,
+    "ids": ["k1", None],
+    "thumbprints": ["t1", "t2"],
+    "age": 90.5,
+    "last_fetch": {"at": "2026-01-01T00:00:00.000+00:00", "outcome": "ok"},
+    "problems": ["key 3 is weak"],
+}
+NO_KEYS: dict[str, Any] = {**dict.fromkeys(KEYS), "count": 0, "ids": [], "thumbprints": [], "problems": []}
+
+OK = {
+    "status": "ok",
+    "problems": [],
+    "keys": KEYS,
+    "distrusted": [{"key": "k0", "since": "2026-01-01T00:00:00.000+00:00", "by": "a:user:max"}],
+    "clock_offset": -1.5,
+    "recent_tokens": 7,
+}
+BAD = {
+    **OK,
+    "status": "error",
+    "error": "It is blank.",
+    "problems": [{"what": "It is \x1b[2Jblank.", "remedy": "Set it."}],
+    "keys": NO_KEYS,
+    "distrusted": [],
+    "clock_offset": None,
+}
+EXPLAINED: dict[str, Any] = {
+    "admitted": False,
+    "role": None,
+    "steps": [
+        {"check": "token", "outcome": "passed", "detail": "RS256", "reason": None},
+        {"check": "signature", "outcome": "failed", "detail": "no key \x1b[2Jk9", "reason": "key-unknown"},
+        {"check": "role", "outcome": "not reached", "detail": "", "reason": None},
+    ],
+}
+
+
+class Server:
+    """What a command sees of a connection: it keeps what was asked, and gives the same answer to everything."""
+
+    account = "a/b"
+    segment = staticmethod(Connection.segment)
+
+    def __init__(self, status: int, answer: object = None) -> None:
+        self.asked: list[tuple[Any, ...]] = []
+        self._answer = Answer(status, b"" if answer is None else json.dumps(answer).encode())
+
+    async def call(self, method: str, path: str, body: bytes | None = None) -> Answer:
+        """Answer."""
+        self.asked.append((method, path, body))
+        return self._answer
+
+    request = call
+
+
+def complete(work: Callable[[Any], Coroutine[Any, Any, None]]) -> None:
+    """Complete a coroutine that waits for nothing, or raise what it raises."""
+    faults: list[Failure] = []
+    Deferred.fromCoroutine(work(MemoryReactorClock())).addErrback(faults.append)
+    if faults:
+        faults[0].raiseException()
+
+
+class CommandsCase(SynchronousTestCase):
+    """Commands, from the command line to the request and from the answer to what is said."""
+
+    def run_command(self, server: Server, *arguments: str, code: int = 0, given: str = "", colour: bool = False) -> Result:
+        """Run a command, which must end with this exit code."""
+        self.patch(connection, "react", complete)
+        self.patch(connection, "Connection", lambda *_: server)
+        line = ["authenticator", *arguments, "--url", "http://127.0.0.1:1"]
+        if arguments[0] != "list":
+            line += ["--account-name", "a/b"]
+        outcome = CliRunner().invoke(main, line, input=given, color=colour)
+        self.assertEqual(outcome.exit_code, code, outcome.output)
+        return outcome
+
+
+class ReadingTests(CommandsCase):
+    """Commands that only ask."""
+
+    def test_list(self) -> None:
+        """Authenticators are listed with where they are named."""
+        answer = {"installed": ["authn"], "configured": ["authn", "authn-jwt/ci"], "enabled": ["authn", "authn-jwt/cd"]}
+        server = Server(200, answer)
+        said = self.run_command(server, "list").stdout
+        self.assertEqual(said, "authn\tyes\tyes\nauthn-jwt/cd\tno\tyes\nauthn-jwt/ci\tyes\tno\n")
+        self.assertEqual(server.asked, [("GET", "/authenticators", None)])
+        self.assertEqual(json.loads(self.run_command(server, "list", "--json").stdout), answer)
+
+    def test_status(self) -> None:
+        """A status is told line by line."""
+        server = Server(200, OK)
+        said = self.run_command(server, "status", "authn-jwt/c i").stdout.splitlines()
+        self.assertEqual(server.asked, [("GET", "/authn-jwt/c%20i/a%2Fb/status", None)])
+        self.assertEqual(
+            said,
+            [
+                "status\tok",
+                "keys from\tjwks-uri https://ci.example/jwks",
+                "key\tk1 (thumbprint t1)",
+                "key\twithout id (thumbprint t2)",
+                "age\t90.5 s",
+                "last fetch\t2026-01-01T00:00:00.000+00:00: ok",
+                "unusable key\tkey 3 is weak",
+                "distrusted key\tk0 (since 2026-01-01T00:00:00.000+00:00, by a:user:max)",
+                "clock ahead by\t-1.5 s, judging by 7 recent tokens",
+            ],
+        )
+
+    def test_faulty_status(self) -> None:
+        """A faulty one ends with exit code 1, after every problem and what to do; nothing speaks to the terminal."""
+        outcome = self.run_command(Server(500, BAD), "status", "ci", code=1)
+        self.assertEqual(
+            outcome.stdout.splitlines(),
+            ["status\terror", "keys from\tnowhere", "PROBLEM  It is \\x1b[2Jblank.", "  to do  Set it."],
+        )
+        self.assertIn("ci does not work", outcome.stderr)
+        outcome = self.run_command(Server(500, BAD), "status", "ci", "--json", code=1)
+        self.assertEqual(json.loads(outcome.stdout), BAD)
+
+    def test_no_status(self) -> None:
+        """Other answers are faults: denials, and what goes wrong in the server itself."""
+        for status, answer, said in (
+            (403, {"status": "error", "error": "CONJ00006E lacks read"}, "CONJ00006E"),
+            (404, {"status": "error", "error": "CONJ00005E"}, "not found"),
+            (500, {"error": {"code": "internal_error", "message": "incident 7"}}, "incident 7"),
+        ):
+            outcome = self.run_command(Server(status, answer), "status", "ci", code=1)
+            self.assertEqual(outcome.stdout, "")
+            self.assertIn(said, outcome.stderr)
+
+    def test_explain(self) -> None:
+        """A refusal is a checklist that reads without colours, and ends with exit code 1 and the reason."""
+        server = Server(200, EXPLAINED)
+        outcome = self.run_command(server, "explain", "ci", given=" a+b.c.d\n", code=1)
+        self.assertEqual(server.asked, [("POST", "/authn-jwt/ci/a%2Fb/explain", b"jwt=a%2Bb.c.d")])
+        self.assertEqual(
+            outcome.stdout.splitlines(),
+            [
+                "ok      token      RS256",
+                "FAILED  signature  key-unknown: no key \\x1b[2Jk9",
+                "-       role",
+            ],
+        )
+        self.assertEqual(outcome.stderr, "Error: this token would be refused: key-unknown\n")
+        self.assertNotIn("a+b.c.d", outcome.output)
+        outcome = self.run_command(server, "explain", "ci", "--json", code=1)
+        self.assertEqual(json.loads(outcome.stdout), EXPLAINED)
+
+    def test_colours(self) -> None:
+        """Where there are colours, what failed is red and what passed green."""
+        said = self.run_command(Server(200, EXPLAINED), "explain", "ci", code=1, colour=True).stdout.splitlines()
+        self.assertTrue(said[0].startswith("\x1b[32mok"))
+        self.assertTrue(said[1].startswith("\x1b[31mFAILED"))
+        self.assertEqual(said[2], "-       role\x1b[0m")
+
+    def test_admitted(self) -> None:
+        """An admission says as whom, and the token may come from a file, with the host beside it."""
+        path = self.mktemp()
+        with open(path, "w", encoding="ascii") as file:
+            file.write("a.b.c\n")
+        server = Server(200, {**EXPLAINED, "admitted": True, "role": "a:host:web", "steps": EXPLAINED["steps"][:1]})
+        said = self.run_command(server, "explain", "authn-jwt/ci", "--jwt", path, "--host", "host/web").stdout
+        self.assertEqual(server.asked, [("POST", "/authn-jwt/ci/a%2Fb/host%2Fweb/explain", b"jwt=a.b.c")])
+        self.assertEqual(said, "ok      token  RS256\nThis token would be admitted as a:host:web.\n")
+
+
+class ChangingTests(CommandsCase):
+    """Commands that change something."""
+
+    def test_refresh(self) -> None:
+        """What is known of the keys then is told."""
+        server = Server(200, {"keys": KEYS, "problems": []})
+        said = self.run_command(server, "refresh-keys", "ci").stdout
+        self.assertEqual(server.asked, [("POST", "/authn-jwt/ci/a%2Fb/refresh-keys", None)])
+        self.assertIn("key\tk1 (thumbprint t1)\n", said)
+        self.assertIn("keys", json.loads(self.run_command(server, "refresh-keys", "ci", "--json").stdout))
+
+    def test_failed_refresh(self) -> None:
+        """A fetch that failed, or couldn't be tried, ends with exit code 1 and says why."""
+        failed = {**KEYS, "last_fetch": {"at": "2026-01-01T00:00:00.000+00:00", "outcome": "timed out"}}
+        outcome = self.run_command(Server(200, {"keys": failed, "problems": []}), "refresh-keys", "ci", code=1)
+        self.assertIn("not refreshed: timed out", outcome.stderr)
+        outcome = self.run_command(Server(200, {"keys": NO_KEYS, "problems": BAD["problems"]}), "refresh-keys", "ci", code=1)
+        self.assertIn("to do  Set it.", outcome.stdout)
+
+    def test_keys(self) -> None:
+        """A key is distrusted and trusted again, by its name as one segment of the path."""
+        server = Server(204)
+        said = self.run_command(server, "distrust-key", "ci", "k/1").stderr
+        self.assertEqual(said, "ci distrusts the key k/1.\n")
+        said = self.run_command(server, "trust-key", "ci", "k/1").stderr
+        self.assertEqual(said, "ci no longer distrusts the key k/1.\n")
+        path = "/authn-jwt/ci/a%2Fb/distrusted-keys/k%2F1"
+        self.assertEqual(server.asked, [("PUT", path, None), ("DELETE", path, None)])
+        self.assertIn("not found", self.run_command(Server(404), "trust-key", "ci", "k", code=1).stderr)
+
+    def test_switch(self) -> None:
+        """Authenticators of every type are switched, JWT ones also by their short names."""
+        server = Server(204)
+        for name, path in (
+            ("ci", "/authn-jwt/ci/a%2Fb"),
+            ("authn-jwt/a/b", "/authn-jwt/a%2Fb/a%2Fb"),
+            ("authn-other", "/authn-other/a%2Fb"),
+            ("authn", "/authn/a%2Fb"),
+        ):
+            self.assertIn("on", self.run_command(server, "enable", name).stderr)
+            self.assertIn("off", self.run_command(server, "disable", name).stderr)
+            asked = [("PATCH", path, b"enabled=true"), ("PATCH", path, b"enabled=false")]
+            self.assertEqual(server.asked[-2:], asked)
+
+    def test_nothing_to_switch(self) -> None:
+        """The bare 401 by which servers say that there is no such authenticator isn't taken for a lack of login."""
+        outcome = self.run_command(Server(401), "enable", "none", code=1)
+        self.assertIn("account a/b has no authenticator none", outcome.stderr)
+        outcome = self.run_command(Server(403), "enable", "ci", code=1)
+        self.assertIn("lacks the privilege", outcome.stderr)
+
+    def test_other_types(self) -> None:
+        """What only JWT authenticators have is a usage error for others."""
+        server = Server(200, OK)
+        for arguments in (("status", "authn"), ("explain", "authn-other/x"), ("refresh-keys", "authn-jwt")):
+            self.assertIn("authn-jwt/ci", self.run_command(server, *arguments, code=2).stderr)
+        self.assertEqual(server.asked, [])
