@@ -52,6 +52,9 @@ _MODULUS_BITS: Final = range(2048, 8192 + 1)
 #: verification slow; providers use 65537.
 _EXPONENTS: Final = range(65537, 1 << 32)
 
+#: Header parameters that nothing here reads.
+_UNREAD: Final = ("typ", "cty", "jku", "jwk", "x5u", "x5c", "x5t", "x5t#S256")
+
 #: Members that only a private or symmetric key has (RFC 7518 6.3.2, 6.4).
 _SECRET_MEMBERS: Final = frozenset({"d", "p", "q", "dp", "dq", "qi", "oth", "k"})
 
@@ -207,7 +210,7 @@ def parse_compact(token: bytes, limit: int = TOKEN_LIMIT) -> Unverified:
 
 @functools.lru_cache(maxsize=64)  # the tokens of one provider and key begin with the same bytes
 def _read_header(part: bytes) -> tuple[str, str | None]:
-    """The algorithm and the key id. Everything else is ignored, ``jwk``, ``jku``, ``x5c`` and ``x5u`` above all."""
+    """The algorithm and the key id. What else is well formed is ignored, ``jwk``, ``jku``, ``x5c`` and ``x5u`` above all."""
     try:
         header = json_object(base64url(part))
     except Malformed as error:
@@ -227,7 +230,19 @@ def _read_header(part: bytes) -> tuple[str, str | None]:
     key_id = header.get("kid")
     if not (isinstance(key_id, str) or (key_id is None and "kid" not in header)):
         raise EvidenceRefused(Reason.TOKEN_MALFORMED, "the token's key id is no text")
+    for name in _UNREAD:
+        if name in header and not _has_its_type(name, header[name]):
+            raise EvidenceRefused(Reason.TOKEN_MALFORMED, f"the token's header has {name!r} of the wrong type")
     return algorithm, key_id
+
+
+def _has_its_type(name: str, value: object) -> bool:
+    """Whether a header parameter is what it has to be (RFC 7515 4.1), whatever it says."""
+    if name == "jwk":
+        return isinstance(value, dict)
+    if name == "x5c":
+        return isinstance(value, list) and all(isinstance(one, str) for one in value)
+    return isinstance(value, str)
 
 
 # -- keys -------------------------------------------------------------------------------------------------------------
