@@ -53,7 +53,7 @@ Reader = Callable[[bytes], Mapping[str, Any]]
 
 
 def readers() -> tuple[Reader, dict[str, Reader]]:
-    """The reader of this service, and the libraries' by name. Each returns the claims of a token, or raises whatever it likes."""
+    """Our reader, and the libraries' by name. Each returns the claims of a token, or raises whatever it likes."""
     document = jwks(jwk("k1"), jwk("k2"))
     keys = parse_key_set(document)
     # A ``PyJWK`` that doesn't name its algorithm would be for RS256 alone.

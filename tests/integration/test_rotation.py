@@ -132,7 +132,7 @@ class RotationTests(_Rotating):
     services = ("overlapping", "abrupt", "same-kid", "reversed")
 
     async def test_rotations(self) -> None:
-        """Through a thousand rotations, of four kinds side by side, every login with a valid key succeeds within an interval.
+        """In a thousand rotations, of four kinds side by side, every login with a valid key succeeds within an interval.
 
         A key that is valid before and after a rotation is never refused, and no provider is asked oftener than allowed.
         """
