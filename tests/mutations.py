@@ -121,7 +121,7 @@ def compare(texts: Iterable[bytes]) -> Comparison:
     svc, libraries = readers()
     for text in texts:
         comparison.count += 1
-        verdicts = {}
+        verdicts: dict[str, str | type[Exception]] = {}
         for name, read in libraries.items():
             try:
                 verdicts[name] = json.dumps(read(text))
@@ -249,7 +249,7 @@ def _bits(random: Random) -> bytes:
     at = random.randrange(3)
     octets = bytearray(base64.urlsafe_b64decode(parts[at] + b"=="))
     octets[random.randrange(len(octets))] ^= 1 << random.randrange(8)
-    parts[at] = base64url(octets).encode("ascii")
+    parts[at] = base64url(bytes(octets)).encode("ascii")
     return b".".join(parts)
 
 

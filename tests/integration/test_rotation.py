@@ -14,7 +14,6 @@ from urllib.parse import quote
 
 from twisted.internet import reactor as installed_reactor
 from twisted.internet.defer import Deferred, gatherResults
-from twisted.internet.interfaces import IReactorTCP
 from twisted.internet.protocol import Factory, Protocol
 from twisted.internet.task import deferLater
 
@@ -95,7 +94,7 @@ class _Rotating(PostgresTestCase, ServerTestCase):
             database_url=self.database_url,
         )
 
-    def token(self, key: str, **header: object) -> bytes:
+    def token(self, key: str, **header: Any) -> bytes:
         """A token of the workload, by that key."""
         return token({"iss": ISSUER, "project": "shop", "iat": int(now()), "exp": int(now()) + 3600}, key, **header)
 
@@ -282,10 +281,10 @@ class CanaryTests(_Rotating):
     async def test_nobody_goes_where_a_token_says(self) -> None:
         """No address in a token is ever connected to, not even when the token is good and private networks are allowed."""
         canary = Canary()
-        port: Any = IReactorTCP(reactor).listenTCP(0, canary, interface="127.0.0.1")
+        port: Any = reactor.listenTCP(0, canary, interface="127.0.0.1")
         self.addCleanup(port.stopListening)
         here = f"http://127.0.0.1:{port.getHost().port}"
-        headers: Sequence[dict[str, object]] = (
+        headers: Sequence[dict[str, Any]] = (
             {"jku": f"{here}/jwks.json"},
             {"x5u": f"{here}/cert.pem"},
             {"jku": f"{here}/jwks.json", "x5u": f"{here}/cert.pem", "jwk": jwk("evil", x5u=here), "x5c": [here]},
