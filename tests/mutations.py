@@ -60,7 +60,12 @@ def readers() -> tuple[Reader, dict[str, Reader]]:
     pyjwt_keys = {key.key_id: key.key for key in jwt.PyJWKSet.from_json(document.decode("ascii")).keys}
     joserfc_keys = JoserfcKeys.import_key_set(json.loads(document))
     # Parameters that nobody knows are to be ignored (RFC 7515 4), and where keys are said to be nobody goes.
-    unread = {"jku": HeaderParameter("", "str"), "x5u": HeaderParameter("", "str"), "jwk": HeaderParameter("", _is_object)}
+    unread = {
+        "jku": HeaderParameter("", _is(str)),
+        "x5u": HeaderParameter("", _is(str)),
+        "jwk": HeaderParameter("", _is(dict)),
+        "x5c": HeaderParameter("", _is(list)),
+    }
     header_rules = JWSRegistry(unread, list(ALGORITHMS), strict_check_header=False)
     claim_rules = joserfc_jwt.JWTClaimsRegistry(
         now=NOW,
@@ -98,9 +103,12 @@ def readers() -> tuple[Reader, dict[str, Reader]]:
     return svc, {"PyJWT": pyjwt, "joserfc": joserfc}
 
 
-def _is_object(value: object) -> None:
-    if not isinstance(value, dict):
-        raise ValueError(value)
+def _is(kind: type) -> Callable[[object], None]:
+    def check(value: object) -> None:
+        if not isinstance(value, kind):
+            raise ValueError(value)
+
+    return check
 
 
 @attrs.define
