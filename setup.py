@@ -37,7 +37,14 @@ setup(
     ],
     extras_require={
         "embedded": EMBEDDED,
-        "test": [*EMBEDDED, "hypothesis >= 6.100", "pytest >= 8", "pytest-twisted >= 1.14", "pytest-xdist >= 3.6"],
+        "test": [
+            *EMBEDDED,
+            "hypothesis >= 6.100",
+            "joserfc >= 1.6",
+            "pytest >= 8",
+            "pytest-twisted >= 1.14",
+            "pytest-xdist >= 3.6",
+        ],
     },
     entry_points={"console_scripts": ["svc = svc.cli.main:main"]},
     classifiers=[

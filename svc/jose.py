@@ -42,15 +42,16 @@ KEYS_LIMIT: Final = 256
 
 #: The algorithms that exist here, by their exact names (RFC 7518 3.3). All are RSASSA-PKCS1-v1_5.
 _DIGESTS: Final[Mapping[str, HashAlgorithm]] = {"RS256": SHA256(), "RS384": SHA384(), "RS512": SHA512()}
-_ALGORITHMS: Final = frozenset(_DIGESTS)
 _PADDING: Final = PKCS1v15()
 
 #: Bits of a modulus. Below, a key is weak (NIST SP 800-131A, RFC 7518 3.3); above, a verification takes too long.
 _MODULUS_BITS: Final = range(2048, 8192 + 1)
 
-#: Public exponents. At least 65537 (FIPS 186-5 A.1.1) and no longer than 32 bits, so that its size can't be used to make
-#: verification slow; providers use 65537.
+#: Public exponents: at least 65537 (FIPS 186-5 A.1.1), of 32 bits at most, since a long one makes verification slow.
 _EXPONENTS: Final = range(65537, 1 << 32)
+
+#: Header parameters and their types (RFC 7515 4.1). Apart from ``kid`` nothing here reads them.
+_TYPES: Final = {"jwk": dict, "x5c": list} | dict.fromkeys(("kid", "typ", "cty", "jku", "x5u", "x5t", "x5t#S256"), str)
 
 #: Members that only a private or symmetric key has (RFC 7518 6.3.2, 6.4).
 _SECRET_MEMBERS: Final = frozenset({"d", "p", "q", "dp", "dq", "qi", "oth", "k"})
@@ -127,7 +128,6 @@ def _no_constant(_: str) -> object:
     raise Malformed("it holds NaN or Infinity, which are no JSON")
 
 
-_BLANKS: Final = " \t\n\r"
 _DECODER: Final = json.JSONDecoder(object_pairs_hook=_without_duplicates, parse_constant=_no_constant)
 # A string may lack its end, so that the match of one never fails: to try again from each of its characters takes forever.
 _STRINGS_AND_BRACKETS: Final = re.compile(r'"(?:[^"\\]|\\.)*"?|[\[\]{}]', re.DOTALL)
@@ -139,7 +139,7 @@ def json_object(document: bytes) -> dict[str, object]:
     :raises Malformed: the document is anything else.
     """
     try:
-        text = document.decode("utf-8").strip(_BLANKS)
+        text = document.decode("utf-8").strip(" \t\n\r")
     except UnicodeDecodeError:
         raise Malformed("it is not UTF-8") from None
     if text.count("[") + text.count("{") > NESTING_LIMIT and _depth(text) > NESTING_LIMIT:
@@ -207,7 +207,7 @@ def parse_compact(token: bytes, limit: int = TOKEN_LIMIT) -> Unverified:
 
 @functools.lru_cache(maxsize=64)  # the tokens of one provider and key begin with the same bytes
 def _read_header(part: bytes) -> tuple[str, str | None]:
-    """The algorithm and the key id. Everything else is ignored, ``jwk``, ``jku``, ``x5c`` and ``x5u`` above all."""
+    """The algorithm and the key id. What else is well formed is ignored, ``jwk``, ``jku``, ``x5c`` and ``x5u`` above all."""
     try:
         header = json_object(base64url(part))
     except Malformed as error:
@@ -217,17 +217,16 @@ def _read_header(part: bytes) -> tuple[str, str | None]:
         raise EvidenceRefused(Reason.TOKEN_MALFORMED, "the token's header names no algorithm")
     if algorithm.lower() == "none":
         raise EvidenceRefused(Reason.TOKEN_UNSIGNED, f"the token's algorithm is {shown(algorithm)}")
-    if algorithm not in _ALGORITHMS:
-        raise EvidenceRefused(
-            Reason.ALGORITHM_REFUSED, f"the token's algorithm is {shown(algorithm)}, not RS256, RS384 or RS512"
-        )
+    if algorithm not in _DIGESTS:
+        raise EvidenceRefused(Reason.ALGORITHM_REFUSED, f"the algorithm is {shown(algorithm)}, not RS256, RS384 or RS512")
     for name in ("crit", "b64"):
         if name in header:
             raise EvidenceRefused(Reason.CRITICAL_HEADER, f"the token's header has {name!r}, which nothing here understands")
+    for name, kind in _TYPES.items():
+        if not isinstance(header.get(name, kind()), kind):
+            raise EvidenceRefused(Reason.TOKEN_MALFORMED, f"the token's header has {name!r} of the wrong type")
     key_id = header.get("kid")
-    if not (isinstance(key_id, str) or (key_id is None and "kid" not in header)):
-        raise EvidenceRefused(Reason.TOKEN_MALFORMED, "the token's key id is no text")
-    return algorithm, key_id
+    return algorithm, key_id if isinstance(key_id, str) else None
 
 
 # -- keys -------------------------------------------------------------------------------------------------------------
@@ -363,7 +362,7 @@ def _verification_key(entry: object) -> VerificationKey | None:
         raise Malformed("it is symmetric or holds private parts")
     if not isinstance(entry.get("kty"), str):
         raise Malformed("it has no type")
-    algorithms = frozenset(algorithm for algorithm in _ALGORITHMS if entry.get("alg", algorithm) == algorithm)
+    algorithms = frozenset(algorithm for algorithm in _DIGESTS if entry.get("alg", algorithm) == algorithm)
     operations = entry.get("key_ops", ["verify"])
     verifies = entry.get("use", "sig") == "sig" and isinstance(operations, list) and "verify" in operations
     if entry["kty"] != "RSA" or not algorithms or not verifies:
