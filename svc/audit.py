@@ -10,8 +10,7 @@ from typing import Final
 from twisted.logger import Logger
 from zope.interface import implementer
 
-from svc.interfaces import IAuthenticator, ILogin
-from svc.records import Admitted, Attempt, Refused
+from svc.authentication import Admitted, Attempt, IAuthenticator, ILogin, Refused
 
 #: Longest text from outside in a field of a log event, in characters; what is longer is cut.
 FIELD_LIMIT: Final = 300

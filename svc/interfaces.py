@@ -11,24 +11,18 @@ from typing import TypeVar
 
 from zope.interface import Attribute, Interface
 
-from svc.jose import KeySet
-from svc.names import ResourceName, RoleName
-from svc.records import (
-    Admitted,
+from svc.authentication import (
     Applicant,
-    Attempt,
     AuthenticatorSettings,
-    AuthenticatorStatus,
     Credential,
     DistrustedKey,
+)
+from svc.names import ResourceName, RoleName
+from svc.records import (
     EffectiveMembers,
-    Explanation,
-    KeySource,
-    KeysState,
     MemberReading,
     Membership,
     MembersQuery,
-    Refused,
     ReplicationPosition,
     Resource,
     ResourcesQuery,
@@ -52,64 +46,6 @@ from svc.rows import (
 )
 
 T = TypeVar("T")
-
-
-class IAuthenticator(Interface):
-    """A way to prove an identity: evidence to role, or refusal. Wrappers (audit, throttling) provide it too."""
-
-    async def authenticate(attempt: Attempt) -> Admitted | Refused:
-        """Decide on one attempt. A refusal is a value; an exception other than ``StoreUnavailable`` is a bug."""
-
-
-class ILogin(Interface):
-    """A way for a role to have its API key told. Wrappers (audit, throttling) provide it too."""
-
-    async def api_key(attempt: Attempt) -> bytes | Refused:
-        """Return the role's API key, unchanged, when ``attempt.evidence`` proves the role: so far, the key itself does.
-
-        A refusal is a value; an exception other than ``StoreUnavailable`` is a bug.
-        """
-
-
-class IExplainer(Interface):
-    """An authenticator that can tell operators what it does, and how it stands."""
-
-    async def explain(attempt: Attempt) -> Explanation:
-        """Decide on an attempt as ``authenticate`` would, and tell of every check; nothing is admitted by that."""
-
-    async def status(account: str, service_id: str) -> AuthenticatorStatus:
-        """Look at the settings of one authenticator, and ask its provider for the keys unless they are at hand.
-
-        Who distrusted which keys is for the caller to add (``IAuthenticators.distrusted``).
-
-        :raises InvalidName: there can't be such an authenticator.
-        """
-
-
-class IProviderKeys(Interface):
-    """The verification keys of third parties (rulings: provider keys)."""
-
-    async def current(source: KeySource, refreshes: int = 0) -> KeySet:
-        """Return the set at hand for a source, fetching it when there is none.
-
-        ``refreshes`` is the number of an operator's newest wish for newer keys. Authenticators share sources, so each wish
-        needs a greater number than any before, for whichever of them it was. What was asked for when it was less is fetched
-        anew, once for each number, whatever the budget; when that fails, the set at hand stays, and is returned.
-
-        :raises KeysUnavailable: there is no set at hand, and none could be fetched, or may be fetched yet.
-        """
-
-    async def newer(source: KeySource, seen: KeySet) -> KeySet:
-        """Return a set fetched after ``seen``, which did not verify a token: unknown ``kid`` or wrong signature.
-
-        Fetches when no newer one is at hand and the budget allows it; concurrent calls share one fetch. A failed fetch
-        leaves the old set in place.
-
-        :raises KeysUnavailable: there is no newer set and none can be fetched now.
-        """
-
-    def state(source: KeySource) -> KeysState:
-        """What is known of a source; asks nobody."""
 
 
 class IAccounts(Interface):

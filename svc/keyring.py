@@ -9,10 +9,11 @@ from typing import Final
 import attrs
 from twisted.internet.interfaces import IReactorTime
 
+from svc.authentication import Admitted, Caller
 from svc.errors import AuthenticationRefused, BearerRefused, Reason
 from svc.interfaces import IAccounts
 from svc.names import admin_of
-from svc.records import Admitted, Caller, StoredSigningKey
+from svc.records import StoredSigningKey
 from svc.tokens import INVALID, MISSING, SigningKey, VerificationKey, parse_authorization
 from svc.vault import Vault, signing_key_name
 

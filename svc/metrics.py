@@ -12,8 +12,7 @@ from twisted.web.http import Request
 from twisted.web.server import Site
 from zope.interface import implementer
 
-from svc.interfaces import IAuthenticator
-from svc.records import Admitted, Attempt, Refused
+from svc.authentication import Admitted, Attempt, IAuthenticator, Refused
 
 
 class Metrics:

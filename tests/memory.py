@@ -13,22 +13,11 @@ from typing import Any, TypeVar
 import attrs
 from zope.interface import implementer
 
+from svc.authentication import Applicant, AuthenticatorSettings, Credential, DistrustedKey
 from svc.errors import Conflict, NotFound, PolicyConflict, StoreReadOnly, StoreUnavailable
-from svc.interfaces import (
-    IAccounts,
-    IAuthenticatorReadings,
-    IAuthenticators,
-    ICredentials,
-    IDatabaseState,
-    IRoles,
-    ISecrets,
-)
+from svc.interfaces import IAccounts, IAuthenticatorReadings, IAuthenticators, ICredentials, IDatabaseState, IRoles, ISecrets
 from svc.names import RESERVED_ACCOUNT, ROLE_KINDS, ResourceName, RoleName, admin_of, root_policy
 from svc.records import (
-    Applicant,
-    AuthenticatorSettings,
-    Credential,
-    DistrustedKey,
     EffectiveMembers,
     MemberReading,
     Membership,

@@ -15,7 +15,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 ROOT = Path(__file__).resolve().parent.parent / "svc"
 
-VALUES = {"names", "errors", "limits", "dialect", "records", "rows"}
+VALUES = {"names", "errors", "limits", "dialect", "records", "rows", "authentication"}
 DOMAIN = VALUES | {"access", "vault", "credentials", "tokens", "keyring", "jose", "interfaces"}
 
 #: What a room may import of svc, beside itself. A room is a package, or a module at the top of ``svc``.
@@ -28,7 +28,8 @@ ARROWS: dict[str, set[str]] = {
     "records": {"names", "errors"},
     "rows": {"names", "records"},
     "jose": {"names", "errors"},
-    "interfaces": {"names", "records", "rows", "jose"},
+    "authentication": {"names", "errors", "records", "jose"},
+    "interfaces": {"names", "records", "rows", "authentication"},
     "forms": VALUES,
     "config": VALUES | {"forms"},
     "keyfiles": VALUES | {"vault"},

@@ -12,10 +12,9 @@ from zope.interface import implementer
 from zope.interface.verify import verifyObject
 
 from svc.audit import FIELD_LIMIT, LoggedAuthenticator, LoggedLogin, printable
+from svc.authentication import Admitted, Attempt, IAuthenticator, ILogin, Refused
 from svc.errors import Reason
-from svc.interfaces import IAuthenticator, ILogin
 from svc.names import RoleName
-from svc.records import Admitted, Attempt, Refused
 
 ATTEMPT = Attempt("acct", "host/web", b"the evidence", "10.0.0.1", "ci")
 ADMITTED = Admitted(RoleName("acct", "host", "web"), "key")

@@ -14,10 +14,11 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
+from svc.authentication import Admitted, Caller
 from svc.errors import AuthenticationRefused, BearerRefused, NotFound, StoreUnavailable, WrongDataKey
 from svc.keyring import AccessTokens, AccountKeys, new_signing_key
 from svc.names import RoleName, admin_of
-from svc.records import Admitted, Caller, Sealed, StoredSigningKey
+from svc.records import Sealed, StoredSigningKey
 from svc.tokens import INVALID, MISSING
 from svc.vault import Vault
 from tests.memory import Memory, MemoryAccounts

@@ -11,11 +11,10 @@ from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 from zope.interface.verify import verifyObject
 
+from svc.authentication import Admitted, Attempt, IAuthenticator, Refused
 from svc.errors import Reason
-from svc.interfaces import IAuthenticator
 from svc.metrics import CountedAuthenticator, Metrics
 from svc.names import RoleName
-from svc.records import Admitted, Attempt, Refused
 
 ADMITTED = Admitted(RoleName("acct", "host", "web"), "key")
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from zope.interface import implementer
 
+from svc.authentication import Admitted, Attempt, Credential, IAuthenticator, ILogin, Refused
 from svc.credentials import new_api_key, same_key
 from svc.errors import InvalidName, Reason, WrongDataKey
-from svc.interfaces import IAuthenticator, ICredentials, ILogin
+from svc.interfaces import ICredentials
 from svc.names import RoleName
-from svc.records import Admitted, Attempt, Credential, Refused
 from svc.vault import DECOY, Vault, api_key_name
 
 

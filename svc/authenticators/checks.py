@@ -12,6 +12,7 @@ import ipaddress
 from collections.abc import Callable
 from typing import Final
 
+from svc.authentication import KeySource, Problem
 from svc.authenticators.annotations import check_claims, check_enforced, check_names, check_permitted, check_present
 from svc.authenticators.claims import (
     check_audience,
@@ -27,7 +28,6 @@ from svc.authenticators.trial import Check, Trial
 from svc.dialect import Dialect
 from svc.errors import KeysUnavailable, Reason
 from svc.jose import EvidenceRefused, KeyRefused, KeySet, parse_compact, shown
-from svc.records import KeySource, Problem
 
 #: Keys that are named to operators.
 _NAMED: Final = 10

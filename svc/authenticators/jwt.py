@@ -23,25 +23,28 @@ from typing import Final
 from twisted.internet.interfaces import IReactorTime
 from zope.interface import implementer
 
-from svc.authenticators.checks import ACCOUNT, CHECKS, ENABLED, PROVING, why_disabled
-from svc.authenticators.settings import VARIABLES, Misconfiguration, configuration_of, opened
-from svc.authenticators.trial import Check, Known, Terms, Trial
-from svc.dialect import Dialect
-from svc.errors import InvalidName, KeysUnavailable, Reason, StoreUnavailable
-from svc.interfaces import IAuthenticator, IAuthenticatorReadings, IExplainer, IProviderKeys
-from svc.jose import EvidenceRefused, KeySet, shown
-from svc.names import ResourceName, RoleName
-from svc.records import (
+from svc.authentication import (
     Admitted,
     Attempt,
     AuthenticatorSettings,
     AuthenticatorStatus,
     Explanation,
+    IAuthenticator,
+    IExplainer,
+    IProviderKeys,
     KeySource,
     KeysState,
     Problem,
     Refused,
 )
+from svc.authenticators.checks import ACCOUNT, CHECKS, ENABLED, PROVING, why_disabled
+from svc.authenticators.settings import VARIABLES, Misconfiguration, configuration_of, opened
+from svc.authenticators.trial import Check, Known, Terms, Trial
+from svc.dialect import Dialect
+from svc.errors import InvalidName, KeysUnavailable, Reason, StoreUnavailable
+from svc.interfaces import IAuthenticatorReadings
+from svc.jose import EvidenceRefused, KeySet, shown
+from svc.names import ResourceName, RoleName
 from svc.vault import Vault
 
 #: Authenticators whose settings are remembered.

@@ -12,13 +12,13 @@ from typing import Final
 
 import attrs
 
+from svc.authentication import AuthenticatorSettings, KeySource, Problem
 from svc.authenticators.annotations import read_aliases, read_enforced
 from svc.authenticators.claims import name_fault
 from svc.dialect import Dialect
 from svc.errors import WrongDataKey
 from svc.jose import KeySet, Malformed, json_object, key_set
 from svc.names import ResourceName
-from svc.records import AuthenticatorSettings, KeySource, Problem
 from svc.vault import Vault
 
 #: Where keys may come from.

@@ -15,12 +15,11 @@ from typing import Final
 import attrs
 from twisted.internet.interfaces import IReactorTime
 
+from svc.authentication import Applicant, Attempt, AuthenticatorSettings, IProviderKeys, Step
 from svc.authenticators.settings import Configuration, Misconfiguration
 from svc.dialect import Dialect
-from svc.interfaces import IProviderKeys
 from svc.jose import EvidenceRefused, KeySet, SignedClaims, Unverified
 from svc.names import RoleName
-from svc.records import Applicant, Attempt, AuthenticatorSettings, Step
 
 #: Recent tokens by whose ``iat`` the provider's clock is known.
 _RECENT: Final = 100

@@ -11,9 +11,10 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 from zope.interface import implementer
 
+from svc.authentication import Admitted, Caller
 from svc.errors import Refusal
 from svc.interfaces import IDatabaseState, IProbe
-from svc.records import Admitted, Caller, ReplicationPosition, Sealed
+from svc.records import ReplicationPosition, Sealed
 
 
 @attrs.frozen(str=False)

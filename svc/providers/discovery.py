@@ -10,10 +10,10 @@ from typing import Final
 
 import attrs
 
+from svc.authentication import KeySource
 from svc.errors import KeysUnavailable
 from svc.jose import KeySet, Malformed, json_object, parse_key_set, shown
 from svc.providers.fetch import GuardedClient
-from svc.records import KeySource
 
 _WELL_KNOWN: Final = "/.well-known/openid-configuration"
 

@@ -31,10 +31,9 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
+from svc.authentication import IProviderKeys, KeySource, KeysState
 from svc.errors import KeysUnavailable
-from svc.interfaces import IProviderKeys
 from svc.jose import KeySet
-from svc.records import KeySource, KeysState
 
 #: Fetches the key set of a source, which has a usable key, or raises ``KeysUnavailable``.
 Fetch = Callable[[KeySource], Awaitable[KeySet]]

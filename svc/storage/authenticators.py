@@ -11,10 +11,10 @@ from typing import Any, Final
 import attrs
 from zope.interface import implementer
 
+from svc.authentication import Applicant, AuthenticatorSettings, DistrustedKey
 from svc.errors import NotFound
 from svc.interfaces import IAuthenticatorReadings, IAuthenticators
 from svc.names import ResourceName, RoleName
-from svc.records import Applicant, AuthenticatorSettings, DistrustedKey
 from svc.storage.columns import column
 from svc.storage.database import Database, Statement
 from svc.storage.failures import ForeignKeyViolation

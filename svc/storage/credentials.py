@@ -7,9 +7,9 @@ from typing import Final
 import attrs
 from zope.interface import implementer
 
+from svc.authentication import Credential
 from svc.interfaces import ICredentials
 from svc.names import RoleName
-from svc.records import Credential
 from svc.storage.database import Database, Statement
 
 _CREDENTIAL: Final = Statement(

@@ -12,12 +12,12 @@ from twisted.logger import Logger
 
 from svc.access import Denial, Denied, demand, use
 from svc.audit import printable
+from svc.authentication import Attempt, AuthenticatorStatus, Explanation, IExplainer, Problem
 from svc.dialect import Dialect
 from svc.errors import AuthenticationRefused, BadRequest, Forbidden, InvalidParameter, NotFound, Reason, TooLarge
-from svc.interfaces import IAuthenticators, IExplainer, IRoles
+from svc.interfaces import IAuthenticators, IRoles
 from svc.jose import Malformed, json_object
 from svc.names import ResourceName
-from svc.records import Attempt, AuthenticatorStatus, Explanation, Problem
 from svc.web.response import Response
 from svc.web.routing import PUBLIC, REQUIRED, Call, Routes
 

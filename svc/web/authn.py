@@ -10,11 +10,11 @@ import attrs
 from twisted.logger import Logger
 
 from svc.audit import printable
+from svc.authentication import Attempt, IAuthenticator, ILogin, Refused
 from svc.errors import AuthenticationRefused, BadRequest, Forbidden, InvalidName, NotFound, Reason, TooLarge, WrongDataKey
-from svc.interfaces import IAuthenticator, ILogin, IRoles
+from svc.interfaces import IRoles
 from svc.keyring import AccessTokens, AccountKeys
 from svc.names import account_name
-from svc.records import Attempt, Refused
 from svc.web.response import Response
 from svc.web.routing import OPTIONAL, PUBLIC, REQUIRED, Call, Routes
 

@@ -44,9 +44,9 @@ from twisted.logger import Logger
 from werkzeug.exceptions import HTTPException
 
 from svc.audit import printable
+from svc.authentication import Caller
 from svc.errors import BearerRefused, Forbidden, Refusal, StoreUnavailable, WrongDataKey
 from svc.limits import Limits
-from svc.records import Caller
 from svc.web.faults import answer_to, internal_error, no_route
 from svc.web.incoming import Incoming
 from svc.web.paths import Pattern, prepare, split_target

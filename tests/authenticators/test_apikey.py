@@ -7,12 +7,12 @@ from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface.verify import verifyObject
 
+from svc.authentication import Admitted, Attempt, IAuthenticator, ILogin, Refused
 from svc.authenticators.apikey import ApiKeyAuthenticator
 from svc.credentials import new_api_key
 from svc.errors import Reason, StoreUnavailable
-from svc.interfaces import IAuthenticator, ILogin
 from svc.names import RoleName, admin_of
-from svc.records import Admitted, Attempt, Refused, Sealed, StoredSigningKey
+from svc.records import Sealed, StoredSigningKey
 from svc.rows import ResourceRow, Rows
 from svc.vault import Vault, api_key_name
 from tests.memory import Memory, MemoryAccounts, MemoryCredentials

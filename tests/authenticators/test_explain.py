@@ -6,10 +6,10 @@ import json
 
 from twisted.internet.defer import Deferred
 
+from svc.authentication import Admitted, Refused, Step
 from svc.authenticators.checks import CHECKS
 from svc.dialect import CONJUR
 from svc.errors import InvalidName, Reason, StoreUnavailable
-from svc.records import Admitted, Refused, Step
 from tests.authenticators.world import CLAIMS, HOST, ISSUER, NOW, PROVIDER, URI, Case
 from tests.signing import jwk, jwks, token
 

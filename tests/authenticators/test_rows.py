@@ -8,9 +8,9 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from svc.authentication import Refused
 from svc.dialect import CONJUR
 from svc.errors import Reason
-from svc.records import Refused
 from tests.authenticators.world import ALICE, CLAIMS, HOST, ISSUER, NOW, PROVIDER, URI, Case, Webservice
 from tests.signing import jwk, jwks, signed, token
 

@@ -8,10 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
+from svc.authentication import AuthenticatorSettings, KeySource, Problem
 from svc.authenticators.settings import VARIABLES, Configuration, Misconfiguration, configuration_of, opened
 from svc.dialect import CONJUR, NATIVE, Dialect
 from svc.jose import KeySet
-from svc.records import AuthenticatorSettings, KeySource, Problem, Sealed
+from svc.records import Sealed
 from svc.vault import Vault
 from tests.authenticators.world import PROVIDER, URI
 from tests.signing import jwk, jwks

@@ -12,25 +12,26 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 
-from svc.authenticators.jwt import JwtAuthenticator
-from svc.dialect import NATIVE, Dialect
-from svc.errors import KeysUnavailable, Reason, StoreUnavailable
-from svc.interfaces import IAuthenticatorReadings, IProviderKeys
-from svc.jose import KeySet, parse_key_set
-from svc.names import RoleName
-from svc.records import (
+from svc.authentication import (
     Admitted,
     Applicant,
     Attempt,
     AuthenticatorSettings,
     AuthenticatorStatus,
     Explanation,
+    IProviderKeys,
     KeySource,
     KeysState,
     Refused,
-    Sealed,
     Step,
 )
+from svc.authenticators.jwt import JwtAuthenticator
+from svc.dialect import NATIVE, Dialect
+from svc.errors import KeysUnavailable, Reason, StoreUnavailable
+from svc.interfaces import IAuthenticatorReadings
+from svc.jose import KeySet, parse_key_set
+from svc.names import RoleName
+from svc.records import Sealed
 from svc.vault import Vault
 from tests.signing import jwks, token
 

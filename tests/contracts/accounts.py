@@ -5,10 +5,11 @@ from __future__ import annotations
 import attrs
 from zope.interface.verify import verifyObject
 
+from svc.authentication import Credential
 from svc.errors import Conflict, NotFound
 from svc.interfaces import IAccounts
 from svc.names import RESERVED_ACCOUNT, admin_of, root_policy
-from svc.records import Credential, Membership, MembersQuery, Sealed, Standing
+from svc.records import Membership, MembersQuery, Sealed, Standing
 from tests.contracts.base import ACCOUNT, ADMIN, ROOT, Contract, scenario, signing_key
 
 

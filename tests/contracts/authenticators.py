@@ -7,10 +7,11 @@ from ipaddress import ip_network
 import attrs
 from zope.interface.verify import verifyObject
 
+from svc.authentication import Applicant
 from svc.errors import NotFound
 from svc.interfaces import IAuthenticatorReadings, IAuthenticators
 from svc.names import ResourceName, RoleName, root_policy
-from svc.records import Applicant, Sealed
+from svc.records import Sealed
 from svc.rows import Changes, ResourceRow, Rows
 from tests.contracts.base import (
     ACCOUNT,

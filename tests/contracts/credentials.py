@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from zope.interface.verify import verifyObject
 
+from svc.authentication import Credential
 from svc.interfaces import ICredentials
 from svc.names import RoleName
-from svc.records import Credential, Sealed
+from svc.records import Sealed
 from tests.contracts.base import ACCOUNT, ODD_IDENTIFIERS, ROOT, Contract, Draft, load, role, scenario
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import attrs
 
+from svc.authentication import Credential
 from svc.errors import PolicyConflict
 from svc.names import RoleName
-from svc.records import Credential, MembersQuery, Sealed, Standing
+from svc.records import MembersQuery, Sealed, Standing
 from svc.rows import AnnotationRow, Changes, MembershipRow, PermissionRow, ResourceRow, RestrictionRow, Rows
 from tests.contracts.base import ACCOUNT, ADMIN, ODD_IDENTIFIERS, ROOT, Draft, change, load, resource, role, scenario
 from tests.contracts.policies import TEAM, PolicyCase, sets, team

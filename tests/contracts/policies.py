@@ -8,10 +8,11 @@ from typing import TypeVar
 import attrs
 from zope.interface.verify import verifyObject
 
+from svc.authentication import Credential
 from svc.errors import Forbidden, PolicyConflict
 from svc.interfaces import IPolicies, IPolicyTransaction
 from svc.names import RoleName
-from svc.records import Credential, Sealed
+from svc.records import Sealed
 from svc.rows import AnnotationRow, Changes, MembershipRow, PermissionRow, PolicyVersion, Present, ResourceRow, Rows
 from tests.contracts.base import ACCOUNT, ADMIN, ODD_IDENTIFIERS, ROOT, Contract, Draft, Stores, load, role, scenario
 

@@ -10,11 +10,11 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface.verify import verifyObject
 
+from svc.authentication import Admitted, Caller
 from svc.errors import BearerRefused, StoreUnavailable, WrongDataKey
 from svc.health.probes import AuthnProbe, AuthzProbe, CoreProbe, DatabaseProbe, ProbeFailed
 from svc.interfaces import IDatabaseState, IProbe
 from svc.names import admin_of
-from svc.records import Admitted, Caller
 from svc.tokens import SigningKey, parse_authorization
 from svc.vault import CANARY, Vault
 from tests.health.fakes import POSITION, VAULT, FakeState

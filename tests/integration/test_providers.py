@@ -19,12 +19,13 @@ from twisted.web.resource import Resource
 from twisted.web.server import NOT_DONE_YET, Request, Site
 from twisted.web.util import Redirect
 
+from svc.authentication import KeySource
 from svc.errors import KeysUnavailable
 from svc.providers.discovery import Publications
 from svc.providers.fetch import ANSWER_LIMIT, GuardedClient
 from svc.providers.keys import ProviderKeys
 from svc.providers.trust import client_tls
-from svc.records import KeySource, Network
+from svc.records import Network
 from tests.providers.authority import Authority
 from tests.providers.names import Names
 from tests.signing import jwk, jwks

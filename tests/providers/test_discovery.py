@@ -11,10 +11,10 @@ from twisted.internet.error import ConnectionDone
 from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
+from svc.authentication import KeySource
 from svc.errors import KeysUnavailable
 from svc.jose import KeySet, Malformed
 from svc.providers.discovery import Publications, document_uri, jwks_uri
-from svc.records import KeySource
 from tests.providers.names import Names
 from tests.providers.test_fetch import Case as FetchCase
 from tests.signing import jwk, jwks

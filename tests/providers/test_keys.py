@@ -13,11 +13,10 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface.verify import verifyObject
 
+from svc.authentication import IProviderKeys, KeySource, KeysState
 from svc.errors import KeysUnavailable
-from svc.interfaces import IProviderKeys
 from svc.jose import KeySet, parse_key_set
 from svc.providers.keys import ProviderKeys
-from svc.records import KeySource, KeysState
 from tests.signing import jwk, jwks
 
 SOURCE = KeySource("https://idp.example/keys")

@@ -19,10 +19,10 @@ from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
+from svc.authentication import Caller
 from svc.errors import BearerRefused
 from svc.limits import Limits
 from svc.names import RoleName
-from svc.records import Caller
 from svc.web.connection import Channel
 from svc.web.origin import TrustedProxies
 from svc.web.request import Edge

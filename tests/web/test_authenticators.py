@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 from twisted.logger import capturedLogs, formatEvent
 from zope.interface import implementer
 
+from svc.authentication import Attempt, AuthenticatorStatus, Explanation, IExplainer, KeysState, Problem, Step
 from svc.dialect import CONJUR
 from svc.errors import Reason
-from svc.interfaces import IExplainer
-from svc.records import Attempt, AuthenticatorStatus, Explanation, KeysState, Problem, Step
 from svc.web.authenticators import Authenticators
 from tests.memory import MemoryAuthenticators, MemoryRoles
 from tests.web.support import NOW, PEER, Answer, Client

@@ -9,16 +9,15 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 
+from svc.authentication import IProviderKeys, KeySource, KeysState
 from svc.authenticators.apikey import ApiKeyAuthenticator
 from svc.authenticators.jwt import JwtAuthenticator
 from svc.dialect import NATIVE, Dialect
 from svc.errors import KeysUnavailable
-from svc.interfaces import IProviderKeys
 from svc.jose import KeySet, parse_key_set
 from svc.keyring import AccessTokens, AccountKeys, new_signing_key
 from svc.names import RoleName, admin_of
 from svc.policy.document import Bounds
-from svc.records import KeySource, KeysState
 from svc.vault import Vault, api_key_name
 from svc.web.authn import Authn
 from svc.web.effective import EffectivePolicies

@@ -1,0 +1,254 @@
+"""Authentication: what is attempted and decided, what bears on it, what operators are told of it; and its seams.
+
+Values cross the seams between those who prove identities, the store, and the web; ``interfaces`` has the store's side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import attrs
+from zope.interface import Interface
+
+from svc.errors import Reason
+from svc.jose import KeySet
+from svc.names import RoleName
+from svc.records import Network, Sealed
+
+
+@attrs.frozen
+class Attempt:
+    """A request to be authenticated: what came from outside, nothing verified.
+
+    ``login`` is the decoded id of the path, ``None`` when left out. ``evidence`` is the API key, or the JWT's text.
+    """
+
+    account: str
+    login: str | None
+    evidence: bytes = attrs.field(repr=False)
+    client_ip: str
+    service_id: str | None = None
+
+
+@attrs.frozen
+class Admitted:
+    """The identity is proven and may be admitted; ``signing_key`` is the id of the key to sign its access token with."""
+
+    role: RoleName
+    signing_key: str
+
+
+@attrs.frozen
+class Refused:
+    """The authentication failed. ``detail`` names and compares what an operator needs to see, never evidence.
+
+    ``role`` is the full id of the would-be role where one was determined. ``status`` is what the client gets.
+    """
+
+    reason: Reason
+    detail: str
+    role: str | None = None
+    status: int = 401
+
+
+@attrs.frozen
+class Caller:
+    """The role that a verified access token names; ``issued_at`` in seconds since the epoch.
+
+    Whether the role still exists is for the route's own reading to find (``Standing.caller_exists``).
+    """
+
+    role: RoleName
+    issued_at: int
+
+
+@attrs.frozen
+class Credential:
+    """What proves a role by API key. ``signing_key``: id of the account's newest signing key."""
+
+    account_exists: bool
+    role_exists: bool
+    api_key: Sealed | None = attrs.field(default=None, repr=False)
+    signing_key: str | None = None
+
+
+@attrs.frozen
+class AuthenticatorSettings:
+    """What one authenticator was told, as it stood at ``edition``, which changes whenever any of it does.
+
+    ``values`` has a key for each *declared* variable among those asked for; its value is ``None`` when none was ever set.
+    ``switched``: whether ``PATCH`` switched it on or off, ``None`` when it never did. ``distrusted``: ids and thumbprints of
+    keys that verify nothing here. ``refreshes``: the number of an operator's last wish for newer keys, 0 when there was
+    none; each wish, for whatever authenticator, has a larger number than those before it.
+    """
+
+    edition: str
+    values: Mapping[str, Sealed | None] = attrs.field(repr=False)
+    switched: bool | None = None
+    distrusted: frozenset[str] = frozenset()
+    refreshes: int = 0
+
+
+@attrs.frozen
+class Applicant:
+    """A role that asks to be admitted by an authenticator, read in one round trip.
+
+    ``edition`` is that of the authenticator's settings at the time of reading (see ``authenticators/jwt.py``,
+    Note [Optimistic settings]). ``annotations`` are those of the role's resource whose names lie under the branch asked for,
+    in the order of their names. ``restrictions``: from where the role may log in; empty means from everywhere.
+    """
+
+    edition: str
+    account_exists: bool
+    role_exists: bool
+    webservice_exists: bool
+    may_authenticate: bool
+    annotations: Mapping[str, str]
+    signing_key: str | None
+    restrictions: tuple[Network, ...] = ()
+
+
+@attrs.frozen
+class KeySource:
+    """Where an identity provider publishes its keys.
+
+    ``uri`` is that of a JWK set, or that of an OIDC provider whose discovery document names one, when ``discovered``.
+    ``ca_cert`` has the certificates, in PEM, of the only authorities that are trusted there; ``None`` stands for the
+    platform's.
+    """
+
+    uri: str
+    discovered: bool = False
+    ca_cert: str | None = attrs.field(default=None, repr=False)
+
+
+@attrs.frozen
+class KeysState:
+    """What this server knows of a provider's keys; moments are in seconds since the epoch.
+
+    ``keys`` are the ids of the usable ones with their thumbprints, ``problems`` what is wrong with others. ``fetched_at``:
+    when the set at hand was fetched, ``None`` when there is none. ``asked_at``: when the provider was last asked, and
+    ``failure`` why that failed, ``None`` when it didn't.
+    """
+
+    keys: tuple[tuple[str | None, str], ...] = ()
+    problems: tuple[str, ...] = ()
+    fetched_at: float | None = None
+    asked_at: float | None = None
+    failure: str | None = None
+
+
+@attrs.frozen
+class DistrustedKey:
+    """A key, by its id or its thumbprint, that an authenticator was told to distrust, by whom and when (epoch seconds)."""
+
+    key: str
+    since: float
+    by: str
+
+
+@attrs.frozen
+class Problem:
+    """Something that is wrong with a configuration, and what to do about it: a sentence each."""
+
+    what: str
+    remedy: str
+
+
+@attrs.frozen
+class AuthenticatorStatus:
+    """The state of an authenticator, for operators.
+
+    ``source`` says where its keys come from: ``jwks-uri``, ``provider-uri`` or ``public-keys``, ``None`` when that can't be
+    told; ``keys`` what is known of them. ``clock_offset``: by how many seconds the clock here is ahead of the provider's at
+    most, as recent tokens' ``iat`` tell, of which there were ``tokens``; ``None`` when there were none.
+    """
+
+    problems: tuple[Problem, ...]
+    source: str | None = None
+    uri: str | None = None
+    keys: KeysState = KeysState()
+    distrusted: tuple[DistrustedKey, ...] = ()
+    clock_offset: float | None = None
+    tokens: int = 0
+
+
+@attrs.frozen
+class Step:
+    """One check of an authentication, for operators.
+
+    ``check`` is its name, of a fixed list. ``outcome`` is ``passed``, ``failed`` or ``not reached``. ``detail`` has the
+    names and values that were compared, never the evidence. ``reason`` is that of a failure.
+    """
+
+    check: str
+    outcome: str
+    detail: str = ""
+    reason: Reason | None = None
+
+
+@attrs.frozen
+class Explanation:
+    """How an authentication would be decided: every check in order, and the full id of the role where one was determined."""
+
+    steps: tuple[Step, ...]
+    role: str | None
+    admitted: bool
+
+
+class IAuthenticator(Interface):
+    """A way to prove an identity: evidence to role, or refusal. Wrappers (audit, throttling) provide it too."""
+
+    async def authenticate(attempt: Attempt) -> Admitted | Refused:
+        """Decide on one attempt. A refusal is a value; an exception other than ``StoreUnavailable`` is a bug."""
+
+
+class ILogin(Interface):
+    """A way for a role to have its API key told. Wrappers (audit, throttling) provide it too."""
+
+    async def api_key(attempt: Attempt) -> bytes | Refused:
+        """Return the role's API key, unchanged, when ``attempt.evidence`` proves the role: so far, the key itself does.
+
+        A refusal is a value; an exception other than ``StoreUnavailable`` is a bug.
+        """
+
+
+class IExplainer(Interface):
+    """An authenticator that can tell operators what it does, and how it stands."""
+
+    async def explain(attempt: Attempt) -> Explanation:
+        """Decide on an attempt as ``authenticate`` would, and tell of every check; nothing is admitted by that."""
+
+    async def status(account: str, service_id: str) -> AuthenticatorStatus:
+        """Look at the settings of one authenticator, and ask its provider for the keys unless they are at hand.
+
+        Who distrusted which keys is for the caller to add (``IAuthenticators.distrusted``).
+
+        :raises InvalidName: there can't be such an authenticator.
+        """
+
+
+class IProviderKeys(Interface):
+    """The verification keys of third parties (rulings: provider keys)."""
+
+    async def current(source: KeySource, refreshes: int = 0) -> KeySet:
+        """Return the set at hand for a source, fetching it when there is none.
+
+        ``refreshes`` is the number of an operator's newest wish for newer keys. Authenticators share sources, so each wish
+        needs a greater number than any before, for whichever of them it was. What was asked for when it was less is fetched
+        anew, once for each number, whatever the budget; when that fails, the set at hand stays, and is returned.
+
+        :raises KeysUnavailable: there is no set at hand, and none could be fetched, or may be fetched yet.
+        """
+
+    async def newer(source: KeySource, seen: KeySet) -> KeySet:
+        """Return a set fetched after ``seen``, which did not verify a token: unknown ``kid`` or wrong signature.
+
+        Fetches when no newer one is at hand and the budget allows it; concurrent calls share one fetch. A failed fetch
+        leaves the old set in place.
+
+        :raises KeysUnavailable: there is no newer set and none can be fetched now.
+        """
+
+    def state(source: KeySource) -> KeysState:
+        """What is known of a source; asks nobody."""
