@@ -13,7 +13,7 @@ from svc.dialect import CONJUR
 from svc.errors import Reason
 from svc.names import RoleName
 from svc.tokens import SigningKey
-from tests.authenticators.test_jwt import CLAIMS, HOST, ISSUER, NOW, URI, Case
+from tests.authenticators.world import CLAIMS, HOST, ISSUER, NOW, URI, Case
 from tests.signing import base64url, jwks, token
 
 

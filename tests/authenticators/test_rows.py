@@ -418,7 +418,12 @@ class AdmittedRowTests(Rows):
 
     def test_headers_that_name_keys(self) -> None:
         """3.4: jku, jwk, x5c and x5u are ignored."""
-        evil = {"jku": "https://evil.example", "x5u": "https://evil.example", "jwk": jwk("k2"), "x5c": ["AAAA"]}
+        evil: dict[str, Any] = {
+            "jku": "https://evil.example",
+            "x5u": "https://evil.example",
+            "jwk": jwk("k2"),
+            "x5c": ["AAAA"],
+        }
         self.assert_admitted(token(CLAIMS, **evil))
 
     def test_public_keys_are_not_cached(self) -> None:
