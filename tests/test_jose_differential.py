@@ -18,5 +18,4 @@ class DifferentialTests(SynchronousTestCase):
         """
         comparison = compare(tokens(80 * EXAMPLES))
         self.assertEqual(comparison.disputed, [])
-        for reader in ("svc", "PyJWT", "joserfc"):  # otherwise nothing was compared
-            self.assertTrue(0.01 < comparison.accepted[reader] / comparison.count < 0.5, comparison)
+        self.assertTrue(0.01 < comparison.accepted / comparison.count < 0.5, comparison)  # otherwise nothing was compared

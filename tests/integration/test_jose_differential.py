@@ -1,4 +1,4 @@
-"""Three readers of tokens, at length: some minutes of work for a processor, though no socket and no database."""
+"""Three readers of tokens, at length: a minute of work for a processor, though no socket and no database."""
 
 from __future__ import annotations
 
