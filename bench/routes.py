@@ -21,7 +21,7 @@ from bench.world import Provider, build
 
 #: The reference that each route is measured against, and the ratio that it must reach, if one was promised.
 REFERENCES: Final = {
-    "JWT authenticate": ("limit", 0.40),
+    "JWT authenticate": ("limit", 0.45),
     "API key authenticate": ("limit", None),
     "secret read": ("bare", 0.15),
     "role members (10)": ("bare", None),

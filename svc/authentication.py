@@ -6,6 +6,7 @@ Values cross the seams between those who prove identities, the store, and the we
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 import attrs
 from zope.interface import Interface
@@ -136,6 +137,13 @@ class KeysState:
     fetched_at: float | None = None
     asked_at: float | None = None
     failure: str | None = None
+
+
+#: Webservices of authenticators that are listed, for anyone who asks.
+WEBSERVICES_LIMIT: Final = 1000
+
+#: Keys that one authenticator can distrust: every login reads them.
+DISTRUSTED_LIMIT: Final = 256
 
 
 @attrs.frozen

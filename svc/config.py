@@ -190,7 +190,7 @@ class Settings:
     clock_skew: float = _setting(
         forms.decimal(0, 3600, "SECONDS"), "authenticators", "Leeway for the times in JWTs: exp, nbf and iat.", 0.0
     )
-    jwt_limit: int = _setting(forms.whole(256, _MIB, "BYTES"), "authenticators", "The longest JWT.", 16 * 1024)
+    jwt_limit: int = _setting(forms.whole(256, 60 * 1024, "BYTES"), "authenticators", "The longest JWT.", 16 * 1024)
 
     allow_private_providers: tuple[Network, ...] = _setting(
         forms.NETWORKS,

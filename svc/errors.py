@@ -86,7 +86,7 @@ class InvalidName(Refusal):
 
 @attrs.frozen(str=False)
 class InvalidParameter(Refusal):
-    """A query, header or form parameter has a value that cannot be used; raised by ``web`` (422).
+    """A query, header or form parameter has a value that cannot be used; raised by ``web`` and ``storage`` (422).
 
     ``code`` is the word that stands in the error body (wire facts, core 0.4).
     """

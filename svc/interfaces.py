@@ -102,7 +102,7 @@ class IAuthenticators(Interface):
 
     async def webservices(prefix: str) -> list[tuple[ResourceName, bool | None]]:
         """The webservices of every account whose identifiers begin with ``<prefix>/``, in order, each with its switch:
-        whether it was switched on or off, ``None`` when it never was.
+        whether it was switched on or off, ``None`` when it never was; the first ``WEBSERVICES_LIMIT`` of them.
         """
 
     async def switch(webservice: ResourceName, on: bool) -> None:
@@ -115,7 +115,10 @@ class IAuthenticators(Interface):
         """Note that an operator wants newer keys, and return the wish's number (see ``AuthenticatorSettings``)."""
 
     async def distrust(webservice: ResourceName, key: str, by: RoleName) -> None:
-        """Distrust a key, by its id or thumbprint; one that is distrusted already stays so, since when it was."""
+        """Distrust a key, by its id or thumbprint; one that is distrusted already stays so, since when it was.
+
+        :raises InvalidParameter: ``DISTRUSTED_LIMIT`` others are.
+        """
 
     async def trust(webservice: ResourceName, key: str) -> bool:
         """Take that back; whether the key was distrusted."""

@@ -266,13 +266,14 @@ class KeySet:
     def verify(self, token: Unverified, distrusted: frozenset[str] = frozenset()) -> SignedClaims:
         """Verify the signature and return the claims, whose values are not yet checked for anything.
 
-        A key verifies nothing when its id, or the one by which the token calls it, or its thumbprint is ``distrusted``.
+        A key verifies nothing when its thumbprint, one of its ids, or the one by which the token calls it is ``distrusted``.
 
         :raises KeyRefused: no key of this set verifies the token.
         :raises EvidenceRefused: the signature is right, and the payload is no JSON object.
         """
         key = self.key_for(token)
-        for name in (key.key_id, key.thumbprint, token.key_id):
+        names = {other.key_id for other in self.keys if other.thumbprint == key.thumbprint} if distrusted else ()
+        for name in (key.thumbprint, token.key_id, *names):
             if name in distrusted:
                 raise KeyRefused(Reason.KEY_DISTRUSTED, f"the key {_named(name)} is distrusted here")
         if token.algorithm not in key.algorithms:

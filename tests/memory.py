@@ -13,8 +13,15 @@ from typing import Any, TypeVar
 import attrs
 from zope.interface import implementer
 
-from svc.authentication import Applicant, AuthenticatorSettings, Credential, DistrustedKey
-from svc.errors import Conflict, NotFound, PolicyConflict, StoreReadOnly, StoreUnavailable
+from svc.authentication import (
+    DISTRUSTED_LIMIT,
+    WEBSERVICES_LIMIT,
+    Applicant,
+    AuthenticatorSettings,
+    Credential,
+    DistrustedKey,
+)
+from svc.errors import Conflict, InvalidParameter, NotFound, PolicyConflict, StoreReadOnly, StoreUnavailable
 from svc.interfaces import IAccounts, IAuthenticatorReadings, IAuthenticators, ICredentials, IDatabaseState, IRoles, ISecrets
 from svc.names import RESERVED_ACCOUNT, ROLE_KINDS, ResourceName, RoleName, admin_of, root_policy
 from svc.records import (
@@ -528,7 +535,7 @@ class MemoryAuthenticators:
         self.memory.ask()
         names = [ResourceName.parse(name) for name in sorted(self.memory.resources)]
         found = [name for name in names if name.kind == "webservice" and name.identifier.startswith(f"{prefix}/")]
-        return [(name, self.memory.switches.get(str(name))) for name in found]
+        return [(name, self.memory.switches.get(str(name))) for name in found[:WEBSERVICES_LIMIT]]
 
     async def switch(self, webservice: ResourceName, on: bool) -> None:
         """See ``IAuthenticators``."""
@@ -545,6 +552,9 @@ class MemoryAuthenticators:
     async def distrust(self, webservice: ResourceName, key: str, by: RoleName) -> None:
         """See ``IAuthenticators``."""
         self._write(webservice)
+        others = [other for name, other in self.memory.distrusted if name == str(webservice) and other != key]
+        if len(others) >= DISTRUSTED_LIMIT:
+            raise InvalidParameter("key", "too many")
         self.memory.distrusted.setdefault((str(webservice), key), (self.memory.made_at, str(by)))
 
     async def trust(self, webservice: ResourceName, key: str) -> bool:

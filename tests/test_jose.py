@@ -356,6 +356,16 @@ class VerifyTests(SynchronousTestCase):
             )
             self.assertEqual(self.keys.verify(parse_compact(token(CLAIMS, "k2")), frozenset({name})), CLAIMS)
 
+    def test_distrusted_under_every_name(self) -> None:
+        """A key that its set publishes under two ids is distrusted by either."""
+        keys = parse_key_set(jwks(jwk("k1"), jwk("k1", kid="again"), jwk("k2")))
+        for name in ("k1", "again"):
+            refused = self.assertRaises(
+                KeyRefused, keys.verify, parse_compact(token(CLAIMS, "k1", kid=name)), frozenset({"k1"})
+            )
+            self.assertEqual(refused.reason, Reason.KEY_DISTRUSTED)
+        self.assertEqual(keys.verify(parse_compact(token(CLAIMS, "k2")), frozenset({"k1"})), CLAIMS)
+
     def test_distrusted_by_the_name_in_the_token(self) -> None:
         """A key without id in its set is distrusted by the id that tokens give it, too."""
         keys = parse_key_set(jwks(jwk("k1", kid=None)))

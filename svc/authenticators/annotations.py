@@ -32,13 +32,13 @@ _NOT_TEXT: Final[Mapping[type, Reason]] = {
 
 def read_enforced(text: str, *, nested: bool) -> tuple[tuple[str, ...], list[str]]:
     """Read ``claim, claim``. What is wrong with the text comes beside the names: phrases that can stand after a colon."""
-    names: list[str] = []
+    names: dict[str, None] = {}
     faults: list[str] = []
     for item in _items(text, faults):
         if item in names:
             faults.append(f"{shown(item)} stands there twice")
         else:
-            names.append(item)
+            names[item] = None
             faults += _claim_faults(item, nested=nested)
     return tuple(names), faults
 
@@ -46,6 +46,7 @@ def read_enforced(text: str, *, nested: bool) -> tuple[tuple[str, ...], list[str
 def read_aliases(text: str, *, nested: bool) -> tuple[Mapping[str, str], list[str]]:
     """Read ``annotation: claim, annotation: claim`` likewise. Aliases of aliases are not followed."""
     aliases: dict[str, str] = {}
+    claims: set[str] = set()
     faults: list[str] = []
     for item in _items(text, faults):
         alias, _, claim = (part.strip() for part in item.partition(":"))
@@ -59,9 +60,10 @@ def read_aliases(text: str, *, nested: bool) -> tuple[Mapping[str, str], list[st
         faults += _claim_faults(claim, nested=nested)
         if alias in aliases:
             faults.append(f"the annotation {shown(alias)} stands there twice")
-        if claim in aliases.values():
+        if claim in claims:
             faults.append(f"the claim {shown(claim)} stands there twice")
         aliases[alias] = claim
+        claims.add(claim)
     return aliases, faults
 
 

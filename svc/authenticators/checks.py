@@ -257,6 +257,8 @@ def _check_origin(trial: Trial) -> None:
         return
     try:
         address = ipaddress.ip_address(trial.attempt.client_ip.partition("%")[0])
+        # So a client of IPv4 is called at an endpoint that serves both.
+        address = getattr(address, "ipv4_mapped", None) or address
     except ValueError:
         address = None
     if address is None or not any(address in network for network in networks):

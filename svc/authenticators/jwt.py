@@ -47,7 +47,7 @@ from svc.jose import EvidenceRefused, KeySet, shown
 from svc.names import ResourceName, RoleName
 from svc.vault import Vault
 
-#: Authenticators whose settings are remembered.
+#: Authenticators whose settings are remembered, and as many without any.
 _REMEMBERED: Final = 1000
 
 #: How often a login is decided afresh because its settings changed meanwhile.
@@ -96,7 +96,7 @@ class JwtAuthenticator:
         self._vault = vault
         self._dialect = dialect
         self._enabled = enabled
-        self._remembered: OrderedDict[tuple[str, str], Known] = OrderedDict()
+        self._remembered = _Memory()
 
     async def authenticate(self, attempt: Attempt) -> Admitted | Refused:
         """Decide on one attempt.
@@ -135,7 +135,7 @@ class JwtAuthenticator:
         service = f"authn-jwt/{attempt.service_id}"
         branch = f"{self._dialect.prefix}/{service}"
         listed = attempt.service_id is not None and service in self._enabled
-        if attempt.service_id is None or (attempt.account, branch) not in self._remembered:
+        if attempt.service_id is None or self._remembered.get(attempt.account, branch) is None:
             refused = self._refused_unasked(attempt, branch, listed)
             if refused is not None:
                 nothing = Known(AuthenticatorSettings("", {}), Misconfiguration(()))
@@ -149,7 +149,7 @@ class JwtAuthenticator:
             if applicant.edition == known.settings.edition:
                 trial.decide(CHECKS, applicant)
                 return trial
-            self._forget(attempt.account, branch, known)
+            self._remembered.forget(attempt.account, branch, known)
         raise StoreUnavailable(f"the settings of {branch} kept changing while a login was decided")
 
     def _refused_unasked(self, attempt: Attempt, branch: str, listed: bool) -> tuple[Check, EvidenceRefused] | None:
@@ -212,7 +212,7 @@ class JwtAuthenticator:
             problems.append(
                 Problem(
                     f"There are no keys: {error.why}.",
-                    "Mend the address, or what lies between it and this server; then refresh the keys.",
+                    "Mend the address, ca-cert, or what lies between the provider and this server; then refresh the keys.",
                 )
             )
         return self._terms.keys.state(source)
@@ -221,25 +221,50 @@ class JwtAuthenticator:
 
     async def _known(self, account: str, branch: str) -> Known:
         """The settings as remembered, else as read now (Note [Optimistic settings])."""
-        known = self._remembered.get((account, branch))
+        known = self._remembered.get(account, branch)
         if known is not None:
-            self._remembered.move_to_end((account, branch))
             return known
         return self._learnt(account, branch, await self._readings.settings(account, branch, VARIABLES))
 
     def _learnt(self, account: str, branch: str, settings: AuthenticatorSettings) -> Known:
         """Understand settings, and remember them; what is remembered already stays."""
-        known = self._remembered.get((account, branch))
+        known = self._remembered.get(account, branch)
         if known is not None and known.settings.edition == settings.edition:
             return known
         known = Known(settings, configuration_of(opened(account, branch, settings, self._vault), self._dialect))
-        if settings.values:  # names that nobody declared come from outside, and may not fill the memory
-            self._remembered[account, branch] = known
-            if len(self._remembered) > _REMEMBERED:
-                self._remembered.popitem(last=False)
+        self._remembered.put(account, branch, known)
         return known
 
-    def _forget(self, account: str, branch: str, known: Known) -> None:
+
+class _Memory:
+    """The settings that were used last, by account and branch.
+
+    Those of which nothing is declared are apart: their names come from outside, and may not displace others.
+    """
+
+    def __init__(self) -> None:
+        self._declared: OrderedDict[tuple[str, str], Known] = OrderedDict()
+        self._undeclared: OrderedDict[tuple[str, str], Known] = OrderedDict()
+
+    def get(self, account: str, branch: str) -> Known | None:
+        """What is remembered, if anything is."""
+        for part in (self._declared, self._undeclared):
+            known = part.get((account, branch))
+            if known is not None:
+                part.move_to_end((account, branch))
+                return known
+        return None
+
+    def put(self, account: str, branch: str, known: Known) -> None:
+        """Remember it, in the place of what was remembered."""
+        self.forget(account, branch, self.get(account, branch))
+        part = self._declared if known.settings.values else self._undeclared
+        part[account, branch] = known
+        if len(part) > _REMEMBERED:
+            part.popitem(last=False)
+
+    def forget(self, account: str, branch: str, known: Known | None) -> None:
         """Drop settings, but not those that took their place meanwhile."""
-        if self._remembered.get((account, branch)) is known:
-            del self._remembered[account, branch]
+        for part in (self._declared, self._undeclared):
+            if known is not None and part.get((account, branch)) is known:
+                del part[account, branch]

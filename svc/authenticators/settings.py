@@ -37,6 +37,12 @@ VARIABLES: Final = (
     "identity-path",
 )
 
+#: The longest value of a variable that is looked at, in bytes: whoever may set it decides what each login has to read.
+_VALUE_LIMIT: Final = 64 * 1024
+
+#: How much is told of what is wrong with one variable.
+_FAULTS: Final = 10
+
 #: Variables whose values are used as they are, to the last character.
 _EXACT: Final = frozenset({"jwks-uri", "provider-uri", "issuer", "audience", "token-app-property", "identity-path"})
 
@@ -75,6 +81,11 @@ def opened(account: str, branch: str, settings: AuthenticatorSettings, vault: Va
     values: dict[str, str | Problem | None] = {}
     for name, sealed in settings.values.items():
         resource = ResourceName(account, "variable", f"{branch}/{name}")
+        if sealed is not None and len(sealed) > _VALUE_LIMIT:
+            values[name] = Problem(
+                f"The value of the variable {name} has more than {_VALUE_LIMIT // 1024} KiB.", "Set it to a shorter one."
+            )
+            continue
         try:
             values[name] = None if sealed is None else vault.open(str(resource), sealed).decode("utf-8")
         except WrongDataKey:
@@ -96,13 +107,14 @@ def configuration_of(values: Mapping[str, str | Problem | None], dialect: Dialec
     enforced, faults = read_enforced(texts.get("enforced-claims", ""), nested=dialect.nested_claims)
     if "enforced-claims" in texts:
         problems += (
-            _unusable("enforced-claims", fault, "Set it to names of claims, with commas between.") for fault in faults
+            _unusable("enforced-claims", fault, "Set it to names of claims, with commas between.")
+            for fault in faults[:_FAULTS]
         )
     of_aliases = "claim-aliases" if "claim-aliases" in values else "mapping-claims"
     aliases, faults = read_aliases(texts.get(of_aliases, ""), nested=dialect.nested_claims)
     if of_aliases in texts:
         remedy = "Set it to items of the form 'annotation: claim', with commas between."
-        problems += (_unusable(of_aliases, fault, remedy) for fault in faults)
+        problems += (_unusable(of_aliases, fault, remedy) for fault in faults[:_FAULTS])
     identity_claim = texts.get("token-app-property")
     if identity_claim is not None:
         fault = name_fault(identity_claim, nested=dialect.nested_claims)

@@ -98,7 +98,10 @@ async def explain(connection: Connection, name: str, jwt_file: IO[bytes], host: 
 @_JSON
 @over_http
 async def refresh_keys(connection: Connection, name: str, as_json: bool) -> None:
-    """Have the provider's keys fetched anew, on every server of the cluster."""
+    """Have the provider's keys fetched anew: here at once, on other servers of the cluster by their next login.
+
+    The exit code is 1 when they can't be fetched; the keys at hand go on serving then.
+    """
     found = (await connection.call("POST", f"{_path(connection, name)}/refresh-keys")).expect(200).json()
     if as_json:
         click.echo(json.dumps(found, indent=2))
@@ -115,7 +118,12 @@ async def refresh_keys(connection: Connection, name: str, as_json: bool) -> None
 @_KEY
 @over_http
 async def distrust_key(connection: Connection, name: str, key: str) -> None:
-    """Let the key with the id or thumbprint KEY verify nothing any more, on every server, whatever the provider says."""
+    """Let the key with the id or thumbprint KEY verify nothing any more, on every server, whatever the provider says.
+
+    "svc authenticator status" shows ids and thumbprints. It takes the privilege update on the authenticator's webservice.
+
+    Example: svc authenticator distrust-key authn-jwt/ci 2024-leaked
+    """
     (await connection.call("PUT", _key_path(connection, name, key))).expect(204)
     click.echo(f"{name} distrusts the key {plain(key)}.", err=True)
 
@@ -125,7 +133,7 @@ async def distrust_key(connection: Connection, name: str, key: str) -> None:
 @_KEY
 @over_http
 async def trust_key(connection: Connection, name: str, key: str) -> None:
-    """Take back that KEY is distrusted."""
+    """Take back that KEY is distrusted, by the name that "svc authenticator status" shows; this takes update, too."""
     (await connection.call("DELETE", _key_path(connection, name, key))).expect(204)
     click.echo(f"{name} no longer distrusts the key {plain(key)}.", err=True)
 

@@ -239,7 +239,9 @@ def _cause(cause: BaseException) -> str:
         return "the certificate is for another host"
     if isinstance(cause, SSL.Error) and cause.args and isinstance(cause.args[0], list):
         return "TLS failed: " + ", ".join(reason for _, _, reason in cause.args[0])
-    return f"{type(cause).__name__}: {cause}"
+    if isinstance(cause, ConnectionClosed | RequestTransmissionFailed):
+        return f"{type(cause).__name__}: {cause}"
+    return "the answer is not HTTP"  # of which the fault would quote a part
 
 
 @implementer(IResolutionReceiver)

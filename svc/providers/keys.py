@@ -3,8 +3,8 @@
 Note [Budget]. Anyone can send a token that no key verifies, and each might be the first of a new key. So a source is asked
 at most once in an interval, whatever comes of it, and who needs more inside the interval is refused at once: forged tokens
 can make this server neither a hammer against a provider nor a queue of waiting logins, and a true rotation is learnt within
-one interval (rulings 4). What no stranger causes doesn't count: the first fetch of a source, one for each wish of an
-operator for newer keys, and those of Note [Ages].
+one interval (rulings 4). No unknown key id needs to be remembered for that. What no stranger causes doesn't count: the first
+fetch of a source, one for each wish of an operator for newer keys, and those of Note [Ages].
 
 Note [Shared fetch]. Who needs a source that is being fetched waits for that fetch. It belongs to nobody: a client that
 leaves takes its own wait with it and nothing else. There is no lock, and sources know nothing of each other.
@@ -40,6 +40,9 @@ Fetch = Callable[[KeySource], Awaitable[KeySet]]
 
 #: Sources that are remembered. The least recently used is forgotten first; its next fetch is a first one again.
 SOURCES_LIMIT: Final = 1000
+
+#: Logins that wait for one fetch; whoever comes then is refused at once.
+WAITERS_LIMIT: Final = 100
 
 #: The part of the age after which a set is fetched anew, and the one after which that is tried again.
 _EARLY: Final = 3 / 4
@@ -182,6 +185,8 @@ class ProviderKeys:
         """Wait for the fetch that is under way, or begin one (Notes [Shared fetch] and [Budget])."""
         waiter: Deferred[KeySet] = Deferred()
         if known.waiters is not None:
+            if len(known.waiters) >= WAITERS_LIMIT:
+                raise KeysUnavailable(f"{known.source.uri} is being asked, and {WAITERS_LIMIT} logins wait for that already")
             known.waiters.append(waiter)
             return waiter
         if not free:

@@ -11,8 +11,8 @@ from typing import Any, Final
 import attrs
 from zope.interface import implementer
 
-from svc.authentication import Applicant, AuthenticatorSettings, DistrustedKey
-from svc.errors import NotFound
+from svc.authentication import DISTRUSTED_LIMIT, WEBSERVICES_LIMIT, Applicant, AuthenticatorSettings, DistrustedKey
+from svc.errors import InvalidParameter, NotFound
 from svc.interfaces import IAuthenticatorReadings, IAuthenticators
 from svc.names import ResourceName, RoleName
 from svc.storage.columns import column
@@ -32,9 +32,10 @@ _DECLARED: Final = """
 """
 
 #: One row: what an authenticator was told, and first the edition of that. No two values have the same serial; the text of a
-#: row has one reading.
+#: row has one reading, and its digest is as good and short.
 _TOLD: Final = f"""
-    SELECT ROW(serials, switched, distrusted, refreshes)::text AS edition, *
+    SELECT
+        encode(sha256(convert_to(ROW(serials, switched, distrusted, refreshes)::text, 'UTF8')), 'base64') AS edition, *
     FROM (
         SELECT
             string_agg(position || ':' || coalesce(serial, 0), ' ' ORDER BY position) AS serials,
@@ -90,7 +91,7 @@ _WEBSERVICES: Final = Statement(
             AND resource_id < account || ':webservice:' || $1 || '0'
         OFFSET 0
     ) AS found
-    ORDER BY resource_id
+    ORDER BY resource_id LIMIT $2::integer
     """,
 )
 _SWITCH: Final = Statement(
@@ -115,11 +116,13 @@ _DISTRUST: Final = Statement(
     "authenticator_distrust",
     """
     WITH found AS (SELECT resource_id FROM resources WHERE resource_id = $1::text),
+    others AS (SELECT count(*) AS count FROM distrusted_keys WHERE resource_id = $1 AND key <> $2::text),
     added AS (
-        INSERT INTO distrusted_keys (resource_id, key, distrusted_by) SELECT resource_id, $2::text, $3::text FROM found
+        INSERT INTO distrusted_keys (resource_id, key, distrusted_by)
+        SELECT resource_id, $2, $3::text FROM found, others WHERE others.count < $4::integer
         ON CONFLICT DO NOTHING
     )
-    SELECT resource_id FROM found
+    SELECT others.count < $4 FROM found, others
     """,
 )
 _TRUST: Final = Statement(
@@ -179,7 +182,8 @@ class AuthenticatorStore:
 
     async def webservices(self, prefix: str) -> list[tuple[ResourceName, bool | None]]:
         """See ``IAuthenticators``."""
-        return [(ResourceName.parse(name), switch) for name, switch in await self._database.fetch(_WEBSERVICES, prefix)]
+        rows = await self._database.fetch(_WEBSERVICES, prefix, WEBSERVICES_LIMIT)
+        return [(ResourceName.parse(name), switch) for name, switch in rows]
 
     async def switch(self, webservice: ResourceName, on: bool) -> None:
         """See ``IAuthenticators``."""
@@ -191,7 +195,8 @@ class AuthenticatorStore:
 
     async def distrust(self, webservice: ResourceName, key: str, by: RoleName) -> None:
         """See ``IAuthenticators``."""
-        await self._told(_DISTRUST, webservice, key, str(by))
+        if not await self._told(_DISTRUST, webservice, key, str(by), DISTRUSTED_LIMIT):
+            raise InvalidParameter("key", f"{DISTRUSTED_LIMIT} keys are distrusted already: trust some of them again first")
 
     async def trust(self, webservice: ResourceName, key: str) -> bool:
         """See ``IAuthenticators``."""
@@ -201,7 +206,7 @@ class AuthenticatorStore:
         """See ``IAuthenticators``."""
         return tuple(DistrustedKey(*row) for row in await self._database.fetch(_DISTRUSTED, str(webservice)))
 
-    async def _told(self, statement: Statement, webservice: ResourceName, *more: str | bool) -> Any:
+    async def _told(self, statement: Statement, webservice: ResourceName, *more: str | bool | int) -> Any:
         """Tell a webservice something, and return what the statement does.
 
         :raises NotFound: there is no such webservice.

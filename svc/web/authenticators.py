@@ -55,6 +55,7 @@ class Authenticators:
         """Tell which types there are, and which authenticators policy defines and may be used (wire facts, authn 1.7).
 
         Accounts are not told apart: one that is enabled in any of them is, and so is one that is listed and defined in none.
+        Anyone may ask, so only so many webservices are looked at (``IAuthenticators.webservices``).
         """
         switches: dict[str, list[bool | None]] = {name: [] for name in self.listed}
         configured = {_ALWAYS}
@@ -138,6 +139,7 @@ class Authenticators:
         status = await self.jwt.status(account, service_id)
         document = {
             **_problems(status.problems),
+            "listed": f"authn-jwt/{service_id}" in self.listed,
             "keys": self._keys(status),
             "distrusted": [
                 {"key": key.key, "since": _time(key.since), "by": key.by} for key in await self.store.distrusted(webservice)
@@ -153,17 +155,30 @@ class Authenticators:
     @routes.add("POST", f"{_JWT}/<optional:login>/explain", caller=REQUIRED)
     async def explain(self, call: Call, service_id: str, account: str, login: str | None) -> Response:
         """Tell how a JWT, the form's field ``jwt``, would be judged, check by check; nothing is issued."""
-        await self._operated(call, service_id, account)
+        webservice = await self._operated(call, service_id, account)
         token = (call.form().text("jwt") or "").strip().encode("utf-8")
         if len(token) > self.token_limit:
             raise TooLarge("a JWT", self.token_limit)
-        return _explained(await self.jwt.explain(Attempt(account, login, token, call.client_ip, service_id)))
+        explanation = await self.jwt.explain(Attempt(account, login, token, call.client_ip, service_id))
+        _log.info(
+            "{role} had a token for {webservice} explained: {outcome}, {subject}",
+            role=printable(str(call.caller.role)),
+            webservice=printable(str(webservice)),
+            outcome="admitted" if explanation.admitted else "refused",
+            subject=printable(explanation.role or "no role"),
+        )
+        return _explained(explanation)
 
     @routes.add("POST", f"{_JWT}/refresh-keys", caller=REQUIRED)
     async def refresh_keys(self, call: Call, service_id: str, account: str) -> Response:
         """Have the provider's keys fetched anew, here at once, elsewhere by the next login (rulings 4)."""
         webservice = await self._operated(call, service_id, account)
         await self.store.refresh(webservice)
+        _log.info(
+            "{role} has the keys for {webservice} fetched anew",
+            role=printable(str(call.caller.role)),
+            webservice=printable(str(webservice)),
+        )
         status = await self.jwt.status(account, service_id)
         return Response.json({"keys": self._keys(status), **_problems(status.problems)})
 

@@ -286,12 +286,22 @@ class PlaceTests(Case):
             for account in ("other", "", "a b", "a:b", "a/b", "\x00", "\ud800", "x" * 1000):
                 self.refusal(Reason.ACCOUNT_UNKNOWN, evidence, account=account)
 
-    def test_what_does_not_exist_is_not_remembered(self) -> None:
-        """Accounts and policies that don't exist are asked for each time, so that they fill no memory."""
+    def test_what_does_not_exist_costs_no_more(self) -> None:
+        """That an account or policy doesn't exist is remembered, so that a refusal there costs one reading too."""
         for _ in range(3):
             self.refusal(Reason.ACCOUNT_UNKNOWN, token(CLAIMS), account="other")
             self.refusal(Reason.WEBSERVICE_UNKNOWN, token(CLAIMS), service="bare")
-        self.assertEqual(self.readings.asked.count("settings"), 6)
+        self.assertEqual(self.readings.asked.count("settings"), 2)
+
+    def test_strangers_displace_nothing(self) -> None:
+        """However many accounts a stranger makes up, the settings of those that exist stay at hand."""
+        self.assert_admitted(token(CLAIMS))
+        for number in range(1001):
+            self.refusal(Reason.ACCOUNT_UNKNOWN, token(CLAIMS), account=f"other{number}")
+        self.readings.asked.clear()
+        self.assert_admitted(token(CLAIMS))
+        self.refusal(Reason.ACCOUNT_UNKNOWN, token(CLAIMS), account="other0")
+        self.assertEqual(self.readings.asked.count("settings"), 1)
 
     def test_store_unavailable(self) -> None:
         """While the store can't be asked nobody is admitted or refused."""
@@ -308,9 +318,9 @@ class OriginTests(Case):
     def test_restricted(self) -> None:
         """A host that is restricted to networks logs in from one of them, and from nowhere else."""
         self.readings.restrictions[HOST] = ("198.51.100.0/24", "2001:db8::/32", "192.0.2.7/32")
-        for address in ("198.51.100.9", "2001:db8::1", "2001:db8::1%eth0", "192.0.2.7"):
+        for address in ("198.51.100.9", "::ffff:198.51.100.9", "2001:db8::1", "2001:db8::1%eth0", "192.0.2.7"):
             self.assert_admitted(token(CLAIMS), client_ip=address)
-        for address in ("192.0.2.1", "2001:db9::1", "::ffff:198.51.100.9", "", "unix", "198.51.100.9, 192.0.2.1"):
+        for address in ("192.0.2.1", "2001:db9::1", "::ffff:192.0.2.1", "", "unix", "198.51.100.9, 192.0.2.1"):
             refused = self.refusal(Reason.ORIGIN_REFUSED, token(CLAIMS), client_ip=address)
             self.assertEqual(refused.role, str(HOST))
 

@@ -119,6 +119,16 @@ class ConfigurationTests(Case):
         """A certificate of an authority is written in PEM."""
         self.assertIn("it holds no certificate in PEM", self.fault(jwks_uri=URI, ca_cert="MIIB"))
 
+    def test_long_lists(self) -> None:
+        """Lists as long as a value may be are read at once, and of their faults a few are told."""
+        faults = self.faults(jwks_uri="https://i/k", enforced_claims="a," * 30_000, claim_aliases="a:b," * 15_000)
+        self.assertEqual(len(faults), 20)
+        self.assertLess(max(map(len, faults)), 300)
+        enforced = self.good(
+            jwks_uri="https://i/k", enforced_claims=",".join(f"c{number}" for number in range(9000))
+        ).enforced
+        self.assertEqual(len(enforced), 9000)
+
     def test_public_keys_need_an_issuer(self) -> None:
         """Keys in a variable say nothing about who issues tokens."""
         for dialect in (NATIVE, CONJUR):
@@ -268,7 +278,9 @@ class OpenedTests(SynchronousTestCase):
             "audience": sealed("other", b"a"),
             "jwks-uri": sealed("jwks-uri", b"\xff"),
         }
+        values["enforced-claims"] = vault.seal(f"acme:variable:{branch}/enforced-claims", b"a," * 40_000)
         read = opened("acme", branch, AuthenticatorSettings("1", {**values, "identity-path": None}), vault)
+        self.assertIn("more than 64 KiB", getattr(read.pop("enforced-claims"), "what", ""))
         self.assertEqual((read["issuer"], read["identity-path"]), ("i", None))
         for name, what in (("audience", "data key"), ("jwks-uri", "UTF-8")):
             problem = read[name]

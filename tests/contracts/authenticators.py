@@ -7,8 +7,8 @@ from ipaddress import ip_network
 import attrs
 from zope.interface.verify import verifyObject
 
-from svc.authentication import Applicant
-from svc.errors import NotFound
+from svc.authentication import DISTRUSTED_LIMIT, Applicant
+from svc.errors import InvalidParameter, NotFound
 from svc.interfaces import IAuthenticatorReadings, IAuthenticators
 from svc.names import ResourceName, RoleName, root_policy
 from svc.records import Sealed
@@ -397,6 +397,18 @@ class AuthenticatorsContract(Contract):
                 with self.assertRaises(NotFound):
                     await telling
             self.assertEqual(await stores.operated.distrusted(missing), ())
+
+    @scenario
+    async def test_too_many_distrusted(self) -> None:
+        """Every login reads what is distrusted, so there is an end to that; what is distrusted already may be said again."""
+        stores = await self.stores_with_account()
+        await load(stores, authenticator())
+        for number in range(DISTRUSTED_LIMIT):
+            await stores.operated.distrust(WEBSERVICE, f"k{number}", ADMIN)
+        with self.assertRaises(InvalidParameter):
+            await stores.operated.distrust(WEBSERVICE, "another", ADMIN)
+        await stores.operated.distrust(WEBSERVICE, "k7", ADMIN)
+        self.assertEqual(len(await stores.operated.distrusted(WEBSERVICE)), DISTRUSTED_LIMIT)
 
     @scenario
     async def test_all_is_forgotten(self) -> None:

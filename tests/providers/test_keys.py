@@ -16,7 +16,7 @@ from zope.interface.verify import verifyObject
 from svc.authentication import IProviderKeys, KeySource, KeysState
 from svc.errors import KeysUnavailable
 from svc.jose import KeySet, parse_key_set
-from svc.providers.keys import ProviderKeys
+from svc.providers.keys import WAITERS_LIMIT, ProviderKeys
 from tests.signing import jwk, jwks
 
 SOURCE = KeySource("https://idp.example/keys")
@@ -122,6 +122,15 @@ class ProviderKeysTests(Case):
         self.provider.answer(TWO)
         self.assertEqual([self.ids(self.successResultOf(each)) for each in asked], [["k2"]] * 5)
         self.assertEqual(self.provider.asked, [SOURCE, SOURCE])
+
+    def test_a_crowd_does_not_wait(self) -> None:
+        """So many wait for one fetch and no more; who comes then is refused at once, and can come again."""
+        keys = self.filled()
+        waiting = [self.begin(self.keys.newer(SOURCE, keys)) for _ in range(WAITERS_LIMIT)]
+        self.assert_refused(self.begin(self.keys.newer(SOURCE, keys)), "logins wait for that already")
+        self.provider.answer(TWO)
+        self.assertEqual({tuple(self.ids(self.successResultOf(each))) for each in waiting}, {("k2",)})
+        self.assertEqual(self.ids(self.successResultOf(self.begin(self.keys.newer(SOURCE, keys)))), ["k2"])
 
     def test_a_newer_set_at_hand_is_given_out(self) -> None:
         """Who saw an old set gets the newer one that is there already, without a fetch and whatever the budget."""
