@@ -22,6 +22,7 @@ class Attempt:
     """A request to be authenticated: what came from outside, nothing verified.
 
     ``login`` is the decoded id of the path, ``None`` when left out. ``evidence`` is the API key, or the JWT's text.
+    ``fault`` says why no evidence could be read from the request, if that is so: a code, and what was found.
     """
 
     account: str
@@ -29,6 +30,7 @@ class Attempt:
     evidence: bytes = attrs.field(repr=False)
     client_ip: str
     service_id: str | None = None
+    fault: tuple[Reason, str] | None = None
 
 
 @attrs.frozen

@@ -100,6 +100,8 @@ def _tell_configuration(trial: Trial) -> str:
 
 
 def _check_token(trial: Trial) -> None:
+    if trial.attempt.fault is not None:
+        raise EvidenceRefused(*trial.attempt.fault)
     text = trial.attempt.evidence.strip()
     if not text:
         raise EvidenceRefused(Reason.TOKEN_MISSING, "the request has no token")

@@ -54,7 +54,11 @@ _REMEMBERED: Final = 1000
 _DECISIONS: Final = 3
 
 #: What the client learns of a refusal, if not 401.
-_STATUSES: Final[Mapping[Reason, int]] = {Reason.TOKEN_MISSING: 400, Reason.TOKEN_TOO_LARGE: 413}
+_STATUSES: Final[Mapping[Reason, int]] = {
+    Reason.REQUEST_MALFORMED: 400,
+    Reason.TOKEN_MISSING: 400,
+    Reason.TOKEN_TOO_LARGE: 413,
+}
 
 
 def _source_name(source: KeySet | KeySource) -> str:

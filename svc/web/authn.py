@@ -9,7 +9,6 @@ from collections.abc import Mapping
 import attrs
 from twisted.logger import Logger
 
-from svc.audit import printable
 from svc.authentication import Attempt, IAuthenticator, ILogin, Refused
 from svc.errors import AuthenticationRefused, BadRequest, Forbidden, InvalidName, NotFound, Reason, TooLarge, WrongDataKey
 from svc.interfaces import IRoles
@@ -55,16 +54,14 @@ class Authn:
     @routes.add("POST", "/authn-jwt/<service_id>/<flat:account>/<optional:login>/authenticate", caller=PUBLIC)
     async def authenticate_by_jwt(self, call: Call, service_id: str, account: str, login: str | None) -> Response:
         """Exchange a JWT, the form's field ``jwt``, for an access token (source document, endpoint 1)."""
+        token, fault = "", None
         try:
             token = (call.form().text("jwt") or "").strip()
-        except (BadRequest, TooLarge) as refusal:
-            _log.info(
-                "authn-jwt was sent no form, from {client_ip}: {refusal}",
-                client_ip=call.client_ip,
-                refusal=printable(str(refusal)),
-            )
-            raise AuthenticationRefused(Reason.REQUEST_MALFORMED, 413 if isinstance(refusal, TooLarge) else 400) from None
-        attempt = Attempt(account, login, token.encode("utf-8"), call.client_ip, service_id)
+        except BadRequest as refusal:
+            fault = (Reason.REQUEST_MALFORMED, refusal.message)
+        except TooLarge as refusal:
+            fault = (Reason.TOKEN_TOO_LARGE, f"{refusal.what} may have at most {refusal.limit} bytes")
+        attempt = Attempt(account, login, token.encode("utf-8"), call.client_ip, service_id, fault)
         return await self._exchange(call, self.by_jwt, attempt)
 
     async def _exchange(self, call: Call, authenticator: IAuthenticator, attempt: Attempt) -> Response:

@@ -286,6 +286,13 @@ class PlaceTests(Case):
             for account in ("other", "", "a b", "a:b", "a/b", "\x00", "\ud800", "x" * 1000):
                 self.refusal(Reason.ACCOUNT_UNKNOWN, evidence, account=account)
 
+    def test_unreadable_request(self) -> None:
+        """A request from which no token could be read is refused for what was found, after the reading that all cost."""
+        for reason, status in ((Reason.REQUEST_MALFORMED, 400), (Reason.TOKEN_TOO_LARGE, 413)):
+            refused = self.refusal(reason, b"", status, fault=(reason, "so it is"))
+            self.assertEqual(refused.detail, "so it is")
+        self.assertEqual(self.readings.asked.count("applicant acme:host:"), 2)
+
     def test_what_does_not_exist_costs_no_more(self) -> None:
         """That an account or policy doesn't exist is remembered, so that a refusal there costs one reading too."""
         for _ in range(3):

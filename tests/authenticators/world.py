@@ -211,9 +211,10 @@ class Case(SynchronousTestCase):
         service: str | None = "ci",
         account: str = "acme",
         client_ip: str = "192.0.2.1",
+        fault: tuple[Reason, str] | None = None,
     ) -> Attempt:
         """An attempt."""
-        return Attempt(account, login, evidence, client_ip, service)
+        return Attempt(account, login, evidence, client_ip, service, fault)
 
     def explained(self, evidence: bytes, **options: Any) -> Explanation:
         """What operators are told of an attempt; it never holds a part of the token."""
