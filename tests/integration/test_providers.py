@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
 from ipaddress import ip_network
 from typing import Any
@@ -204,6 +205,15 @@ class PlainTests(Case):
         for host in ("localhost", "127.0.0.1", "127.1"):
             self.assertIn("is loopback", await self.refusal(client, f"http://{host}:{port}/keys"))
         self.assertEqual(peers.met, 0)
+
+    async def test_no_proxy(self) -> None:
+        """A proxy that the environment names is not asked (rulings 4)."""
+        proxy, keys = Peers(Peer), Keys(jwks())
+        uri = f"http://127.0.0.1:{self.listen(proxy)}"
+        proxies = dict.fromkeys(("http_proxy", "https_proxy", "all_proxy"), uri)
+        self.patch(os, "environ", {**os.environ, **proxies, **{name.upper(): uri for name in proxies}})
+        await self.client().fetch(f"http://idp.example:{self.listen(keys)}/keys")
+        self.assertEqual((keys.asked, proxy.met), (1, 0))
 
     async def test_rebinding(self) -> None:
         """A name that moves to a forbidden address between two fetches is refused the second time."""

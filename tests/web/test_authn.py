@@ -181,6 +181,26 @@ class JwtTests(WorldCase):
             parts = json.loads(self.present(self.token() + b"+", path).body)
             self.assertEqual(json.loads(base64.b64decode(parts["payload"]))["sub"], "host/shop")
 
+    def test_privilege_missing(self) -> None:
+        """A host outside of ``apps`` is refused with the status of the dialect, and an empty body (rulings 1)."""
+        self.load("- !host { id: stray, annotations: { authn-jwt/ci/project: acme/shop } }\n")
+        answer = self.present(self.token(app="stray"))
+        self.assertEqual((answer.status, answer.body), (self.dialect.privilege_missing_status, b""))
+
+    def test_restricted(self) -> None:
+        """A restricted host logs in from where it may, as its connection or a trusted proxy tells (authn 1.5)."""
+        self.load("- !host { id: shop, restricted_to: 198.51.100.0/24 }\n", method="PATCH")
+        body = b"jwt=" + self.token()
+        proxied = [("X-Forwarded-For", "198.51.100.9")]
+        for peer, headers, status in (
+            ("198.51.100.9", [], 200),
+            ("192.0.2.7", [], 401),
+            ("192.0.2.7", proxied, 401),
+            ("127.0.0.1", proxied, 200),
+        ):
+            answer = self.client.post(JWT_PATH, body, peer=peer, headers=headers)
+            self.assertEqual(answer.status, status, (peer, headers))
+
     def test_refused(self) -> None:
         """A refusal has an empty body; a missing token is 400, one that is too large 413."""
         for body, status in (
