@@ -11,6 +11,7 @@ from twisted.application.service import MultiService
 from twisted.logger import Logger
 
 from svc.audit import LoggedAuthenticator, LoggedLogin
+from svc.authentication import IAuthenticator
 from svc.authenticators.apikey import ApiKeyAuthenticator
 from svc.authenticators.jwt import JwtAuthenticator
 from svc.config import Settings
@@ -78,7 +79,7 @@ class Composition:
         tokens = AccessTokens(keys, reactor, settings.user_token_ttl, settings.host_token_ttl)
         rounds = self._rounds(foundation, keys, tokens)
         rounds.setServiceParent(server)  # type: ignore[no-untyped-call] # Twisted's
-        metrics = Metrics()
+        metrics = None if self.metrics_endpoint is None else Metrics()
         router = Router(
             self._nouns(foundation, keys, tokens, self._loads(foundation, server), rounds, metrics),
             caller=tokens.caller,
@@ -97,7 +98,7 @@ class Composition:
         listening = Listening(self.endpoints, site, site.drain)
         listening.setServiceParent(server)  # type: ignore[no-untyped-call] # Twisted's
         urls = await listening.open()
-        if self.metrics_endpoint is not None:
+        if self.metrics_endpoint is not None and metrics is not None:
             await self._serve(metrics, self.metrics_endpoint, server)
         await rounds.first_round()
         return urls
@@ -109,7 +110,7 @@ class Composition:
         tokens: AccessTokens,
         loads: ILoads,
         rounds: Rounds,
-        metrics: Metrics,
+        metrics: Metrics | None,
     ) -> list[Any]:
         settings, database, vault = self.settings, foundation.database, foundation.vault
         roles = RoleStore(database)
@@ -117,9 +118,9 @@ class Composition:
         by_jwt = self._jwt_authenticator(foundation)
         return [
             Authn(
-                by_api_key=LoggedAuthenticator(CountedAuthenticator(by_api_key, "authn", metrics), "authn"),
+                by_api_key=_watched(by_api_key, "authn", metrics),
                 login=LoggedLogin(by_api_key, "authn"),
-                by_jwt=LoggedAuthenticator(CountedAuthenticator(by_jwt, "authn-jwt", metrics), "authn-jwt"),
+                by_jwt=_watched(by_jwt, "authn-jwt", metrics),
                 tokens=tokens,
                 keys=keys,
                 roles=roles,
@@ -223,6 +224,12 @@ class Composition:
         if tell is not None:
             write_admin_key(path, api_key)
         log.warn("The account {account} was made. The API key of its admin is in {path}", account=account, path=str(path))
+
+
+def _watched(authenticator: IAuthenticator, name: str, metrics: Metrics | None) -> IAuthenticator:
+    """An authenticator whose decisions are logged and, where metrics are served, counted."""
+    counted = authenticator if metrics is None else CountedAuthenticator(authenticator, name, metrics)
+    return LoggedAuthenticator(counted, name)
 
 
 def _new_id() -> str:

@@ -1,13 +1,13 @@
 """What is counted, for monitoring; served as Prometheus text on an endpoint of its own (rulings: health).
 
+Where nothing is served nothing is counted, and the library isn't loaded, which would make every start longer.
+
 It has an endpoint of its own because counters by reason would tell a stranger what refusals hide from clients. Labels come
 from bounded sets alone: nothing that a stranger sends can make a series.
 """
 
 from __future__ import annotations
 
-from prometheus_client import CollectorRegistry, Counter
-from prometheus_client.twisted import MetricsResource
 from twisted.web.http import Request
 from twisted.web.server import Site
 from zope.interface import implementer
@@ -19,6 +19,8 @@ class Metrics:
     """The counters of one server, all in ``registry``."""
 
     def __init__(self) -> None:
+        from prometheus_client import CollectorRegistry, Counter  # noqa: PLC0415 - as above
+
         self.registry = CollectorRegistry()
         self._authentications = Counter(
             "svc_authentications",
@@ -34,6 +36,8 @@ class Metrics:
 
     def site(self) -> Site:
         """What serves them."""
+        from prometheus_client.twisted import MetricsResource  # noqa: PLC0415 - as above
+
         return _QuietSite(MetricsResource(self.registry))  # type: ignore[no-untyped-call] # neither has types
 
 

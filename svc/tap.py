@@ -37,7 +37,6 @@ _PARTS: Final = (
     "svc.web.routing",
     "svc.authenticators.jwt",
     "svc.worker.pool",
-    "svc.metrics",
     "svc.composition",
 )
 
