@@ -44,6 +44,12 @@ class Dialect:
     #: The version that ``GET /`` reports, ``None`` for the program's own.
     reported_version: str | None
 
+    def enables(self, listed: bool, switched: bool | None) -> bool:
+        """Whether an authenticator may be used that the configuration lists, or doesn't, and that ``PATCH`` switched on or
+        off, or never did.
+        """
+        return (listed or switched is True) if self.switch_enables else (listed and switched is not False)
+
 
 NATIVE: Final = Dialect(
     name="native",

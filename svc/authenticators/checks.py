@@ -38,9 +38,9 @@ _NAMED: Final = 10
 
 def why_disabled(dialect: Dialect, service: str, listed: bool, switched: bool | None) -> Problem | None:
     """Why an authenticator may not be used: it must be listed and not switched off, or listed or switched on (rulings 1)."""
+    if dialect.enables(listed, switched):
+        return None
     if dialect.switch_enables:
-        if listed or switched:
-            return None
         return Problem(
             f"{shown(service)} is neither listed in the configuration nor switched on.",
             "Switch it on, or list it in the setting authenticators and start the server again.",
@@ -50,7 +50,7 @@ def why_disabled(dialect: Dialect, service: str, listed: bool, switched: bool | 
             f"{shown(service)} is not listed in the configuration.",
             "List it in the setting authenticators and start the server again.",
         )
-    return Problem(f"{shown(service)} is switched off.", "Switch it on.") if switched is False else None
+    return Problem(f"{shown(service)} is switched off.", "Switch it on.")
 
 
 def _check_enabled(trial: Trial) -> None:

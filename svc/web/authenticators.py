@@ -67,15 +67,11 @@ class Authenticators:
         enabled = {
             name
             for name, found in switches.items()
-            if any(self._enabled(name in self.listed, switch) for switch in found or [None])
+            if any(self.dialect.enables(name in self.listed, switch) for switch in found or [None])
         }
         return Response.json(
             {"installed": _INSTALLED, "configured": sorted(configured), "enabled": sorted({_ALWAYS, *enabled})}
         )
-
-    def _enabled(self, listed: bool, switch: bool | None) -> bool:
-        """Whether an authenticator may be used (rulings 1)."""
-        return (listed or switch is True) if self.dialect.switch_enables else (listed and switch is not False)
 
     @routes.add("PATCH", "/authn/<flat:account>", caller=REQUIRED)
     async def switch_default(self, call: Call, account: str) -> Response:
