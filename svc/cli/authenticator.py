@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import IO, Any, Final
 from urllib.parse import urlencode
 
 import click
 
 from svc.cli.connection import Connection, anonymously, over_http
-from svc.cli.table import plain, table
+from svc.cli.table import plain, print_table
 
 _TYPE: Final = "authn-jwt"
 
@@ -42,7 +41,7 @@ async def list_all(connection: Connection, as_json: bool) -> None:
         return
     configured, enabled = set(found["configured"]), set(found["enabled"])
     rows = [(name, _yes(name in configured), _yes(name in enabled)) for name in sorted(configured | enabled)]
-    _print_table(("AUTHENTICATOR", "IN POLICY", "ENABLED"), rows)
+    print_table(("AUTHENTICATOR", "IN POLICY", "ENABLED"), rows)
 
 
 @authenticator.command()
@@ -106,7 +105,7 @@ async def refresh_keys(connection: Connection, name: str, as_json: bool) -> None
     if as_json:
         click.echo(json.dumps(found, indent=2))
     else:
-        _print_table(("WHAT", "VALUE"), list(_key_rows(found["keys"])))
+        print_table(("WHAT", "VALUE"), list(_key_rows(found["keys"])))
         _print_problems(found)
     outcome = (found["keys"]["last_fetch"] or {}).get("outcome")
     if found["problems"] or outcome not in {None, "ok"}:
@@ -212,7 +211,7 @@ def _print_status(found: Mapping[str, Any]) -> None:
     rows += [("distrusted key", f"{key['key']} (since {key['since']}, by {key['by']})") for key in found["distrusted"]]
     if found["clock_offset"] is not None:
         rows.append(("clock ahead by", f"{found['clock_offset']:g} s, judging by {found['recent_tokens']} recent tokens"))
-    _print_table(("WHAT", "VALUE"), rows)
+    print_table(("WHAT", "VALUE"), rows)
     _print_problems(found)
 
 
@@ -232,11 +231,6 @@ def _print_problems(found: Mapping[str, Any]) -> None:
     for problem in found["problems"]:
         click.secho(f"PROBLEM  {plain(problem['what'])}", fg="red")
         click.echo(f"  to do  {plain(problem['remedy'])}")
-
-
-def _print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    for line in table(header, rows, terminal=sys.stdout.isatty()):
-        click.echo(line)
 
 
 def _yes(holds: bool) -> str:

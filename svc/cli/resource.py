@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import sys
 from typing import IO, Any, Final
 from urllib.parse import urlencode
 
 import click
 
 from svc.cli.connection import Connection, over_http
-from svc.cli.table import table
+from svc.cli.table import print_table
 
 #: Resources that the server lists when it isn't told how many (core 3.1).
 UNASKED: Final = 1000
@@ -72,8 +71,7 @@ async def list(  # noqa: A001 (the command is called so)
     else:
         own = f"{connection.account}:"
         rows = [(found["id"].removeprefix(own), found["owner"].removeprefix(own)) for found in answer]
-        for line in table(("RESOURCE", "OWNER"), rows, terminal=sys.stdout.isatty()):
-            click.echo(line)
+        print_table(("RESOURCE", "OWNER"), rows)
     if not count and limit is None and offset is None and len(answer) == UNASKED:
         click.echo(f"These are the first {UNASKED}; --offset {UNASKED} --limit {UNASKED} has those after them", err=True)
 

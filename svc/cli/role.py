@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import click
 
 from svc.cli.connection import Answer, Connection, over_http
-from svc.cli.table import plain, table
+from svc.cli.table import plain, print_table
 
 #: How many rows a page has when all pages are asked for.
 PAGE: Final = 1000
@@ -76,11 +75,11 @@ async def members(
     if as_json or count:
         _print_json(found, count and not as_json)
     elif transitive:
-        _print(
+        print_table(
             ("MEMBER", "BY WAY OF"), [(_short(row["member"]), " > ".join(map(_short, row["path"][1:-1]))) for row in found]
         )
     else:
-        _print(("MEMBER", "NOTES"), [(_short(row["member"]), _notes(row)) for row in found])
+        print_table(("MEMBER", "NOTES"), [(_short(row["member"]), _notes(row)) for row in found])
 
 
 @role.command()
@@ -101,7 +100,7 @@ async def memberships(
     if as_json or count:
         _print_json(found, count and not as_json)
     else:
-        _print(("ROLE", "NOTES"), [(_short(row["role"]), _notes(row)) for row in found])
+        print_table(("ROLE", "NOTES"), [(_short(row["role"]), _notes(row)) for row in found])
 
 
 @role.command()
@@ -120,7 +119,7 @@ async def show(connection: Connection, role_id: str, as_json: bool) -> None:
     rows = [("role", _short(found["id"])), ("created at", found["created_at"])]
     rows += [("policy", _short(found["policy"]))] if "policy" in found else []
     rows += [("member", f"{_short(row['member'])}  {_notes(row)}".rstrip()) for row in found["members"]]
-    _print(("WHAT", "VALUE"), rows)
+    print_table(("WHAT", "VALUE"), rows)
 
 
 @role.command()
@@ -142,7 +141,7 @@ async def graph(connection: Connection, role_id: str, dot: bool, as_json: bool) 
             click.echo(f"    {_quoted(_short(edge['parent']))} -> {_quoted(_short(edge['child']))};")
         click.echo("}")
     else:
-        _print(("ROLE", "MEMBER"), [(_short(edge["parent"]), _short(edge["child"])) for edge in found])
+        print_table(("ROLE", "MEMBER"), [(_short(edge["parent"]), _short(edge["child"])) for edge in found])
 
 
 async def _ask(connection: Connection, role_id: str, parameters: Sequence[tuple[str, str | None]]) -> Answer:
@@ -180,8 +179,3 @@ def _quoted(text: str) -> str:
 
 def _print_json(found: Any, count: bool = False) -> None:
     click.echo(found["count"] if count else json.dumps(found, indent=2))
-
-
-def _print(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    for line in table(header, rows, terminal=sys.stdout.isatty()):
-        click.echo(line)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 import unicodedata
 from collections.abc import Iterator, Sequence
 from typing import Final
+
+import click
 
 #: What parts two columns of a table.
 _GAP: Final = "  "
@@ -24,6 +27,12 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]], *, terminal: boo
     for line in lines:
         padded = (cell + " " * (width - _width(cell)) for cell, width in zip(line, widths, strict=True))
         yield _GAP.join(padded).rstrip()
+
+
+def print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print a table, as standard output is a terminal or not."""
+    for line in table(header, rows, terminal=sys.stdout.isatty()):
+        click.echo(line)
 
 
 def plain(text: str) -> str:
