@@ -39,6 +39,7 @@ setup(
         "embedded": EMBEDDED,
         "test": [
             *EMBEDDED,
+            "azure-identity >= 1.27",
             "hypothesis >= 6.100",
             "joserfc >= 1.6",
             "pytest >= 8",

@@ -17,17 +17,21 @@ from bench.load import Figures, run, write_requests
 from bench.processes import descendants, memory, share
 from bench.report import Part
 from bench.server import Server, say
-from bench.world import Provider, build
+from bench.world import Provider, World, build
 
 #: The reference that each route is measured against, and the ratio that it must reach, if one was promised.
 REFERENCES: Final = {
     "JWT authenticate": ("limit", 0.45),
+    "Cloud authenticate": ("limit", 0.45),
     "API key authenticate": ("limit", None),
     "secret read": ("bare", 0.15),
     "role members (10)": ("bare", None),
     "whoami": ("bare", None),
     "health": ("bare", None),
 }
+
+#: The most CPU time that a refused login may take, beside one that succeeds.
+REFUSAL_RATIO: Final = 1.0
 
 IDLE_MEGABYTES: Final = 80
 READY_SECONDS: Final = 3
@@ -75,6 +79,7 @@ def measure(folder: Path) -> Part:
         raise SystemExit("the bench needs wrk, which Debian has as a package of that name: apt-get install wrk")
     report = _measured(folder)
     reached = all(not r["promised"] or r["ratio"] >= r["promised"] for r in report["routes"].values())
+    reached &= all(r["cpu_ratio"] <= REFUSAL_RATIO for r in report["refusals"].values())
     modest = report["idle_megabytes"] < IDLE_MEGABYTES and report["ready_seconds"] < READY_SECONDS
     return Part(_table(report), reached and modest, report)
 
@@ -121,11 +126,37 @@ def _measured(folder: Path) -> dict[str, Any]:
             "ratio": statistics.median(o.rate / t.rate for o, t in zip(ours, theirs, strict=True)),
             "promised": promised,
         }
+    report["refusals"] = _refusals(folder, server, world)
     report["peak_megabytes"] = memory(server.process.pid, "VmHWM")
     server.stop()
     for process, _ in references.values():
         process.kill()
     return report
+
+
+def _refusals(folder: Path, server: Server, world: World) -> dict[str, Any]:
+    """What a refused login costs, in turns with one that succeeds; ``cpu_ratio`` is of all CPU time, the database's too."""
+    success = write_requests(folder, "JWT-authenticate", world.requests["JWT authenticate"])
+    measured = {}
+    for why, refused in world.refused.items():
+        requests = write_requests(folder, f"refused-{why.replace(' ', '-')}", refused)
+        ours: list[Figures] = []
+        successes: list[Figures] = []
+        for number in range(settings.RUNS):
+            say(f"JWT refused, {why}: run {number + 1} of {settings.RUNS}")
+            charged = [server.process.pid], descendants(server.process.pid)
+            successes.append(run(server.url, success, *charged))
+            ours.append(run(server.url, requests, *charged, refused=True))
+        measured[why] = {
+            **attrs.asdict(_median(ours)),
+            "cpu_ratio": statistics.median(_cpu(o) / _cpu(s) for o, s in zip(ours, successes, strict=True)),
+            "ratio": statistics.median(o.rate / s.rate for o, s in zip(ours, successes, strict=True)),
+        }
+    return measured
+
+
+def _cpu(figures: Figures) -> float:
+    return figures.server_cpu + figures.database_cpu
 
 
 def _table(report: dict[str, Any]) -> str:
@@ -142,6 +173,14 @@ def _table(report: dict[str, Any]) -> str:
             f"| **{r['ratio']:.2f}** | {promised} |"
         )
     lines += [
+        "",
+        "| JWT refused | requests/s | server CPU µs | database CPU µs | rate / success | CPU / success | promised |",
+        "|---|---|---|---|---|---|---|",
+        *(
+            f"| {why} | {r['rate']:.0f} | {r['server_cpu']:.0f} | {r['database_cpu']:.0f} "
+            f"| {r['ratio']:.2f} | **{r['cpu_ratio']:.2f}** | {REFUSAL_RATIO} |"
+            for why, r in report["refusals"].items()
+        ),
         "",
         f"Idle server process: {report['idle_megabytes']:.0f} MB RSS (promised: under {IDLE_MEGABYTES}); "
         f"at its peak under load: {report['peak_megabytes']:.0f} MB.",

@@ -24,6 +24,9 @@ REACTOR: Final = "epoll"
 #: Variables with a value, each readable by one host.
 VARIABLES: Final = 100
 
+#: Tokens that are refused, for each reason.
+REFUSED: Final = 500
+
 #: Members of the group that is listed.
 MEMBERS: Final = 10
 
@@ -46,9 +49,10 @@ IDLE_SECONDS: Final = 10
 SHARE_SECONDS: Final = 2
 SHARE_GAP_SECONDS: Final = 0.001
 
-#: The server runs as one process, with default settings but for these: no access log is written (the service has none), and
-#: tokens outlive the run. No verification of a third party's token is remembered (the service has no such cache).
-SERVER_OPTIONS: Final = ("--host-token-ttl=18000", "--user-token-ttl=18000")
+#: The server runs as one process, with default settings but for these: no access log is written (the service has none),
+#: tokens outlive the run, and what reads 900,000 rows from a slow disk is waited for. No verification of a third party's
+#: token is remembered (the service has no such cache).
+SERVER_OPTIONS: Final = ("--host-token-ttl=18000", "--user-token-ttl=18000", "--statement-timeout=60")
 
 #: The large document: variables, annotations of each, and how often it is loaded, each time into a new policy.
 LARGE_VARIABLES: Final = 18_000

@@ -1,7 +1,8 @@
 """What the server under load holds, and how it got there: through its own HTTP interface.
 
 An account with ``HOSTS`` hosts, each with annotations that its token must match, in a group of the authenticator's
-``apps``; a provider that serves its key set over HTTP; variables with a value; a group with members.
+``apps``, of two authenticators, for JWTs and for a cloud's workloads; a provider of both that serves its key set, and where
+that is, over HTTP; variables with a value; a group with members.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Final
 from urllib.parse import quote
@@ -22,28 +23,31 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from bench.client import Client
 from bench.load import Request
 from bench.server import ACCOUNT, SERVICE, Server
-from bench.settings import ALGORITHM, ANNOTATIONS, CLAIMS_BYTES, HOSTS, KEY_BITS, MEMBERS, VARIABLES
+from bench.settings import ALGORITHM, ANNOTATIONS, CLAIMS_BYTES, HOSTS, KEY_BITS, MEMBERS, REFUSED, VARIABLES
 
 ISSUER: Final = "https://provider.bench"
 AUDIENCE: Final = "svc"
 KEY_ID: Final = "bench-1"
+SUBSCRIPTION: Final = "11111111-2222-3333-4444-555555555555"
+GROUP: Final = "bench"
 
 _FORM: Final = ("Content-Type", "application/x-www-form-urlencoded")
 
 
 class Provider:
-    """A JWT provider: a key, its tokens, and its key set on a loopback port."""
+    """A provider of JWTs and of cloud identity tokens: a key, its tokens, and its key set on a loopback port."""
 
     def __init__(self) -> None:
         self._key: RSAPrivateKey = generate_private_key(65537, KEY_BITS)
         public = jwt.algorithms.RSAAlgorithm.to_jwk(self._key.public_key(), as_dict=True)
-        document = json.dumps({"keys": [{**public, "kid": KEY_ID, "use": "sig", "alg": ALGORITHM}]}).encode()
+        keys = json.dumps({"keys": [{**public, "kid": KEY_ID, "use": "sig", "alg": ALGORITHM}]}).encode()
 
         class KeySet(BaseHTTPRequestHandler):
-            """Answers every request with the key set."""
+            """Answers with the key set, and, where a tenant is asked about, with where that is."""
 
             def do_GET(self) -> None:
                 """Answer."""
+                document = discovery if self.path.startswith("/tenant/") else keys
                 self.send_response(200)
                 self.send_header("Content-Length", str(len(document)))
                 self.end_headers()
@@ -54,40 +58,76 @@ class Provider:
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), KeySet)
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
-        self.uri = f"http://127.0.0.1:{self._server.server_port}/keys"
+        base = f"http://127.0.0.1:{self._server.server_port}"
+        self.uri, self.tenant = f"{base}/keys", f"{base}/tenant/"
+        discovery = json.dumps({"issuer": self.tenant, "jwks_uri": self.uri}).encode()
 
     def public_pem(self) -> bytes:
         """The public key."""
         return self._key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
 
     def tokens(self) -> list[str]:
-        """One token for each host, its claims padded to ``CLAIMS_BYTES`` of JSON."""
+        """One JWT for each host."""
+        return [self._jwt(number) for number in range(HOSTS)]
+
+    def refused_tokens(self) -> dict[str, list[str]]:
+        """JWTs that are refused, by why they are."""
+        forged = []
+        for number in range(REFUSED):
+            signed, _, signature = self._jwt(number).rpartition(".")
+            forged.append(f"{signed}.{signature[:100]}{'B' if signature[100] == 'A' else 'A'}{signature[101:]}")
+        return {
+            "signature wrong": forged,
+            "expired": [self._jwt(number, exp=int(time.time()) - 60) for number in range(REFUSED)],
+            "unknown host": [self._jwt(number, sub=f"nobody-{number}") for number in range(REFUSED)],
+            "claim wrong": [self._jwt(number, claim0="another") for number in range(REFUSED)],
+        }
+
+    def cloud_tokens(self) -> list[str]:
+        """One cloud identity token for each host."""
+        return [
+            self._token(
+                {
+                    "iss": self.tenant,
+                    "aud": AUDIENCE,
+                    "sub": f"oid-{number}",
+                    "oid": f"oid-{number}",
+                    "xms_mirid": f"/subscriptions/{SUBSCRIPTION}/resourcegroups/{GROUP}/providers"
+                    f"/Microsoft.Compute/virtualMachines/vm-{number}",
+                }
+            )
+            for number in range(HOSTS)
+        ]
+
+    def _jwt(self, number: int, **other: object) -> str:
+        """The JWT of a host; ``other`` claims take the place of its own."""
+        claims = {"iss": ISSUER, "aud": AUDIENCE, "sub": f"app-{number}"}
+        return self._token(claims | {f"claim{n}": f"value {n} of app-{number}" for n in range(ANNOTATIONS)} | other)
+
+    def _token(self, claims: Mapping[str, object]) -> str:
+        """A token whose claims are padded to ``CLAIMS_BYTES`` of JSON."""
         now = int(time.time())
-        made = []
-        for number in range(HOSTS):
-            claims: dict[str, object] = {
-                "iss": ISSUER,
-                "aud": AUDIENCE,
-                "iat": now,
-                "exp": now + 7200,
-                "sub": f"app-{number}",
-            }
-            claims |= {f"claim{n}": f"value {n} of app-{number}" for n in range(ANNOTATIONS)}
-            padding = CLAIMS_BYTES - len(json.dumps(claims | {"padding": ""}, separators=(",", ":")))
-            made.append(jwt.encode(claims | {"padding": "x" * padding}, self._key, ALGORITHM, {"kid": KEY_ID}))
-        return made
+        timed = {"iat": now, "exp": now + 7200, **claims}
+        padding = CLAIMS_BYTES - len(json.dumps(timed | {"padding": ""}, separators=(",", ":")))
+        return jwt.encode(timed | {"padding": "x" * padding}, self._key, ALGORITHM, {"kid": KEY_ID})
 
 
 def _policy() -> Iterator[str]:
-    yield f"- !policy\n  id: svc/authn-jwt/{SERVICE}\n  body:\n  - !webservice\n  - !group apps\n"
-    for name in ("jwks-uri", "issuer", "audience", "token-app-property", "identity-path"):
-        yield f"  - !variable {name}\n"
-    yield "  - !permit\n    role: !group apps\n    privileges: [read, authenticate]\n    resource: !webservice\n"
+    for authenticator, names in (
+        ("authn-jwt", ("jwks-uri", "issuer", "audience", "token-app-property", "identity-path")),
+        ("authn-cloud", ("provider-uri", "audience")),
+    ):
+        yield f"- !policy\n  id: svc/{authenticator}/{SERVICE}\n  body:\n  - !webservice\n  - !group apps\n"
+        for name in names:
+            yield f"  - !variable {name}\n"
+        yield "  - !permit\n    role: !group apps\n    privileges: [read, authenticate]\n    resource: !webservice\n"
     yield "- !policy\n  id: apps\n  body:\n  - !group all\n"
     for number in range(HOSTS):
         yield f"  - !host\n    id: app-{number}\n    annotations:\n"
         for n in range(ANNOTATIONS):
             yield f"      authn-jwt/{SERVICE}/claim{n}: value {n} of app-{number}\n"
+        yield f"      authn-cloud/subscription-id: {SUBSCRIPTION}\n      authn-cloud/resource-group: {GROUP}\n"
+        yield f"      authn-cloud/{SERVICE}/system-assigned-identity: oid-{number}\n"
     yield "  - !grant\n    role: !group all\n    members:\n"
     yield from (f"    - !host app-{number}\n" for number in range(HOSTS))
     for number in range(VARIABLES):
@@ -96,14 +136,18 @@ def _policy() -> Iterator[str]:
         yield f"    resource: !variable secret-{number}\n"
     yield "  - !group ten\n  - !grant\n    role: !group ten\n    members:\n"
     yield from (f"    - !host app-{number}\n" for number in range(MEMBERS - 1))
-    yield f"- !grant\n  role: !group svc/authn-jwt/{SERVICE}/apps\n  member: !group apps/all\n"
+    for authenticator in ("authn-jwt", "authn-cloud"):
+        yield f"- !grant\n  role: !group svc/{authenticator}/{SERVICE}/apps\n  member: !group apps/all\n"
 
 
 @attrs.frozen
 class World:
-    """The prepared requests of each route, by its name in the report, and the seconds that the policy took to load."""
+    """The prepared requests of each route, by its name in the report; those with tokens that are refused, by why; and the
+    seconds that the policy took to load.
+    """
 
     requests: dict[str, list[Request]]
+    refused: dict[str, list[Request]]
     policy_seconds: float
 
 
@@ -114,19 +158,22 @@ def build(server: Server, provider: Provider, tokens: list[str]) -> World:
     loaded = json.loads(admin.ask("POST", f"/policies/{ACCOUNT}/policy/root", "".join(_policy()).encode()))
     policy_seconds = time.perf_counter() - started
     values = {
-        "jwks-uri": provider.uri,
-        "issuer": ISSUER,
-        "audience": AUDIENCE,
-        "token-app-property": "sub",
-        "identity-path": "apps",
+        f"authn-jwt/{SERVICE}/jwks-uri": provider.uri,
+        f"authn-jwt/{SERVICE}/issuer": ISSUER,
+        f"authn-jwt/{SERVICE}/audience": AUDIENCE,
+        f"authn-jwt/{SERVICE}/token-app-property": "sub",
+        f"authn-jwt/{SERVICE}/identity-path": "apps",
+        f"authn-cloud/{SERVICE}/provider-uri": provider.tenant,
+        f"authn-cloud/{SERVICE}/audience": AUDIENCE,
     }
     for name, value in values.items():
-        path = quote(f"svc/authn-jwt/{SERVICE}/{name}", safe="")
+        path = quote(f"svc/{name}", safe="")
         admin.ask("POST", f"/secrets/{ACCOUNT}/variable/{path}", value.encode())
     for number in range(VARIABLES):
         admin.ask("POST", f"/secrets/{ACCOUNT}/variable/apps%2Fsecret-{number}", b"s" * 32)
 
     authenticate = f"/authn-jwt/{SERVICE}/{ACCOUNT}/authenticate"
+    by_cloud = f"/authn-cloud/{SERVICE}/{ACCOUNT}/host%2Fapps%2Fapp-{{}}/authenticate"
     reads = []
     for number in range(VARIABLES):
         host = Client(server.url).logged_in(authenticate, b"jwt=" + tokens[number].encode())
@@ -135,6 +182,10 @@ def build(server: Server, provider: Provider, tokens: list[str]) -> World:
     return World(
         {
             "JWT authenticate": [Request("POST", authenticate, _FORM, f"jwt={token}") for token in tokens],
+            "Cloud authenticate": [
+                Request("POST", by_cloud.format(number), _FORM, f"jwt={token}")
+                for number, token in enumerate(provider.cloud_tokens())
+            ],
             "API key authenticate": [
                 Request("POST", f"/authn/{ACCOUNT}/host%2F{quote(host, safe='')}/authenticate", body=key)
                 for host, key in keys
@@ -143,6 +194,10 @@ def build(server: Server, provider: Provider, tokens: list[str]) -> World:
             "role members (10)": [Request("GET", f"/roles/{ACCOUNT}/group/apps%2Ften?members", admin.header)],
             "whoami": [Request("GET", "/whoami", admin.header)],
             "health": [Request("GET", "/health")],
+        },
+        {
+            why: [Request("POST", authenticate, _FORM, f"jwt={token}") for token in refused]
+            for why, refused in provider.refused_tokens().items()
         },
         policy_seconds,
     )

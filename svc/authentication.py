@@ -96,9 +96,11 @@ class AuthenticatorSettings:
 class Applicant:
     """A role that asks to be admitted by an authenticator, read in one round trip.
 
-    ``edition`` is that of the authenticator's settings at the time of reading (see ``authenticators/jwt.py``,
+    ``edition`` is that of the authenticator's settings at the time of reading (see ``authenticators/federated.py``,
     Note [Optimistic settings]). ``annotations`` are those of the role's resource whose names lie under the branch asked for,
-    in the order of their names. ``restrictions``: from where the role may log in; empty means from everywhere.
+    in the order of their names, and ``None`` where they are more than ``ANNOTATIONS_LIMIT``, or have more than
+    ``ANNOTATIONS_BYTES``. ``restrictions``: from where the role may log in, as far as ``RESTRICTIONS_LIMIT``; empty means
+    from everywhere. ``may_authenticate`` is told of the first ``ROLES_FOLLOWED`` roles that it holds, the nearest first.
     """
 
     edition: str
@@ -106,7 +108,7 @@ class Applicant:
     role_exists: bool
     webservice_exists: bool
     may_authenticate: bool
-    annotations: Mapping[str, str]
+    annotations: Mapping[str, str] | None
     signing_key: str | None
     restrictions: tuple[Network, ...] = ()
 
@@ -140,6 +142,12 @@ class KeysState:
     asked_at: float | None = None
     failure: str | None = None
 
+
+#: How much of a role a login has read: roles that it holds, annotations and their bytes, and networks.
+ROLES_FOLLOWED: Final = 10_000
+ANNOTATIONS_LIMIT: Final = 256
+ANNOTATIONS_BYTES: Final = 256 * 1024
+RESTRICTIONS_LIMIT: Final = 1000
 
 #: Webservices of authenticators that are listed, for anyone who asks.
 WEBSERVICES_LIMIT: Final = 1000

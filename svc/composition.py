@@ -13,7 +13,9 @@ from twisted.logger import Logger
 from svc.audit import LoggedAuthenticator, LoggedLogin
 from svc.authentication import IAuthenticator
 from svc.authenticators.apikey import ApiKeyAuthenticator
-from svc.authenticators.jwt import JwtAuthenticator
+from svc.authenticators.cloud import cloud
+from svc.authenticators.federated import FederatedAuthenticator
+from svc.authenticators.jwt import JWT
 from svc.config import Settings
 from svc.credentials import new_api_key
 from svc.errors import Conflict
@@ -34,29 +36,38 @@ from svc.records import Sealed
 from svc.storage.authenticators import AuthenticatorStore
 from svc.storage.credentials import CredentialStore
 from svc.storage.effective import EffectiveStore
+from svc.storage.hostfactories import HostFactoryStore
 from svc.storage.policies import PolicyStore
+from svc.storage.publickeys import PublicKeyStore
 from svc.storage.resources import ResourceStore
 from svc.storage.roles import RoleStore
 from svc.storage.secrets import SecretStore
 from svc.vault import CANARY
-from svc.web.authenticators import Authenticators
-from svc.web.authn import Authn
+from svc.web.accounts import Accounts
+from svc.web.authenticators import Authenticators, FederatedAuthenticators
+from svc.web.authn import Authn, FederatedAuthn
 from svc.web.effective import EffectivePolicies
 from svc.web.health import Health
+from svc.web.hostfactories import HostFactories
 from svc.web.loading import NEAR_ROWS, Loads, NearAndFar
 from svc.web.origin import TrustedProxies
 from svc.web.policies import Policies
+from svc.web.publickeys import PublicKeys
 from svc.web.request import Edge
 from svc.web.resources import Resources
 from svc.web.roles import Roles
 from svc.web.routing import Router
 from svc.web.secrets import Secrets
 from svc.web.site import Site
+from svc.web.status import Status
 from svc.worker.messages import Task
 from svc.worker.pool import Workers
 
 #: Bytes of the random ids under which requests and bugs are logged.
 _ID_BYTES: Final = 8
+
+#: Names that can be looked up at the same time; a thread is made when it is needed.
+_LOOK_UPS: Final = 64
 
 log = Logger()
 
@@ -74,6 +85,9 @@ class Composition:
     async def compose(self, server: MultiService, foundation: Foundation) -> Sequence[str]:
         """Make every part, each when those below it stand, and return the URLs of the ports that were opened last."""
         reactor, settings = self.reactor, self.settings
+        # Names are looked up in threads, each busy until a name service answers or is given up: a few that hang may not
+        # keep the names of other providers from being found.
+        reactor.suggestThreadPoolSize(_LOOK_UPS)
         await self._make_account(foundation)
         keys = AccountKeys(foundation.accounts, foundation.vault, reactor)
         tokens = AccessTokens(keys, reactor, settings.user_token_ttl, settings.host_token_ttl)
@@ -113,32 +127,49 @@ class Composition:
         metrics: Metrics | None,
     ) -> list[Any]:
         settings, database, vault = self.settings, foundation.database, foundation.vault
-        roles = RoleStore(database)
+        roles, resources, secrets = RoleStore(database), ResourceStore(database), SecretStore(database, settings.dialect)
         by_api_key = ApiKeyAuthenticator(CredentialStore(database), vault)
-        by_jwt = self._jwt_authenticator(foundation)
+        federated = self._federated(foundation)
+        listed = frozenset(settings.authenticators)
+        authenticators = Authenticators(
+            store=AuthenticatorStore(database),
+            roles=roles,
+            installed=tuple(federated),
+            listed=listed,
+            dialect=settings.dialect,
+        )
         return [
             Authn(
                 by_api_key=_watched(by_api_key, "authn", metrics),
                 login=LoggedLogin(by_api_key, "authn"),
-                by_jwt=_watched(by_jwt, "authn-jwt", metrics),
                 tokens=tokens,
                 keys=keys,
                 roles=roles,
             ),
-            Authenticators(
-                store=AuthenticatorStore(database),
-                roles=roles,
-                jwt=by_jwt,
-                listed=frozenset(settings.authenticators),
-                dialect=settings.dialect,
-                token_limit=settings.jwt_limit,
-                clock=self.reactor,
+            *(FederatedAuthn(name, _watched(each, name, metrics), tokens) for name, each in federated.items()),
+            authenticators,
+            *(
+                FederatedAuthenticators(
+                    name=name,
+                    explainer=each,
+                    store=AuthenticatorStore(database),
+                    roles=roles,
+                    listed=listed,
+                    dialect=settings.dialect,
+                    token_limit=settings.jwt_limit,
+                    clock=self.reactor,
+                )
+                for name, each in federated.items()
             ),
-            Resources(ResourceStore(database), roles, settings.dialect),
+            Resources(resources, roles, settings.dialect),
             Roles(roles, settings.dialect),
             Policies(loads, roles),
             EffectivePolicies(EffectiveStore(database), roles, vault, self.reactor),
-            Secrets(SecretStore(database, settings.dialect), vault),
+            Secrets(secrets, vault),
+            HostFactories(HostFactoryStore(database), roles, resources, vault, settings.dialect, self.reactor),
+            PublicKeys(PublicKeyStore(database), secrets, vault),
+            Accounts(foundation.accounts, roles, keys, foundation.create_account),
+            Status(foundation.state, roles, authenticators.tell_all, settings.dialect),
             Health(rounds, settings.dialect),
         ]
 
@@ -161,7 +192,8 @@ class Composition:
         near = Loads(PolicyStore(foundation.database), foundation.vault, settings.dialect, bounds, NEAR_ROWS)
         return NearAndFar(near, workers)
 
-    def _jwt_authenticator(self, foundation: Foundation) -> JwtAuthenticator:
+    def _federated(self, foundation: Foundation) -> dict[str, FederatedAuthenticator]:
+        """The authenticators that trust third parties, by name; they share what is known of these."""
         reactor, settings = self.reactor, self.settings
         client = GuardedClient(
             reactor,
@@ -177,17 +209,21 @@ class Composition:
             max_age=settings.jwks_max_age,
             stale_if_error=settings.jwks_stale_if_error,
         )
-        return JwtAuthenticator(
-            AuthenticatorStore(foundation.database),
-            keys,
-            foundation.vault,
-            reactor,
-            settings.dialect,
-            frozenset(settings.authenticators),
-            clock_skew=settings.clock_skew,
-            token_limit=settings.jwt_limit,
-            ignore_missing_issuer=settings.ignore_missing_issuer,
-        )
+        return {
+            kind.name: FederatedAuthenticator(
+                kind,
+                AuthenticatorStore(foundation.database),
+                keys,
+                foundation.vault,
+                reactor,
+                settings.dialect,
+                frozenset(settings.authenticators),
+                clock_skew=settings.clock_skew,
+                token_limit=settings.jwt_limit,
+                ignore_missing_issuer=settings.ignore_missing_issuer,
+            )
+            for kind in (JWT, cloud(settings.dialect))
+        }
 
     def _rounds(self, foundation: Foundation, keys: AccountKeys, tokens: AccessTokens) -> Rounds:
         settings, state, vault = self.settings, foundation.state, foundation.vault

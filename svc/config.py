@@ -19,7 +19,7 @@ import attrs
 import platformdirs
 
 from svc import forms
-from svc.dialect import NATIVE, Dialect
+from svc.dialect import CLOUD_NAMES, NATIVE, Dialect
 from svc.errors import ConfigurationInvalid
 from svc.forms import Form
 from svc.limits import Limits
@@ -178,7 +178,8 @@ class Settings:
     authenticators: tuple[str, ...] = _setting(
         forms.AUTHENTICATORS,
         "authenticators",
-        "The authenticators that may be used, separated by commas: authn (always enabled), authn-jwt/<service id>.",
+        "The authenticators that may be used, separated by commas: authn (always enabled), authn-jwt/<service id>,"
+        " authn-cloud/<service id> (authn-azure/<service id> in the dialect conjur).",
         ("authn",),
     )
     ignore_missing_issuer: bool = _setting(
@@ -275,6 +276,13 @@ def read_settings(given: Mapping[str, str | bool | None], environ: Mapping[str, 
     if settings.ignore_missing_issuer and not settings.dialect.issuer_mandatory:
         key = settings.key("ignore_missing_issuer")
         raise ConfigurationInvalid(key, f"has no meaning in the dialect {settings.dialect.name}, where iss is optional")
+    for name in settings.authenticators:
+        kind, _, service_id = name.partition("/")
+        if kind in CLOUD_NAMES and kind != settings.dialect.cloud:
+            own = f"{settings.dialect.cloud}/{service_id}"
+            raise ConfigurationInvalid(
+                settings.key("authenticators"), f"names {name!r}, which is {own!r} in the dialect {settings.dialect.name}"
+            )
     return settings
 
 

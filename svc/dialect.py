@@ -21,6 +21,8 @@ class Dialect:
     name: str
     #: Reserved prefix of policy ids and of the annotations ``<prefix>/mime_type`` and ``<prefix>/kind``.
     prefix: str
+    #: The name of the cloud authenticator: in policy ids, in routes, and in annotations.
+    cloud: str
     #: Environment variables that list the enabled authenticators, the first one set wins.
     authenticators_environment: tuple[str, ...]
     #: Status for a role of the caller's own account that exists and that the caller may not see.
@@ -43,6 +45,8 @@ class Dialect:
     replication_prefix: str
     #: The version that ``GET /`` reports, ``None`` for the program's own.
     reported_version: str | None
+    #: The name by which ``GET /info`` calls this service.
+    service: str
 
     def enables(self, listed: bool, switched: bool | None) -> bool:
         """Whether an authenticator may be used that the configuration lists, or doesn't, and that ``PATCH`` switched on or
@@ -54,6 +58,7 @@ class Dialect:
 NATIVE: Final = Dialect(
     name="native",
     prefix="svc",
+    cloud="authn-cloud",
     authenticators_environment=("SERVICE_AUTHENTICATORS",),
     hidden_role_status=403,
     privilege_missing_status=401,
@@ -65,11 +70,13 @@ NATIVE: Final = Dialect(
     search_by_class=True,
     replication_prefix="db_",
     reported_version=None,
+    service="svc",
 )
 
 CONJUR: Final = Dialect(
     name="conjur",
     prefix="conjur",
+    cloud="authn-azure",
     authenticators_environment=("SERVICE_AUTHENTICATORS", "CONJUR_AUTHENTICATORS"),
     hidden_role_status=404,
     privilege_missing_status=403,
@@ -81,9 +88,13 @@ CONJUR: Final = Dialect(
     search_by_class=False,
     replication_prefix="pg_",
     reported_version="1.22.3",
+    service="possum",
 )
 
 _DIALECTS: Final = {dialect.name: dialect for dialect in (NATIVE, CONJUR)}
+
+#: The names of the cloud authenticator, of which each dialect has one.
+CLOUD_NAMES: Final = tuple(dialect.cloud for dialect in _DIALECTS.values())
 
 
 def dialect_named(name: str) -> Dialect:

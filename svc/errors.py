@@ -49,16 +49,23 @@ class Reason(enum.StrEnum):
     PRIVILEGE_MISSING = "privilege-missing"
     ORIGIN_REFUSED = "origin-refused"
     ANNOTATIONS_MISSING = "annotations-missing"
+    ANNOTATIONS_EXCESSIVE = "annotations-excessive"
     ANNOTATION_ENFORCED = "annotation-enforced"
     ANNOTATION_FORBIDDEN = "annotation-forbidden"
     ANNOTATION_NAME_INVALID = "annotation-name-invalid"
     ANNOTATION_EMPTY = "annotation-empty"
+    ANNOTATION_REQUIRED = "annotation-required"
+    ANNOTATION_UNSUPPORTED = "annotation-unsupported"
+    ANNOTATIONS_EXCLUSIVE = "annotations-exclusive"
+    RESOURCE_ID_MALFORMED = "resource-id-malformed"
     CLAIM_MISSING = "claim-missing"
     CLAIM_IS_NUMBER = "claim-is-number"
     CLAIM_IS_BOOLEAN = "claim-is-boolean"
     CLAIM_IS_ARRAY = "claim-is-array"
     CLAIM_IS_OBJECT = "claim-is-object"
     CLAIM_MISMATCH = "claim-mismatch"
+    CLAIM_CASE_MISMATCH = "claim-case-mismatch"
+    IDENTITY_KIND_MISMATCH = "identity-kind-mismatch"
 
 
 @attrs.frozen(init=False)
@@ -185,6 +192,13 @@ class NoValue(Refusal):
 
 
 @attrs.frozen(str=False)
+class NotText(Refusal):
+    """One of several values that would stand in JSON is no UTF-8 text; raised by ``web`` (406)."""
+
+    name: str
+
+
+@attrs.frozen(str=False)
 class RouteNotFound(Refusal):
     """No route has this path and method; raised by ``web`` (404)."""
 
@@ -250,6 +264,17 @@ class LoadsUnavailable(Refusal):
 
     why: str
     retry_after: int = attrs.field(default=5, repr=False)
+
+
+@attrs.frozen(str=False)
+class TooOften(Refusal):
+    """Something was asked for again too soon; raised by ``web`` (429 with ``Retry-After``).
+
+    ``message`` says what; ``retry_after`` is in seconds.
+    """
+
+    message: str
+    retry_after: int = 1
 
 
 @attrs.frozen(str=False)

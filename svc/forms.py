@@ -15,7 +15,7 @@ from typing import Any, Final, Generic, TypeVar
 
 import attrs
 
-from svc.dialect import Dialect, dialect_named
+from svc.dialect import CLOUD_NAMES, Dialect, dialect_named
 from svc.errors import ConfigurationInvalid, InvalidName
 from svc.names import RESERVED_ACCOUNT, account_name, identifier
 from svc.records import Network
@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 #: The type of authenticator that is listed bare, and those that are listed as ``<type>/<service id>``.
 _BARE_TYPE: Final = "authn"
-_SERVICE_TYPES: Final = ("authn-jwt",)
+_SERVICE_TYPES: Final = ("authn-jwt", *CLOUD_NAMES)
 
 _WORDS: Final = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 _WHOLE: Final = re.compile(r"[0-9]{1,15}", re.ASCII)

@@ -54,11 +54,19 @@ class IAccounts(Interface):
     async def create(account: str, admin_key: Sealed, signing_key: StoredSigningKey) -> None:
         """Make an account with its ``admin`` user, root policy and first signing key.
 
-        :raises Conflict: an account of that name exists, or it is the service's own.
+        The service's own account gets ``ACCOUNTS_WEBSERVICE`` too, which its admin owns.
+
+        :raises Conflict: an account of that name exists.
+        """
+
+    async def delete(account: str) -> None:
+        """Delete an account and all that it holds, in one transaction, however long that takes.
+
+        :raises NotFound: there is no such account.
         """
 
     async def names() -> list[str]:
-        """Every account, in order."""
+        """Every account but the service's own, in order."""
 
     async def signing_keys(account: str | None = None) -> list[StoredSigningKey]:
         """All signing keys, or one account's; the newest of each account last."""
@@ -89,11 +97,11 @@ class IAuthenticatorReadings(Interface):
         ``branch`` is a policy id such as ``svc/authn-jwt/ci``.
         """
 
-    async def applicant(role: RoleName, branch: str, names: Sequence[str]) -> Applicant:
+    async def applicant(role: RoleName, branch: str, names: Sequence[str], annotated: str) -> Applicant:
         """Read all that bears on admitting ``role`` to the webservice ``branch`` of its own account, in one round trip.
 
-        Annotations whose name begins with ``<branch without its first segment>/`` are returned. ``edition`` is that of
-        ``settings`` for the same ``names``.
+        Annotations whose name begins with ``<annotated>/`` are returned. ``edition`` is that of ``settings`` for the same
+        ``names``.
         """
 
 
@@ -223,6 +231,12 @@ class ISecrets(Interface):
 
     async def read(caller: RoleName, variable: ResourceName, version: int | None = None) -> SecretReading:
         """Read a value, the newest unless ``version`` is given, and the caller's standing, in one round trip."""
+
+    async def read_all(caller: RoleName, resources: Sequence[ResourceName], most: int) -> list[SecretReading]:
+        """Read the newest value of each, in the order given, in one round trip; no ``mime_type`` is looked for.
+
+        Where all values together have more than ``most`` bytes, sealed, none is told, though each has its ``version``.
+        """
 
     async def write(
         caller: RoleName, variable: ResourceName, decide: Callable[[SecretReading], Sealed | None]

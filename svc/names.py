@@ -19,8 +19,11 @@ IDENTIFIER_LIMIT: Final = 1024
 #: Longest account name, in bytes of UTF-8: a key of two full ids and a privilege must fit into a page of an index.
 ACCOUNT_LIMIT: Final = 128
 
-#: The service's own account: no account can be made under this name.
+#: The account of those who administer accounts. It is no tenant's: it is made on the command line alone, and never listed.
 RESERVED_ACCOUNT: Final = "!"
+
+#: Whose is what belongs to the program alone: no account can have this name, and no request can say it.
+INTERNAL_ACCOUNT: Final = "/"
 
 #: Kinds that are both a role and a resource.
 ROLE_KINDS: Final = frozenset({"user", "host", "group", "layer", "policy", "host_factory"})
@@ -171,3 +174,7 @@ def admin_of(account: str) -> RoleName:
 def root_policy(account: str) -> RoleName:
     """The policy at the root of the account, owned by its admin."""
     return RoleName(account, "policy", "root")
+
+
+#: What those have privileges on who make, list and delete accounts.
+ACCOUNTS_WEBSERVICE: Final = ResourceName(RESERVED_ACCOUNT, "webservice", "accounts")

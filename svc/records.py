@@ -5,8 +5,8 @@ What policy records has a room of its own, ``rows``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from ipaddress import IPv4Network, IPv6Network
+from collections.abc import Iterable, Mapping, Sequence
+from ipaddress import IPv4Network, IPv6Network, ip_address
 from typing import NewType
 
 import attrs
@@ -15,6 +15,20 @@ from svc.names import RoleName
 
 #: A range of addresses.
 Network = IPv4Network | IPv6Network
+
+
+def is_within(client_ip: str, networks: Iterable[Network]) -> bool:
+    """Whether a client's address lies in one of the networks; what is no address lies in none.
+
+    An address of IPv4 that stands in one of IPv6 is taken for that: so a client is called at an endpoint that serves both.
+    """
+    try:
+        address = ip_address(client_ip.partition("%")[0])
+    except ValueError:
+        return False
+    address = getattr(address, "ipv4_mapped", None) or address
+    return any(address in network for network in networks)
+
 
 #: Ciphertext that ``vault`` made; only ``vault`` can open it.
 Sealed = NewType("Sealed", bytes)
@@ -199,13 +213,24 @@ class RecordedVersion:
 
 
 @attrs.frozen
+class OutstandingToken:
+    """A host factory's token as its factory tells of it: when it expires (seconds since the epoch), and the networks from
+    which it may be used, none meaning all.
+    """
+
+    expires_at: float
+    networks: tuple[str, ...]
+
+
+@attrs.frozen
 class Resource:
     """A resource with all that its route tells of it (wire facts, core 3.2).
 
     ``permissions`` come by role, then privilege; ``annotations`` by name. ``secret_versions``: numbers of the values that a
     variable has, ascending. ``history``: the versions of a policy, ascending. ``layers``: ids of the layers to which a
-    host factory belongs, ascending. ``restrictions``: from where a user or host may log in, in CIDR notation, ascending;
-    empty means from everywhere. ``created_at`` is in seconds since the epoch.
+    host factory belongs, ascending; ``tokens``: those of its tokens that expire first. ``restrictions``: from where a user
+    or host may log in, in CIDR notation, ascending; empty means from everywhere. ``created_at`` is in seconds since the
+    epoch.
     """
 
     id: str
@@ -218,13 +243,15 @@ class Resource:
     history: tuple[RecordedVersion, ...] = ()
     layers: tuple[str, ...] = ()
     restrictions: tuple[str, ...] = ()
+    tokens: tuple[OutstandingToken, ...] = ()
 
 
 @attrs.frozen
 class SecretReading:
     """A variable as one caller sees it, with the asked version of its value.
 
-    ``sealed`` and ``version`` are ``None`` when there is no such version. ``mime_type`` comes from the annotation.
+    ``sealed`` and ``version`` are ``None`` when there is no such version; ``sealed`` alone is where there was more to read
+    than was wanted. ``mime_type`` comes from the annotation.
     """
 
     standing: Standing

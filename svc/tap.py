@@ -35,7 +35,7 @@ _PARTS: Final = (
     "treq",
     "klein",
     "svc.web.routing",
-    "svc.authenticators.jwt",
+    "svc.authenticators.federated",
     "svc.worker.pool",
     "svc.composition",
 )
@@ -44,7 +44,8 @@ log = Logger()
 
 
 def _documented(option: Option) -> str:
-    unit = f" {option.form.metavar.lower()}" if option.form.metavar in {"SECONDS", "BYTES"} else ""
+    metavar = option.form.metavar
+    unit = f" {metavar.lower()}" if metavar in {"SECONDS", "BYTES"} and option.default != "off" else ""
     return f"{option.help} [default: {option.default}{unit}]"
 
 

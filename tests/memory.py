@@ -14,6 +14,8 @@ import attrs
 from zope.interface import implementer
 
 from svc.authentication import (
+    ANNOTATIONS_BYTES,
+    ANNOTATIONS_LIMIT,
     DISTRUSTED_LIMIT,
     WEBSERVICES_LIMIT,
     Applicant,
@@ -22,8 +24,9 @@ from svc.authentication import (
     DistrustedKey,
 )
 from svc.errors import Conflict, InvalidParameter, NotFound, PolicyConflict, StoreReadOnly, StoreUnavailable
+from svc.factories import FactoryToken
 from svc.interfaces import IAccounts, IAuthenticatorReadings, IAuthenticators, ICredentials, IDatabaseState, IRoles, ISecrets
-from svc.names import RESERVED_ACCOUNT, ROLE_KINDS, ResourceName, RoleName, admin_of, root_policy
+from svc.names import ACCOUNTS_WEBSERVICE, RESERVED_ACCOUNT, ROLE_KINDS, ResourceName, RoleName, admin_of, root_policy
 from svc.records import (
     EffectiveMembers,
     MemberReading,
@@ -72,6 +75,8 @@ class Memory:
     refreshes: dict[str, int] = attrs.field(factory=dict)
     #: Since when, and by whom, by webservice and key.
     distrusted: dict[tuple[str, str], tuple[float, str]] = attrs.field(factory=dict)
+    #: Tokens of host factories, by their digests.
+    factory_tokens: dict[bytes, FactoryToken] = attrs.field(factory=dict)
     canary: Sealed | None = None
     #: Where the log stands, in bytes.
     written: int = 0x16B3748
@@ -177,6 +182,7 @@ class Memory:
         remove(self.switches, lambda resource, _: resource in gone)
         remove(self.refreshes, lambda resource, _: resource in gone)
         remove(self.distrusted, lambda key, _: key[0] in gone)
+        remove(self.factory_tokens, lambda _, token: str(token.factory) in gone)
 
     def delete_roles(self, roles: Iterable[str]) -> None:
         """Delete roles, what they own, and what they recorded if they are policies."""
@@ -243,7 +249,7 @@ class MemoryAccounts:
     async def create(self, account: str, admin_key: Sealed, signing_key: StoredSigningKey) -> None:
         """See ``IAccounts``."""
         self.memory.write()
-        if account in self.memory.accounts or account == RESERVED_ACCOUNT:
+        if account in self.memory.accounts:
             raise Conflict("account", account, f'account "{account}" already exists')
         admin, root = str(admin_of(account)), str(root_policy(account))
         self.memory.accounts[account] = [attrs.evolve(signing_key, retires_at=None)]
@@ -254,11 +260,21 @@ class MemoryAccounts:
             ),
             api_keys={admin: admin_key},
         )
+        if account == RESERVED_ACCOUNT:
+            self.memory.add(Rows(resources=(ResourceRow(str(ACCOUNTS_WEBSERVICE), admin),)))
+
+    async def delete(self, account: str) -> None:
+        """See ``IAccounts``."""
+        self.memory.write()
+        if self.memory.accounts.pop(account, None) is None:
+            raise NotFound(account, "account", account)
+        self.memory.delete_resources([name for name in self.memory.resources if name.startswith(f"{account}:")])
+        self.memory.delete_roles([name for name in self.memory.roles if name.startswith(f"{account}:")])
 
     async def names(self) -> list[str]:
         """See ``IAccounts``."""
         self.memory.ask()
-        return sorted(self.memory.accounts)
+        return sorted(self.memory.accounts.keys() - {RESERVED_ACCOUNT}, key=str.encode)
 
     async def signing_keys(self, account: str | None = None) -> list[StoredSigningKey]:
         """See ``IAccounts``."""
@@ -449,6 +465,14 @@ class MemorySecrets:
         self.memory.ask()
         return self._reading(caller, variable, version)
 
+    async def read_all(self, caller: RoleName, resources: Sequence[ResourceName], most: int) -> list[SecretReading]:
+        """See ``ISecrets``."""
+        self.memory.ask()
+        readings = [attrs.evolve(self._reading(caller, name, None), mime_type=None) for name in resources]
+        if sum(len(reading.sealed or b"") for reading in readings) > most:
+            return [attrs.evolve(reading, sealed=None) for reading in readings]
+        return readings
+
     async def write(
         self, caller: RoleName, variable: ResourceName, decide: Callable[[SecretReading], Sealed | None]
     ) -> int | None:
@@ -482,22 +506,23 @@ class MemoryAuthenticatorReadings:
         values = {name: value for name, (_, value) in self._newest(account, branch, names).items()}
         return AuthenticatorSettings(self._edition(account, branch, names), values, *self._told(account, branch))
 
-    async def applicant(self, role: RoleName, branch: str, names: Sequence[str]) -> Applicant:
+    async def applicant(self, role: RoleName, branch: str, names: Sequence[str], annotated: str) -> Applicant:
         """See ``IAuthenticatorReadings``."""
         self.memory.ask()
         standing = self.memory.standing(str(role), f"{role.account}:webservice:{branch}")
-        under = branch.partition("/")[2] + "/"
+        annotations = {
+            name: value
+            for (resource, name), (value, _) in sorted(self.memory.annotations.items())
+            if resource == str(role) and name.startswith(f"{annotated}/")
+        }
+        size = sum(len(value.encode("utf-8")) for value in annotations.values())
         return Applicant(
             self._edition(role.account, branch, names),
             role.account in self.memory.accounts,
             standing.caller_exists,
             standing.exists,
             standing.owns or "authenticate" in standing.privileges,
-            {
-                name: value
-                for (resource, name), (value, _) in sorted(self.memory.annotations.items())
-                if resource == str(role) and name.startswith(under)
-            },
+            None if len(annotations) > ANNOTATIONS_LIMIT or size > ANNOTATIONS_BYTES else annotations,
             self.memory.newest_key(role.account),
             tuple(ip_network(cidr) for name, cidr in sorted(self.memory.restrictions) if name == str(role)),
         )

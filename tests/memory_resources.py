@@ -11,11 +11,14 @@ from zope.interface import implementer
 from svc.errors import TooManyRoles
 from svc.interfaces import IResources
 from svc.names import ResourceName
-from svc.records import Annotation, Permission, RecordedVersion, Resource, ResourcesQuery, Search
+from svc.records import Annotation, OutstandingToken, Permission, RecordedVersion, Resource, ResourcesQuery, Search
 from tests.memory import Memory, kind_of
 
 #: The fake has no clock: everything was made at once.
 MADE = 1709209815.25
+
+#: How many tokens of a host factory are told.
+TOKENS_TOLD = 100
 
 _STOP_WORDS = {"a", "and", "the", "of", "to", "in", "it", "is"}
 
@@ -110,6 +113,8 @@ class MemoryResources:
             if kind_of(resource) == "host_factory"
             else []
         )
+        tokens = [token for token in memory.factory_tokens.values() if str(token.factory) == resource]
+        tokens.sort(key=lambda token: token.expires_at)
         return Resource(
             resource,
             owner,
@@ -121,6 +126,7 @@ class MemoryResources:
             self._history(resource, text_limit),
             tuple(sorted(layers, key=str.encode)),
             tuple(sorted(cidr for role, cidr in memory.restrictions if role == resource)),
+            tuple(OutstandingToken(token.expires_at, token.networks) for token in tokens[:TOKENS_TOLD]),
         )
 
     def _history(self, policy: str, text_limit: int) -> tuple[RecordedVersion, ...]:

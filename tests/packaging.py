@@ -11,6 +11,7 @@ NEEDED = {
     "svc/py.typed",
     "svc/tap.py",
     "svc/storage/schema/0001_start.sql",
+    "svc/cli/sample/cloud.yml",
     "svc/cli/sample/policy.yml",
     "twisted/plugins/svc_plugin.py",
 }

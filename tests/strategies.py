@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from svc.names import RESOURCE_KINDS, ROLE_KINDS, ResourceName, RoleName
 from svc.rows import LoadMode
+from tests.sshkeys import ONE, TWO
 
 #: Names of accounts.
 ACCOUNTS = st.text(st.characters(exclude_categories=["Cs", "Cc", "Z"], exclude_characters=":/"), min_size=1, max_size=60)
@@ -42,7 +43,7 @@ _ROLE = _references(_ROLES)
 _RESOURCE = _references(_THINGS)
 _MEMBER = st.one_of(_ROLE, _ROLE.map("{{role: {}, admin: true}}".format))
 _RANGES = st.sampled_from(["[]", "10.0.0.0/8", "[10.0.0.0/8, '::1']"])
-_KEYS = st.sampled_from(["[]", "ssh-rsa AAAA one", "[ssh-rsa AAAA one, ssh-rsa BBBB two]"])
+_KEYS = st.sampled_from(["[]", f"{ONE} one", f"[{ONE} one, {TWO} two]"])
 _LAYERS = st.sampled_from(["!layer a", "[!layer a, !layer '/b']", "{kind: layer, id: b}"])
 _ANNOTATIONS = st.dictionaries(st.sampled_from(_WORDS), st.sampled_from([*_WORDS, ""]), max_size=2).map(json.dumps)
 

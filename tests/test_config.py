@@ -215,6 +215,18 @@ class ConfigTests(SynchronousTestCase):
         self.assertEqual(refusal.key, "SERVICE_AUTHENTICATORS")
         self.assertIn("authn-nonsense/x", refusal.message)
 
+    def test_cloud_authenticator(self) -> None:
+        """The cloud authenticator is listed by the name that it has in the dialect; the other stops the start, with both."""
+        for dialect, name, other in (
+            ("native", "authn-cloud/a", "authn-azure/a"),
+            ("conjur", "authn-azure/a", "authn-cloud/a"),
+        ):
+            self.assertEqual(self.read(dialect=dialect, authenticators=name).authenticators, (name,))
+            refusal = self.refusal(dialect=dialect, authenticators=f"{name},{other}")
+            self.assertEqual(refusal.key, "--authenticators")
+            self.assertIn(repr(other), refusal.message)
+            self.assertIn(repr(name), refusal.message)
+
     def test_ignore_missing_issuer(self) -> None:
         """The setting that concerns absent issuers is refused in the native dialect, unless it is off."""
         self.assertTrue(self.read(dialect="conjur", ignore_missing_issuer=True).ignore_missing_issuer)

@@ -115,6 +115,7 @@ class FormsTests(SynchronousTestCase):
     def test_authenticators(self) -> None:
         """Authenticators are split at commas, blanks around them don't count, and an empty list is authn alone."""
         self.assertEqual(forms.AUTHENTICATORS.of_text(" authn-jwt/ci , authn"), ("authn-jwt/ci", "authn"))
+        self.assertEqual(forms.AUTHENTICATORS.of_text("authn-cloud/a,authn-azure/b"), ("authn-cloud/a", "authn-azure/b"))
         self.assertEqual(forms.AUTHENTICATORS.of_text(""), ("authn",))
         self.assertEqual(forms.AUTHENTICATORS.of_toml(["authn-jwt/a/b"]), ("authn-jwt/a/b",))
 
@@ -124,8 +125,8 @@ class FormsTests(SynchronousTestCase):
             self.assertIn(repr(text), self.refused(forms.AUTHENTICATORS, f"authn,{text}"))
 
     def test_authenticator_without_service(self) -> None:
-        """A JWT authenticator is listed with its service id."""
-        for text in ("authn-jwt", "authn-jwt/"):
+        """An authenticator of which there are several is listed with its service id."""
+        for text in ("authn-jwt", "authn-jwt/", "authn-cloud", "authn-azure/"):
             self.assertIn("needs a service id", self.refused(forms.AUTHENTICATORS, text))
 
     def test_accounts(self) -> None:

@@ -11,9 +11,11 @@ from tests.contracts import (
     base,
     credentials,
     effective,
+    factories,
     lists,
     loads,
     policies,
+    publickeys,
     resources,
     roles,
     secrets,
@@ -32,6 +34,7 @@ from tests.memory import (
     MemoryState,
 )
 from tests.memory_effective import MemoryEffectivePolicies
+from tests.memory_factories import MemoryHostFactories, MemoryPublicKeys
 from tests.memory_policies import MemoryPolicies
 from tests.memory_resources import MemoryResources
 
@@ -49,6 +52,8 @@ def stores_of(memory: Memory) -> Stores:
         MemoryState(memory),
         MemoryResources(memory),
         MemoryEffectivePolicies(memory),
+        MemoryHostFactories(memory),
+        MemoryPublicKeys(memory),
     )
 
 
@@ -79,6 +84,14 @@ class MemoryAuthenticatorsTests(authenticators.AuthenticatorsContract, InMemory)
 
 class MemoryCredentialsTests(credentials.CredentialsContract, InMemory):
     """``MemoryCredentials``."""
+
+
+class MemoryHostFactoriesTests(factories.HostFactoriesContract, InMemory):
+    """``MemoryHostFactories``."""
+
+
+class MemoryPublicKeysTests(publickeys.PublicKeysContract, InMemory):
+    """``MemoryPublicKeys``."""
 
 
 class MemoryListsTests(lists.ListsContract, InMemory):

@@ -11,6 +11,7 @@ from svc.names import (
     ACCOUNT_LIMIT,
     ACTOR_KINDS,
     IDENTIFIER_LIMIT,
+    INTERNAL_ACCOUNT,
     RESOURCE_KINDS,
     ROLE_KINDS,
     ResourceName,
@@ -36,6 +37,10 @@ class AccountTests(SynchronousTestCase):
         for text in ("", " ", "a b", "a:b", "a/b", "a\n", "\ta", "a\x00", "a\x7f", "a\x85", "a\u2028", "a\u00a0", "\ud800"):
             refusal = self.assertRaises(InvalidName, account_name, text)
             self.assertEqual(refusal.parameter, "account", repr(text))
+
+    def test_nobody_has_the_internal_account(self) -> None:
+        """What belongs to the program alone can't be named."""
+        self.assertRaises(InvalidName, account_name, INTERNAL_ACCOUNT)
 
     def test_the_limit_is_in_bytes(self) -> None:
         """The length of an account's name counts in bytes of UTF-8."""

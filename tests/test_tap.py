@@ -77,6 +77,7 @@ class OptionsTests(SynchronousTestCase):
                 self.assertIn(f"--{option.name}", text)
         self.assertIn("How long a user's access token lives. [default: 480 seconds]", text)
         self.assertIn("[default: tcp:8080:interface=127.0.0.1]", text)
+        self.assertIn("until a login needs newer ones. [default: off]", text)
         self.assertIn("SERVICE_SOME_NAME", text)
         self.assertIn("SERVICE_DATA_KEY", text)
 

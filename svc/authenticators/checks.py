@@ -1,35 +1,23 @@
-"""The checks that a JWT goes through, for those who decide and for those who explain.
+"""The checks that every third party's token goes through, for those who decide and for those who explain.
 
-Note [Order of checks]. ``CHECKS`` has every check in the order in which failures count. It is that of the wire facts, authn
-3.2, but for this: settings are looked at all at once, and so are the absence of a claim and its value; and whether the
-authenticator is enabled, which is no secret, comes before the account, and its webservice before the settings that lie
-beneath it.
+Those of one kind of authenticator alone are beside its table, which also puts these in the order in which failures count.
 """
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Callable
 from typing import Final
 
-from svc.authentication import KeySource, Problem
-from svc.authenticators.annotations import check_claims, check_enforced, check_names, check_permitted, check_present
-from svc.authenticators.claims import (
-    check_audience,
-    check_begun,
-    check_expiry,
-    check_issuer,
-    host_of,
-    issued_at,
-    role_of,
-)
+from svc.authentication import ANNOTATIONS_BYTES, ANNOTATIONS_LIMIT, KeySource, Problem
+from svc.authenticators.claims import check_audience, check_begun, check_expiry, check_issuer, issued_at
 from svc.authenticators.settings import Misconfiguration
 from svc.authenticators.trial import Check, Trial
 from svc.dialect import Dialect
 from svc.errors import KeysUnavailable, Reason
 from svc.jose import EvidenceRefused, KeyRefused, KeySet, parse_compact, shown
+from svc.records import is_within
 
-#: Keys that are named to operators.
+#: Keys and networks that are named to operators.
 _NAMED: Final = 10
 
 
@@ -147,8 +135,9 @@ async def _check_signature(trial: Trial) -> None:
             raise EvidenceRefused(refusal.reason, f"{refusal.detail}; no newer keys: {error.why}") from None
         trial.claims = trial.keys.verify(trial.token, distrusted)
     trial.now = trial.terms.clock.seconds()
-    issued = issued_at(trial.claims)
-    if issued is not None:
+    issued, issuer = issued_at(trial.claims), trial.configuration.issuer
+    # A platform may sign the tokens of others with the same key, and these tell nothing of its clock that one may rely on.
+    if issued is not None and (issuer is None or trial.claims.get("iss", issuer) == issuer):
         trial.known.delays.append(trial.now - issued)
 
 
@@ -202,32 +191,6 @@ def _tell_expected(trial: Trial, name: str, expected: str | None) -> str:
     return f"no {name!r} is expected, any will do" if expected is None else f"{name!r} is or holds {shown(expected)}"
 
 
-def _check_identity(trial: Trial) -> None:
-    """The identity comes from the token or from the path, as the settings say, and never from both (authn 3.7)."""
-    attempt, configuration = trial.attempt, trial.configuration
-    if configuration.identity_claim is None:
-        if attempt.login is None:
-            raise EvidenceRefused(
-                Reason.IDENTITY_AMBIGUOUS, "the path names no host, and token-app-property is not declared"
-            )
-        trial.role = role_of(attempt.login, attempt.account)
-        return
-    if attempt.login is not None:
-        raise EvidenceRefused(Reason.IDENTITY_AMBIGUOUS, "the path names a host, and token-app-property is declared")
-    trial.role = host_of(
-        trial.claims,
-        attempt.account,
-        configuration.identity_claim,
-        configuration.identity_path,
-        nested=trial.terms.dialect.nested_claims,
-    )
-
-
-def _tell_identity(trial: Trial) -> str:
-    claim = trial.configuration.identity_claim
-    return f"{'the path' if claim is None else f'the claim {shown(claim)}'} names {shown(str(trial.role))}"
-
-
 # -- the applicant ----------------------------------------------------------------------------------------------------
 
 
@@ -255,15 +218,7 @@ def _tell_privilege(trial: Trial) -> str:
 def _check_origin(trial: Trial) -> None:
     """The client is where the role may log in from (wire facts, authn 1.5)."""
     networks = trial.applicant.restrictions
-    if not networks:
-        return
-    try:
-        address = ipaddress.ip_address(trial.attempt.client_ip.partition("%")[0])
-        # So a client of IPv4 is called at an endpoint that serves both.
-        address = getattr(address, "ipv4_mapped", None) or address
-    except ValueError:
-        address = None
-    if address is None or not any(address in network for network in networks):
+    if networks and not is_within(trial.attempt.client_ip, networks):
         among = ", ".join(map(str, networks[:_NAMED]))
         raise EvidenceRefused(
             Reason.ORIGIN_REFUSED,
@@ -276,75 +231,33 @@ def _tell_origin(trial: Trial) -> str:
     return f"the request comes from {shown(trial.attempt.client_ip)}, {restricted}"
 
 
-def _check_names(trial: Trial) -> None:
-    check_names(trial.annotations, nested=trial.terms.dialect.nested_claims)
+def _check_extent(trial: Trial) -> None:
+    """The role's annotations are few enough to be read: whoever writes policy decides what logins cost."""
+    if trial.applicant.annotations is None:
+        raise EvidenceRefused(
+            Reason.ANNOTATIONS_EXCESSIVE,
+            f"{shown(str(trial.role))} has more than {ANNOTATIONS_LIMIT} annotations for {shown(trial.service)} "
+            f"and its like, or they have more than {ANNOTATIONS_BYTES // 1024} KiB",
+        )
 
 
-def _tell_names(trial: Trial) -> str:
-    return f"for {shown(trial.service)} there are: {', '.join(map(shown, trial.annotations)) or 'none'}"
-
-
-def _check_present(trial: Trial) -> None:
-    check_present(trial.annotations)
-
-
-def _tell_present(trial: Trial) -> str:
-    return f"there are {len(trial.annotations)}"
-
-
-def _check_enforced(trial: Trial) -> None:
-    check_enforced(trial.annotations, trial.configuration.enforced, trial.configuration.aliases)
-
-
-def _tell_enforced(trial: Trial) -> str:
-    return f"enforced are: {', '.join(map(shown, trial.configuration.enforced)) or 'none'}"
-
-
-def _check_permitted(trial: Trial) -> None:
-    check_permitted(trial.annotations, trial.configuration.aliases)
-
-
-def _tell_permitted(trial: Trial) -> str:
-    aliases = ", ".join(f"{shown(alias)} for {shown(claim)}" for alias, claim in trial.configuration.aliases.items())
-    return f"none is named after a registered claim, or after one with an alias; aliases are: {aliases or 'none'}"
-
-
-def _check_claims(trial: Trial) -> None:
-    check_claims(trial.annotations, trial.claims, trial.configuration.aliases, nested=trial.terms.dialect.nested_claims)
-
-
-def _tell_claims(trial: Trial) -> str:
-    aliases = trial.configuration.aliases
-    return "; ".join(f"{shown(aliases.get(name, name))} is {shown(value)}" for name, value in trial.annotations.items())
+def _tell_extent(trial: Trial) -> str:
+    return f"{len(trial.annotations)} annotations bear on {shown(trial.service)}"
 
 
 ENABLED: Final = Check("enabled", _check_enabled, _tell_enabled)
 ACCOUNT: Final = Check("account", _check_account, _tell_account, stored=True)
-
-#: Every check (Note [Order of checks]).
-CHECKS: Final = (
-    ENABLED,
-    ACCOUNT,
-    Check("token", _check_token, _tell_token),
-    Check("webservice", _check_webservice, _tell_webservice, stored=True),
-    Check("configuration", _check_configuration, _tell_configuration),
-    Check("keys", _check_keys, _tell_keys),
-    Check("signature", _check_signature, _tell_signature),
-    Check("expiry", _check_expiry, _tell_time("exp")),
-    Check("not-before", _check_begun("nbf"), _tell_time("nbf")),
-    Check("issuer", _check_issuer, _tell_issuer),
-    Check("issued-at", _check_begun("iat"), _tell_time("iat")),
-    Check("audience", _check_audience, _tell_audience),
-    Check("identity", _check_identity, _tell_identity),
-    Check("role", _check_role, _tell_role, stored=True),
-    Check("privilege", _check_privilege, _tell_privilege, stored=True),
-    Check("origin", _check_origin, _tell_origin, stored=True),
-    Check("annotation-names", _check_names, _tell_names, stored=True),
-    Check("annotations", _check_present, _tell_present, stored=True),
-    Check("enforced-claims", _check_enforced, _tell_enforced, stored=True),
-    Check("permitted-names", _check_permitted, _tell_permitted, stored=True),
-    Check("claims", _check_claims, _tell_claims, stored=True),
-)
-
-#: Those that need no store.
-PROVING: Final = tuple(check for check in CHECKS if not check.stored)
+WEBSERVICE: Final = Check("webservice", _check_webservice, _tell_webservice, stored=True)
+CONFIGURATION: Final = Check("configuration", _check_configuration, _tell_configuration)
+TOKEN: Final = Check("token", _check_token, _tell_token)
+KEYS: Final = Check("keys", _check_keys, _tell_keys)
+SIGNATURE: Final = Check("signature", _check_signature, _tell_signature)
+EXPIRY: Final = Check("expiry", _check_expiry, _tell_time("exp"))
+NOT_BEFORE: Final = Check("not-before", _check_begun("nbf"), _tell_time("nbf"))
+ISSUER: Final = Check("issuer", _check_issuer, _tell_issuer)
+ISSUED_AT: Final = Check("issued-at", _check_begun("iat"), _tell_time("iat"))
+AUDIENCE: Final = Check("audience", _check_audience, _tell_audience)
+ROLE: Final = Check("role", _check_role, _tell_role, stored=True)
+PRIVILEGE: Final = Check("privilege", _check_privilege, _tell_privilege, stored=True)
+ORIGIN: Final = Check("origin", _check_origin, _tell_origin, stored=True)
+EXTENT: Final = Check("annotations-extent", _check_extent, _tell_extent, stored=True)

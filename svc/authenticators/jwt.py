@@ -1,274 +1,148 @@
 """The JWT authenticator: a token signed by a third party, and the host that it speaks for.
 
-Note [Optimistic settings]. What an operator sets (addresses, issuer, audience) lives in variables, sealed, in the database.
-A login decides with the settings remembered from before, and then makes one reading of all else that it needs, which also
-tells the ``edition`` the settings have now. If that is another one, the settings are read again and the login is decided
-afresh, from the signature on. So a login costs one round trip, and none is decided, either way, with settings that were
-out of date when it was: an operator who replaces a provider's address locks its tokens out at once, on every server.
-
-Note [Same work]. That reading is made for every token, proven or not, and for a role that can't exist when none is known. So
-an unknown host, a wrong claim and a missing membership cost the same, and a stopwatch learns nothing (rulings 2.11). It also
-makes refusals that depend on the settings as fresh as admissions.
-
-What is distrusted, what is switched off, and how often an operator asked for newer keys are settings in this sense: they
-hold on every server from the moment on at which its database has them (rulings 4).
+Note [Order of checks]. ``JWT`` has every check in the order in which failures count. It is that of the wire facts, authn
+3.2, but for this: settings are looked at all at once, and so are the absence of a claim and its value; and whether the
+authenticator is enabled, which is no secret, comes before the account, and its webservice before the settings that lie
+beneath it.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Final
 
-from twisted.internet.interfaces import IReactorTime
-from zope.interface import implementer
-
-from svc.authentication import (
-    Admitted,
-    Attempt,
-    AuthenticatorSettings,
-    AuthenticatorStatus,
-    Explanation,
-    IAuthenticator,
-    IExplainer,
-    IProviderKeys,
-    KeySource,
-    KeysState,
-    Problem,
-    Refused,
+from svc.authenticators.annotations import check_claims, check_enforced, check_names, check_permitted, check_present
+from svc.authenticators.checks import (
+    ACCOUNT,
+    AUDIENCE,
+    CONFIGURATION,
+    ENABLED,
+    EXPIRY,
+    EXTENT,
+    ISSUED_AT,
+    ISSUER,
+    KEYS,
+    NOT_BEFORE,
+    ORIGIN,
+    PRIVILEGE,
+    ROLE,
+    SIGNATURE,
+    TOKEN,
+    WEBSERVICE,
 )
-from svc.authenticators.checks import ACCOUNT, CHECKS, ENABLED, PROVING, why_disabled
-from svc.authenticators.settings import VARIABLES, Misconfiguration, configuration_of, opened
-from svc.authenticators.trial import Check, Known, Terms, Trial
-from svc.dialect import Dialect
-from svc.errors import InvalidName, KeysUnavailable, Reason, StoreUnavailable
-from svc.interfaces import IAuthenticatorReadings
-from svc.jose import EvidenceRefused, KeySet, shown
-from svc.names import ResourceName, RoleName
-from svc.vault import Vault
+from svc.authenticators.claims import host_of, role_of
+from svc.authenticators.settings import VARIABLES, configuration_of
+from svc.authenticators.trial import Check, Kind, Trial
+from svc.errors import Reason
+from svc.jose import EvidenceRefused, shown
 
-#: Authenticators whose settings are remembered, and as many without any.
-_REMEMBERED: Final = 1000
-
-#: How often a login is decided afresh because its settings changed meanwhile.
-_DECISIONS: Final = 3
-
-#: What the client learns of a refusal, if not 401.
-_STATUSES: Final[Mapping[Reason, int]] = {
-    Reason.REQUEST_MALFORMED: 400,
-    Reason.TOKEN_MISSING: 400,
-    Reason.TOKEN_TOO_LARGE: 413,
-}
+# -- identity ---------------------------------------------------------------------------------------------------------
 
 
-def _source_name(source: KeySet | KeySource) -> str:
-    """The variable that says where keys come from."""
-    if isinstance(source, KeySet):
-        return "public-keys"
-    return "provider-uri" if source.discovered else "jwks-uri"
-
-
-def _nobody(account: str) -> RoleName:
-    """A role that can't exist, since no identifier is empty (Note [Same work])."""
-    return RoleName(account, "host", "")
-
-
-@implementer(IAuthenticator, IExplainer)
-class JwtAuthenticator:
-    """Admits roles that prove themselves with a JWT, to the webservices ``<prefix>/authn-jwt/<service id>``.
-
-    ``enabled`` has the names ``authn-jwt/<service id>`` that the configuration lists. ``clock_skew`` is in seconds,
-    ``token_limit`` in bytes. ``ignore_missing_issuer`` lets a token be without ``iss`` where the dialect demands one.
-    """
-
-    def __init__(
-        self,
-        readings: IAuthenticatorReadings,
-        keys: IProviderKeys,
-        vault: Vault,
-        clock: IReactorTime,
-        dialect: Dialect,
-        enabled: frozenset[str],
-        *,
-        clock_skew: float,
-        token_limit: int,
-        ignore_missing_issuer: bool,
-    ) -> None:
-        issuer_mandatory = dialect.issuer_mandatory and not ignore_missing_issuer
-        self._terms = Terms(dialect, keys, clock, clock_skew, token_limit, issuer_mandatory)
-        self._readings = readings
-        self._vault = vault
-        self._dialect = dialect
-        self._enabled = enabled
-        self._remembered = _Memory()
-
-    async def authenticate(self, attempt: Attempt) -> Admitted | Refused:
-        """Decide on one attempt.
-
-        :raises StoreUnavailable: the store can't be asked, or the settings changed again and again while it was.
-        """
-        trial = await self._tried(attempt)
-        refusal = trial.refusal
-        if refusal is not None:
-            return Refused(
-                refusal.reason,
-                refusal.detail,
-                None if trial.role is None else str(trial.role),
-                self._status_of(refusal.reason),
+def _check_identity(trial: Trial) -> None:
+    """The identity comes from the token or from the path, as the settings say, and never from both (authn 3.7)."""
+    attempt, configuration = trial.attempt, trial.configuration
+    if configuration.identity_claim is None:
+        if attempt.login is None:
+            raise EvidenceRefused(
+                Reason.IDENTITY_AMBIGUOUS, "the path names no host, and token-app-property is not declared"
             )
-        assert trial.role is not None
-        assert trial.applicant.signing_key is not None
-        return Admitted(trial.role, trial.applicant.signing_key)
-
-    def _status_of(self, reason: Reason) -> int:
-        if reason is Reason.PRIVILEGE_MISSING:
-            return self._dialect.privilege_missing_status
-        return _STATUSES.get(reason, 401)
-
-    async def explain(self, attempt: Attempt) -> Explanation:
-        """Decide in the same way, and tell of every check.
-
-        :raises StoreUnavailable: as ``authenticate`` does.
-        """
-        trial = await self._tried(attempt)
-        role = None if trial.role is None else str(trial.role)
-        return Explanation(tuple(trial.steps(CHECKS)), role, trial.refusal is None)
-
-    async def _tried(self, attempt: Attempt) -> Trial:
-        """The attempt, decided with the settings as they are now (Note [Optimistic settings])."""
-        service = f"authn-jwt/{attempt.service_id}"
-        branch = f"{self._dialect.prefix}/{service}"
-        listed = attempt.service_id is not None and service in self._enabled
-        if attempt.service_id is None or self._remembered.get(attempt.account, branch) is None:
-            refused = self._refused_unasked(attempt, branch, listed)
-            if refused is not None:
-                nothing = Known(AuthenticatorSettings("", {}), Misconfiguration(()))
-                return Trial(self._terms, attempt, service, listed, nothing, *refused)
-        for _ in range(_DECISIONS):
-            known = await self._known(attempt.account, branch)
-            trial = Trial(self._terms, attempt, service, listed, known)
-            await trial.prove(PROVING)
-            role = trial.role or _nobody(attempt.account)
-            applicant = await self._readings.applicant(role, branch, VARIABLES)
-            if applicant.edition == known.settings.edition:
-                trial.decide(CHECKS, applicant)
-                return trial
-            self._remembered.forget(attempt.account, branch, known)
-        raise StoreUnavailable(f"the settings of {branch} kept changing while a login was decided")
-
-    def _refused_unasked(self, attempt: Attempt, branch: str, listed: bool) -> tuple[Check, EvidenceRefused] | None:
-        """Why there is nothing to ask the store: the authenticator can't be enabled, or the account can't exist."""
-        try:
-            webservice = ResourceName.of(attempt.account, "webservice", branch)
-        except InvalidName as error:
-            detail = f"there can't be {shown(branch)} in {shown(attempt.account)}: {error.message}"
-            if listed:
-                return ACCOUNT, EvidenceRefused(Reason.ACCOUNT_UNKNOWN, detail)
-            return ENABLED, EvidenceRefused(Reason.AUTHENTICATOR_NOT_ENABLED, detail)
-        if attempt.service_id is None or not (listed or self._dialect.switch_enables):
-            detail = f"{shown(webservice.identifier)} is not listed in the configuration"
-            return ENABLED, EvidenceRefused(Reason.AUTHENTICATOR_NOT_ENABLED, detail)
-        return None
-
-    async def status(self, account: str, service_id: str) -> AuthenticatorStatus:
-        """Look at the settings as they are now, and ask the provider for its keys unless they are at hand.
-
-        Who distrusted which keys is for the caller to add (``IAuthenticators.distrusted``).
-
-        :raises InvalidName: there can't be such an authenticator.
-        :raises StoreUnavailable: the store can't be asked.
-        """
-        service = f"authn-jwt/{service_id}"
-        webservice = ResourceName.of(account, "webservice", f"{self._dialect.prefix}/{service}")
-        settings = await self._readings.settings(account, webservice.identifier, VARIABLES)
-        known = self._learnt(account, webservice.identifier, settings)
-        disabled = why_disabled(self._dialect, service, service in self._enabled, settings.switched)
-        problems = [] if disabled is None else [disabled]
-        if isinstance(known.meaning, Misconfiguration):
-            problems += known.meaning.problems
-        source = known.meaning.keys
-        state = await self._state(source, settings.refreshes, problems)
-        if state.keys and all(not settings.distrusted.isdisjoint(names) for names in state.keys):
-            problems.append(
-                Problem(
-                    "Every key of the provider is distrusted.",
-                    "Have the provider make a new key and refresh the keys, or trust one of these again.",
-                )
-            )
-        return AuthenticatorStatus(
-            tuple(problems),
-            None if source is None else _source_name(source),
-            source.uri if isinstance(source, KeySource) else None,
-            state,
-            clock_offset=min(known.delays, default=None),
-            tokens=len(known.delays),
-        )
-
-    async def _state(self, source: KeySet | KeySource | None, refreshes: int, problems: list[Problem]) -> KeysState:
-        """What is known of the keys, once the provider was asked if need be."""
-        if source is None:
-            return KeysState()
-        if isinstance(source, KeySet):
-            return KeysState(tuple((key.key_id, key.thumbprint) for key in source.keys), source.problems)
-        try:
-            await self._terms.keys.current(source, refreshes)
-        except KeysUnavailable as error:
-            problems.append(
-                Problem(
-                    f"There are no keys: {error.why}.",
-                    "Mend the address, ca-cert, or what lies between the provider and this server; then refresh the keys.",
-                )
-            )
-        return self._terms.keys.state(source)
-
-    # -- settings -----------------------------------------------------------------------------------------------------
-
-    async def _known(self, account: str, branch: str) -> Known:
-        """The settings as remembered, else as read now (Note [Optimistic settings])."""
-        known = self._remembered.get(account, branch)
-        if known is not None:
-            return known
-        return self._learnt(account, branch, await self._readings.settings(account, branch, VARIABLES))
-
-    def _learnt(self, account: str, branch: str, settings: AuthenticatorSettings) -> Known:
-        """Understand settings, and remember them; what is remembered already stays."""
-        known = self._remembered.get(account, branch)
-        if known is not None and known.settings.edition == settings.edition:
-            return known
-        known = Known(settings, configuration_of(opened(account, branch, settings, self._vault), self._dialect))
-        self._remembered.put(account, branch, known)
-        return known
+        trial.role = role_of(attempt.login, attempt.account)
+        return
+    if attempt.login is not None:
+        raise EvidenceRefused(Reason.IDENTITY_AMBIGUOUS, "the path names a host, and token-app-property is declared")
+    trial.role = host_of(
+        trial.claims,
+        attempt.account,
+        configuration.identity_claim,
+        configuration.identity_path,
+        nested=trial.terms.dialect.nested_claims,
+    )
 
 
-class _Memory:
-    """The settings that were used last, by account and branch.
+def _tell_identity(trial: Trial) -> str:
+    claim = trial.configuration.identity_claim
+    return f"{'the path' if claim is None else f'the claim {shown(claim)}'} names {shown(str(trial.role))}"
 
-    Those of which nothing is declared are apart: their names come from outside, and may not displace others.
-    """
 
-    def __init__(self) -> None:
-        self._declared: OrderedDict[tuple[str, str], Known] = OrderedDict()
-        self._undeclared: OrderedDict[tuple[str, str], Known] = OrderedDict()
+# -- annotations ------------------------------------------------------------------------------------------------------
 
-    def get(self, account: str, branch: str) -> Known | None:
-        """What is remembered, if anything is."""
-        for part in (self._declared, self._undeclared):
-            known = part.get((account, branch))
-            if known is not None:
-                part.move_to_end((account, branch))
-                return known
-        return None
 
-    def put(self, account: str, branch: str, known: Known) -> None:
-        """Remember it, in the place of what was remembered."""
-        self.forget(account, branch, self.get(account, branch))
-        part = self._declared if known.settings.values else self._undeclared
-        part[account, branch] = known
-        if len(part) > _REMEMBERED:
-            part.popitem(last=False)
+def _of_service(annotations: Mapping[str, str], service: str) -> Mapping[str, str]:
+    """Those for the service, by the rest of their names; general ones say nothing (wire facts, authn 3.8)."""
+    under = f"{service}/"
+    return {name.removeprefix(under): value for name, value in annotations.items()}
 
-    def forget(self, account: str, branch: str, known: Known | None) -> None:
-        """Drop settings, but not those that took their place meanwhile."""
-        for part in (self._declared, self._undeclared):
-            if known is not None and part.get((account, branch)) is known:
-                del part[account, branch]
+
+def _check_names(trial: Trial) -> None:
+    check_names(trial.annotations, nested=trial.terms.dialect.nested_claims)
+
+
+def _tell_names(trial: Trial) -> str:
+    return f"for {shown(trial.service)} there are: {', '.join(map(shown, trial.annotations)) or 'none'}"
+
+
+def _check_present(trial: Trial) -> None:
+    check_present(trial.annotations)
+
+
+def _tell_present(trial: Trial) -> str:
+    return f"there are {len(trial.annotations)}"
+
+
+def _check_enforced(trial: Trial) -> None:
+    check_enforced(trial.annotations, trial.configuration.enforced, trial.configuration.aliases)
+
+
+def _tell_enforced(trial: Trial) -> str:
+    return f"enforced are: {', '.join(map(shown, trial.configuration.enforced)) or 'none'}"
+
+
+def _check_permitted(trial: Trial) -> None:
+    check_permitted(trial.annotations, trial.configuration.aliases)
+
+
+def _tell_permitted(trial: Trial) -> str:
+    aliases = ", ".join(f"{shown(alias)} for {shown(claim)}" for alias, claim in trial.configuration.aliases.items())
+    return f"none is named after a registered claim, or after one with an alias; aliases are: {aliases or 'none'}"
+
+
+def _check_claims(trial: Trial) -> None:
+    check_claims(trial.annotations, trial.claims, trial.configuration.aliases, nested=trial.terms.dialect.nested_claims)
+
+
+def _tell_claims(trial: Trial) -> str:
+    aliases = trial.configuration.aliases
+    return "; ".join(f"{shown(aliases.get(name, name))} is {shown(value)}" for name, value in trial.annotations.items())
+
+
+JWT: Final = Kind(
+    "authn-jwt",
+    VARIABLES,
+    (
+        ENABLED,
+        ACCOUNT,
+        TOKEN,
+        WEBSERVICE,
+        CONFIGURATION,
+        KEYS,
+        SIGNATURE,
+        EXPIRY,
+        NOT_BEFORE,
+        ISSUER,
+        ISSUED_AT,
+        AUDIENCE,
+        Check("identity", _check_identity, _tell_identity),
+        ROLE,
+        PRIVILEGE,
+        ORIGIN,
+        EXTENT,
+        Check("annotation-names", _check_names, _tell_names, stored=True),
+        Check("annotations", _check_present, _tell_present, stored=True),
+        Check("enforced-claims", _check_enforced, _tell_enforced, stored=True),
+        Check("permitted-names", _check_permitted, _tell_permitted, stored=True),
+        Check("claims", _check_claims, _tell_claims, stored=True),
+    ),
+    configuration_of,
+    _of_service,
+)

@@ -1,4 +1,5 @@
-"""What the variables of a JWT authenticator say, and all that is wrong with them (wire facts, authn 3.3, 3.6, 3.8).
+"""What variables of authenticators say, those of the JWT authenticator first of all, and all that is wrong with them (wire
+facts, authn 3.3, 3.6, 3.8).
 
 A variable that is declared means something: it must be set, fit the others and be readable, or nobody is admitted. Two are
 not looked at where nothing could use them: ``identity-path`` without ``token-app-property``, and ``mapping-claims``, the
@@ -7,7 +8,7 @@ old name of ``claim-aliases``, beside that.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping, Sequence
 from typing import Final
 
 import attrs
@@ -101,7 +102,10 @@ def opened(account: str, branch: str, settings: AuthenticatorSettings, vault: Va
 def configuration_of(values: Mapping[str, str | Problem | None], dialect: Dialect) -> Configuration | Misconfiguration:
     """Understand the values of the variables that are declared, as ``opened`` tells them."""
     problems: list[Problem] = []
-    texts = _texts(values, problems)
+    unused = {"identity-path"} if "token-app-property" not in values else set()
+    if "claim-aliases" in values:
+        unused.add("mapping-claims")
+    texts = texts_of(values, tuple(name for name in VARIABLES if name not in unused), _EXACT, problems)
     keys = _keys(values, texts, problems)
     issuer = _issuer(values, texts, dialect, problems)
     enforced, faults = read_enforced(texts.get("enforced-claims", ""), nested=dialect.nested_claims)
@@ -131,15 +135,16 @@ def _unusable(name: str, fault: str, remedy: str) -> Problem:
     return Problem(f"The variable {name} is not usable: {fault}.", remedy)
 
 
-def _texts(values: Mapping[str, str | Problem | None], problems: list[Problem]) -> dict[str, str]:
-    """The values that can be read; of others it is said why not."""
+def texts_of(
+    values: Mapping[str, str | Problem | None], names: Sequence[str], exact: Container[str], problems: list[Problem]
+) -> dict[str, str]:
+    """The values of the variables of these ``names`` that are declared and can be read; of others it is said why not.
+
+    In those that are ``exact`` every character counts, so that they may not have blanks around them.
+    """
     texts = {}
-    for name in VARIABLES:
-        if (
-            name not in values
-            or (name == "identity-path" and "token-app-property" not in values)
-            or (name == "mapping-claims" and "claim-aliases" in values)
-        ):
+    for name in names:
+        if name not in values:
             continue
         value = values[name]
         if isinstance(value, Problem):
@@ -155,7 +160,7 @@ def _texts(values: Mapping[str, str | Problem | None], problems: list[Problem]) 
             problems.append(
                 Problem(f"The variable {name} is blank.", "Set it to a value, or remove its declaration from the policy.")
             )
-        elif name in _EXACT and value != value.strip():
+        elif name in exact and value != value.strip():
             problems.append(
                 Problem(
                     f"The variable {name} begins or ends with a blank or line end.",

@@ -1,9 +1,10 @@
-"""An attempt to log in with a JWT on its way through the checks.
+"""An attempt to log in with a third party's token on its way through the checks.
 
 Note [One table]. Those who decide and those who explain go through one table of checks, which stand in the order in which
-failures count. A check is a function that raises ``EvidenceRefused``, and one that says what it compared when it passed,
-which only those who explain call. Some need what the store knows of the applicant, who is known when the others have passed:
-a trial first *proves* what it can without the store, and then *decides*. So no explanation can disagree with a decision.
+failures count; each kind of authenticator has its own. A check is a function that raises ``EvidenceRefused``, and one that
+says what it compared when it passed, which only those who explain call. Some need what the store knows of the applicant, who
+is known when the others have passed: a trial first *proves* what it can without the store, and then *decides*. So no
+explanation can disagree with a decision.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from typing import Final
 import attrs
 from twisted.internet.interfaces import IReactorTime
 
-from svc.authentication import Applicant, Attempt, AuthenticatorSettings, IProviderKeys, Step
+from svc.authentication import Applicant, Attempt, AuthenticatorSettings, IProviderKeys, Problem, Step
+from svc.authenticators.resourceid import ResourceId
 from svc.authenticators.settings import Configuration, Misconfiguration
 from svc.dialect import Dialect
 from svc.jose import EvidenceRefused, KeySet, SignedClaims, Unverified
@@ -54,7 +56,8 @@ class Trial:
     """One attempt on its way through the checks, with what they found out; each uses what earlier ones did.
 
     ``service`` is the authenticator's name, such as ``authn-jwt/ci``; ``listed``: whether the configuration names it.
-    ``failed`` is the check whose ``refusal`` counts, if there is one.
+    ``failed`` is the check whose ``refusal`` counts, if there is one. ``annotations`` are the applicant's that bear on this
+    authenticator, by what is left of their names.
     """
 
     terms: Terms
@@ -69,6 +72,7 @@ class Trial:
     configuration: Configuration = attrs.field(init=False)
     keys: KeySet = attrs.field(init=False)
     claims: SignedClaims = attrs.field(init=False, repr=False)
+    resource_id: ResourceId = attrs.field(init=False)
     now: float = attrs.field(init=False)
     applicant: Applicant = attrs.field(init=False)
     annotations: Mapping[str, str] = attrs.field(init=False)
@@ -84,11 +88,9 @@ class Trial:
                 self.failed, self.refusal = check, refusal
                 return
 
-    def decide(self, checks: Sequence[Check], applicant: Applicant) -> None:
+    def decide(self, checks: Sequence[Check], applicant: Applicant, annotations: Mapping[str, str]) -> None:
         """Make the rest of all checks. What failed before counts, unless one that comes before it fails now."""
-        self.applicant = applicant
-        under = f"{self.service}/"
-        self.annotations = {name.removeprefix(under): value for name, value in applicant.annotations.items()}
+        self.applicant, self.annotations = applicant, annotations
         for check in checks:
             if check is self.failed:
                 return
@@ -123,3 +125,22 @@ class Check:
     run: Callable[[Trial], Awaitable[None] | None]
     tell: Callable[[Trial], str]
     stored: bool = False
+
+
+@attrs.frozen(eq=False)
+class Kind:
+    """What tells one kind of authenticator from another.
+
+    ``name`` is that of its type, such as ``authn-jwt``. ``variables`` are those that are asked for; ``understand`` tells
+    what their values mean, by the name of each that is declared, as ``settings.opened`` has them. ``checks`` are all, in the
+    order in which failures count. ``own`` picks out the annotations that bear on the authenticator of a name such as
+    ``authn-jwt/ci``, by what is left of theirs. It is given those below that name or, where annotations may be ``general``,
+    those below the name of the type.
+    """
+
+    name: str
+    variables: tuple[str, ...]
+    checks: tuple[Check, ...]
+    understand: Callable[[Mapping[str, str | Problem | None], Dialect], Configuration | Misconfiguration]
+    own: Callable[[Mapping[str, str], str], Mapping[str, str]]
+    general: bool = False

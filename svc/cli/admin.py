@@ -36,6 +36,7 @@ def _of_the_server(command: Callable[..., Awaitable[None]]) -> Callable[..., Non
             try:
                 settings = read_settings(given)
                 await administer(reactor, settings, lambda foundation: command(foundation, settings, **options))
+                click.echo(f"(in {place(settings)})", err=True)
             except Refusal as refusal:
                 raise click.ClickException(_reason(refusal)) from None
 
@@ -57,6 +58,13 @@ def _of_the_server(command: Callable[..., Awaitable[None]]) -> Callable[..., Non
     return decorated
 
 
+def place(settings: Settings) -> str:
+    """Which database the settings mean, in words. Its address isn't shown: a password may be in it."""
+    if settings.database_url is None:
+        return f"the database of {settings.data_dir}"
+    return f"the database of {settings.key('database_url')}"
+
+
 def _reason(refusal: Refusal) -> str:
     match refusal:
         case Conflict() | InvalidName():
@@ -69,7 +77,11 @@ def _reason(refusal: Refusal) -> str:
 
 @click.group()
 def account() -> None:
-    """Create and list accounts, and rotate their signing keys."""
+    """Create and list accounts, and rotate their signing keys.
+
+    These commands work on the database itself, that of --data-dir or --database-url, and not on the server at SVC_URL. Give
+    them the options or the environment that the server has.
+    """
 
 
 @account.command()
@@ -77,7 +89,10 @@ def account() -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print an object with account, admin and api_key.")
 @_of_the_server
 async def create(foundation: Foundation, settings: Settings, name: str, as_json: bool) -> None:  # noqa: ARG001 (of all)
-    """Create the account NAME, and print the API key of its admin: it is not shown again."""
+    """Create the account NAME, and print the API key of its admin: it is not shown again.
+
+    It works on the database itself, that of --data-dir or --database-url, and not on the server at SVC_URL.
+    """
     api_key = new_api_key()
     await foundation.create_account(account_name(name), api_key)
     if as_json:
@@ -89,7 +104,10 @@ async def create(foundation: Foundation, settings: Settings, name: str, as_json:
 @account.command("list")
 @_of_the_server
 async def list_accounts(foundation: Foundation, settings: Settings) -> None:  # noqa: ARG001 (of all)
-    """List the accounts, one a line."""
+    """List the accounts, one a line.
+
+    It works on the database itself, that of --data-dir or --database-url, and not on the server at SVC_URL.
+    """
     for name in await foundation.accounts.names():
         click.echo(name)
 

@@ -9,10 +9,14 @@ from urllib.parse import urlencode
 
 import click
 
-from svc.cli.connection import Connection, anonymously, over_http
+from svc.cli.connection import Answer, Connection, anonymously, over_http
 from svc.cli.table import plain, print_table
+from svc.workload.faults import Fault
 
 _TYPE: Final = "authn-jwt"
+
+#: The types of which a server tells more than their switches; the last has another name in each vocabulary.
+_TYPES: Final = frozenset({_TYPE, "authn-cloud", "authn-azure"})
 
 #: How each outcome of a check is marked, and in which colour where there are colours.
 _MARKS: Final = {"passed": ("ok", "green"), "failed": ("FAILED", "red"), "not reached": ("-", None)}
@@ -26,7 +30,7 @@ _JSON = click.option("--json", "as_json", is_flag=True, help="Print the server's
 def authenticator() -> None:
     """See how authenticators stand, and why one refuses a token; switch them, and choose the keys that they trust.
 
-    AUTHENTICATOR is written authn-jwt/ci, or ci for short.
+    AUTHENTICATOR is written authn-jwt/ci, or ci for short; one for a cloud's workloads is written authn-cloud/prod.
     """
 
 
@@ -34,7 +38,11 @@ def authenticator() -> None:
 @_JSON
 @anonymously
 async def list_all(connection: Connection, as_json: bool) -> None:
-    """List the authenticators that policy or the server's configuration names, and which of them may be used."""
+    """List the authenticators that policy or the server's configuration names, and which of them may be used.
+
+    Each has two answers: whether policy declares it, and whether it is enabled. A terminal gets them under a header; a
+    program gets rows alone, parted by tabs.
+    """
     found = (await connection.request("GET", "/authenticators")).expect(200).json()
     if as_json:
         click.echo(json.dumps(found, indent=2))
@@ -53,7 +61,7 @@ async def status(connection: Connection, name: str, as_json: bool) -> None:
 
     The exit code is 1 when something is wrong.
     """
-    answer = await connection.call("GET", f"{_path(connection, name)}/status")
+    answer = _declared(connection, name, await connection.call("GET", f"{_path(connection, name)}/status"))
     found = answer.json() if answer.status in {200, 500} else {}
     if found.get("status") not in {"ok", "error"}:
         answer.expect(200)
@@ -83,7 +91,7 @@ async def explain(connection: Connection, name: str, jwt_file: IO[bytes], host: 
     login = "" if host is None else f"/{connection.segment(host)}"
     body = urlencode({"jwt": jwt_file.read().strip()}).encode()
     answer = await connection.call("POST", f"{_path(connection, name)}{login}/explain", body)
-    found = answer.expect(200).json()
+    found = _declared(connection, name, answer).expect(200).json()
     if as_json:
         click.echo(json.dumps(found, indent=2))
     else:
@@ -101,7 +109,8 @@ async def refresh_keys(connection: Connection, name: str, as_json: bool) -> None
 
     The exit code is 1 when they can't be fetched; the keys at hand go on serving then.
     """
-    found = (await connection.call("POST", f"{_path(connection, name)}/refresh-keys")).expect(200).json()
+    answer = await connection.call("POST", f"{_path(connection, name)}/refresh-keys")
+    found = _declared(connection, name, answer).expect(200).json()
     if as_json:
         click.echo(json.dumps(found, indent=2))
     else:
@@ -125,6 +134,10 @@ async def distrust_key(connection: Connection, name: str, key: str) -> None:
     """
     (await connection.call("PUT", _key_path(connection, name, key))).expect(204)
     click.echo(f"{name} distrusts the key {plain(key)}.", err=True)
+    keys = await _keys_at_hand(connection, name)
+    if keys is not None and key not in {*keys["ids"], *keys["thumbprints"]}:
+        known = ", ".join(plain(value) for what, value in _key_rows(keys) if what == "key") or "none"
+        click.secho(f"warning: no key at hand has that id or thumbprint; those at hand: {known}", fg="yellow", err=True)
 
 
 @authenticator.command("trust-key")
@@ -133,7 +146,12 @@ async def distrust_key(connection: Connection, name: str, key: str) -> None:
 @over_http
 async def trust_key(connection: Connection, name: str, key: str) -> None:
     """Take back that KEY is distrusted, by the name that "svc authenticator status" shows; this takes update, too."""
-    (await connection.call("DELETE", _key_path(connection, name, key))).expect(204)
+    answer = await connection.call("DELETE", _key_path(connection, name, key))
+    if answer.status == 404 and answer.said.startswith("Key "):
+        raise click.ClickException(
+            f"{name} doesn't distrust {plain(key)}: `svc authenticator status` shows what it distrusts"
+        )
+    answer.expect(204)
     click.echo(f"{name} no longer distrusts the key {plain(key)}.", err=True)
 
 
@@ -175,18 +193,40 @@ def _full(name: str) -> str:
 
 
 def _path(connection: Connection, name: str) -> str:
-    """The path of a JWT authenticator.
+    """The path of an authenticator that trusts a third party.
 
     :raises click.UsageError: it is none.
     """
     kind, _, service_id = _full(name).partition("/")
-    if kind != _TYPE or not service_id:
-        raise click.UsageError(f"a JWT authenticator is written {_TYPE}/ci, or ci for short, not {name}")
+    if kind not in _TYPES or not service_id:
+        raise click.UsageError(f"an authenticator is written {_TYPE}/ci, or ci for short, or authn-cloud/prod, not {name}")
     return f"/{kind}/{connection.segment(service_id)}/{connection.segment(connection.account)}"
 
 
 def _key_path(connection: Connection, name: str, key: str) -> str:
     return f"{_path(connection, name)}/distrusted-keys/{connection.segment(key)}"
+
+
+def _declared(connection: Connection, name: str, answer: Answer) -> Answer:
+    """Return an answer to operators, who are answered where policy declares an authenticator with its ``status``.
+
+    :raises click.ClickException: it doesn't.
+    """
+    if answer.status == 404 and "Webservice '" in answer.said:
+        raise click.ClickException(
+            f"account {connection.account} has no {_full(name)}, or policy declares no `!webservice status` beneath it:"
+            " `svc authenticator list` shows which there are, and docs/authenticators.md what to declare"
+        )
+    return answer
+
+
+async def _keys_at_hand(connection: Connection, name: str) -> Any:
+    """What the status says of an authenticator's keys; ``None`` when it can't be read, by this role or now."""
+    try:
+        answer = await connection.call("GET", f"{_path(connection, name)}/status")
+        return answer.json().get("keys") if answer.status in {200, 500} else None
+    except (Fault, click.ClickException):
+        return None
 
 
 def _because(found: Mapping[str, Any]) -> str:
@@ -202,6 +242,8 @@ def _print_checklist(found: Mapping[str, Any]) -> None:
         reason = f"{plain(step['reason'])}: " if step["reason"] else ""
         line = f"{plain(mark):6}  {plain(step['check']):{width}}  {reason}{plain(step['detail'])}"
         click.secho(line.rstrip(), fg=colour)
+        if step["outcome"] == "failed" and reason:
+            click.echo(f"{'':6}  what to do: docs/reasons.md#{plain(step['reason'])}")
     if found["admitted"]:
         click.echo(f"This token would be admitted as {plain(found['role'] or '')}.")
 

@@ -6,11 +6,10 @@ Every command that speaks HTTP takes the same three options, and proves its call
 
 from __future__ import annotations
 
-import base64
 import json
 import os
-import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote, urlsplit
@@ -18,23 +17,16 @@ from urllib.parse import quote, urlsplit
 import attrs
 import click
 import platformdirs
-import treq
 from click.core import ParameterSource
-from OpenSSL.crypto import Error as TLSFileError
-from OpenSSL.SSL import Error as TLSError
 from treq.client import HTTPClient
-from twisted.internet import defer, error, ssl
 from twisted.internet.interfaces import IReactorTime
-from twisted.python.failure import Failure
-from twisted.web.client import (
-    Agent,
-    BrowserLikePolicyForHTTPS,
-    RequestTransmissionFailed,
-    ResponseFailed,
-    ResponseNeverReceived,
-)
 
-from svc.cli.running import react
+from svc.cli.running import Then, react
+from svc.workload.address import demand_address
+from svc.workload.client import Client
+from svc.workload.evidence import ApiKey, Evidence, Login
+from svc.workload.exchange import Exchange, Reply, http_client, parsed
+from svc.workload.faults import BadAddress, NoEvidence
 
 #: How long a request may take, in seconds; policies of many thousand records take the longest.
 DEADLINE: Final = 600.0
@@ -44,12 +36,8 @@ ANSWER_LIMIT: Final = 64 * 1024 * 1024
 
 
 @attrs.frozen
-class Answer:
-    """What the server answered: status code, body, and the headers by their lower-case names."""
-
-    status: int
-    body: bytes = attrs.field(repr=False)
-    headers: Mapping[str, str] = attrs.field(factory=dict)
+class Answer(Reply):
+    """What the server answered, as a command reads it."""
 
     def json(self) -> Any:
         """The body, read as JSON.
@@ -57,7 +45,7 @@ class Answer:
         :raises click.ClickException: it isn't JSON, so that what answered is hardly this service.
         """
         try:
-            return json.loads(self.body)
+            return parsed(self.body)
         except ValueError:
             raise click.ClickException(
                 f"the answer ({self.status}) is not JSON; is this the address of the service?"
@@ -70,17 +58,9 @@ class Answer:
         """
         if self.status in statuses:
             return self
-        raise click.ClickException(f"{_ADVICE.get(self.status, 'the server refused')} (status {self.status}){self._said()}")
+        said = f": {self.said}" if self.said else ""
+        raise click.ClickException(f"{_ADVICE.get(self.status, 'the server refused')} (status {self.status}){said}")
 
-    def _said(self) -> str:
-        try:
-            message = json.loads(self.body)["error"]["message"]
-        except (ValueError, KeyError, TypeError):
-            message = self.body[:300].decode("utf-8", "replace").strip()
-        return f": {message}" if message else ""
-
-
-_CERTIFICATE: Final = re.compile(b"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
 
 _ADVICE: Final = {
     401: "not authenticated: run `svc login`, or set SVC_LOGIN and SVC_API_KEY",
@@ -107,41 +87,15 @@ class Connection:
     async def request(self, method: str, path: str, body: bytes | None = None, **headers: str) -> Answer:
         """Send a request without a token and return its answer, whatever the status.
 
-        :raises click.ClickException: there was none within ``DEADLINE`` seconds.
+        :raises Fault: there was none within ``DEADLINE`` seconds.
         """
-        fields: dict[bytes | str, bytes | str] = {name.replace("_", "-"): value for name, value in headers.items()}
-        waiting = defer.Deferred.fromCoroutine(self._exchange(method, path, body, fields))
-        waiting.addTimeout(DEADLINE, self.reactor)
-        try:
-            return await waiting
-        except (error.ConnectError, error.DNSLookupError, defer.TimeoutError) as fault:
-            raise click.ClickException(f"cannot reach {self.url}: {str(fault).strip() or type(fault).__name__}") from None
-        except (RequestTransmissionFailed, ResponseFailed, ResponseNeverReceived) as fault:
-            raise click.ClickException(f"no answer from {self.url}: {_innermost(fault)}") from None
-
-    async def _exchange(self, method: str, path: str, body: bytes | None, headers: dict[bytes | str, bytes | str]) -> Answer:
-        response = await self.http.request(method, f"{self.url}{path}", data=body, headers=headers, allow_redirects=False)
-        pieces: list[bytes] = []
-        size = 0
-
-        def collect(piece: bytes) -> None:
-            nonlocal size
-            size += len(piece)
-            if size > ANSWER_LIMIT:
-                raise click.ClickException(f"the answer is larger than {ANSWER_LIMIT} bytes")
-            pieces.append(piece)
-
-        await treq.collect(response, collect)
-        named = {k.decode("latin-1").lower(): v[-1].decode("latin-1") for k, v in response.headers.getAllRawHeaders()}
-        return Answer(response.code, b"".join(pieces), named)
+        fields = {name.replace("_", "-"): value for name, value in headers.items()}
+        reply = await self._exchange.ask(method, f"{self.url}{path}", body, fields, within=DEADLINE)
+        return Answer(reply.status, reply.body, reply.headers)
 
     async def authenticate(self, login: str, api_key: str) -> str:
         """Exchange an API key for an access token, base64 as it stands in the ``Authorization`` header."""
-        path = f"/authn/{self.segment(self.account)}/{self.segment(login)}/authenticate"
-        answer = await self.request("POST", path, api_key.encode(), Accept_Encoding="base64")
-        if answer.status == 401:
-            raise click.ClickException(f"the server refused the API key of {login} (account {self.account})")
-        return answer.expect(200).body.decode("ascii")
+        return await self.workload(ApiKey(login, api_key)).access_token()
 
     async def call(self, method: str, path: str, body: bytes | None = None, **headers: str) -> Answer:
         """Send a request with an access token and return its answer, whatever the status."""
@@ -151,17 +105,35 @@ class Connection:
             token = kept_token(self.url, self.account)
         return await self.request(method, path, body, Authorization=f'Token token="{token}"', **headers)
 
+    def workload(self, evidence: Evidence | None = None) -> Client:
+        """The service as a workload calls it: with this proof of identity, or as whoever runs the command."""
+        token = None
+        if evidence is None:
+            if self.login is not None and self.api_key is not None:
+                evidence = ApiKey(self.login, self.api_key)
+            else:
+                evidence, token = _Kept(), kept_token(self.url, self.account)
+        return Client(self.url, self.account, evidence, self._exchange, access_token=token, deadline=DEADLINE)
+
+    @property
+    def _exchange(self) -> Exchange:
+        return Exchange(self.http, self.reactor, ANSWER_LIMIT)
+
     @staticmethod
     def segment(text: str) -> str:
         """Encode ``text`` as one segment of a path."""
         return quote(text, safe="")
 
 
-def _innermost(fault: RequestTransmissionFailed | ResponseFailed | ResponseNeverReceived) -> str:
-    reasons = [reason for reason in fault.reasons if isinstance(reason, Failure)]
-    if any(reason.check(TLSError) for reason in reasons):
-        return f"its certificate is not to be trusted ({reasons[0].getErrorMessage()}); --ca-file names another authority"
-    return reasons[0].getErrorMessage() if reasons else str(fault)
+@attrs.frozen
+class _Kept:
+    """Provides ``Evidence``: none, of who has a kept token that the service takes no more."""
+
+    what = "the kept token"
+
+    async def login(self, account: str) -> Login:
+        """See ``Evidence``."""
+        raise NoEvidence(f"{_ADVICE[401]} (account {account})")
 
 
 # -- the kept token ---------------------------------------------------------------------------------------------------
@@ -212,29 +184,26 @@ def _from_environment_alone(context: click.Context, parameter: click.Parameter, 
     return value
 
 
+def in_the_clear(url: str) -> bool:
+    """Whether what is sent to this address can be read on the way: it is neither over TLS nor on this machine."""
+    address = urlsplit(url)
+    host = address.hostname or ""
+    try:
+        near = ip_address(host).is_loopback
+    except ValueError:
+        near = host == "localhost" or host.endswith(".localhost")
+    return address.scheme == "http" and not near
+
+
 # -- commands ---------------------------------------------------------------------------------------------------------
 
 
 def _with_scheme(context: click.Context, parameter: click.Parameter, value: str) -> str:  # noqa: ARG001 (click's)
-    address = urlsplit(value)
-    if address.scheme not in {"http", "https"} or not address.hostname:
-        raise click.BadParameter(f"{value!r} is no address such as https://svc.example.org")
-    return value.rstrip("/")
-
-
-def _trust_in(authorities: Path) -> dict[str, Any]:
-    """The policy of trusting whom the certificates in a PEM file name.
-
-    :raises click.ClickException: it holds none.
-    """
-    blocks = _CERTIFICATE.findall(authorities.read_bytes())
     try:
-        certificates = [ssl.Certificate.loadPEM(block) for block in blocks]
-    except TLSFileError:
-        certificates = []
-    if not certificates:
-        raise click.ClickException(f"{authorities} holds no certificate in PEM form")
-    return {"trustRoot": ssl.trustRootFromCertificates(certificates)}
+        demand_address(value, "it")
+    except BadAddress as fault:
+        raise click.BadParameter(str(fault)) from None
+    return value.rstrip("/")
 
 
 _URL = click.option(
@@ -261,36 +230,31 @@ _CALLER = (
 )
 
 
-def over_http(command: Callable[..., Awaitable[None]]) -> Callable[..., None]:
-    """Make a coroutine function, whose first argument is a :class:`Connection`, a command with the options of one."""
+def over_http(command: Callable[..., Awaitable[Then]]) -> Callable[..., None]:
+    """Make a coroutine function, whose first argument is a :class:`Connection`, a command with the options of one.
+
+    What it returns is called when the reactor has stopped.
+    """
     run = anonymously(command)
     for option in reversed(_CALLER):
         run = option(run)
     return run
 
 
-def anonymously(command: Callable[..., Awaitable[None]]) -> Callable[..., None]:
+def anonymously(command: Callable[..., Awaitable[Then]]) -> Callable[..., None]:
     """Like :func:`over_http`, for a command that needs no account and no caller."""
 
     def run(**options: Any) -> None:
         url, ca_file = options.pop("url"), options.pop("ca_file")
+        if "account" in options and in_the_clear(url):
+            click.echo("Warning: the access token goes over http, and can be read on the way: use https.", err=True)
         account, login, api_key = options.pop("account", ""), options.pop("login", None), options.pop("api_key", None)
 
-        async def work(reactor: Any) -> None:
-            policy = BrowserLikePolicyForHTTPS(**(_trust_in(ca_file) if ca_file else {}))
-            agent = Agent(reactor, contextFactory=policy, connectTimeout=10)
-            await command(Connection(url, account, login, api_key, HTTPClient(agent), reactor), **options)
+        async def work(reactor: Any) -> Then:
+            return await command(Connection(url, account, login, api_key, http_client(reactor, ca_file), reactor), **options)
 
         react(work)
 
     run.__name__ = command.__name__
     run.__doc__ = command.__doc__
     return _CA_FILE(_URL(run))
-
-
-def claims_of(token: str) -> dict[str, Any]:
-    """The claims inside an access token, unverified: for telling its owner when it ends."""
-    payload = json.loads(base64.b64decode(token))["payload"]
-    claims = json.loads(base64.b64decode(payload))
-    assert isinstance(claims, dict)
-    return claims

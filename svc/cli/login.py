@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import sys
 from typing import IO, Any
 
 import click
 
-from svc.cli.connection import Connection, claims_of, keep_token, over_http
+from svc.cli.connection import Connection, keep_token, over_http
+from svc.cli.identity import cloud_options, metadata
+from svc.workload.client import claims_of
+from svc.workload.evidence import CloudIdentity, Evidence, Jwt
 
 
 @click.command()
@@ -47,26 +51,45 @@ def authenticate() -> None:
     """Exchange a workload's proof of identity for an access token."""
 
 
+_JSON = click.option("--json", "as_json", is_flag=True, help="Print the token's JSON instead of its base64.")
+
+
 @authenticate.command()
 @click.argument("service_id")
 @click.option(
     "--jwt", "jwt_file", type=click.File("rb"), default="-", help="File that holds the JWT; standard input by default."
 )
 @click.option("--host", "host", help="Id of the host, such as host/ci/runner, when the token does not name it.")
-@click.option("--json", "as_json", is_flag=True, help="Print the token's JSON instead of its base64.")
+@_JSON
 @over_http
 async def jwt(connection: Connection, service_id: str, jwt_file: IO[bytes], host: str | None, as_json: bool) -> None:
     """Exchange a JWT for an access token, at the authenticator authn-jwt/SERVICE_ID.
 
     Prints the token as it stands in the header: Authorization: Token token="…".
     """
-    token = jwt_file.read().strip()
-    segments = ["authn-jwt", service_id, connection.account, *([host] if host else []), "authenticate"]
-    path = "".join(f"/{connection.segment(segment)}" for segment in segments)
-    encoding = {} if as_json else {"Accept_Encoding": "base64"}
-    answer = await connection.request(
-        "POST", path, b"jwt=" + token, Content_Type="application/x-www-form-urlencoded", **encoding
-    )
-    if answer.status == 401:
-        raise click.ClickException("the server refused this token; its log says why")
-    click.echo(answer.expect(200).body.decode())
+    await _print_token(connection, Jwt(service_id, jwt_file.read, host), as_json)
+
+
+@authenticate.command()
+@click.argument("service_id")
+@click.option("--host", required=True, help="Id of the host, such as host/apps/shop.")
+@cloud_options
+@_JSON
+@over_http
+async def cloud(connection: Connection, service_id: str, host: str, as_json: bool, **options: Any) -> None:
+    """Exchange this machine's cloud identity for an access token, at the authenticator authn-cloud/SERVICE_ID.
+
+    Asks the platform's metadata service for an identity token, and presents that. Prints the access token as it stands in
+    the header: Authorization: Token token="…". "svc cloud inspect" tells which annotations the host needs.
+
+    Example: svc authenticate cloud prod --host host/apps/shop
+
+    Where the authenticator has another name, as in the conjur dialect, SERVICE_ID is written with it: authn-azure/prod.
+    """
+    identity = CloudIdentity(service_id, host, metadata(connection.reactor, **options))
+    await _print_token(connection, identity, as_json)
+
+
+async def _print_token(connection: Connection, evidence: Evidence, as_json: bool) -> None:
+    token = await connection.workload(evidence).access_token()
+    click.echo(base64.b64decode(token) if as_json else token)

@@ -34,19 +34,7 @@ class Provider:
     @classmethod
     def kept_at(cls, path: Path, issuer: str) -> Provider:
         """Make a provider whose key is kept in the file ``path``, made with mode 0600 when it isn't there."""
-        try:
-            pem = path.read_bytes()
-        except FileNotFoundError:
-            key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
-            pem = key.private_bytes(
-                serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-            )
-            path.touch(mode=0o600, exist_ok=False)
-            path.write_bytes(pem)
-        loaded = serialization.load_pem_private_key(pem, password=None)
-        if not isinstance(loaded, rsa.RSAPrivateKey):
-            raise ValueError(f"{path} does not hold an RSA key")
-        return cls(issuer, loaded)
+        return cls(issuer, kept_key(path))
 
     def token(self, claims: Mapping[str, str], audience: str, now: float, lifetime: float = 300) -> str:
         """Sign a token with these claims, issued ``now`` (seconds since the epoch) for ``lifetime`` seconds."""
@@ -71,3 +59,18 @@ class Provider:
             return json.dumps(document).encode()
 
         return app
+
+
+def kept_key(path: Path) -> rsa.RSAPrivateKey:
+    """The RSA key in a file, which is made with mode 0600 when it isn't there."""
+    try:
+        pem = path.read_bytes()
+    except FileNotFoundError:
+        key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+        pem = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+        path.touch(mode=0o600, exist_ok=False)
+        path.write_bytes(pem)
+    loaded = serialization.load_pem_private_key(pem, password=None)
+    if not isinstance(loaded, rsa.RSAPrivateKey):
+        raise ValueError(f"{path} does not hold an RSA key")
+    return loaded

@@ -1,4 +1,4 @@
-"""The quickstart: a server, a JWT provider beside it, and the main job done with the two."""
+"""The quickstart: a server, a JWT provider beside it, perhaps a cloud platform too, and the main job done with them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import click
-from treq.client import HTTPClient
+from klein import Klein
 from twisted.internet.defer import Deferred
 from twisted.internet.endpoints import TCP4ServerEndpoint
 from twisted.logger import (
@@ -21,19 +21,23 @@ from twisted.logger import (
     formatEventAsClassicLogText,
     globalLogBeginner,
 )
-from twisted.web.client import Agent
 from twisted.web.server import Site
 from zope.interface import implementer
 
+from svc.cli.cloudtour import MACHINE, CloudTour
 from svc.cli.connection import Connection
-from svc.cli.provider import Provider
-from svc.cli.running import react
-from svc.cli.tour import SERVICE_ID, Tour
+from svc.cli.platform import Platform
+from svc.cli.provider import Provider, kept_key
+from svc.cli.running import Interrupted, react
+from svc.cli.steps import Steps
+from svc.cli.tour import AUDIENCE, SERVICE_ID, Tour
 from svc.config import read_settings
 from svc.errors import Refusal
 from svc.keyfiles import admin_key_file
 from svc.startup import reason_of
 from svc.tap import build
+from svc.workload.exchange import Exchange, http_client
+from svc.workload.metadata import ANSWER_LIMIT, Metadata
 
 #: The account that the quickstart makes.
 ACCOUNT: Final = "quickstart"
@@ -42,32 +46,42 @@ _LOOPBACK: Final = "127.0.0.1"
 
 
 @click.command()
+@click.option("--cloud", is_flag=True, help="Also let a virtual machine log in, on a stand-in for a cloud platform.")
 @click.option("--once", is_flag=True, help="Stop after the steps; exit code 0 if every answer was the expected one.")
 @click.option(
     "--data-dir",
     type=click.Path(file_okay=False, path_type=Path),
     help="Where to keep the state for the next time; a temporary directory by default.",
 )
-def quickstart(once: bool, data_dir: Path | None) -> None:
+def quickstart(cloud: bool, once: bool, data_dir: Path | None) -> None:
     """See the service at work: start one, and do its main job step by step.
 
     Starts a server on a free loopback port, with its own PostgreSQL, and a JWT provider beside it. A workload exchanges a
-    JWT for an access token and reads a secret; another is refused. Then the server goes on serving until Ctrl-C.
+    JWT for an access token and reads a secret; another is refused. With --cloud, a virtual machine does the same with
+    nothing but its platform's identity token. Then the server goes on serving until Ctrl-C.
     """
     folder = data_dir.absolute() if data_dir else Path(tempfile.mkdtemp(prefix="svc-quickstart-"))
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        wrong = _run(folder, once)
+        wrong = _run(folder, cloud, once)
     except OSError as error:
         raise click.ClickException(str(error)) from None
+    except Interrupted:
+        _leave(folder, data_dir)
+        raise
     if wrong:
         # What was made stays: its log tells why.
         raise SystemExit(1)
+    _leave(folder, data_dir)
+
+
+def _leave(folder: Path, data_dir: Path | None) -> None:
+    """Take away what nobody wanted to keep."""
     if data_dir is None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _run(folder: Path, once: bool) -> bool:
+def _run(folder: Path, cloud: bool, once: bool) -> bool:
     """Run the reactor until all is done; return whether anything was not as expected."""
     refusals: list[str] = []
     wrong: list[int] = []
@@ -80,7 +94,7 @@ def _run(folder: Path, once: bool) -> bool:
 
     async def work(reactor: Any) -> None:
         try:
-            wrong.append(await _show(reactor, folder, once, lambda: list(refusals)))
+            wrong.append(await _show(reactor, folder, cloud, once, lambda: list(refusals)))
         except Refusal as refusal:
             raise click.ClickException(reason_of(refusal)) from None
 
@@ -94,7 +108,7 @@ def _run(folder: Path, once: bool) -> bool:
     return any(wrong)
 
 
-async def _show(reactor: Any, folder: Path, once: bool, refusals: Callable[[], list[str]]) -> int:
+async def _show(reactor: Any, folder: Path, cloud: bool, once: bool, refusals: Callable[[], list[str]]) -> int:
     """Start everything and take the steps; return how many answers were not the expected ones."""
     click.echo(f"Starting PostgreSQL and the server; their state and log are in {folder} …")
     server_folder = folder / "server"
@@ -103,8 +117,8 @@ async def _show(reactor: Any, folder: Path, once: bool, refusals: Callable[[], l
             "data_dir": str(server_folder),
             "listen": f"tcp:0:interface={_LOOPBACK}",
             "account": ACCOUNT,
-            "authenticators": f"authn,authn-jwt/{SERVICE_ID}",
-            # The provider of the quickstart is on this machine, which a server by default takes no keys from.
+            "authenticators": f"authn,authn-jwt/{SERVICE_ID}{f',authn-cloud/{SERVICE_ID}' if cloud else ''}",
+            # The providers of the quickstart are on this machine, which a server by default takes no keys from.
             "allow_http_providers": True,
             "allow_private_providers": "127.0.0.0/8",
         },
@@ -117,23 +131,41 @@ async def _show(reactor: Any, folder: Path, once: bool, refusals: Callable[[], l
     admin_key = admin_key_file(server_folder, ACCOUNT).read_text().strip()
 
     provider = Provider.kept_at(folder / "provider.pem", "https://provider.quickstart.example")
-    site = Site(provider.site().resource())
-    port = await TCP4ServerEndpoint(reactor, 0, interface=_LOOPBACK).listen(site)
-    keys_uri = f"http://{_LOOPBACK}:{port.getHost().port}/.well-known/jwks.json"
+    keys_uri = f"{await _listening(reactor, provider.site())}/.well-known/jwks.json"
     click.echo(f"svc ready: {url}")
     click.echo(f"JWT provider: {keys_uri}")
     click.echo(f"ADMIN_KEY={admin_key}")
 
-    connection = Connection(url, ACCOUNT, None, None, HTTPClient(Agent(reactor, connectTimeout=10)), reactor)
-    policy = resources.files("svc.cli") / "sample" / "policy.yml"
-    tour = Tour(connection, provider, keys_uri, admin_key, policy.read_bytes(), str(policy), refusals)
-    await tour.walk()
+    steps = Steps(Connection(url, ACCOUNT, None, None, http_client(reactor), reactor), refusals)
+    path, policy = _sample("policy.yml")
+    admin = await Tour(steps, provider, keys_uri, admin_key, policy, path).walk()
+    if cloud:
+        platform = Platform(kept_key(folder / "platform.pem"), reactor, [MACHINE])
+        base = await _listening(reactor, platform.site())
+        click.echo(f"\nA stand-in for a cloud platform, its metadata service and its tenant, is at {base}")
+        metadata = Metadata(Exchange(http_client(reactor), reactor, ANSWER_LIMIT), {}, resource=AUDIENCE, base_url=base)
+        path, policy = _sample("cloud.yml")
+        await CloudTour(steps, platform, base, metadata, policy, path).walk(admin)
     click.echo()
-    if tour.wrong:
-        click.secho(f"{tour.wrong} answers were not the expected ones.", fg="red")
+    if steps.wrong:
+        click.secho(f"{steps.wrong} answers were not the expected ones.", fg="red")
     else:
         click.secho("Every answer was the expected one.", fg="green")
     if not once:
         click.echo(f"The server goes on serving at {url}; Ctrl-C stops it.")
-        await Deferred()
-    return tour.wrong
+        stopped: Deferred[None] = Deferred()
+        reactor.addSystemEventTrigger("before", "shutdown", stopped.callback, None)
+        await stopped
+    return steps.wrong
+
+
+async def _listening(reactor: Any, app: Klein) -> str:
+    """Serve a web application on a free loopback port; return its address."""
+    port = await TCP4ServerEndpoint(reactor, 0, interface=_LOOPBACK).listen(Site(app.resource()))
+    return f"http://{_LOOPBACK}:{port.getHost().port}"
+
+
+def _sample(name: str) -> tuple[str, bytes]:
+    """The path of a sample policy, and the policy."""
+    file = resources.files("svc.cli") / "sample" / name
+    return str(file), file.read_bytes()

@@ -9,21 +9,35 @@ import click
 from twisted.internet import task
 from twisted.internet.defer import Deferred
 
+from svc.workload.faults import Fault
 
-def react(work: Callable[[Any], Awaitable[None]]) -> None:
-    """Run the reactor until ``work``, which is given it, has ended. A command can do this once.
+#: What is to be done when the reactor has stopped, if anything.
+Then = Callable[[], object] | None
 
-    :raises click.ClickException: ``work`` raised it.
-    :raises SystemExit: ``work`` raised anything else, which has been logged, or the reactor was stopped by a signal.
+
+class Interrupted(SystemExit):
+    """A signal ended the command before its work was done; the exit code is that of shells, 128 more than the signal."""
+
+
+def react(work: Callable[[Any], Awaitable[Then]]) -> None:
+    """Run the reactor until ``work``, which is given it, has ended, then do what that returned. A command can do this once.
+
+    :raises click.ClickException: ``work`` raised it, or a fault of ``svc.workload``.
+    :raises Interrupted: a signal stopped the reactor before ``work`` had ended.
+    :raises SystemExit: ``work`` raised anything else, which has been logged.
     """
+    reactors: list[Any] = []
     faults: list[click.ClickException] = []
+    after: list[Then] = []
 
     async def caught(reactor: Any) -> None:
+        reactors.append(reactor)
         try:
-            await work(reactor)
-        except click.ClickException as fault:
-            # task.react would log it, with its traceback.
-            faults.append(fault)
+            after.append(await work(reactor))
+        except (click.ClickException, Fault) as fault:
+            # task.react would log it, with its traceback. After a signal, it is but that connections have been closed.
+            if reactor._exitSignal is None:
+                faults.append(fault if isinstance(fault, click.ClickException) else click.ClickException(str(fault)))
 
     try:
         task.react(lambda reactor: Deferred.fromCoroutine(caught(reactor)))
@@ -32,3 +46,8 @@ def react(work: Callable[[Any], Awaitable[None]]) -> None:
             raise faults[0] from None
         if ended.code:
             raise
+        if not after:
+            # So twistd knows what has stopped the reactor, too.
+            raise Interrupted(128 + (reactors[0]._exitSignal or 0)) from None
+    for then in filter(None, after):
+        then()

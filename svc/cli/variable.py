@@ -25,10 +25,9 @@ def _path(connection: Connection, identifier: str) -> str:
 @over_http
 async def get(connection: Connection, identifier: str, version: int | None) -> None:
     """Write the value of variable IDENTIFIER to standard output: its exact bytes, without a newline of our own."""
-    query = f"?version={version}" if version else ""
-    answer = (await connection.call("GET", _path(connection, identifier) + query)).expect(200)
+    value = await connection.workload().secret(identifier, version)
     output = sys.stdout.buffer
-    output.write(answer.body)
+    output.write(value)
     output.flush()
 
 

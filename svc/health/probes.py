@@ -13,7 +13,9 @@ from zope.interface import implementer
 
 from svc.authentication import Admitted, Caller
 from svc.errors import Refusal
+from svc.factories import IHostFactories
 from svc.interfaces import IDatabaseState, IProbe
+from svc.publickeys import IPublicKeys
 from svc.records import ReplicationPosition, Sealed
 
 
@@ -88,6 +90,36 @@ class AuthzProbe:
         """Fail when the answer is wrong, or there is none."""
         if not await self._state.privilege_known():
             raise ProbeFailed("a privilege question with a known answer was answered wrongly")
+
+
+@implementer(IProbe)
+@attrs.frozen
+class HostFactoryProbe:
+    """Looks up a host factory's token that is always there, and one that never is."""
+
+    service = "host-factory"
+
+    _factories: IHostFactories
+
+    async def check(self) -> None:
+        """Fail when either answer is wrong, or there is none."""
+        if not await self._factories.token_known():
+            raise ProbeFailed("a host factory's token that is known was not found, or one that there is not was")
+
+
+@implementer(IProbe)
+@attrs.frozen
+class PublicKeysProbe:
+    """Looks up a public key that is always there."""
+
+    service = "pubkeys"
+
+    _keys: IPublicKeys
+
+    async def check(self) -> None:
+        """Fail when it isn't found, or there is no answer."""
+        if not await self._keys.key_known():
+            raise ProbeFailed("a public key that is known was not found")
 
 
 @attrs.frozen

@@ -49,6 +49,7 @@ from svc.policy.vocabulary import (
     required,
     type_of,
 )
+from svc.publickeys import public_key
 
 #: The attributes that stand for an annotation of that name, under the dialect's prefix, and how each is read.
 _PROPERTIES: Final = {
@@ -57,9 +58,6 @@ _PROPERTIES: Final = {
     "uidnumber": scalars.integer,
     "gidnumber": scalars.integer,
 }
-
-#: The words of a public key: algorithm, key, name.
-_KEY_WORDS: Final = 3
 
 
 class _Expected(NamedTuple):
@@ -257,10 +255,13 @@ def _restrictions(node: Node) -> Iterator[str]:
 
 def _public_keys(node: Node) -> Iterator[PublicKey]:
     for text in scalars.texts(node, "public_key"):
-        words = text.value.split()
-        if len(words) < _KEY_WORDS:
-            raise PolicyInvalid("Invalid public key format", text.line, text.column)
-        yield PublicKey(" ".join(words[_KEY_WORDS - 1 :]), " ".join(words))
+        try:
+            line = public_key(text.value)
+            # Without a third word there is nothing to call it by.
+            _, _, name = line.split(" ", 2)
+        except ValueError:
+            raise PolicyInvalid("Invalid public key format", text.line, text.column) from None
+        yield PublicKey(name, line)
 
 
 def _annotations(node: Node) -> tuple[Annotation, ...]:

@@ -34,6 +34,7 @@ from twisted.internet.interfaces import (
     IResolutionReceiver,
     IStreamClientEndpoint,
 )
+from twisted.logger import Logger
 from twisted.protocols.policies import ProtocolWrapper, WrappingFactory
 from twisted.web.client import ProxyAgent, RequestTransmissionFailed, ResponseFailed
 from twisted.web.http_headers import Headers
@@ -71,6 +72,8 @@ _URI: Final = re.compile(
     rf"(?P<authority>(?P<host>\[[0-9A-Fa-f:.]+\]|{_LABEL}(?:\.{_LABEL})*)(?::(?P<port>[0-9]{{1,5}}))?)"
     rf"(?P<rest>(?:/(?:{_CHARACTER})*)?(?:\?(?:{_CHARACTER}|\?)*)?)"
 )
+
+_log = Logger()
 
 
 @attrs.frozen
@@ -165,7 +168,11 @@ class GuardedClient:
         raise KeysUnavailable("; ".join(refused))
 
     async def _addresses(self, target: _Target, deadline: float) -> list[Address]:
-        """Look the host up and check every address it has (Note [One look-up]); return the first few."""
+        """Look the host up and check every address it has (Note [One look-up]); return the first few.
+
+        What is wrong with an address that was looked up is told without it: whoever may set a variable and see why it
+        doesn't work would else learn the numbers of a private network from its names.
+        """
         try:
             addresses = [ip_address(target.host)]
         except ValueError:
@@ -177,7 +184,8 @@ class GuardedClient:
         for address in addresses:
             what = objection(address, self._private_networks)
             if what is not None:
-                raise KeysUnavailable(f"the address {address} is {what}, and allow_private_providers doesn't list it")
+                _log.warn("{host} has the address {address}, which is {what}", host=target.host, address=address, what=what)
+                raise KeysUnavailable(f"its address is {what}, and allow_private_providers doesn't list it")
         return addresses[:_TRIES]
 
     async def _ask(self, target: _Target, endpoint: IStreamClientEndpoint, deadline: float) -> bytes:

@@ -38,7 +38,8 @@ from svc.jose import KeySet
 #: Fetches the key set of a source, which has a usable key, or raises ``KeysUnavailable``.
 Fetch = Callable[[KeySource], Awaitable[KeySet]]
 
-#: Sources that are remembered. The least recently used is forgotten first; its next fetch is a first one again.
+#: Sources that are remembered. The least recently used without keys is forgotten first, else the least recently used; its
+#: next fetch is a first one again.
 SOURCES_LIMIT: Final = 1000
 
 #: Logins that wait for one fetch; whoever comes then is refused at once.
@@ -154,12 +155,18 @@ class ProviderKeys:
         if known is None:
             known = self._sources[source] = _Known(source, now)
             if len(self._sources) > self._limit:
-                _, forgotten = self._sources.popitem(last=False)
-                self._put_off(forgotten)
+                self._forget(known)
         else:
             known.used_at = now
             self._sources.move_to_end(source)
         return known
+
+    def _forget(self, newest: _Known) -> None:
+        """Make room. Sources that never gave any keys, which cost nothing to name, can't displace those that did."""
+        others = [each for each in self._sources.values() if each is not newest]
+        forgotten = next((each for each in others if each.keys is None), others[0])
+        del self._sources[forgotten.source]
+        self._put_off(forgotten)
 
     def _at_hand(self, known: _Known) -> KeySet | None:
         """The set that may be used, if only while the provider can't be asked; one that is too old for that is dropped."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 import attrs
@@ -9,8 +10,9 @@ from zope.interface import implementer
 
 from svc.errors import Conflict, NotFound
 from svc.interfaces import IAccounts
-from svc.names import RESERVED_ACCOUNT, admin_of, root_policy
+from svc.names import ACCOUNTS_WEBSERVICE, RESERVED_ACCOUNT, admin_of, root_policy
 from svc.records import Sealed, StoredSigningKey
+from svc.storage.columns import column
 from svc.storage.database import Database, Statement, Transaction
 from svc.storage.search import index
 
@@ -46,6 +48,37 @@ _RETIRE_KEYS: Final = Statement(
 _LOCK: Final = Statement("account_lock", "SELECT FROM accounts WHERE account = $1::text FOR NO KEY UPDATE")
 _NAMES: Final = Statement("account_names", "SELECT account FROM accounts ORDER BY account")
 
+_CREATE_WEBSERVICE: Final = Statement(
+    "account_create_webservice", "INSERT INTO resources (resource_id, owner_id) VALUES ($1::text, $2::text)"
+)
+
+#: How many rows are deleted by one statement, so that none takes long.
+DELETED_BATCH: Final = 1000
+
+#: The kinds in the order in which roles are deleted, so that what goes with one is little: policies have recorded the rest.
+_KINDS: Final = ("host", "layer", "group", "host_factory", "user", "policy")
+
+_SOME_RESOURCES: Final = Statement(
+    "account_some_resources",
+    f"""
+    SELECT resource_id FROM resources WHERE resource_id > $1::text AND resource_id < $2::text
+    ORDER BY resource_id LIMIT {DELETED_BATCH}
+    """,
+)
+_SOME_ROLES: Final = Statement(
+    "account_some_roles",
+    f"""
+    SELECT role_id FROM roles WHERE role_id > $1::text AND role_id < $2::text ORDER BY role_id LIMIT {DELETED_BATCH}
+    """,
+)
+# A role that no policy recorded stays when its resource goes, with what it owns.
+_FREE_ROLES: Final = Statement("account_free_roles", "UPDATE roles SET policy_id = NULL WHERE role_id = ANY ($1::text[])")
+_DELETE_RESOURCES: Final = Statement(
+    "account_delete_resources", "DELETE FROM resources WHERE resource_id = ANY ($1::text[])"
+)
+_DELETE_ROLES: Final = Statement("account_delete_roles", "DELETE FROM roles WHERE role_id = ANY ($1::text[])")
+_DELETE: Final = Statement("account_delete", "DELETE FROM accounts WHERE account = $1::text")
+
 _KEY_COLUMNS: Final = "SELECT account, key_id, sealed, created_at, retires_at FROM signing_keys"
 _KEYS: Final = Statement("signing_keys", f"{_KEY_COLUMNS} ORDER BY account, serial")
 _KEYS_OF: Final = Statement("signing_keys_of", f"{_KEY_COLUMNS} WHERE account = $1::text ORDER BY serial")
@@ -64,7 +97,7 @@ class AccountStore:
         admin, root = str(admin_of(account)), str(root_policy(account))
 
         async def work(transaction: Transaction) -> None:
-            if account == RESERVED_ACCOUNT or not await transaction.fetch(_CREATE, account):
+            if not await transaction.fetch(_CREATE, account):
                 raise Conflict("account", account, f'account "{account}" already exists')
             await transaction.fetch(_CREATE_ROLES, admin, root)
             await transaction.fetch(_CREATE_RESOURCES, admin, root)
@@ -72,12 +105,28 @@ class AccountStore:
             await transaction.fetch(_CREATE_CREDENTIAL, admin, admin_key)
             await _add_key(transaction, account, signing_key)
             await index(transaction, (admin, root))
+            if account == RESERVED_ACCOUNT:
+                await transaction.fetch(_CREATE_WEBSERVICE, str(ACCOUNTS_WEBSERVICE), admin)
+                await index(transaction, (str(ACCOUNTS_WEBSERVICE),))
+
+        await self._database.transact(work)
+
+    async def delete(self, account: str) -> None:
+        """See ``IAccounts``. What is added meanwhile goes with its owner, or waits and then finds him gone."""
+
+        async def work(transaction: Transaction) -> None:
+            if not await transaction.fetch(_LOCK, account):
+                raise NotFound(account, "account", account)
+            await _empty(transaction, _SOME_RESOURCES, account, (_FREE_ROLES, _DELETE_RESOURCES))
+            for kind in _KINDS:
+                await _empty(transaction, _SOME_ROLES, f"{account}:{kind}", (_DELETE_ROLES,))
+            await transaction.fetch(_DELETE, account)
 
         await self._database.transact(work)
 
     async def names(self) -> list[str]:
         """See ``IAccounts``."""
-        return [account for (account,) in await self._database.fetch(_NAMES)]
+        return [account for (account,) in await self._database.fetch(_NAMES) if account != RESERVED_ACCOUNT]
 
     async def signing_keys(self, account: str | None = None) -> list[StoredSigningKey]:
         """See ``IAccounts``."""
@@ -103,6 +152,19 @@ class AccountStore:
             await _add_key(transaction, new.account, new)
 
         await self._database.transact(work)
+
+
+async def _empty(transaction: Transaction, some: Statement, name: str, deletions: Sequence[Statement]) -> None:
+    """Delete all whose ids begin with a name and a colon, which ";" follows in byte order, some at a time.
+
+    Else a statement would have to follow owners of owners, deeper than PostgreSQL can, and to do so within its time.
+    """
+    last = f"{name}:"
+    while rows := await transaction.fetch(some, last, f"{name};"):
+        ids = [row[0] for row in rows]
+        for deletion in deletions:
+            await transaction.fetch(deletion, column(ids))
+        last = ids[-1]
 
 
 async def _add_key(transaction: Transaction, account: str, key: StoredSigningKey) -> None:

@@ -11,7 +11,17 @@ from typing import Any, Final
 import attrs
 from zope.interface import implementer
 
-from svc.authentication import DISTRUSTED_LIMIT, WEBSERVICES_LIMIT, Applicant, AuthenticatorSettings, DistrustedKey
+from svc.authentication import (
+    ANNOTATIONS_BYTES,
+    ANNOTATIONS_LIMIT,
+    DISTRUSTED_LIMIT,
+    RESTRICTIONS_LIMIT,
+    ROLES_FOLLOWED,
+    WEBSERVICES_LIMIT,
+    Applicant,
+    AuthenticatorSettings,
+    DistrustedKey,
+)
 from svc.errors import InvalidParameter, NotFound
 from svc.interfaces import IAuthenticatorReadings, IAuthenticators
 from svc.names import ResourceName, RoleName
@@ -56,27 +66,37 @@ _SETTINGS: Final = Statement(
     """,
 )
 
-# Whom nobody knows is asked about in the same way: no condition here ends the search early for an unknown role.
+# Whom nobody knows is asked about in the same way: no condition here ends the search early for an unknown role. Whoever
+# writes policy decides how much there is to be read of a role, and logins must stay cheap: who holds more roles than are
+# followed lacks the privilege unless it is found among these, and more annotations than are read are told as too many.
 _APPLICANT: Final = Statement(
     "authenticator_applicant",
     f"""
-    WITH RECURSIVE {HELD.format(caller="$1")}
+    WITH RECURSIVE {HELD.format(caller="$1")},
+    followed (role_id) AS (SELECT role_id FROM held LIMIT {ROLES_FOLLOWED}),
+    annotated (size) AS MATERIALIZED (
+        SELECT octet_length(value) FROM annotations
+        WHERE resource_id = $1 AND name >= $4::text AND name < $5::text ORDER BY name LIMIT {ANNOTATIONS_LIMIT + 1}
+    ),
+    extent (too_many) AS MATERIALIZED (
+        SELECT count(*) > {ANNOTATIONS_LIMIT} OR coalesce(sum(size), 0) > {ANNOTATIONS_BYTES} FROM annotated
+    )
     SELECT
         (SELECT edition FROM ({_TOLD.format(variables="$6", webservice="$3")}) AS settings),
         EXISTS (SELECT FROM accounts WHERE account = $2::text),
         EXISTS (SELECT FROM roles WHERE role_id = $1),
         EXISTS (SELECT FROM resources WHERE resource_id = $3::text),
-        EXISTS (SELECT FROM held WHERE role_id = ANY (ARRAY(
+        EXISTS (SELECT FROM followed WHERE role_id = ANY (ARRAY(
             SELECT owner_id FROM resources WHERE resource_id = $3
             UNION ALL
             SELECT role_id FROM permissions WHERE resource_id = $3 AND privilege = 'authenticate'
         ))),
-        ARRAY(
+        CASE WHEN NOT (SELECT too_many FROM extent) THEN ARRAY(
             SELECT ARRAY[name, value] FROM annotations
-            WHERE resource_id = $1 AND name >= $4::text AND name < $5::text ORDER BY name
-        ),
+            WHERE resource_id = $1 AND name >= $4 AND name < $5 ORDER BY name
+        ) END,
         (SELECT key_id FROM signing_keys WHERE account = $2 ORDER BY serial DESC LIMIT 1),
-        ARRAY(SELECT cidr FROM restrictions WHERE role_id = $1 ORDER BY cidr)
+        ARRAY(SELECT cidr FROM restrictions WHERE role_id = $1 ORDER BY cidr LIMIT {RESTRICTIONS_LIMIT})
     """,
 )
 
@@ -155,17 +175,16 @@ class AuthenticatorStore:
         values = {names[position - 1]: value for position, value in zip(positions or (), sealed or (), strict=True)}
         return AuthenticatorSettings(edition, values, switched, frozenset(distrusted), refreshes)
 
-    async def applicant(self, role: RoleName, branch: str, names: Sequence[str]) -> Applicant:
+    async def applicant(self, role: RoleName, branch: str, names: Sequence[str], annotated: str) -> Applicant:
         """See ``IAuthenticatorReadings``."""
-        under = branch.partition("/")[2]
         (row,) = await self._database.fetch(
             _APPLICANT,
             str(role),
             role.account,
             f"{role.account}:webservice:{branch}",
             # Names under a branch are a range of the key: "0" follows the slash in byte order.
-            f"{under}/",
-            f"{under}0",
+            f"{annotated}/",
+            f"{annotated}0",
             _variables(role.account, branch, names),
         )
         edition, account_exists, role_exists, webservice_exists, may_authenticate, annotations, signing_key, cidrs = row
@@ -175,7 +194,7 @@ class AuthenticatorStore:
             role_exists,
             webservice_exists,
             may_authenticate,
-            dict(annotations),
+            None if annotations is None else dict(annotations),
             signing_key,
             tuple(map(ip_network, cidrs)),
         )

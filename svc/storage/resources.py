@@ -12,10 +12,13 @@ from zope.interface import implementer
 from svc.errors import TooManyRoles
 from svc.interfaces import IResources
 from svc.names import ResourceName
-from svc.records import Annotation, Permission, RecordedVersion, Resource, ResourcesQuery
+from svc.records import Annotation, OutstandingToken, Permission, RecordedVersion, Resource, ResourcesQuery
 from svc.storage.columns import column
 from svc.storage.database import Database, Statement
 from svc.storage.visibility import listing
+
+#: How many tokens of a host factory are told.
+TOKENS_TOLD: Final = 100
 
 #: What is told of resources of every kind, and after it what only some kinds have: one array for each. Rows are looked up
 #: first and put in order then: an index that has them in order could be read from end to end for each resource.
@@ -61,6 +64,19 @@ _HISTORY: Final = Statement(
     """,
 )
 
+#: The tokens of host factories that expire first.
+_TOKENS: Final = Statement(
+    "resources_tokens",
+    f"""
+    SELECT asked.id, expires_at, networks
+    FROM unnest($1::text[]) AS asked (id)
+    CROSS JOIN LATERAL (
+        SELECT expires_at, networks FROM host_factory_tokens WHERE factory_id = asked.id ORDER BY expires_at
+        LIMIT {TOKENS_TOLD}
+    ) AS token
+    """,
+)
+
 #: Members that are left out by the limit of one role are too many for the answer, too.
 _PERMITTED: Final = Statement(
     "resource_permitted",
@@ -100,6 +116,8 @@ class ResourceStore:
         rows = await self._database.fetch(_DESCRIBED, column(ids))
         policies = [row[0] for row in rows if row[0].split(":", 2)[1] == "policy"]
         history = await self._history(policies, text_limit) if policies else {}
+        factories = [row[0] for row in rows if row[0].split(":", 2)[1] == "host_factory"]
+        tokens = await self._tokens(factories) if factories else {}
         return [
             Resource(
                 resource,
@@ -112,6 +130,7 @@ class ResourceStore:
                 tuple(history.get(resource, ())),
                 tuple(layers),
                 tuple(restrictions),
+                tuple(tokens.get(resource, ())),
             )
             for resource, owner, policy, created_at, permissions, annotations, versions, layers, restrictions in rows
         ]
@@ -128,3 +147,9 @@ class ResourceStore:
         for policy, *version in await self._database.fetch(_HISTORY, column(policies), text_limit):
             history[policy].append(RecordedVersion(*version))
         return history
+
+    async def _tokens(self, factories: Sequence[str]) -> Mapping[str, list[OutstandingToken]]:
+        tokens = defaultdict[str, list[OutstandingToken]](list)
+        for factory, expires_at, networks in await self._database.fetch(_TOKENS, column(factories)):
+            tokens[factory].append(OutstandingToken(expires_at, tuple(networks)))
+        return tokens

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import attrs
@@ -12,8 +12,9 @@ from svc.dialect import Dialect
 from svc.interfaces import ISecrets
 from svc.names import ResourceName, RoleName
 from svc.records import Sealed, SecretReading
+from svc.storage.columns import column
 from svc.storage.database import Database, Statement, Transaction
-from svc.storage.standing import WITH_STANDING, standing_of
+from svc.storage.standing import HELD, JUDGED, WITH_STANDING, standing_of
 
 #: How many versions of a value are kept (wire facts, core 4).
 VERSIONS_KEPT: Final = 20
@@ -35,6 +36,35 @@ _READ_NEWEST: Final = Statement(
 _READ_VERSION: Final = Statement(
     "secret_read_version",
     f"{_READ} (SELECT * FROM secrets WHERE resource_id = $2 AND version = $4::integer OFFSET 0) AS secret ON true",
+)
+
+# Each is read as by itself, but for what the caller holds, which is the same for all; the resource is the column of a row
+# where it was a parameter. No value is looked at before it is known that all of them together are few enough bytes.
+_READ_ALL: Final = Statement(
+    "secret_read_all",
+    f"""
+    WITH RECURSIVE {HELD.format(caller="$1")}
+    SELECT
+        caller_exists, resource_exists, owns, privileges, holds, policy_id,
+        CASE WHEN sum(size) OVER () <= $3::bigint THEN (
+            SELECT sealed FROM secrets WHERE secrets.resource_id = one.asked_id AND secrets.version = one.version
+        ) END,
+        version,
+        NULL::text
+    FROM (
+        SELECT judged.*, newest.version, newest.size, asked.resource_id AS asked_id, number
+        FROM unnest($2::text[]) WITH ORDINALITY AS asked (resource_id, number)
+        CROSS JOIN LATERAL (
+            WITH RECURSIVE {JUDGED.replace("$2", "asked.resource_id")} SELECT * FROM standing
+        ) AS judged
+        LEFT JOIN LATERAL (
+            SELECT version, octet_length(sealed) AS size FROM secrets
+            WHERE secrets.resource_id = asked.resource_id ORDER BY version DESC LIMIT 1
+        ) AS newest ON true
+        OFFSET 0
+    ) AS one
+    ORDER BY number
+    """,
 )
 
 # What refers to the variable may be added meanwhile; deleting it must wait, and so must another writer.
@@ -72,6 +102,11 @@ class SecretStore:
             possible = version if 0 < version <= _LARGEST_VERSION else 0
             (row,) = await self._database.fetch(_READ_VERSION, *asked, possible)
         return _reading_of(row)
+
+    async def read_all(self, caller: RoleName, resources: Sequence[ResourceName], most: int) -> list[SecretReading]:
+        """See ``ISecrets``."""
+        rows = await self._database.fetch(_READ_ALL, str(caller), column([str(name) for name in resources]), most)
+        return [_reading_of(row) for row in rows]
 
     async def write(
         self, caller: RoleName, variable: ResourceName, decide: Callable[[SecretReading], Sealed | None]

@@ -35,9 +35,9 @@ HELD: Final = """
     )
 """
 
-#: The beginning of a statement with one row ``standing``: that of role ``$1`` towards resource ``$2``.
-WITH_STANDING: Final = f"""
-    WITH RECURSIVE {HELD.format(caller="$1")},
+#: Common table expressions after ``held`` of role ``$1``, the last of them with one row, ``standing``: that towards resource
+#: ``$2``. Where there is no such resource nothing is looked for in ``held``.
+JUDGED: Final = """
     administrators (role_id) AS (
         SELECT owner_id FROM resources WHERE resource_id = $2::text
         UNION
@@ -45,14 +45,15 @@ WITH_STANDING: Final = f"""
         FROM administrators
     ),
     ownership (owns) AS MATERIALIZED (
-        SELECT EXISTS (SELECT FROM held WHERE role_id IN (SELECT role_id FROM administrators))
+        SELECT CASE WHEN EXISTS (SELECT FROM administrators)
+            THEN EXISTS (SELECT FROM held WHERE role_id IN (SELECT role_id FROM administrators)) ELSE false END
     ),
     standing (caller_exists, resource_exists, owns, privileges, holds, policy_id) AS (
         SELECT
             EXISTS (SELECT FROM roles WHERE role_id = $1),
             resource_id IS NOT NULL,
             owns,
-            CASE WHEN owns THEN '{{}}' ELSE ARRAY(
+            CASE WHEN owns THEN '{}' ELSE ARRAY(
                 SELECT privilege
                 FROM (SELECT privilege, role_id FROM permissions WHERE resource_id = $2 OFFSET 0) AS given
                 WHERE role_id IN (SELECT role_id FROM held)
@@ -63,6 +64,9 @@ WITH_STANDING: Final = f"""
         FROM ownership LEFT JOIN resources ON resource_id = $2
     )
 """
+
+#: The beginning of a statement with one row ``standing``: that of role ``$1`` towards resource ``$2``.
+WITH_STANDING: Final = f"WITH RECURSIVE {HELD.format(caller='$1')}, {JUDGED}"
 
 
 def standing_of(row: tuple[Any, ...]) -> Standing:

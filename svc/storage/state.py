@@ -9,7 +9,7 @@ from zope.interface import implementer
 
 from svc.errors import StoreUnavailable
 from svc.interfaces import IDatabaseState
-from svc.names import RESERVED_ACCOUNT, ResourceName, RoleName
+from svc.names import INTERNAL_ACCOUNT, ResourceName, RoleName
 from svc.records import ReplicationPosition, Sealed, Standing
 from svc.storage.database import Database, Statement, Transaction
 from svc.storage.roles import STANDING
@@ -36,8 +36,8 @@ _POSITION: Final = Statement(
 )
 
 # The schema makes these. The caller's group has been given one privilege, and owns nothing.
-_ASKER: Final = RoleName(RESERVED_ACCOUNT, "user", "health")
-_ASKED: Final = ResourceName(RESERVED_ACCOUNT, "webservice", "health")
+_ASKER: Final = RoleName(INTERNAL_ACCOUNT, "user", "health")
+_ASKED: Final = ResourceName(INTERNAL_ACCOUNT, "webservice", "health")
 _KNOWN: Final = Standing(caller_exists=True, exists=True, privileges=frozenset({"read"}))
 
 

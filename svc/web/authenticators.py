@@ -14,7 +14,7 @@ from svc.access import Denial, Denied, demand, use
 from svc.audit import printable
 from svc.authentication import Attempt, AuthenticatorStatus, Explanation, IExplainer, Problem
 from svc.dialect import Dialect
-from svc.errors import AuthenticationRefused, BadRequest, Forbidden, InvalidParameter, NotFound, Reason, TooLarge
+from svc.errors import AuthenticationRefused, BadRequest, Forbidden, InvalidParameter, NotFound, Reason, TooLarge, TooOften
 from svc.interfaces import IAuthenticators, IRoles
 from svc.jose import Malformed, json_object
 from svc.names import ResourceName
@@ -24,31 +24,30 @@ from svc.web.routing import PUBLIC, REQUIRED, Call, Routes
 #: The authenticator that is always enabled.
 _ALWAYS: Final = "authn"
 
-#: The types of authenticator that this program has, in order.
-_INSTALLED: Final = (_ALWAYS, "authn-jwt")
+_ONE: Final = "/<service_id>/<flat:account>"
 
-_JWT: Final = "/authn-jwt/<service_id>/<flat:account>"
+#: Seconds between two wishes for newer keys of one authenticator: each makes every server read its settings again, and ask
+#: the provider.
+REFRESH_PAUSE: Final = 1.0
 
 _log = Logger()
 
 
 @attrs.frozen
 class Authenticators:
-    """The routes of authenticators, beside those by which workloads log in.
+    """The routes of authenticators of whatever type.
 
-    ``listed`` are the names in the configuration, such as ``authn-jwt/ci``. ``jwt`` tells of the JWT authenticators, whose
-    tokens have at most ``token_limit`` bytes.
+    ``installed`` are the types that there are beside ``authn``, such as ``authn-jwt``; ``listed`` the names in the
+    configuration, such as ``authn-jwt/ci``.
     """
 
     routes = Routes()
 
     store: IAuthenticators
     roles: IRoles
-    jwt: IExplainer
+    installed: Sequence[str]
     listed: frozenset[str]
     dialect: Dialect
-    token_limit: int
-    clock: IReactorTime
 
     @routes.add("GET", "/authenticators", caller=PUBLIC)
     async def tell_all(self, call: Call) -> Response:  # noqa: ARG002 (every route takes its call)
@@ -70,7 +69,11 @@ class Authenticators:
             if any(self.dialect.enables(name in self.listed, switch) for switch in found or [None])
         }
         return Response.json(
-            {"installed": _INSTALLED, "configured": sorted(configured), "enabled": sorted({_ALWAYS, *enabled})}
+            {
+                "installed": sorted({_ALWAYS, *self.installed}),
+                "configured": sorted(configured),
+                "enabled": sorted({_ALWAYS, *enabled}),
+            }
         )
 
     @routes.add("PATCH", "/authn/<flat:account>", caller=REQUIRED)
@@ -96,7 +99,7 @@ class Authenticators:
         caller = call.caller.role
         if account != caller.account:
             raise AuthenticationRefused(Reason.ACCOUNT_UNKNOWN)
-        webservice = self._webservice(account, name)
+        webservice = _webservice(self.dialect, account, name)
         match use(await self.roles.standing(caller, webservice), "update"):
             case Denied(Denial.MISSING):
                 raise AuthenticationRefused(Reason.WEBSERVICE_UNKNOWN)
@@ -119,9 +122,35 @@ class Authenticators:
         """Tell that ``authn`` has no status: there is nothing to configure (wire facts, authn 5)."""
         return Response.json({"status": "error", "error": "CONJ00056E Status check is not supported for authn"}, 501)
 
-    @routes.add("GET", f"{_JWT}/status", caller=REQUIRED)
+
+@attrs.frozen
+class FederatedAuthenticators:
+    """The routes by which operators see and change the authenticators ``<name>/<service id>``, which trust third parties.
+
+    ``explainer`` tells of them; their tokens have at most ``token_limit`` bytes. ``listed`` are the names in the
+    configuration.
+    """
+
+    declared = Routes()
+
+    name: str
+    explainer: IExplainer
+    store: IAuthenticators
+    roles: IRoles
+    listed: frozenset[str]
+    dialect: Dialect
+    token_limit: int
+    clock: IReactorTime
+    _refreshed: dict[ResourceName, float] = attrs.field(factory=dict, init=False)
+
+    @property
+    def routes(self) -> Routes:
+        """Those that are declared, under the name."""
+        return self.declared.under(self.name)
+
+    @declared.add("GET", f"{_ONE}/status", caller=REQUIRED)
     async def status(self, call: Call, service_id: str, account: str) -> Response:
-        """Tell all that is wrong with a JWT authenticator, and what is known of its keys (wire facts, authn 5).
+        """Tell all that is wrong with an authenticator, and what is known of its keys (wire facts, authn 5).
 
         A faulty configuration is 500, as installed clients expect (rulings 2.14).
         """
@@ -132,10 +161,10 @@ class Authenticators:
             return Response.json({"status": "error", "error": message}, 404)
         except Forbidden as refusal:
             return Response.json({"status": "error", "error": f"CONJ00006E {call.caller.role} {refusal.why}"}, 403)
-        status = await self.jwt.status(account, service_id)
+        status = await self.explainer.status(account, service_id)
         document = {
             **_problems(status.problems),
-            "listed": f"authn-jwt/{service_id}" in self.listed,
+            "listed": f"{self.name}/{service_id}" in self.listed,
             "keys": self._keys(status),
             "distrusted": [
                 {"key": key.key, "since": _time(key.since), "by": key.by} for key in await self.store.distrusted(webservice)
@@ -148,14 +177,14 @@ class Authenticators:
         error = " ".join(problem.what for problem in status.problems)
         return Response.json({"status": "error", "error": error, **document}, 500)
 
-    @routes.add("POST", f"{_JWT}/<optional:login>/explain", caller=REQUIRED)
+    @declared.add("POST", f"{_ONE}/<optional:login>/explain", caller=REQUIRED)
     async def explain(self, call: Call, service_id: str, account: str, login: str | None) -> Response:
-        """Tell how a JWT, the form's field ``jwt``, would be judged, check by check; nothing is issued."""
+        """Tell how a token, the form's field ``jwt``, would be judged, check by check; nothing is issued."""
         webservice = await self._operated(call, service_id, account)
         token = (call.form().text("jwt") or "").strip().encode("utf-8")
         if len(token) > self.token_limit:
             raise TooLarge("a JWT", self.token_limit)
-        explanation = await self.jwt.explain(Attempt(account, login, token, call.client_ip, service_id))
+        explanation = await self.explainer.explain(Attempt(account, login, token, call.client_ip, service_id))
         _log.info(
             "{role} had a token for {webservice} explained: {outcome}, {subject}",
             role=printable(str(call.caller.role)),
@@ -165,20 +194,21 @@ class Authenticators:
         )
         return _explained(explanation)
 
-    @routes.add("POST", f"{_JWT}/refresh-keys", caller=REQUIRED)
+    @declared.add("POST", f"{_ONE}/refresh-keys", caller=REQUIRED)
     async def refresh_keys(self, call: Call, service_id: str, account: str) -> Response:
         """Have the provider's keys fetched anew, here at once, elsewhere by the next login (rulings 4)."""
         webservice = await self._operated(call, service_id, account)
+        self._spend_refresh(webservice)
         await self.store.refresh(webservice)
         _log.info(
             "{role} has the keys for {webservice} fetched anew",
             role=printable(str(call.caller.role)),
             webservice=printable(str(webservice)),
         )
-        status = await self.jwt.status(account, service_id)
+        status = await self.explainer.status(account, service_id)
         return Response.json({"keys": self._keys(status), **_problems(status.problems)})
 
-    @routes.add("PUT", f"{_JWT}/distrusted-keys/<key>", caller=REQUIRED)
+    @declared.add("PUT", f"{_ONE}/distrusted-keys/<key>", caller=REQUIRED)
     async def distrust(self, call: Call, service_id: str, account: str, key: str) -> Response:
         """Let a key, by its id or its thumbprint, verify nothing any more (rulings 4)."""
         webservice = await self._changeable(call, service_id, account)
@@ -186,7 +216,7 @@ class Authenticators:
         _log_key(call, "distrusts", key, webservice)
         return Response.empty()
 
-    @routes.add("DELETE", f"{_JWT}/distrusted-keys/<key>", caller=REQUIRED)
+    @declared.add("DELETE", f"{_ONE}/distrusted-keys/<key>", caller=REQUIRED)
     async def trust(self, call: Call, service_id: str, account: str, key: str) -> Response:
         """Take that back."""
         webservice = await self._changeable(call, service_id, account)
@@ -195,11 +225,20 @@ class Authenticators:
         _log_key(call, "trusts again", key, webservice)
         return Response.empty()
 
-    def _webservice(self, account: str, name: str) -> ResourceName:
-        return ResourceName.of(account, "webservice", f"{self.dialect.prefix}/{name}")
+    def _spend_refresh(self, webservice: ResourceName) -> None:
+        """Count a wish for newer keys.
+
+        :raises TooOften: there was one a moment ago.
+        """
+        now = self.clock.seconds()
+        for other in [other for other, at in self._refreshed.items() if not 0 <= now - at < REFRESH_PAUSE]:
+            del self._refreshed[other]
+        if webservice in self._refreshed:
+            raise TooOften("the keys were fetched anew a moment ago: try again in a second")
+        self._refreshed[webservice] = now
 
     async def _operated(self, call: Call, service_id: str, account: str) -> ResourceName:
-        """Return the webservice of a JWT authenticator whose status the caller may read.
+        """Return the webservice of an authenticator whose status the caller may read.
 
         That takes ``read`` on the webservice's ``status``; who lacks it is told so whether he sees that or not (wire facts,
         authn 5).
@@ -210,8 +249,8 @@ class Authenticators:
         caller = call.caller.role
         if account != caller.account:
             raise NotFound(account, "account", account)
-        webservice = self._webservice(account, f"authn-jwt/{service_id}")
-        status = self._webservice(account, f"authn-jwt/{service_id}/status")
+        webservice = _webservice(self.dialect, account, f"{self.name}/{service_id}")
+        status = _webservice(self.dialect, account, f"{self.name}/{service_id}/status")
         match use(await self.roles.standing(caller, status), "read"):
             case Denied(Denial.MISSING):
                 raise NotFound.of(status)
@@ -224,12 +263,12 @@ class Authenticators:
         return webservice
 
     async def _changeable(self, call: Call, service_id: str, account: str) -> ResourceName:
-        """Return the webservice of a JWT authenticator that the caller may change.
+        """Return the webservice of an authenticator that the caller may change.
 
         :raises Forbidden: the caller lacks ``update`` on it.
         :raises NotFound: it doesn't exist, or as good as.
         """
-        webservice = self._webservice(account, f"authn-jwt/{service_id}")
+        webservice = _webservice(self.dialect, account, f"{self.name}/{service_id}")
         demand(await self.roles.standing(call.caller.role, webservice), "update", webservice)
         return webservice
 
@@ -251,6 +290,10 @@ class Authenticators:
 
 #: The codes of the installed base for what is missing (wire facts, authn 3.9).
 _CODES: Final = {"account": "CONJ00008E", "webservice": "CONJ00005E"}
+
+
+def _webservice(dialect: Dialect, account: str, name: str) -> ResourceName:
+    return ResourceName.of(account, "webservice", f"{dialect.prefix}/{name}")
 
 
 def _nested(name: str) -> bool:

@@ -1,4 +1,4 @@
-"""Logging in: API keys and JWTs become access tokens; who the caller is; the keys that verify access tokens."""
+"""Logging in: API keys and others' tokens become access tokens; who the caller is; the keys that verify access tokens."""
 
 from __future__ import annotations
 
@@ -22,17 +22,16 @@ _log = Logger()
 
 @attrs.frozen
 class Authn:
-    """The routes of the authenticators.
+    """The routes of logging in by API key, and of what access tokens say.
 
-    ``by_api_key`` and ``by_jwt`` decide, ``login`` tells a role its own API key. A refusal has an empty body (rulings 2.10):
-    its reason was logged by whoever wraps the authenticator.
+    ``by_api_key`` decides, ``login`` tells a role its own API key. A refusal has an empty body (rulings 2.10): its reason
+    was logged by whoever wraps the authenticator.
     """
 
     routes = Routes()
 
     by_api_key: IAuthenticator
     login: ILogin
-    by_jwt: IAuthenticator
     tokens: AccessTokens
     keys: AccountKeys
     roles: IRoles
@@ -49,37 +48,8 @@ class Authn:
     @routes.add("POST", "/authn/<flat:account>/<tail:login>/authenticate", caller=PUBLIC)
     async def authenticate_by_api_key(self, call: Call, account: str, login: str) -> Response:
         """Exchange an API key, the raw body, for an access token (wire facts, authn 1.3)."""
-        return await self._exchange(call, self.by_api_key, Attempt(account, login, call.body, call.client_ip))
-
-    @routes.add("POST", "/authn-jwt/<service_id>/<flat:account>/<optional:login>/authenticate", caller=PUBLIC)
-    async def authenticate_by_jwt(self, call: Call, service_id: str, account: str, login: str | None) -> Response:
-        """Exchange a JWT, the form's field ``jwt``, for an access token (source document, endpoint 1)."""
-        token, fault = "", None
-        try:
-            token = (call.form().text("jwt") or "").strip()
-        except BadRequest as refusal:
-            fault = (Reason.REQUEST_MALFORMED, refusal.message)
-        except TooLarge as refusal:
-            fault = (Reason.TOKEN_TOO_LARGE, f"{refusal.what} may have at most {refusal.limit} bytes")
-        attempt = Attempt(account, login, token.encode("utf-8"), call.client_ip, service_id, fault)
-        return await self._exchange(call, self.by_jwt, attempt)
-
-    async def _exchange(self, call: Call, authenticator: IAuthenticator, attempt: Attempt) -> Response:
-        decision = await authenticator.authenticate(attempt)
-        if isinstance(decision, Refused):
-            raise AuthenticationRefused(decision.reason, decision.status)
-        try:
-            token = await self.tokens.issue(decision)
-        except WrongDataKey as refusal:
-            _log.error(
-                "No access token for {role}: the signing key {name} doesn't open", role=str(decision.role), name=refusal.name
-            )
-            raise AuthenticationRefused(Reason.CREDENTIALS_UNREADABLE) from None
-        accepted = (call.header("Accept-Encoding") or "").split(",")
-        if any(item.strip().lower() == "base64" for item in accepted):
-            encoded = base64.b64encode(token)
-            return Response.content(encoded, "text/plain; charset=utf-8", headers=(("Content-Encoding", "base64"),))
-        return Response.content(token, "application/json")
+        attempt = Attempt(account, login, call.body, call.client_ip)
+        return await _exchanged(call, self.by_api_key, attempt, self.tokens)
 
     @routes.add("GET", "/authn/<flat:account>/.well-known/jwks.json", caller=PUBLIC)
     async def publish_keys(self, call: Call, account: str) -> Response:  # noqa: ARG002 (every route takes its call)
@@ -104,6 +74,53 @@ class Authn:
             "token_issued_at": issued.isoformat(timespec="milliseconds"),
         }
         return Response.json({name: value for name, value in told.items() if value is not None})
+
+
+@attrs.frozen
+class FederatedAuthn:
+    """The route of logging in with a third party's token, at the authenticators ``<name>/<service id>``."""
+
+    declared = Routes()
+
+    name: str
+    authenticator: IAuthenticator
+    tokens: AccessTokens
+
+    @property
+    def routes(self) -> Routes:
+        """Those that are declared, under the name."""
+        return self.declared.under(self.name)
+
+    @declared.add("POST", "/<service_id>/<flat:account>/<optional:login>/authenticate", caller=PUBLIC)
+    async def authenticate(self, call: Call, service_id: str, account: str, login: str | None) -> Response:
+        """Exchange a token, the form's field ``jwt``, for an access token (source document, endpoints 1 and 2)."""
+        token, fault = "", None
+        try:
+            token = (call.form().text("jwt") or "").strip()
+        except BadRequest as refusal:
+            fault = (Reason.REQUEST_MALFORMED, refusal.message)
+        except TooLarge as refusal:
+            fault = (Reason.TOKEN_TOO_LARGE, f"{refusal.what} may have at most {refusal.limit} bytes")
+        attempt = Attempt(account, login, token.encode("utf-8"), call.client_ip, service_id, fault)
+        return await _exchanged(call, self.authenticator, attempt, self.tokens)
+
+
+async def _exchanged(call: Call, authenticator: IAuthenticator, attempt: Attempt, tokens: AccessTokens) -> Response:
+    decision = await authenticator.authenticate(attempt)
+    if isinstance(decision, Refused):
+        raise AuthenticationRefused(decision.reason, decision.status)
+    try:
+        token = await tokens.issue(decision)
+    except WrongDataKey as refusal:
+        _log.error(
+            "No access token for {role}: the signing key {name} doesn't open", role=str(decision.role), name=refusal.name
+        )
+        raise AuthenticationRefused(Reason.CREDENTIALS_UNREADABLE) from None
+    accepted = (call.header("Accept-Encoding") or "").split(",")
+    if any(item.strip().lower() == "base64" for item in accepted):
+        encoded = base64.b64encode(token)
+        return Response.content(encoded, "text/plain; charset=utf-8", headers=(("Content-Encoding", "base64"),))
+    return Response.content(token, "application/json")
 
 
 def _existing(account: str) -> str:

@@ -61,6 +61,10 @@ def _loads_unavailable(refusal: errors.LoadsUnavailable) -> Response:
     return _later(_fault(503, "unavailable", refusal.why), refusal.retry_after)
 
 
+def _too_often(refusal: errors.TooOften) -> Response:
+    return _later(_fault(429, "too_many_requests", refusal.message), refusal.retry_after)
+
+
 def _later(response: Response, seconds: int) -> Response:
     return Response(response.status, response.body, response.content_type, (("Retry-After", str(seconds)),))
 
@@ -85,12 +89,16 @@ _FAULTS: Final[Mapping[type[errors.Refusal], Callable[[Any], Response]]] = {
         f"more than {r.limit} roles, or too many memberships between them, would have to be followed",
     ),
     errors.NoValue: lambda r: _fault(404, "not_found", f"CONJ00076E Variable {r.name} is empty or not found."),
+    errors.NotText: lambda r: _fault(
+        406, "not_acceptable", f"CONJ00074E {r.name} is no text in UTF-8: ask with 'Accept-Encoding: base64'"
+    ),
     errors.RouteNotFound: lambda r: no_route(r.path),
     errors.Conflict: _conflict,
     errors.PolicyConflict: _policy_conflict,
     errors.PolicyInvalid: _policy_invalid,
     errors.StoreUnavailable: _unavailable,
     errors.LoadsUnavailable: _loads_unavailable,
+    errors.TooOften: _too_often,
     errors.StoreReadOnly: lambda _: _fault(405, 405, "Write operations are not allowed"),
     errors.WrongDataKey: lambda _: _fault(422, "data_key_invalid", "a value does not open under the server's data key"),
 }

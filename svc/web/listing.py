@@ -122,6 +122,12 @@ class Listed(Generic[R]):
         return self.place(rows[0]) if len(rows) > 1 else None
 
 
+async def in_batches(rows: Sequence[object]) -> AsyncIterator[Sequence[object]]:
+    """Rows that are at hand, to be written in pieces."""
+    for start in range(0, len(rows), BATCH):
+        yield rows[start : start + BATCH]
+
+
 def link(last: Place | None, query: MembersQuery, asked: Query) -> HeaderPairs:
     """The ``Link`` header to the page behind ``last`` (RFC 8288); none when that is ``None``.
 

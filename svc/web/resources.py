@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from datetime import UTC, datetime
+from collections.abc import AsyncIterator, Sequence
 from typing import Final
 
 import attrs
@@ -13,8 +12,9 @@ from svc.dialect import Dialect
 from svc.errors import Forbidden, InvalidName, InvalidParameter, NotFound, RouteNotFound
 from svc.interfaces import IResources, IRoles
 from svc.names import RESOURCE_KINDS, ResourceName, RoleName, account_name
-from svc.records import RecordedVersion, Resource, ResourcesQuery
-from svc.web.listing import search_in
+from svc.records import ResourcesQuery
+from svc.web.description import described
+from svc.web.listing import in_batches, search_in
 from svc.web.response import Response
 from svc.web.routing import REQUIRED, Call, Routes
 
@@ -81,7 +81,7 @@ class Resources:
         if not found:
             # It was deleted in between.
             raise NotFound.of(name)
-        return Response.json(_document(found[0]))
+        return Response.json(described(found[0]))
 
     async def _list(self, call: Call, account: str | None, kinds: tuple[str, ...]) -> Response:
         limit, offset = call.query.positive_integer("limit"), call.query.natural("offset")
@@ -102,7 +102,7 @@ class Resources:
 
     async def _documents(self, ids: Sequence[str]) -> AsyncIterator[Sequence[object]]:
         for start in range(0, len(ids), BATCH):
-            yield [_document(found) for found in await self.store.described(ids[start : start + BATCH])]
+            yield [described(found) for found in await self.store.described(ids[start : start + BATCH])]
 
     async def _acting(self, call: Call, *parameters: str) -> RoleName:
         """The role that the caller acts as: that of the first of these parameters that has a value, or its own.
@@ -154,7 +154,7 @@ class Resources:
     async def _permitted_roles(self, call: Call, name: ResourceName) -> Response:
         privilege = _required(call, "privilege", "permission")
         see(await self.roles.standing(call.caller.role, name), name)
-        return Response.json(await self.store.permitted(name, privilege, PERMITTED_MOST))
+        return await Response.json_array(in_batches(await self.store.permitted(name, privilege, PERMITTED_MOST)))
 
 
 def _required(call: Call, *parameters: str) -> str:
@@ -166,75 +166,3 @@ def _required(call: Call, *parameters: str) -> str:
         if value is not None:
             return value
     raise InvalidParameter(parameters[0], parameters[0])
-
-
-# -- JSON (wire facts, core 3.2); a record that no policy made has no "policy" (core 0.4) -----------------------------
-
-
-def _document(resource: Resource) -> dict[str, object]:
-    kind = resource.id.split(":", 2)[1]
-    special = _SPECIAL.get(kind)
-    return {
-        "created_at": _moment(resource.created_at),
-        "id": resource.id,
-        "owner": resource.owner,
-        **_recorded(resource.policy),
-        "permissions": [
-            {"privilege": permission.privilege, "role": permission.role, **_recorded(permission.policy)}
-            for permission in resource.permissions
-        ],
-        "annotations": [
-            {"name": annotation.name, "value": annotation.value, **_recorded(annotation.policy)}
-            for annotation in resource.annotations
-        ],
-        **(special(resource) if special else {}),
-    }
-
-
-def _recorded(policy: str | None) -> dict[str, str]:
-    return {} if policy is None else {"policy": policy}
-
-
-def _moment(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
-
-
-def _secrets(variable: Resource) -> dict[str, object]:
-    return {"secrets": [{"version": version, "expires_at": None} for version in variable.secret_versions]}
-
-
-def _policy_versions(policy: Resource) -> dict[str, object]:
-    return {"policy_versions": [_policy_version(policy.id, version) for version in policy.history]}
-
-
-def _policy_version(policy: str, version: RecordedVersion) -> dict[str, object]:
-    # A load happens all at once: it is finished when it begins to be there.
-    moment = _moment(version.created_at)
-    return {
-        "version": version.number,
-        "created_at": moment,
-        **({} if version.text is None else {"policy_text": version.text}),
-        "policy_sha256": version.sha256,
-        "finished_at": moment,
-        "client_ip": version.client_ip,
-        "id": policy,
-        "role": version.loaded_by,
-    }
-
-
-def _restricted_to(actor: Resource) -> dict[str, object]:
-    return {"restricted_to": list(actor.restrictions)}
-
-
-def _layers(host_factory: Resource) -> dict[str, object]:
-    return {"layers": list(host_factory.layers)}
-
-
-#: What resources of some kinds have besides.
-_SPECIAL: Final[Mapping[str, Callable[[Resource], dict[str, object]]]] = {
-    "variable": _secrets,
-    "policy": _policy_versions,
-    "host_factory": _layers,
-    "user": _restricted_to,
-    "host": _restricted_to,
-}

@@ -14,7 +14,7 @@ from svc.errors import Forbidden, InvalidName, InvalidParameter, NotFound, Route
 from svc.interfaces import IRoles
 from svc.names import ROLE_KINDS, ResourceName, RoleName
 from svc.records import EffectiveMembers, MemberReading, Membership, MembersQuery, Place
-from svc.web.listing import BATCH, Listed, counted, link, members_query
+from svc.web.listing import BATCH, Listed, counted, in_batches, link, members_query
 from svc.web.query import Query
 from svc.web.response import Response
 from svc.web.routing import REQUIRED, Call, Routes
@@ -123,7 +123,7 @@ class Roles:
         wanted = {_full_id(text, role.account) for text in asked}
         await self._see(call, role)
         held = [name for name in await self.store.held(role) if not asked or name in wanted]
-        return _count(len(held)) if count else await Response.json_array(_in_batches(held))
+        return _count(len(held)) if count else await Response.json_array(in_batches(held))
 
     async def _graph(self, call: Call, role: RoleName) -> Response:
         """The memberships around the role, as far as the caller may see them."""
@@ -209,11 +209,6 @@ async def _ways(found: EffectiveMembers, members: Sequence[str]) -> AsyncIterato
             yield batch
             batch, ids = [], 0
     yield batch
-
-
-async def _in_batches(rows: Sequence[object]) -> AsyncIterator[Sequence[object]]:
-    for start in range(0, len(rows), BATCH):
-        yield rows[start : start + BATCH]
 
 
 def _place(row: Membership) -> Place:

@@ -157,6 +157,7 @@ class Routes:
 
     def __init__(self) -> None:
         self._routes: list[Route] = []
+        self._under: dict[str, Routes] = {}
 
     def __iter__(self) -> Iterator[Route]:
         return iter(self._routes)
@@ -174,6 +175,17 @@ class Routes:
             return handler
 
         return declare
+
+    def under(self, name: str) -> Routes:
+        """The same routes with the segment ``name`` before each path; of one name always the same object.
+
+        It is for a noun that serves several names, each by an object of its own.
+        """
+        routes = self._under.get(name)
+        if routes is None:
+            routes = self._under[name] = Routes()
+            routes._routes = [attrs.evolve(route, pattern=Pattern(f"/{name}{route.pattern.text}")) for route in self]
+        return routes
 
 
 class Noun(Protocol):

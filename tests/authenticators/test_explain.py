@@ -1,4 +1,4 @@
-"""Tests of ``svc.authenticators.jwt`` and ``checks``: what operators are told of logins, and of an authenticator."""
+"""Tests of ``svc.authenticators.federated`` and ``checks``: what operators are told of logins, and of an authenticator."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 from twisted.internet.defer import Deferred
 
 from svc.authentication import Admitted, Refused, Step
-from svc.authenticators.checks import CHECKS
+from svc.authenticators.jwt import JWT
 from svc.dialect import CONJUR
 from svc.errors import InvalidName, Reason, StoreUnavailable
 from tests.authenticators.world import CLAIMS, HOST, ISSUER, NOW, PROVIDER, URI, Case
@@ -20,9 +20,10 @@ class ExplainTests(Case):
     def test_checks_have_names(self) -> None:
         """Every check has a name of its own, of a fixed list."""
         self.assertEqual(
-            " ".join(check.name for check in CHECKS),
+            " ".join(check.name for check in JWT.checks),
             "enabled account token webservice configuration keys signature expiry not-before issuer issued-at audience "
-            "identity role privilege origin annotation-names annotations enforced-claims permitted-names claims",
+            "identity role privilege origin annotations-extent annotation-names annotations enforced-claims permitted-names "
+            "claims",
         )
 
     def test_admitted(self) -> None:
@@ -253,7 +254,7 @@ class NativeStatusTests(Case):
     """What holds in the service's own dialect alone."""
 
     def test_switched(self) -> None:
-        """What is switched off says so; what isn't listed is told to be listed, switched on or not."""
+        """What is switched off says so; what isn't listed is told to be listed. Nobody is asked for keys then."""
         self.readings.tell(self.branch, switched=False)
         (problem,) = self.status().problems
         self.assertEqual((problem.what, problem.remedy), ("'authn-jwt/ci' is switched off.", "Switch it on."))
@@ -261,6 +262,7 @@ class NativeStatusTests(Case):
         self.readings.tell("svc/authn-jwt/off", switched=True)
         (problem,) = self.status(service="off").problems
         self.assertEqual(problem.what, "'authn-jwt/off' is not listed in the configuration.")
+        self.assertEqual(self.provider.fetches, 0)
 
 
 class ConjurExplainTests(ExplainTests):

@@ -1,4 +1,4 @@
-"""Tests of ``svc.authenticators.jwt``: which tokens admit whom."""
+"""Tests of ``svc.authenticators.jwt`` and ``federated``: which tokens admit whom."""
 
 from __future__ import annotations
 

@@ -6,13 +6,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Final
 
-from svc.authentication import Refused
+from svc.authentication import ANNOTATIONS_LIMIT, Refused
 from svc.dialect import CONJUR
 from svc.errors import Reason
 from tests.authenticators.world import ALICE, CLAIMS, HOST, ISSUER, NOW, PROVIDER, URI, Case, Webservice
 from tests.signing import jwk, jwks, signed, token
+
+#: More annotations than a login reads.
+TOO_MANY: Final = {f"authn-jwt/ci/a{number}": "x" for number in range(ANNOTATIONS_LIMIT + 1)}
 
 KEYS = json.dumps({"type": "jwks", "value": json.loads(jwks())})
 PEM = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
@@ -283,6 +286,11 @@ class EveryRowTests(Rows):
         """0, 3.3: the same under the old name."""
         self.faulty(mapping_claims="a")
 
+    def test_annotations_excessive(self) -> None:
+        """Who has more annotations than a login reads is refused, whatever they say."""
+        self.readings.annotations[HOST] = {**self.readings.annotations[HOST], **TOO_MANY}
+        self.row("annotations-extent", Reason.ANNOTATIONS_EXCESSIVE)
+
     def test_annotation_names(self) -> None:
         """3.2 14, CONJ00119E: an annotation has a name that a claim could have."""
         self.annotated("annotation-names", Reason.ANNOTATION_NAME_INVALID, {"a[0]": "x"})
@@ -378,9 +386,10 @@ class EveryRowTests(Rows):
             "issued-at": lambda: wrong.update(iat=NOW),
             "audience": lambda: wrong.update(aud="svc"),
             "identity": lambda: wrong.update(app="build"),
-            "role": lambda: self.readings.annotations.update({HOST: {"authn-jwt/ci/a b": "x"}}),
+            "role": lambda: self.readings.annotations.update({HOST: TOO_MANY}),
             "privilege": lambda: self.readings.permitted.add(HOST),
             "origin": self.readings.restrictions.clear,
+            "annotations-extent": lambda: self.readings.annotations.update({HOST: {"authn-jwt/ci/a b": "x"}}),
             "annotation-names": lambda: self.readings.annotations.update({HOST: {}}),
             "annotations": lambda: self.readings.annotations.update({HOST: {"authn-jwt/ci/iss": "x"}}),
             "enforced-claims": lambda: self.readings.annotations[HOST].update({"authn-jwt/ci/repo": "org/app"}),

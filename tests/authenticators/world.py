@@ -13,6 +13,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 
 from svc.authentication import (
+    ANNOTATIONS_LIMIT,
     Admitted,
     Applicant,
     Attempt,
@@ -25,7 +26,8 @@ from svc.authentication import (
     Refused,
     Step,
 )
-from svc.authenticators.jwt import JwtAuthenticator
+from svc.authenticators.federated import FederatedAuthenticator
+from svc.authenticators.jwt import JWT
 from svc.dialect import NATIVE, Dialect
 from svc.errors import KeysUnavailable, Reason, StoreUnavailable
 from svc.interfaces import IAuthenticatorReadings
@@ -108,22 +110,21 @@ class Readings:
         variables = {name: found.variables[name] for name in names if name in found.variables}
         return AuthenticatorSettings(str(found.changes), variables, found.switched, found.distrusted, found.refreshes)
 
-    async def applicant(self, role: RoleName, branch: str, names: Sequence[str]) -> Applicant:
+    async def applicant(self, role: RoleName, branch: str, names: Sequence[str], annotated: str) -> Applicant:
         """All the rest."""
         self.asked.append(f"applicant {role}")
         self.before_applicant()
         if self.down:
             raise StoreUnavailable("down")
         known = role.account == "acme"
-        prefix = branch.partition("/")[2] + "/"
-        annotations = self.annotations.get(role, {})
+        under = {name: text for name, text in self.annotations.get(role, {}).items() if name.startswith(f"{annotated}/")}
         return Applicant(
             edition=self._edition(role.account, branch),
             account_exists=known,
             role_exists=role in self.annotations,
             webservice_exists=known and branch in self.webservices and not self.webservice_missing,
             may_authenticate=role in self.permitted,
-            annotations={name: value for name, value in annotations.items() if name.startswith(prefix)},
+            annotations=None if len(under) > ANNOTATIONS_LIMIT else under,
             signing_key="signing-key" if known else None,
             restrictions=tuple(ip_network(text) for text in self.restrictions.get(role, ())),
         )
@@ -190,12 +191,12 @@ class Case(SynchronousTestCase):
         self.readings.permitted.add(HOST)
         self.authenticator = self.made()
 
-    def made(self, **options: Any) -> JwtAuthenticator:
+    def made(self, **options: Any) -> FederatedAuthenticator:
         """An authenticator on the same world."""
         defaults = {"clock_skew": 0.0, "token_limit": 16_384, "ignore_missing_issuer": False}
         enabled = frozenset({"authn-jwt/ci", "authn-jwt/bare"})
-        return JwtAuthenticator(
-            self.readings, self.provider, self.vault, self.clock, self.dialect, enabled, **{**defaults, **options}
+        return FederatedAuthenticator(
+            JWT, self.readings, self.provider, self.vault, self.clock, self.dialect, enabled, **{**defaults, **options}
         )
 
     def attempt(self, evidence: bytes, **options: Any) -> Admitted | Refused:

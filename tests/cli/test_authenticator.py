@@ -15,6 +15,8 @@ from twisted.trial.unittest import SynchronousTestCase
 from svc.cli import connection
 from svc.cli.connection import Answer, Connection
 from svc.cli.main import main
+from svc.errors import NotFound
+from svc.web.faults import answer_to
 
 KEYS: dict[str, Any] = {
     "source": "jwks-uri",
@@ -57,19 +59,20 @@ EXPLAINED: dict[str, Any] = {
 
 
 class Server:
-    """What a command sees of a connection: it keeps what was asked, and gives the same answer to everything."""
+    """What a command sees of a connection: it keeps what was asked, and answers in turn, the last time for good."""
 
     account = "a/b"
     segment = staticmethod(Connection.segment)
 
-    def __init__(self, status: int, answer: object = None) -> None:
+    def __init__(self, status: int, answer: object = None, *later: tuple[int, object]) -> None:
         self.asked: list[tuple[Any, ...]] = []
-        self._answer = Answer(status, b"" if answer is None else json.dumps(answer).encode())
+        answers = ((status, answer), *later)
+        self._answers = [Answer(status, b"" if told is None else json.dumps(told).encode()) for status, told in answers]
 
     async def call(self, method: str, path: str, body: bytes | None = None) -> Answer:
         """Answer."""
         self.asked.append((method, path, body))
-        return self._answer
+        return self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
 
     request = call
 
@@ -101,13 +104,15 @@ class ReadingTests(CommandsCase):
     """Commands that only ask."""
 
     def test_list(self) -> None:
-        """Authenticators are listed with where they are named."""
+        """Authenticators are listed with where they are named; help says what the columns are."""
         answer = {"installed": ["authn"], "configured": ["authn", "authn-jwt/ci"], "enabled": ["authn", "authn-jwt/cd"]}
         server = Server(200, answer)
         said = self.run_command(server, "list").stdout
         self.assertEqual(said, "authn\tyes\tyes\nauthn-jwt/cd\tno\tyes\nauthn-jwt/ci\tyes\tno\n")
         self.assertEqual(server.asked, [("GET", "/authenticators", None)])
         self.assertEqual(json.loads(self.run_command(server, "list", "--json").stdout), answer)
+        told = " ".join(self.run_command(server, "list", "--help").stdout.split())
+        self.assertIn("whether policy declares it, and whether it is enabled", told)
 
     def test_status(self) -> None:
         """A status is told line by line."""
@@ -151,8 +156,19 @@ class ReadingTests(CommandsCase):
             self.assertEqual(outcome.stdout, "")
             self.assertIn(said, outcome.stderr)
 
+    def test_no_webservice(self) -> None:
+        """Where policy declares no status, or no such authenticator, it is told so in words, with what to do."""
+        refusal = answer_to(NotFound("a/b", "webservice", "svc/authn-jwt/ci/status"))
+        assert refusal is not None
+        other = {"status": "error", "error": "CONJ00005E Webservice 'svc/authn-jwt/ci/status' not found"}
+        for answer in (json.loads(refusal.body), other):
+            for command in ("status", "explain", "refresh-keys"):
+                said = self.run_command(Server(404, answer), command, "ci", code=1).stderr
+                self.assertIn("a/b has no authn-jwt/ci, or policy declares no `!webservice status` beneath it", said)
+                self.assertNotIn("{", said)
+
     def test_explain(self) -> None:
-        """A refusal is a checklist that reads without colours, and ends with exit code 1 and the reason."""
+        """A refusal is a checklist that reads without colours, says where to read on, and ends with exit code 1."""
         server = Server(200, EXPLAINED)
         outcome = self.run_command(server, "explain", "ci", given=" a+b.c.d\n", code=1)
         self.assertEqual(server.asked, [("POST", "/authn-jwt/ci/a%2Fb/explain", b"jwt=a%2Bb.c.d")])
@@ -161,6 +177,7 @@ class ReadingTests(CommandsCase):
             [
                 "ok      token      RS256",
                 "FAILED  signature  key-unknown: no key \\x1b[2Jk9",
+                "        what to do: docs/reasons.md#key-unknown",
                 "-       role",
             ],
         )
@@ -174,7 +191,7 @@ class ReadingTests(CommandsCase):
         said = self.run_command(Server(200, EXPLAINED), "explain", "ci", code=1, colour=True).stdout.splitlines()
         self.assertTrue(said[0].startswith("\x1b[32mok"))
         self.assertTrue(said[1].startswith("\x1b[31mFAILED"))
-        self.assertEqual(said[2], "-       role\x1b[0m")
+        self.assertEqual(said[3], "-       role\x1b[0m")
 
     def test_admitted(self) -> None:
         """An admission says as whom, and the token may come from a file, with the host beside it."""
@@ -214,8 +231,39 @@ class ChangingTests(CommandsCase):
         said = self.run_command(server, "trust-key", "ci", "k/1").stderr
         self.assertEqual(said, "ci no longer distrusts the key k/1.\n")
         path = "/authn-jwt/ci/a%2Fb/distrusted-keys/k%2F1"
-        self.assertEqual(server.asked, [("PUT", path, None), ("DELETE", path, None)])
+        status = "/authn-jwt/ci/a%2Fb/status"
+        self.assertEqual(server.asked, [("PUT", path, None), ("GET", status, None), ("DELETE", path, None)])
         self.assertIn("not found", self.run_command(Server(404), "trust-key", "ci", "k", code=1).stderr)
+
+    def test_nothing_to_trust(self) -> None:
+        """Trust in a key that isn't distrusted fails with that, not with doubt whether there is such an authenticator."""
+        for kind, identifier, said in (
+            ("key", "k1", "Error: ci doesn't distrust k1: "),
+            ("webservice", "Key k1", "Error: not found"),
+        ):
+            answer = answer_to(NotFound("a/b", kind, identifier))
+            assert answer is not None
+            outcome = self.run_command(Server(404, json.loads(answer.body)), "trust-key", "ci", "k1", code=1)
+            self.assertTrue(outcome.stderr.startswith(said), outcome.stderr)
+
+    def test_distrust_of_nothing(self) -> None:
+        """A distrusted key that none at hand has is distrusted, with a warning that names those at hand."""
+        for answer in ((200, OK), (500, {**BAD, "keys": KEYS})):
+            for key in ("k1", "t2"):
+                said = self.run_command(Server(204, None, answer), "distrust-key", "ci", key).stderr
+                self.assertEqual(said, f"ci distrusts the key {key}.\n")
+            said = self.run_command(Server(204, None, answer), "distrust-key", "ci", "k7").stderr
+            self.assertTrue(said.startswith("ci distrusts the key k7.\nwarning: no key at hand"), said)
+            self.assertTrue(said.endswith(": k1 (thumbprint t1), without id (thumbprint t2)\n"), said)
+        said = self.run_command(Server(204, None, (500, BAD)), "distrust-key", "ci", "k7").stderr
+        self.assertTrue(said.endswith("at hand: none\n"), said)
+
+    def test_distrust_without_status(self) -> None:
+        """Where the status can't be read, a key is distrusted without a warning."""
+        fault = {"error": {"code": "internal_error", "message": "incident 7"}}
+        for answer in ((403, BAD), (404, BAD), (500, fault), (500, None)):
+            said = self.run_command(Server(204, None, answer), "distrust-key", "ci", "k7").stderr
+            self.assertEqual(said, "ci distrusts the key k7.\n")
 
     def test_switch(self) -> None:
         """Authenticators of every type are switched, JWT ones also by their short names."""
@@ -238,8 +286,17 @@ class ChangingTests(CommandsCase):
         outcome = self.run_command(Server(403), "enable", "ci", code=1)
         self.assertIn("lacks the privilege", outcome.stderr)
 
+    def test_cloud(self) -> None:
+        """Cloud authenticators are named in full, by their names in either vocabulary."""
+        for kind in ("authn-cloud", "authn-azure"):
+            server = Server(200, OK)
+            self.run_command(server, "status", f"{kind}/prod")
+            self.run_command(server, "enable", f"{kind}/prod", code=1)
+            path = f"/{kind}/prod/a%2Fb"
+            self.assertEqual(server.asked, [("GET", f"{path}/status", None), ("PATCH", path, b"enabled=true")])
+
     def test_other_types(self) -> None:
-        """What only JWT authenticators have is a usage error for others."""
+        """What only authenticators that trust third parties have is a usage error for others."""
         server = Server(200, OK)
         for arguments in (("status", "authn"), ("explain", "authn-other/x"), ("refresh-keys", "authn-jwt")):
             self.assertIn("authn-jwt/ci", self.run_command(server, *arguments, code=2).stderr)

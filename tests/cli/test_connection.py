@@ -6,10 +6,13 @@ import json
 from pathlib import Path
 
 import click
+from click.testing import CliRunner
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.cli import connection
 from svc.cli.connection import Answer
+from svc.cli.health import health
+from svc.cli.login import whoami
 
 
 class AnswerTests(SynchronousTestCase):
@@ -36,8 +39,49 @@ class AnswerTests(SynchronousTestCase):
 
     def test_not_json(self) -> None:
         """What is no JSON hardly comes from the service, and the fault says so."""
-        fault = self.assertRaises(click.ClickException, Answer(200, b"<html>").json)
-        self.assertIn("is this the address of the service?", fault.message)
+        for body in (b"<html>", b"[" * 100_000):
+            fault = self.assertRaises(click.ClickException, Answer(200, body).json)
+            self.assertIn("is this the address of the service?", fault.message)
+
+
+class AddressTests(SynchronousTestCase):
+    """The address of the server."""
+
+    def test_refused(self) -> None:
+        """What is no address, or has a password in it, is refused before anything else, and not repeated."""
+        for url in ("hunter2", "ftp://hunter2", "https://hunter2:x", "https://me:hunter2@svc.example", "http://hunter_2"):
+            done = CliRunner().invoke(health, ["--url", url])
+            self.assertEqual(done.exit_code, 2)
+            self.assertIn("must have the form https://svc.example.org", " ".join(done.output.split()))
+            self.assertNotIn("hunter", done.output)
+
+
+class ClearTests(SynchronousTestCase):
+    """Tokens that anybody on the way can read."""
+
+    def test_which(self) -> None:
+        """They go in the clear over http, but for addresses of this machine."""
+        for url in ("http://svc.example", "http://10.0.0.1:80", "HTTP://svc/", "http://localhost.example"):
+            self.assertTrue(connection.in_the_clear(url), url)
+        for url in (
+            "https://svc.example",
+            "http://127.0.0.1:1",
+            "http://127.9.9.9",
+            "http://localhost",
+            "http://a.localhost:80",
+        ):
+            self.assertFalse(connection.in_the_clear(url), url)
+
+    def test_warned(self) -> None:
+        """A command that sends one warns of it once, on standard error, and goes on; one that sends none doesn't."""
+        begun: list[object] = []
+        self.patch(connection, "react", begun.append)
+        options = ("--url", "http://svc.example")
+        warned = CliRunner().invoke(whoami, [*options, "--account-name", "acme"])
+        self.assertEqual((warned.exit_code, warned.stdout, warned.stderr.count("use https")), (0, "", 1))
+        for command, arguments in ((health, options), (whoami, ("--url", "https://svc.example", "--account-name", "acme"))):
+            self.assertEqual(CliRunner().invoke(command, arguments).output, "")
+        self.assertEqual(len(begun), 3)
 
 
 class TokenTests(SynchronousTestCase):

@@ -5,11 +5,24 @@ from __future__ import annotations
 import base64
 import subprocess
 import sys
+from collections.abc import Iterator
 
+import click
 from click.testing import CliRunner
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.cli.main import main
+
+
+def commands(context: click.Context) -> Iterator[tuple[click.Context, click.Command]]:
+    """A command and all that are beneath it, each with the context of its own."""
+    command = context.command
+    yield context, command
+    if isinstance(command, click.Group):
+        for name in command.list_commands(context):
+            sub = command.get_command(context, name)
+            assert sub is not None
+            yield from commands(click.Context(sub, info_name=name, parent=context))
 
 
 class HelpTests(SynchronousTestCase):
@@ -28,6 +41,11 @@ class HelpTests(SynchronousTestCase):
                 for sub in getattr(command, "commands", {}).values():
                     self.assertTrue(sub.help, f"{name} {sub.name}")
                     self.assertEqual(CliRunner().invoke(main, [name, sub.name, "--help"]).exit_code, 0)
+
+    def test_marks_of_layout(self) -> None:
+        """No help shows the mark by which examples keep their lines: it is a backspace, not two characters."""
+        for context, command in commands(click.Context(main, info_name="svc")):
+            self.assertNotIn("\\b", command.get_help(context), context.command_path)
 
     def test_unknown_commands(self) -> None:
         """An unknown command is a usage error."""

@@ -16,6 +16,7 @@ from twisted.web.server import Request
 
 from svc.cli.connection import Connection
 from svc.cli.provider import Provider
+from svc.cli.steps import Steps
 from svc.cli.tour import Tour
 
 
@@ -41,9 +42,10 @@ class TourTests(SynchronousTestCase):
         http: Any = StubTreq(teapot)
         provider = Provider.kept_at(Path(self.mktemp()), "https://issuer.example")
         connection = Connection("http://svc.example", "acme", None, None, http, Clock())
-        tour = Tour(connection, provider, "http://issuer.example/keys", "key", b"", "policy.yml", list)
+        steps = Steps(connection, list)
+        tour = Tour(steps, provider, "http://issuer.example/keys", "key", b"", "policy.yml")
         with contextlib.redirect_stdout(shown):
             self.successResultOf(Deferred.fromCoroutine(tour.walk()))
-        self.assertEqual(tour.wrong, teapot.asked + 1)
+        self.assertEqual(steps.wrong, teapot.asked + 1)
         self.assertIn("expected the status 201", shown.getvalue())
         self.assertIn("the log should have said why", shown.getvalue())

@@ -7,10 +7,12 @@ from zope.interface.verify import verifyObject
 
 from svc.authentication import Credential
 from svc.errors import Conflict, NotFound
+from svc.factories import FactoryToken
 from svc.interfaces import IAccounts
-from svc.names import RESERVED_ACCOUNT, admin_of, root_policy
+from svc.names import ACCOUNTS_WEBSERVICE, RESERVED_ACCOUNT, RESOURCE_KINDS, admin_of, root_policy
 from svc.records import Membership, MembersQuery, Sealed, Standing
-from tests.contracts.base import ACCOUNT, ADMIN, ROOT, Contract, scenario, signing_key
+from svc.rows import Effective, EffectiveQuery
+from tests.contracts.base import ACCOUNT, ADMIN, ROOT, Contract, Draft, load, resource, role, scenario, signing_key
 
 
 class AccountsContract(Contract):
@@ -61,12 +63,71 @@ class AccountsContract(Contract):
 
     @scenario
     async def test_reserved(self) -> None:
-        """The service's own account is not listed, and cannot be made."""
-        stores = await self.stores()
+        """The service's own account is made once, with what privileges on accounts are held on, and is not listed."""
+        stores = await self.stores_with_account(RESERVED_ACCOUNT)
+        admin = admin_of(RESERVED_ACCOUNT)
+        self.assertTrue((await stores.roles.standing(admin, ACCOUNTS_WEBSERVICE)).owns)
+        self.assertFalse((await stores.roles.standing(ADMIN, ACCOUNTS_WEBSERVICE)).owns)
+        query = EffectiveQuery(root_policy(RESERVED_ACCOUNT), tuple(sorted(RESOURCE_KINDS)), None, 100, "@", ())
+        effective = await stores.effective.effective(query)
+        assert isinstance(effective, Effective)
+        held = [row.resource for row in effective.rows.resources]
+        self.assertEqual(sorted(held), ["!:policy:root", "!:user:admin", "!:webservice:accounts"])
+        self.assertEqual((await stores.credentials.credential(admin)).api_key, b"key of admin")
+        self.assertEqual(await stores.accounts.names(), [ACCOUNT])
+        self.assertEqual([key.account for key in await stores.accounts.signing_keys()], [RESERVED_ACCOUNT, ACCOUNT])
         with self.assertRaises(Conflict):
             await stores.accounts.create(RESERVED_ACCOUNT, Sealed(b"key"), signing_key(RESERVED_ACCOUNT, "k"))
-        self.assertEqual(await stores.accounts.names(), [])
-        self.assertEqual(await stores.accounts.signing_keys(), [])
+
+    @scenario
+    async def test_no_reserved(self) -> None:
+        """Until it is made, nobody has a privilege on accounts."""
+        stores = await self.stores_with_account()
+        self.assertFalse((await stores.roles.standing(ADMIN, ACCOUNTS_WEBSERVICE)).exists)
+
+    @scenario
+    async def test_delete(self) -> None:
+        """With an account goes all that it holds, and nothing of an account that is called alike."""
+        stores = await self.stores_with_account("acct2", "acc")
+        names = [ACCOUNT, "acct2"]
+        hosts = [f"host:h{number}" for number in range(2500)]
+        for account in names:
+            draft = Draft(account).define("policy:p", "user:u", "layer:l", "variable:v", "public_key:user/u/k", *hosts)
+            draft.define("host_factory:f", "webservice:w", "group:g0", "group:empty", owner="policy:p")
+            for number in range(1, 1500):
+                draft.define(f"group:g{number}", owner=f"group:g{number - 1}")
+            draft.grant("layer:l", *hosts[:5], "host_factory:f").permit("variable:v", "host:h1", "read", "execute")
+            draft.annotate("variable:v", {"a": "b"}).restrict("host:h1", "10.0.0.0/8")
+            keys = {f"{account}:host:h1": Sealed(b"key"), f"{account}:user:u": Sealed(b"key")}
+            await load(stores, draft, root_policy(account), keys)
+            factory = role("host_factory:f", account)
+            await stores.factories.add_tokens([account.encode()], FactoryToken(factory, 1.0))
+            await stores.factories.create_host(account.encode(), role("host:made", account), {"a": "b"}, Sealed(b"key"))
+            await stores.secrets.write(admin_of(account), resource("variable:v", account), lambda _: Sealed(b"value"))
+        await stores.accounts.delete(ACCOUNT)
+        self.assertEqual(await stores.accounts.names(), ["acc", "acct2"])
+        self.assertEqual(await stores.accounts.signing_keys(ACCOUNT), [])
+        self.assertIsNone(await stores.factories.token(ACCOUNT.encode()))
+        for account, there in ((ACCOUNT, False), ("acct2", True)):
+            for name in ("user:admin", "policy:root", "policy:p", "user:u", "host:h1", "host:made", "group:g1499"):
+                self.assertIs(await stores.roles.exists(role(name, account)), there, name)
+                self.assertIs((await stores.roles.standing(ADMIN, resource(name, account))).exists, there, name)
+            reading = await stores.secrets.read(admin_of(account), resource("variable:v", account))
+            self.assertEqual(reading.sealed, b"value" if there else None)
+            self.assertIs((await stores.credentials.credential(role("host:h1", account))).api_key is not None, there)
+        await stores.accounts.delete("acct2")
+        await stores.accounts.create(ACCOUNT, Sealed(b"new"), signing_key(ACCOUNT, "new"))
+        owned = [Membership(str(name), str(ADMIN), True, True, None) for name in (ROOT, ADMIN)]
+        self.assertEqual(await stores.roles.memberships(MembersQuery(ADMIN)), owned)
+
+    @scenario
+    async def test_delete_nothing(self) -> None:
+        """An account that doesn't exist can't be deleted."""
+        stores = await self.stores_with_account()
+        for account in ("nobody", "acc", "%", ""):
+            with self.assertRaises(NotFound):
+                await stores.accounts.delete(account)
+        self.assertTrue(await stores.roles.exists(ADMIN))
 
     @scenario
     async def test_names(self) -> None:

@@ -7,7 +7,7 @@ from ipaddress import ip_network
 import attrs
 from zope.interface.verify import verifyObject
 
-from svc.authentication import DISTRUSTED_LIMIT, Applicant
+from svc.authentication import ANNOTATIONS_BYTES, ANNOTATIONS_LIMIT, DISTRUSTED_LIMIT, Applicant
 from svc.errors import InvalidParameter, NotFound
 from svc.interfaces import IAuthenticatorReadings, IAuthenticators
 from svc.names import ResourceName, RoleName, root_policy
@@ -30,6 +30,7 @@ from tests.contracts.base import (
 from tests.contracts.secrets import always
 
 BRANCH = "svc/authn-jwt/ci"
+UNDER = "authn-jwt/ci"
 NAMES = ("jwks-uri", "issuer", "audience", "identity-path")
 
 HOST = role("host:apps/web")
@@ -54,7 +55,7 @@ def authenticator(account: str = ACCOUNT) -> Draft:
     draft.permit(f"webservice:{BRANCH}", f"group:{BRANCH}/apps", "read", "authenticate")
     draft.define("group:apps/all", "host:apps/web", "host:apps/outside", owner="policy:apps")
     draft.grant(f"group:{BRANCH}/apps", "group:apps/all").grant("group:apps/all", "host:apps/web")
-    return draft.annotate("host:apps/web", ADMITTED.annotations)
+    return draft.annotate("host:apps/web", ADMITTED.annotations or {})
 
 
 def variables(*names: str, branch: str = BRANCH) -> Draft:
@@ -69,12 +70,12 @@ class AuthenticatorsContract(Contract):
         """The edition, which all who ask are told alike."""
         settings = await stores.authenticators.settings(ACCOUNT, BRANCH, NAMES)
         for asking in (HOST, role("host:nobody")):
-            applicant = await stores.authenticators.applicant(asking, BRANCH, NAMES)
+            applicant = await stores.authenticators.applicant(asking, BRANCH, NAMES, UNDER)
             self.assertEqual(applicant.edition, settings.edition)
         return settings.edition
 
     async def _applicant(self, stores: Stores, asking: RoleName, branch: str = BRANCH) -> Applicant:
-        applicant = await stores.authenticators.applicant(asking, branch, NAMES)
+        applicant = await stores.authenticators.applicant(asking, branch, NAMES, branch.partition("/")[2])
         return attrs.evolve(applicant, edition="")
 
     @scenario
@@ -239,6 +240,36 @@ class AuthenticatorsContract(Contract):
         self.assertEqual(applicant.annotations, {"authn-jwt/c_/a": "no"})
 
     @scenario
+    async def test_general_annotations(self) -> None:
+        """Annotations may be asked for by a shorter branch, of which the authenticator's own is a part."""
+        stores = await self.stores_with_account()
+        under = {"authn-jwt/": "0", "authn-jwt/a": "1", "authn-jwt/ci": "2", "authn-jwt/ci/a": "3", "authn-jwt/x/y/z": "4"}
+        beside = dict.fromkeys(["authn-jwt", "authn-jwt2/a", "authn-jwt0", "authn-jwt.x", "authn/jwt/a", "a"], "no")
+        await load(stores, authenticator().define("host:h").annotate("host:h", under | beside))
+        applicant = await stores.authenticators.applicant(role("host:h"), BRANCH, NAMES, "authn-jwt")
+        self.assertEqual(applicant.annotations, under)
+        self.assertTrue(applicant.webservice_exists)
+
+    @scenario
+    async def test_too_many_annotations(self) -> None:
+        """Annotations that are too many, or too long together, are not told at all; those of other branches don't count."""
+        stores = await self.stores_with_account()
+        few = {f"authn-jwt/ci/{number:03}": "x" for number in range(ANNOTATIONS_LIMIT)}
+        long = {f"authn-jwt/ci/{letter}": letter * (ANNOTATIONS_BYTES // 4) for letter in "abcd"}
+        draft = authenticator().define("host:few", "host:many", "host:long", "host:longer")
+        draft.annotate("host:few", few | {"authn-jwt/cj/a": "x", "other": "x"})
+        draft.annotate("host:many", few | {"authn-jwt/ci/one-more": "x"})
+        draft.annotate("host:long", long | {"other": "x" * 1000})
+        draft.annotate("host:longer", long | {"authn-jwt/ci/e": "e"})
+        await load(stores, draft)
+        found = {name: (await self._applicant(stores, role(f"host:{name}"))).annotations for name in ("few", "long")}
+        self.assertEqual(found, {"few": few, "long": long})
+        for name in ("many", "longer"):
+            applicant = await self._applicant(stores, role(f"host:{name}"))
+            self.assertIsNone(applicant.annotations)
+            self.assertTrue(applicant.role_exists)
+
+    @scenario
     async def test_odd_branches(self) -> None:
         """A service id is only text, whatever it is made of."""
         stores = await self.stores_with_account()
@@ -253,12 +284,14 @@ class AuthenticatorsContract(Contract):
             branch = f"svc/authn-jwt/{identifier[:900]}"
             settings = await stores.authenticators.settings(ACCOUNT, branch, NAMES)
             self.assertEqual(settings.values, {"issuer": b"%d" % number})
-            applicant = await stores.authenticators.applicant(role(f"host:{number}"), branch, NAMES)
+            under = branch.partition("/")[2]
+            applicant = await stores.authenticators.applicant(role(f"host:{number}"), branch, NAMES, under)
             self.assertEqual(
                 applicant,
                 Applicant(settings.edition, True, True, True, True, {f"authn-jwt/{identifier[:900]}/a": "yes"}, "acct-1"),
             )
-            other = await stores.authenticators.applicant(role(f"host:{number - 1 if number else 1}"), branch, NAMES)
+            another = role(f"host:{number - 1 if number else 1}")
+            other = await stores.authenticators.applicant(another, branch, NAMES, under)
             self.assertFalse(other.may_authenticate)
 
     @scenario
@@ -287,7 +320,7 @@ class AuthenticatorsContract(Contract):
         stores = await self.stores_with_account()
         names = ["authn-jwt/ci/b", "authn-jwt/ci/B", "authn-jwt/ci/é", "authn-jwt/ci/_", "authn-jwt/ci/a"]
         await load(stores, authenticator().define("host:h").annotate("host:h", dict.fromkeys(names, "x")))
-        self.assertEqual(list((await self._applicant(stores, role("host:h"))).annotations), sorted(names))
+        self.assertEqual(list((await self._applicant(stores, role("host:h"))).annotations or ()), sorted(names))
 
     @scenario
     async def test_restrictions(self) -> None:

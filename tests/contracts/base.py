@@ -10,6 +10,7 @@ import attrs
 from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
+from svc.factories import IHostFactories
 from svc.interfaces import (
     IAccounts,
     IAuthenticatorReadings,
@@ -24,6 +25,7 @@ from svc.interfaces import (
     ISecrets,
 )
 from svc.names import ROLE_KINDS, ResourceName, RoleName, admin_of, root_policy
+from svc.publickeys import IPublicKeys
 from svc.records import Sealed, Standing, StoredSigningKey
 from svc.rows import AnnotationRow, Changes, MembershipRow, PermissionRow, ResourceRow, RestrictionRow, Rows
 
@@ -68,6 +70,8 @@ class Stores:
     state: IDatabaseState
     resources: IResources
     effective: IEffectivePolicies
+    factories: IHostFactories
+    public_keys: IPublicKeys
 
 
 def role(name: str, account: str = ACCOUNT) -> RoleName:

@@ -6,7 +6,7 @@ from zope.interface.verify import verifyObject
 
 from svc.authentication import Credential
 from svc.interfaces import ICredentials
-from svc.names import RoleName
+from svc.names import INTERNAL_ACCOUNT, RoleName
 from svc.records import Sealed
 from tests.contracts.base import ACCOUNT, ODD_IDENTIFIERS, ROOT, Contract, Draft, load, role, scenario
 
@@ -60,10 +60,10 @@ class CredentialsContract(Contract):
         )
 
     @scenario
-    async def test_reserved_account(self) -> None:
-        """The service's own account counts as unknown, whatever roles it has."""
+    async def test_internal_account(self) -> None:
+        """The program's own account is none, whatever roles it has."""
         stores = await self.stores_with_account()
-        credential = await stores.credentials.credential(role("user:health", "!"))
+        credential = await stores.credentials.credential(RoleName(INTERNAL_ACCOUNT, "user", "health"))
         self.assertFalse(credential.account_exists)
         self.assertIsNone(credential.api_key)
         self.assertIsNone(credential.signing_key)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import attrs
 from twisted.internet.defer import Deferred, gatherResults
 from zope.interface.verify import verifyObject
 
@@ -148,6 +149,41 @@ class SecretsContract(Contract):
         await stores.secrets.write(ADMIN, VARIABLE, always(b"value"))
         self.assertEqual((await stores.secrets.read(ADMIN, VARIABLE, 1)).mime_type, "text/plain")
         self.assertIsNone((await stores.secrets.read(ADMIN, resource("variable:w"))).mime_type)
+
+    @scenario
+    async def test_several(self) -> None:
+        """Several are read as each by itself, newest versions alone, in the order asked for, what isn't there included."""
+        stores = await self.stores_with_account()
+        draft = Draft().define("user:bob", "group:ops", "variable:v", "variable:w", "variable:x")
+        draft.grant("group:ops", "user:bob").permit("variable:v", "group:ops", "execute").permit(
+            "variable:x", "user:bob", "read"
+        )
+        await load(stores, draft.annotate("variable:v", {"svc/mime_type": "text/plain"}))
+        for value in (b"one", b"two"):
+            await stores.secrets.write(ADMIN, VARIABLE, always(value))
+        await stores.secrets.write(ADMIN, resource("variable:w"), always(b"three"))
+        names = [resource(f"variable:{name}") for name in ("x", "v", "gone", "w", *ODD_IDENTIFIERS)]
+        for caller in (ADMIN, role("user:bob"), role("user:gone")):
+            readings = await stores.secrets.read_all(caller, names, 1000)
+            alone = [await stores.secrets.read(caller, name) for name in names]
+            self.assertEqual(readings, [attrs.evolve(reading, mime_type=None) for reading in alone], caller)
+        self.assertEqual([reading.version for reading in readings[:4]], [None, 2, None, 1])
+        self.assertEqual(await stores.secrets.read_all(ADMIN, [], 1000), [])
+
+    @scenario
+    async def test_too_many_bytes(self) -> None:
+        """Of values that are too long together none is told, but which there are."""
+        stores = await self.stores_with_account()
+        await load(stores, Draft().define("variable:v", "variable:w", "variable:x"))
+        names = [resource(f"variable:{name}") for name in ("v", "w", "x")]
+        for name in names[:2]:
+            await stores.secrets.write(ADMIN, name, always(b"12345"))
+        told = [
+            [(reading.version, reading.sealed) for reading in await stores.secrets.read_all(ADMIN, names, most)]
+            for most in (10, 9)
+        ]
+        self.assertEqual(told[0], [(1, b"12345"), (1, b"12345"), (None, None)])
+        self.assertEqual(told[1], [(1, None), (1, None), (None, None)])
 
     @scenario
     async def test_deleted(self) -> None:

@@ -12,12 +12,22 @@ from zope.interface.verify import verifyObject
 
 from svc.authentication import Admitted, Caller
 from svc.errors import BearerRefused, StoreUnavailable, WrongDataKey
-from svc.health.probes import AuthnProbe, AuthzProbe, CoreProbe, DatabaseProbe, ProbeFailed
+from svc.health.probes import (
+    AuthnProbe,
+    AuthzProbe,
+    CoreProbe,
+    DatabaseProbe,
+    HostFactoryProbe,
+    ProbeFailed,
+    PublicKeysProbe,
+)
 from svc.interfaces import IDatabaseState, IProbe
 from svc.names import admin_of
 from svc.tokens import SigningKey, parse_authorization
 from svc.vault import CANARY, Vault
 from tests.health.fakes import POSITION, VAULT, FakeState
+from tests.memory import Memory
+from tests.memory_factories import MemoryHostFactories, MemoryPublicKeys
 
 
 async def _fail() -> None:
@@ -163,3 +173,55 @@ class DatabaseProbeTests(SynchronousTestCase):
         for broken in ("connected", "position"):
             probe = DatabaseProbe(FakeState(work={broken: _fail}))
             self.failureResultOf(Deferred.fromCoroutine(probe.check()), StoreUnavailable)
+
+
+class HostFactoryProbeTests(SynchronousTestCase):
+    """The probe of ``host-factory``."""
+
+    def test_known_tokens(self) -> None:
+        """It is satisfied by the right answers, and not while there are none."""
+        memory = Memory()
+        probe = HostFactoryProbe(MemoryHostFactories(memory))
+        verifyObject(IProbe, probe)
+        self.assertEqual(probe.service, "host-factory")
+        self.successResultOf(Deferred.fromCoroutine(probe.check()))
+        memory.down = True
+        self.failureResultOf(Deferred.fromCoroutine(probe.check()), StoreUnavailable)
+
+    def test_wrong_answers(self) -> None:
+        """It fails when a token that is there isn't found, or another is."""
+        self.failureResultOf(Deferred.fromCoroutine(HostFactoryProbe(Forgetful(Memory())).check()), ProbeFailed)
+
+
+class PublicKeysProbeTests(SynchronousTestCase):
+    """The probe of ``pubkeys``."""
+
+    def test_known_key(self) -> None:
+        """It is satisfied when the key is found, and not while there is no answer."""
+        memory = Memory()
+        probe = PublicKeysProbe(MemoryPublicKeys(memory))
+        verifyObject(IProbe, probe)
+        self.assertEqual(probe.service, "pubkeys")
+        self.successResultOf(Deferred.fromCoroutine(probe.check()))
+        memory.down = True
+        self.failureResultOf(Deferred.fromCoroutine(probe.check()), StoreUnavailable)
+
+    def test_wrong_answer(self) -> None:
+        """It fails when the key isn't found."""
+        self.failureResultOf(Deferred.fromCoroutine(PublicKeysProbe(Bare(Memory())).check()), ProbeFailed)
+
+
+class Forgetful(MemoryHostFactories):
+    """Host factories whose known token went."""
+
+    async def token_known(self) -> bool:
+        """It isn't there."""
+        return False
+
+
+class Bare(MemoryPublicKeys):
+    """Public keys without the known one."""
+
+    async def key_known(self) -> bool:
+        """It isn't there."""
+        return False

@@ -118,8 +118,9 @@ class Server:
         return f"host={self.directory} user=svc dbname={database}"
 
     def command(self, sql: str, database: str = "postgres") -> list[tuple[Any, ...]]:
-        """Run a statement outside any transaction, as the superuser, and return its rows; blocks for 10 seconds at most."""
-        connection = psycopg2.connect(self.dsn(database), connect_timeout=10, options="-c statement_timeout=10000")
+        """Run a statement outside any transaction, as the superuser, and return its rows; blocks, but not for ever."""
+        limit = f"-c statement_timeout={PATIENCE:g}s"  # on a busy disk it takes ten seconds to drop a database
+        connection = psycopg2.connect(self.dsn(database), connect_timeout=10, options=limit)
         try:
             connection.autocommit = True
             with connection.cursor() as cursor:

@@ -18,7 +18,9 @@ from svc.storage.authenticators import AuthenticatorStore
 from svc.storage.credentials import CredentialStore
 from svc.storage.database import Database, Statement
 from svc.storage.effective import EffectiveStore
+from svc.storage.hostfactories import HostFactoryStore
 from svc.storage.policies import PolicyStore
+from svc.storage.publickeys import PublicKeyStore
 from svc.storage.resources import ResourceStore
 from svc.storage.roles import RoleStore
 from svc.storage.secrets import SecretStore
@@ -33,7 +35,7 @@ T = TypeVar("T")
 SHARED = "stores"
 
 #: Back to what the schema begins with.
-EMPTY = "DELETE FROM accounts; DELETE FROM roles WHERE role_id NOT LIKE '!:%'; DELETE FROM canary"
+EMPTY = "DELETE FROM accounts; DELETE FROM roles WHERE role_id NOT LIKE '/:%'; DELETE FROM canary"
 
 
 def stores_on(database: Database) -> Stores:
@@ -49,6 +51,8 @@ def stores_on(database: Database) -> Stores:
         DatabaseState(database),
         ResourceStore(database),
         EffectiveStore(database),
+        HostFactoryStore(database),
+        PublicKeyStore(database),
     )
 
 

@@ -13,9 +13,10 @@ from typing import Any
 import attrs
 from twisted.internet import reactor as installed_reactor
 from twisted.internet.defer import Deferred
+from twisted.internet.endpoints import TCP4ServerEndpoint
 from twisted.internet.error import ProcessDone, ProcessTerminated
 from twisted.internet.interfaces import IReactorProcess
-from twisted.internet.protocol import ProcessProtocol
+from twisted.internet.protocol import Factory, ProcessProtocol, Protocol, connectionDone
 from twisted.python.failure import Failure
 
 import svc
@@ -196,6 +197,44 @@ class ClientTests(CommandTestCase, PostgresTestCase):
             "no account other", (await self.svc("account", "rotate-signing-key", "other", environ=at_server, code=1)).stderr
         )
 
+    async def test_machines_and_operators(self) -> None:
+        """A machine makes a host of itself with a token and logs in as it; an operator makes and deletes an account."""
+        url = await self.create_database(migrated=False)
+        server = self.serve("--account=acme", database_url=url)
+        base = await server.ready()
+        at_server = {"SERVICE_DATABASE_URL": url, "SERVICE_DATA_KEY": DATA_KEY}
+        admin = {"SVC_URL": base, "SVC_ACCOUNT": "acme", "SVC_LOGIN": "admin", "SVC_API_KEY": server.admin_key()}
+        policy = b"- !layer web\n- !host-factory { id: fleet, layers: [ !layer web ] }\n"
+        await self.svc("policy", "load", "root", "-", given=policy, environ=admin)
+
+        made = await self.svc("hostfactory", "tokens", "create", "fleet", "--cidr", "127.0.0.1", environ=admin)
+        token = made.stdout.strip()
+        self.assertRegex(made.stderr, r"\AGood until 20\S+Z, from 127\.0\.0\.1/32\.\n\Z")
+        machine = {"SVC_URL": base, "SVC_HOST_FACTORY_TOKEN": token}
+        host = await self.svc("hostfactory", "hosts", "create", "web/1", "--annotation", "a=b", environ=machine)
+        as_host = {**admin, "SVC_LOGIN": "host/web/1", "SVC_API_KEY": host.stdout.strip()}
+        self.assertEqual(json.loads((await self.svc("whoami", environ=as_host)).stdout)["username"], "host/web/1")
+        members = await self.svc("role", "members", "layer:web", environ=admin)
+        self.assertIn("host:web/1\n", members.stdout)
+        await self.svc("hostfactory", "tokens", "revoke", given=token.encode(), environ=admin)
+        refused = await self.svc("hostfactory", "hosts", "create", "web/2", environ=machine, code=1)
+        self.assertIn("refused this token", refused.stderr)
+
+        api = Api.of(self, base, "!")
+        operator = json.loads((await self.svc("account", "create", "!", "--json", environ=at_server)).stdout)
+        access = await api.authenticate("admin", operator["api_key"])
+        self.assertEqual((await api.ask("POST", "/accounts", b"id=new", access)).status, 201)
+        self.assertEqual((await api.ask("GET", "/accounts", None, access)).json(), ["acme", "new"])
+        self.assertEqual((await self.svc("account", "list", environ=at_server)).stdout, "acme\nnew\n")
+        self.assertEqual((await api.ask("DELETE", "/accounts/new", None, access)).status, 204)
+        self.assertEqual((await api.ask("GET", "/accounts", None, access)).json(), ["acme"])
+        info = (await api.ask("GET", "/info", None, access)).json()
+        self.assertEqual((info["role"], info["configuration"]), ("primary", {"svc": {"account": "!"}}))
+        self.assertIn(b"is running!", (await api.ask("GET", "/")).body)
+        self.assertEqual((await api.ask("GET", "/public_keys/acme/user/admin")).body, b"\n")
+        self.assertEqual((await api.ask("GET", "/health")).status, 200)
+        self.assertNotIn(token, server.said)
+
     async def test_policy_is_tried_and_shown(self) -> None:
         """A dry run tells what would be lost, and what is wrong; loading what ``show`` prints changes nothing."""
         server = self.serve("--account=acme", database_url=await self.create_database(migrated=False))
@@ -226,6 +265,64 @@ class ClientTests(CommandTestCase, PostgresTestCase):
         self.assertIn("SERVICE_DATA_KEY", no_key.stderr)
 
 
+class Silent(Protocol):
+    """Takes a request, which it answers with what its server has for it."""
+
+    factory: SilentServer
+
+    def dataReceived(self, data: bytes) -> None:
+        """Tell that one is there, and answer."""
+        self.factory.asked.callback(data)
+        assert self.transport is not None
+        self.transport.write(self.factory.answer)
+
+    def connectionLost(self, reason: Failure = connectionDone) -> None:
+        """Tell that nobody waits any more."""
+        self.factory.left.callback(None)
+
+
+class SilentServer(Factory):
+    """A server that is asked once; ``asked`` is what with, and ``left`` fires when who asked has gone."""
+
+    protocol = Silent  # type: ignore[assignment] # Twisted wants one that takes any factory
+
+    def __init__(self, answer: bytes = b"") -> None:
+        self.answer = answer
+        self.asked: Deferred[bytes] = Deferred()
+        self.left: Deferred[None] = Deferred()
+
+
+class InterruptedTests(CommandTestCase):
+    """Commands that a signal ends."""
+
+    async def listening(self, server: SilentServer) -> str:
+        """Let a server listen until the test ends; return its address."""
+        port: Any = await TCP4ServerEndpoint(installed_reactor, 0, interface="127.0.0.1").listen(server)
+        self.addCleanup(port.stopListening)
+        return f"http://127.0.0.1:{port.getHost().port}"
+
+    async def test_work_that_was_not_done(self) -> None:
+        """A command that is ended by a signal while it waits for an answer says so by its exit code."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            server = SilentServer()
+            command = self.start("health", "--url", await self.listening(server))
+            self.assertIn(b"GET /health", await server.asked)
+            assert command.transport is not None
+            os.kill(command.transport.pid, number)
+            self.assertEqual(await command.ended, Outcome(128 + number, "", ""))
+
+    async def test_a_pause(self) -> None:
+        """So does one that waits until the server wants to be asked again."""
+        server = SilentServer(b"HTTP/1.1 503 Wait\r\nRetry-After: 300\r\nContent-Length: 0\r\n\r\n")
+        url = await self.listening(server)
+        who = {"SVC_URL": url, "SVC_ACCOUNT": "a", "SVC_LOGIN": "b", "SVC_API_KEY": "c"}
+        command = self.start("variable", "get", "d", environ=who)
+        await server.left
+        assert command.transport is not None
+        os.kill(command.transport.pid, signal.SIGTERM)
+        self.assertEqual(await command.ended, Outcome(128 + signal.SIGTERM, "", ""))
+
+
 class EmbeddedTests(CommandTestCase):
     """Administration of a server with the embedded PostgreSQL."""
 
@@ -245,13 +342,18 @@ class QuickstartTests(CommandTestCase):
     """The README's first command."""
 
     async def test_twice_in_one_directory(self) -> None:
-        """``svc quickstart --once`` gets every expected answer, the second time on what the first has kept, too."""
-        for version in (1, 2):
-            outcome = await self.svc("quickstart", "--once", "--data-dir", "kept")
+        """``svc quickstart --once`` gets every expected answer, the second time on what the first has kept, too.
+
+        With ``--cloud`` it shows the path of a virtual machine as well.
+        """
+        for versions, options in (((1,), ()), ((2, 3), ("--cloud",))):
+            outcome = await self.svc("quickstart", "--once", "--data-dir", "kept", *options)
             self.assertIn("Every answer was the expected one.", outcome.stdout)
-            self.assertIn(f'"version": {version}', outcome.stdout)
-            self.assertIn("claim-mismatch", outcome.stdout)
-            self.assertIn("TOKEN=$(curl", outcome.stdout)
+            for version in versions:
+                self.assertIn(f'"version": {version}', outcome.stdout)
+            self.assertEqual(outcome.stdout.count("claim-mismatch"), len(versions))
+            self.assertEqual(outcome.stdout.count("TOKEN=$(curl"), 1 + len(versions))
+        self.assertIn("A stand-in for a cloud platform", outcome.stdout)
 
     async def test_goes_on_until_ctrl_c(self) -> None:
         """Without ``--once`` it serves until Ctrl-C, then leaves nothing behind."""
@@ -262,5 +364,6 @@ class QuickstartTests(CommandTestCase):
         assert command.transport is not None
         os.kill(command.transport.pid, signal.SIGINT)
         outcome = await command.ended
+        self.assertEqual(outcome.exit_code, 0)
         self.assertNotIn("Traceback", outcome.stderr)
         self.assertFalse(Path(place).exists())

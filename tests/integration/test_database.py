@@ -666,7 +666,7 @@ class StartTests(NotesTestCase):
         """A database that does not come is unavailable after the wait, with the reason, and its password is not in it."""
         dsn = f"{self.dsn}_missing password=hidden"
         with self.assertRaisesRegex(StoreUnavailable, "does not exist") as caught:
-            await self.database_at(dsn, first_wait=1.0).connected()
+            await self.database_at(dsn, first_wait=5.0).connected()
         self.assertNotIn("hidden", str(caught.exception))
 
     async def test_silent_server(self) -> None:

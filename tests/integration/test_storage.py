@@ -9,7 +9,8 @@ import attrs
 from twisted.internet.defer import Deferred, gatherResults
 
 from svc.dialect import CONJUR
-from svc.errors import Conflict, PolicyConflict, StoreReadOnly
+from svc.errors import Conflict, NotFound, PolicyConflict, StoreReadOnly
+from svc.factories import FactoryToken, digest_of
 from svc.interfaces import IPolicyTransaction
 from svc.names import ACCOUNT_LIMIT, IDENTIFIER_LIMIT
 from svc.records import ResourcesQuery, Sealed, SecretReading
@@ -25,9 +26,11 @@ from tests.contracts import (
     base,
     credentials,
     effective,
+    factories,
     lists,
     loads,
     policies,
+    publickeys,
     resources,
     roles,
     secrets,
@@ -79,6 +82,64 @@ class AuthenticatorStoreTests(authenticators.AuthenticatorsContract, InPostgres)
 
 class CredentialStoreTests(credentials.CredentialsContract, InPostgres):
     """``CredentialStore``."""
+
+
+class HostFactoryStoreTests(factories.HostFactoriesContract, InPostgres):
+    """``HostFactoryStore``."""
+
+    @scenario
+    async def test_kept_as_digests(self) -> None:
+        """The database holds a token's SHA-256, and nothing from which the token could be had."""
+        stores = await self.stores_with_account()
+        await load(stores, Draft().define("host_factory:f"))
+        digest = digest_of("token")
+        await stores.factories.add_tokens([digest], FactoryToken(role("host_factory:f"), 5.5, ("10.0.0.0/8",)))
+        rows = self.server.command("SELECT * FROM host_factory_tokens WHERE expires_at < 'infinity'", SHARED)
+        self.assertEqual([[bytes(row[0]), *row[1:]] for row in rows], [[digest, "acct:host_factory:f", 5.5, ["10.0.0.0/8"]]])
+
+    @scenario
+    async def test_made_while_the_factory_is_deleted(self) -> None:
+        """A host that is made while its factory is deleted is not made."""
+        stores = await self.stores_with_account()
+        await load(stores, Draft().define("layer:l", "host_factory:f").grant("layer:l", "host_factory:f"))
+        digest = digest_of("token")
+        await stores.factories.add_tokens([digest], FactoryToken(role("host_factory:f"), 5.5))
+        late: list[Deferred[bool]] = []
+
+        async def first(transaction: IPolicyTransaction) -> None:
+            gone = Rows(resources=(ResourceRow("acct:host_factory:f", "acct:user:admin"),))
+            await transaction.apply(ROOT, Changes(delete=gone), {})
+            late.append(begun(stores.factories.create_host(digest, role("host:h"), {}, Sealed(b"key"))))
+            await stores.state.connected()
+
+        await stores.policies.transact(first)
+        with self.assertRaises(NotFound):
+            await late[0]
+        self.assertFalse(await stores.roles.exists(role("host:h")))
+
+    @scenario
+    async def test_made_while_declared(self) -> None:
+        """A host that is made while a policy declares it is a conflict."""
+        stores = await self.stores_with_account()
+        await load(stores, Draft().define("host_factory:f"))
+        digest = digest_of("token")
+        await stores.factories.add_tokens([digest], FactoryToken(role("host_factory:f"), 5.5))
+        late: list[Deferred[bool]] = []
+
+        async def first(transaction: IPolicyTransaction) -> None:
+            keys = {"acct:host:h": Sealed(b"declared")}
+            await transaction.apply(ROOT, Changes(create=Draft().define("host:h").rows), keys)
+            late.append(begun(stores.factories.create_host(digest, role("host:h"), {}, Sealed(b"made"))))
+            await stores.state.connected()
+
+        await stores.policies.transact(first)
+        with self.assertRaises(Conflict):
+            await late[0]
+        self.assertEqual((await stores.credentials.credential(role("host:h"))).api_key, b"declared")
+
+
+class PublicKeyStoreTests(publickeys.PublicKeysContract, InPostgres):
+    """``PublicKeyStore``."""
 
 
 class ListTests(lists.ListsContract, InPostgres):

@@ -26,7 +26,7 @@ from svc.storage.columns import column
 from svc.storage.database import Database, Statement, Transaction
 from svc.storage.state import DatabaseState
 from tests.contracts import base
-from tests.contracts.authenticators import BRANCH, HOST, NAMES, authenticator
+from tests.contracts.authenticators import BRANCH, HOST, NAMES, UNDER, authenticator
 from tests.contracts.base import ACCOUNT, ADMIN, ODD_IDENTIFIERS, ROOT, Draft, Stores, change, load, resource, role, scenario
 from tests.contracts.resources import native
 from tests.contracts.secrets import always
@@ -52,11 +52,11 @@ class DamageTests(DatabaseTestCase):
         """A privilege that is gone, or that is more than it should be, is not the known answer."""
         states, database = DatabaseState(self.database), database_of(self.dsn)
         for damage, repair in (
-            ("DELETE FROM permissions", "INSERT INTO permissions VALUES ('!:webservice:health', 'read', '!:group:health')"),
+            ("DELETE FROM permissions", "INSERT INTO permissions VALUES ('/:webservice:health', 'read', '/:group:health')"),
             ("UPDATE permissions SET privilege = 'update'", "UPDATE permissions SET privilege = 'read'"),
             (
-                "UPDATE resources SET owner_id = '!:group:health'",
-                "UPDATE resources SET owner_id = '!:policy:health'",
+                "UPDATE resources SET owner_id = '/:group:health'",
+                "UPDATE resources SET owner_id = '/:policy:health'",
             ),
             ("DELETE FROM roles", "SELECT"),
         ):
@@ -93,7 +93,7 @@ class StandbyTests(PostgresTestCase):
         position = await stores.state.position()
         self.assertTrue(position.standby)
         self.assertGreaterEqual(position.position, written.position)
-        self.assertTrue((await stores.authenticators.applicant(HOST, BRANCH, NAMES)).may_authenticate)
+        self.assertTrue((await stores.authenticators.applicant(HOST, BRANCH, NAMES, UNDER)).may_authenticate)
         self.assertEqual((await stores.secrets.read(ADMIN, resource("variable:v"))).sealed, b"value")
         self.assertEqual(len(await stores.roles.members(MembersQuery(ROOT))), 1)
 
@@ -125,7 +125,7 @@ class PlanTests(DatabaseTestCase):
 
     async def _ask(self, stores: Stores) -> None:
         for caller in (ADMIN, HOST, role("host:nobody")):
-            await stores.authenticators.applicant(caller, BRANCH, NAMES)
+            await stores.authenticators.applicant(caller, BRANCH, NAMES, UNDER)
             await stores.authenticators.settings(ACCOUNT, BRANCH, NAMES)
             await stores.credentials.credential(caller)
             await stores.secrets.read(caller, resource("variable:v"))

@@ -22,6 +22,7 @@ from svc.policy.statements import (
     Reference,
     Revoke,
 )
+from tests.sshkeys import ONE, TWO
 from tests.strategies import POLICIES, SOUP, mangled, trees
 
 
@@ -158,13 +159,14 @@ class RecordTests(GrammarTests):
         )
 
     def test_public_keys(self) -> None:
-        """A public key is an algorithm, the key and a name, parted by blanks of any sort; the name may have more words."""
-        record = self.record("- !user {public_key: 'ssh-rsa AAAA=  laptop '}")
-        self.assertEqual(record.public_keys, (PublicKey("laptop", "ssh-rsa AAAA= laptop"),))
-        text = '- !user\n  public_keys:\n  - |\n    ssh-ed25519 B\n    c d\n  - "x y z"\n'
-        self.assertEqual(self.record(text).public_keys, (PublicKey("c d", "ssh-ed25519 B c d"), PublicKey("z", "x y z")))
-        self.assertEqual(self.told("- !user\n  public_key: ssh-rsa AAAA"), ("Invalid public key format", 2, 15))
-        self.assertEqual(self.told("- !user {public_key: ''}")[0], "Invalid public key format")
+        """A public key is one line, an algorithm, the key and a name, parted by blanks; the name may have more words."""
+        record = self.record(f"- !user {{public_key: '{ONE}  laptop '}}")
+        self.assertEqual(record.public_keys, (PublicKey("laptop", f"{ONE} laptop"),))
+        text = f'- !user\n  public_keys:\n  - |\n    {ONE} c  d\n  - "{TWO} z"\n'
+        self.assertEqual(self.record(text).public_keys, (PublicKey("c d", f"{ONE} c d"), PublicKey("z", f"{TWO} z")))
+        self.assertEqual(self.told(f"- !user\n  public_key: {ONE}"), ("Invalid public key format", 2, 15))
+        for text in ("''", "ssh-rsa AAAA laptop", "x y z", f'"{ONE}\\nlaptop"', f"'-----BEGIN {ONE} z'"):
+            self.assertEqual(self.told(f"- !user {{public_key: {text}}}")[0], "Invalid public key format")
         self.assertEqual(self.told("- !user {public_key: 5}")[0], "Expected a string for field 'public_key', got Integer")
         self.assertEqual(self.told("- !host {public_key: a b c}")[0], "No such attribute 'public_key' on type Host")
 

@@ -11,6 +11,7 @@ from svc.names import ROLE_KINDS
 from svc.policy.plan import keys_due, new_actors, plan
 from svc.rows import AnnotationRow, Changes, LoadMode, MembershipRow, PermissionRow, Present, Removals, ResourceRow, Rows
 from tests.policy.world import ADMIN, ROOT, WIDTHS, World, policy_named, resolved, row_sets
+from tests.sshkeys import ONE, THREE, TWO
 from tests.strategies import EDITS, LOAD_MODES, POLICIES
 
 APPEND, UPDATE, REPLACE = LoadMode
@@ -265,16 +266,16 @@ class RemovalTests(SynchronousTestCase):
 
     def test_public_keys(self) -> None:
         """A policy keeps the public keys that it recorded or now records, and leaves those of others alone."""
-        text = "- !user {id: u, public_keys: [ssh-rsa AAAA one, ssh-rsa BBBB two]}"
+        text = f"- !user {{id: u, public_keys: [{ONE} one, {TWO} two]}}"
         one, two = "acct:public_key:user/u@dev/one", "acct:public_key:user/u@dev/two"
-        self.world.load("- !user {id: dev/u, public_key: ssh-rsa ZZZZ one}")
+        self.world.load(f"- !user {{id: dev/u, public_key: {THREE} one}}")
         meaning = resolved(text, "dev")
         present = self.world.present(DEV, meaning.rows)
         changes = plan(APPEND, meaning.rows, present)
-        self.assertEqual(keys_due(meaning.public_keys, present, changes), {two: "ssh-rsa BBBB two"})
+        self.assertEqual(keys_due(meaning.public_keys, present, changes), {two: f"{TWO} two"})
         self.world.apply(DEV, changes)
         present = self.world.present(DEV, meaning.rows, [two])
-        self.assertEqual(keys_due(meaning.public_keys, present, Changes()), {two: "ssh-rsa BBBB two"})
+        self.assertEqual(keys_due(meaning.public_keys, present, Changes()), {two: f"{TWO} two"})
         deleted = plan(UPDATE, meaning.rows, present, Removals(resources=(one, two)))
         self.assertEqual(keys_due(meaning.public_keys, present, deleted), {})
 

@@ -10,6 +10,7 @@ from svc.errors import Forbidden, InvalidParameter, PolicyInvalid
 from svc.policy.references import missing
 from svc.rows import AnnotationRow, Changes, LoadMode, MembershipRow, PermissionRow
 from tests.policy.world import ADMIN, World, resolved
+from tests.sshkeys import ONE, TWO
 
 REPLACE = LoadMode.REPLACE
 
@@ -123,7 +124,7 @@ class AttackTests(SynchronousTestCase):
             "- !policy {id: jenkins2, body: [!group ops, !variable v, !user bob]}\n"
             "- !policy {id: jenkins-x, body: [!user bob]}\n"
             "- !policy {id: a/b, body: [!user eve]}\n- !policy {id: a-b, owner: !user mallory}\n"
-            "- !user {id: carol, public_key: ssh-rsa AAAA laptop}\n- !layer prod\n"
+            f"- !user {{id: carol, public_key: {ONE} laptop}}\n- !layer prod\n"
             "- !policy {id: user, owner: !user mallory}\n- !policy {id: user/carol, owner: !user mallory}\n"
         )
 
@@ -214,8 +215,8 @@ class AttackTests(SynchronousTestCase):
             for mode in LoadMode:
                 text = f"- !resource {resource}"
                 self.assertRaises(PolicyInvalid, self.world.load, text, into, mode, ())
-        self.refused("- !user {id: bob, public_key: ssh-rsa BBBB his}")
-        self.refused("- !user {id: eve, public_key: ssh-rsa BBBB his}", "a-b")
+        self.refused(f"- !user {{id: bob, public_key: {TWO} his}}")
+        self.refused(f"- !user {{id: eve, public_key: {TWO} his}}", "a-b")
 
     def test_host_factories_of_others(self) -> None:
         """A host factory in a foreign layer grants that layer."""

@@ -14,6 +14,7 @@ from svc.policy.meaning import Resolved
 from svc.policy.resolve import PRIVILEGE_LIMIT
 from svc.rows import AnnotationRow, MembershipRow, PermissionRow, Removals, ResourceRow, RestrictionRow, Rows
 from tests.policy.world import ADMIN, resolved, row_sets
+from tests.sshkeys import ONE, TWO
 from tests.strategies import PATHS, POLICIES, STATEMENTS, document, mangled
 
 
@@ -364,7 +365,7 @@ class RowTests(ResolveTests):
     def test_public_keys(self) -> None:
         """A public key is a resource that is called like its user and owned by his owner; it has no role."""
         meaning = resolved(
-            "- !group g\n- !user {id: bob, owner: !group g, public_keys: [ssh-rsa AA laptop, x y a/b]}", "dev"
+            f"- !group g\n- !user {{id: bob, owner: !group g, public_keys: [{ONE} laptop, {TWO} a/b]}}", "dev"
         )
         self.assertEqual(
             set(meaning.rows.resources[1:]),
@@ -378,14 +379,15 @@ class RowTests(ResolveTests):
         self.assertEqual(
             dict(meaning.public_keys),
             {
-                "acct:public_key:user/bob@dev/laptop": "ssh-rsa AA laptop",
-                "acct:public_key:user/bob@dev/a/b": "x y a/b",
+                "acct:public_key:user/bob@dev/laptop": f"{ONE} laptop",
+                "acct:public_key:user/bob@dev/a/b": f"{TWO} a/b",
             },
         )
         self.assertEqual(
-            self.told("- !user {id: u, public_keys: [a b x, c d x]}"), "Public_key 'user/u/x' is declared more than once"
+            self.told(f"- !user {{id: u, public_keys: [{ONE} x, {TWO} x]}}"),
+            "Public_key 'user/u/x' is declared more than once",
         )
-        self.assertIn("at most 1024 bytes", self.told(f"- !user {{id: u, public_key: a b {'x' * 1020}}}"))
+        self.assertIn("at most 1024 bytes", self.told(f"- !user {{id: u, public_key: {ONE} {'x' * 1020}}}"))
 
     def test_host_factories(self) -> None:
         """A host factory is a role and a resource, and a member of its layers; it has one at least."""

@@ -129,6 +129,12 @@ class AddressTests(Case):
             self.assert_refused(self.fetch(client=self.client(Names(addresses))), "allow_private_providers doesn't list it")
         self.assertEqual(self.reactor.tcpClients, [])
 
+    def test_addresses_of_names_are_not_told(self) -> None:
+        """The refusal of a name says of what kind its address is, and not which; the log does."""
+        refusal = self.failureResultOf(self.fetch(client=self.client(Names(["10.20.30.40"]))), KeysUnavailable).value
+        self.assertIn("its address is private", refusal.why)
+        self.assertNotIn("10.20.30.40", refusal.why)
+
     def test_forbidden_addresses_in_place_of_names(self) -> None:
         """A number in place of a name is checked the same, and odd ways to write one are names to look up."""
         for uri in ("http://127.0.0.1/", "http://[::1]/", "http://[::ffff:7f00:1]/", "http://10.0.0.1:8080/"):

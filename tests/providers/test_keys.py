@@ -253,6 +253,15 @@ class ProviderKeysTests(Case):
         self.successResultOf(self.begin(self.keys.current(SOURCE)))
         self.assertNoResult(self.begin(self.keys.current(other(0))))
 
+    def test_sources_without_keys_displace_none(self) -> None:
+        """However many sources are named that give no keys, one that gave some is remembered."""
+        keys = self.filled()
+        for number in range(9):
+            asked = self.begin(self.keys.current(other(number)))
+            self.provider.fail()
+            self.assert_refused(asked, "")
+        self.assertIs(self.successResultOf(self.begin(self.keys.current(SOURCE))), keys)
+
     def test_a_bug_is_logged_and_refuses(self) -> None:
         """An unexpected error ends in a refusal for those who wait, and in the log as what it is."""
         keys = ProviderKeys(self.broken, self.clock, INTERVAL)

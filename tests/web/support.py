@@ -287,3 +287,7 @@ class Client:
     def patch(self, target: str, body: bytes = b"", **more: Any) -> Answer:
         """Send a ``PATCH``."""
         return self.request("PATCH", target, body=body, **more)
+
+    def delete(self, target: str, **more: Any) -> Answer:
+        """Send a ``DELETE``."""
+        return self.request("DELETE", target, **more)

@@ -15,7 +15,7 @@ from zope.interface import implementer
 from svc.authentication import Attempt, AuthenticatorStatus, Explanation, IExplainer, KeysState, Problem, Step
 from svc.dialect import CONJUR
 from svc.errors import Reason
-from svc.web.authenticators import Authenticators
+from svc.web.authenticators import REFRESH_PAUSE, Authenticators, FederatedAuthenticators
 from tests.memory import MemoryAuthenticators, MemoryRoles
 from tests.web.support import NOW, PEER, Answer, Client
 from tests.web.world import ADMIN, WorldCase, user
@@ -41,6 +41,8 @@ POLICY = """
 """
 
 PATH = "/authn-jwt/ci/acme"
+
+LISTED = frozenset({"authn", "authn-jwt/ci", "authn-jwt/undefined"})
 
 KEYS = KeysState((("k1", "thumb-1"), (None, "thumb-2")), ("key 3 is weak",), NOW - 90.0, NOW - 30.0, "timed out")
 
@@ -83,23 +85,36 @@ class Explainer:
 class AuthenticatorsCase(WorldCase):
     """A server of this noun, beside one of all others."""
 
+    policy = POLICY
+
     def setUp(self) -> None:
         """Load a policy with an authenticator, its operator Olivia, and Max who may change it."""
         super().setUp()
-        self.load(POLICY.format(prefix=self.dialect.prefix))
-        self.explainer = Explainer()
+        self.load(self.policy.format(prefix=self.dialect.prefix, cloud=self.dialect.cloud))
+        self.explainer, self.cloud = Explainer(), Explainer()
         self.store = MemoryAuthenticators(self.memory)
         self.others = self.client
         self.client = Client(
             Authenticators(
                 store=self.store,
                 roles=MemoryRoles(self.memory),
-                jwt=self.explainer,
-                listed=frozenset({"authn", "authn-jwt/ci", "authn-jwt/undefined"}),
+                installed=("authn-jwt", self.dialect.cloud),
+                listed=LISTED,
                 dialect=self.dialect,
-                token_limit=1000,
-                clock=self.clock,
-            )
+            ),
+            *(
+                FederatedAuthenticators(
+                    name=name,
+                    explainer=explainer,
+                    store=self.store,
+                    roles=MemoryRoles(self.memory),
+                    listed=LISTED,
+                    dialect=self.dialect,
+                    token_limit=1000,
+                    clock=self.clock,
+                )
+                for name, explainer in (("authn-jwt", self.explainer), (self.dialect.cloud, self.cloud))
+            ),
         )
 
     @property
@@ -122,7 +137,7 @@ class ListTests(AuthenticatorsCase):
         self.assertEqual(
             self.client.get("/authenticators").json(),
             {
-                "installed": ["authn", "authn-jwt"],
+                "installed": sorted(["authn", "authn-jwt", self.dialect.cloud]),
                 "configured": ["authn", "authn-jwt/ci", "authn-jwt/unlisted", "authn-other"],
                 "enabled": ["authn", "authn-jwt/ci", "authn-jwt/undefined"],
             },
@@ -249,7 +264,8 @@ class OperatorsTests(AuthenticatorsCase):
     """Who may ask how an authenticator stands, and why it refuses a token."""
 
     def ask(self, path: str, role: Any, status: int) -> list[Answer]:
-        """Ask each of the routes for operators under a path; all must answer with this status."""
+        """Ask each of the routes for operators under a path, in a second of their own; all must answer with this status."""
+        self.clock.advance(REFRESH_PAUSE)
         answers = [
             self.client.get(f"{path}/status", role=role),
             self.client.post(f"{path}/explain", b"jwt=a.b.c", role=role),
@@ -445,6 +461,16 @@ class RefreshTests(AuthenticatorsCase):
         document = self.ask().json()
         self.assertEqual((document["keys"]["source"], len(document["problems"])), (None, 2))
 
+    def test_too_often(self) -> None:
+        """Who wishes again within a second is told to wait, and nothing is written down."""
+        self.assertEqual(self.ask().status, 200)
+        again = self.ask()
+        self.assertEqual((again.status, again.headers["retry-after"]), (429, "1"))
+        self.assertEqual(self.memory.refreshes, {self.webservice: 1})
+        self.clock.advance(REFRESH_PAUSE)
+        self.assertEqual(self.ask().status, 200)
+        self.assertEqual(self.memory.refreshes, {self.webservice: 2})
+
     def test_standby(self) -> None:
         """A standby can't write it down."""
         self.memory.standby = True
@@ -507,7 +533,8 @@ class RoutesTests(AuthenticatorsCase):
 
     def test_beside_logging_in(self) -> None:
         """No route takes another noun's requests."""
-        nouns = [*self.others.router._nouns, *self.client.router._nouns]
+        others = [noun for noun in self.others.router._nouns if not isinstance(noun, Authenticators)]
+        nouns = [*others, *self.client.router._nouns]
         client = Client(*nouns)
         self.assertEqual(client.post("/authn-jwt/ci/acme/authenticate").status, 400)
         self.assertEqual(client.post("/authn-jwt/ci/acme/explain/authenticate").status, 400)
@@ -519,3 +546,66 @@ class RoutesTests(AuthenticatorsCase):
         """Whatever the body of a switch, the answer is one of those."""
         answer = self.client.patch(PATH, body, role=MAX, headers=[("Content-Type", content_type)])
         self.assertIn(answer.status, {204, 400, 422})
+
+
+class CloudTests(AuthenticatorsCase):
+    """The same routes for cloud authenticators, under the name that these have in the dialect."""
+
+    policy = POLICY.replace("authn-jwt/ci", "{cloud}/prod")
+
+    def setUp(self) -> None:
+        """Load such an authenticator, with the same operators."""
+        super().setUp()
+        self.name = self.dialect.cloud
+        self.path = f"/{self.name}/prod/acme"
+
+    @property
+    def webservice(self) -> str:
+        """The full id of the authenticator."""
+        return f"acme:webservice:{self.dialect.prefix}/{self.name}/prod"
+
+    def test_list(self) -> None:
+        """It is installed, and listed under its name."""
+        found = self.client.get("/authenticators").json()
+        self.assertIn(self.name, found["installed"])
+        self.assertIn(f"{self.name}/prod", found["configured"])
+
+    def test_status(self) -> None:
+        """Its status is asked of the cloud authenticator alone."""
+        answer = self.client.get(f"{self.path}/status", role=OLIVIA)
+        self.assertEqual((answer.status, answer.json()["keys"], answer.json()["listed"]), (200, SHOWN, False))
+        self.assertEqual((self.explainer.asked, self.cloud.asked), ([], [("acme", "prod")]))
+        self.assertEqual(self.client.get(f"{self.path}/status", role=MAX).status, 403)
+        self.assertEqual(self.client.get(f"/{self.name}/none/acme/status", role=OLIVIA).status, 404)
+
+    def test_explain(self) -> None:
+        """Its tokens are explained, each for the host that the path names."""
+        answer = self.client.post(f"{self.path}/host%2Fweb/explain", b"jwt=a.b.c", role=OLIVIA)
+        self.assertEqual(answer.status, 200)
+        self.assertEqual(self.cloud.asked, [Attempt("acme", "host/web", b"a.b.c", PEER, "prod")])
+
+    def test_keys(self) -> None:
+        """Its keys are fetched anew, distrusted and trusted again."""
+        self.assertEqual(self.client.post(f"{self.path}/refresh-keys", role=OLIVIA).status, 200)
+        self.assertEqual(self.memory.refreshes, {self.webservice: 1})
+        self.assertEqual(self.client.put(f"{self.path}/distrusted-keys/k1", role=MAX).status, 204)
+        self.assertEqual([*self.memory.distrusted], [(self.webservice, "k1")])
+        self.assertEqual(self.client.request("DELETE", f"{self.path}/distrusted-keys/k1", role=MAX).status, 204)
+
+    def test_switch(self) -> None:
+        """It is switched off."""
+        self.assertEqual(self.client.patch(self.path, b"enabled=false", role=MAX).status, 204)
+        self.assertEqual(self.memory.switches, {self.webservice: False})
+
+    def test_the_other_name(self) -> None:
+        """Under its name in the other dialect there is no route, with a token or without."""
+        other = {"authn-cloud": "authn-azure", "authn-azure": "authn-cloud"}[self.name]
+        for role in (OLIVIA, None):
+            self.assertEqual(self.client.get(f"/{other}/prod/acme/status", role=role).status, 404)
+            self.assertEqual(self.others.post(f"/{other}/prod/acme/host%2Fx/authenticate", role=role).status, 404)
+
+
+class ConjurCloudTests(CloudTests):
+    """The same, in the vocabulary of the installed base."""
+
+    dialect = CONJUR

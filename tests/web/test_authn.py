@@ -235,3 +235,131 @@ class ConjurJwtTests(JwtTests):
     """The same, in the vocabulary of the installed base."""
 
     dialect = CONJUR
+
+
+CLOUD_POLICY = """
+- !policy
+  id: {prefix}/{cloud}/prod
+  body:
+    - !webservice
+    - !variable provider-uri
+    - !group apps
+    - !permit { role: !group apps, privileges: [ read, authenticate ], resource: !webservice }
+- !policy
+  id: {prefix}/{cloud}/test
+  body:
+    - !webservice
+    - !variable provider-uri
+    - !group apps
+    - !permit { role: !group apps, privileges: [ read, authenticate ], resource: !webservice }
+- !host
+  id: web
+  annotations:
+    {cloud}/subscription-id: the-subscription
+    {cloud}/resource-group: production
+    {cloud}/test/resource-group: test
+- !host
+  id: stray
+  annotations: { {cloud}/subscription-id: the-subscription, {cloud}/resource-group: production }
+- !grant { role: !group {prefix}/{cloud}/prod/apps, member: !host web }
+- !grant { role: !group {prefix}/{cloud}/test/apps, member: !host web }
+"""
+
+
+class CloudTests(WorldCase):
+    """The route of the cloud authenticator, from policy to access token (wire facts, authn 4)."""
+
+    def setUp(self) -> None:
+        """Load a policy with an authenticator for each of two tenants, and a host in both."""
+        super().setUp()
+        self.cloud = self.dialect.cloud
+        self.load(CLOUD_POLICY.replace("{prefix}", self.dialect.prefix).replace("{cloud}", self.cloud))
+        for service in ("prod", "test"):
+            name = f"{self.dialect.prefix}/{self.cloud}/{service}/provider-uri"
+            self.set_value(name, f"https://sts.example/{service}/".encode())
+
+    def token(self, service: str = "prod", group: str = "production", **claims: object) -> bytes:
+        """A token of a machine."""
+        resource = f"/subscriptions/the-subscription/resourcegroups/{group}/providers/Microsoft.Compute/virtualMachines/vm"
+        good = {"iss": f"https://sts.example/{service}/", "oid": "x", "xms_mirid": resource, "exp": NOW + 60}
+        return token(good | claims)
+
+    def present(self, jwt: bytes, host: str = "host%2Fweb", service: str = "prod", **more: object) -> Answer:
+        """Present a token."""
+        return self.client.post(f"/{self.cloud}/{service}/acme/{host}/authenticate", b"jwt=" + jwt, **more)
+
+    def assert_refused(self, answer: Answer, status: int = 401) -> None:
+        """An authenticate that fails has an empty body (rulings 2.10)."""
+        self.assertEqual((answer.status, answer.body), (status, b""))
+
+    def test_admitted(self) -> None:
+        """A good token is exchanged for an access token of the host, whose id may have its slash written out."""
+        for host in ("host%2Fweb", "host/web", "host%2fweb"):
+            answer = self.present(self.token(), host)
+            self.assertEqual((answer.status, answer.headers["content-type"]), (200, "application/json"))
+            self.assertEqual(json.loads(base64.b64decode(answer.json()["payload"]))["sub"], "host/web")
+
+    def test_base64(self) -> None:
+        """A client that accepts base64 gets it, ready for the Authorization header (authn 1.3)."""
+        answer = self.present(self.token(), headers=[("Accept-Encoding", "gzip , bASe64 ,br")])
+        self.assertEqual(answer.headers["content-encoding"], "base64")
+        self.assertEqual(json.loads(base64.b64decode(answer.body)).keys(), {"protected", "payload", "signature"})
+
+    def test_several_services(self) -> None:
+        """What is said for one service overrides what is said in general, and each has its own tenant."""
+        self.assertEqual(self.present(self.token("test", "test"), service="test").status, 200)
+        for jwt, service in (
+            (self.token("test", "production"), "test"),
+            (self.token("prod", "test"), "test"),
+            (self.token("prod", "test"), "prod"),
+            (self.token("test", "production"), "prod"),
+        ):
+            self.assert_refused(self.present(jwt, service=service))
+
+    def test_refused(self) -> None:
+        """A refusal has an empty body; a missing token is 400, one that is too large 413, whoever the host is."""
+        for host in ("host%2Fweb", "host%2Fnobody", "host%2Fstray"):
+            bodies = {b"": 400, b"jwt=": 400, b"jwt=%": 400, b"jwt=" + b"x" * 16385: 413, b"jwt=x.y": 401}
+            for body, status in bodies.items():
+                answer = self.client.post(f"/{self.cloud}/prod/acme/{host}/authenticate", body)
+                self.assert_refused(answer, status)
+        for jwt in (self.token(exp=NOW), self.token(oid=None), self.token(group="Production"), self.token(iss="x")):
+            self.assert_refused(self.present(jwt))
+            self.assert_refused(self.present(jwt, "host%2Fnobody"))
+        self.assert_refused(self.present(self.token(), "host%2Fnobody"))
+        self.assert_refused(self.present(self.token(), service="none"))
+
+    def test_privilege_missing(self) -> None:
+        """A host outside of ``apps`` is refused with the status of the dialect (rulings 1)."""
+        self.assert_refused(self.present(self.token(), "host%2Fstray"), self.dialect.privilege_missing_status)
+
+    def test_paths(self) -> None:
+        """Without the host's id, or without the service's, nobody is admitted (authn 8)."""
+        body = b"jwt=" + self.token()
+        for path, status in (
+            ("prod/acme", 401),
+            ("prod/acme/", 401),
+            ("acme/web", 401),
+            ("acme/host%2Fweb", 404),
+            ("acme", 404),
+            ("prod/ac%2Fme/host%2Fweb", 404),
+        ):
+            self.assertEqual(self.client.post(f"/{self.cloud}/{path}/authenticate", body).status, status, path)
+        self.assertEqual(self.client.get(f"/{self.cloud}/prod/acme/host%2Fweb/authenticate").status, 404)
+
+    def test_restricted(self) -> None:
+        """A restricted host logs in from where it may (authn 1.5)."""
+        self.load("- !host { id: web, restricted_to: 198.51.100.0/24 }\n", method="PATCH")
+        self.assertEqual(self.present(self.token(), peer="198.51.100.9").status, 200)
+        self.assert_refused(self.present(self.token()))
+
+    def test_keys_unavailable(self) -> None:
+        """While the provider's keys can't be had, tokens are refused."""
+        self.provider.down = True
+        self.assert_refused(self.present(self.token()))
+
+
+class ConjurCloudTests(CloudTests):
+    """The same, in the vocabulary of the installed base."""
+
+    dialect = CONJUR

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from svc.dialect import CONJUR
 from svc.names import RoleName
 from tests.memory import Memory
+from tests.sshkeys import ONE, RSA
 from tests.strategies import STATEMENTS
 from tests.web.support import Answer
 from tests.web.world import ADMIN, WorldCase, user
@@ -130,7 +131,7 @@ class EffectiveTests(WorldCase):
         text = (
             "- !policy\n  id: dev\n  body:\n"
             "    - !user\n      id: bob\n      restricted_to: [ '10.0.0.0/8' ]\n"
-            "      public_keys: [ 'ssh-rsa AAAA== bob@home', ssh-ed25519 BBBB key/2 ]\n"
+            f"      public_keys: [ '{RSA} bob@home', {ONE} key/2 ]\n"
             "    - !layer inner\n"
             "    - !host-factory\n      id: hf\n      layers:\n        - !layer /dev/inner\n        - !layer /outer\n"
             "- !layer outer\n"

@@ -7,6 +7,7 @@ from typing import Any
 
 from svc.dialect import CONJUR
 from svc.policy import resolve
+from tests.sshkeys import ONE, THREE, TWO
 from tests.web.world import ADMIN, WorldCase, user
 
 
@@ -249,24 +250,24 @@ class AttributeTests(LanguageCase):
         """A public key is a resource with the key as its value; it belongs to the user's owner."""
         self.load(
             "- !group g\n"
-            "- !policy { id: p, body: [ !user { id: u, owner: !group /g, public_keys: [ ssh-rsa AA laptop ] } ] }"
+            f"- !policy {{ id: p, body: [ !user {{ id: u, owner: !group /g, public_keys: [ {ONE} laptop ] }} ] }}"
         )
         self.assertEqual(self.owner("public_key:user/u@p/laptop"), "group:g")
-        self.assertEqual(self.value("public_key:user/u@p/laptop"), (1, b"ssh-rsa AA laptop"))
-        self.assertEqual(self.at("- !user { public_key: ssh-rsa AAAA }")[2], "Invalid public key format")
+        self.assertEqual(self.value("public_key:user/u@p/laptop"), (1, f"{ONE} laptop".encode()))
+        self.assertEqual(self.at(f"- !user {{ public_key: {ONE} }}")[2], "Invalid public key format")
 
     def test_public_keys_have_versions(self) -> None:
         """A key has a new version when it was changed, and only then; POST changes nothing that is there."""
         name = "public_key:user/u/laptop"
-        self.load("- !user { id: u, public_key: ssh-rsa AA laptop }")
-        self.load("- !user { id: u, public_key: ssh-rsa BB laptop }")
-        self.assertEqual(self.value(name), (1, b"ssh-rsa AA laptop"))
+        self.load(f"- !user {{ id: u, public_key: {ONE} laptop }}")
+        self.load(f"- !user {{ id: u, public_key: {TWO} laptop }}")
+        self.assertEqual(self.value(name), (1, f"{ONE} laptop".encode()))
         for method, version in (("PATCH", 2), ("PUT", 2), ("PATCH", 2)):
-            self.load("- !user { id: u, public_key: ssh-rsa BB laptop }", method=method)
-            self.assertEqual(self.value(name), (version, b"ssh-rsa BB laptop"))
-        self.load("- !user { id: u, public_key: ssh-rsa CC desk }", method="PATCH")
-        self.assertEqual(self.value(name), (2, b"ssh-rsa BB laptop"))
-        self.load("- !user { id: u, public_key: ssh-rsa CC desk }", method="PUT")
+            self.load(f"- !user {{ id: u, public_key: {TWO} laptop }}", method=method)
+            self.assertEqual(self.value(name), (version, f"{TWO} laptop".encode()))
+        self.load(f"- !user {{ id: u, public_key: {THREE} desk }}", method="PATCH")
+        self.assertEqual(self.value(name), (2, f"{TWO} laptop".encode()))
+        self.load(f"- !user {{ id: u, public_key: {THREE} desk }}", method="PUT")
         self.assertFalse(self.exists(name))
         self.load("[]", method="PUT")
         self.assertFalse(self.exists("public_key:user/u/desk"))
@@ -389,7 +390,7 @@ class OwnershipTests(LanguageCase):
         for text in ("- !group x\n- !group x\n", "- !group x\n- !role { kind: group, id: x }\n"):
             self.assertEqual(self.invalid(text), "Group 'x' is declared more than once")
         self.assertEqual(
-            self.invalid("- !user { id: u, public_keys: [ a b c, d e c ] }"),
+            self.invalid(f"- !user {{ id: u, public_keys: [ {ONE} c, {TWO} c ] }}"),
             "Public_key 'user/u/c' is declared more than once",
         )
 
@@ -662,7 +663,7 @@ class ModeTests(LanguageCase):
 
     def test_deleted_users_leave_no_keys(self) -> None:
         """The public keys of a user go with him, whoever recorded them."""
-        self.load("- !user { id: u, public_key: ssh-rsa AA one }")
+        self.load(f"- !user {{ id: u, public_key: {ONE} one }}")
         self.load("- !delete { record: !user /u }", policy="dev", method="PATCH")
         self.assertFalse(self.exists("public_key:user/u/one"))
         self.load("- !user u")
@@ -678,7 +679,7 @@ class ModeTests(LanguageCase):
     def test_loading_again(self) -> None:
         """A document that is loaded again changes nothing but the version, in every mode."""
         text = (
-            "- !user { id: u, restricted_to: 10.0.0.0/8, public_key: ssh-rsa AA one, uidnumber: 5 }\n- !layer l\n"
+            f"- !user {{ id: u, restricted_to: 10.0.0.0/8, public_key: {ONE} one, uidnumber: 5 }}\n- !layer l\n"
             "- !host-factory { id: f, layer: !layer l }\n- !variable { id: v, kind: k, annotations: { a: ../b } }\n"
             "- !grant { role: !layer l, members: [ !user u, { kind: host_factory, id: f } ] }\n"
             "- !grant { role: !layer l, member: !user u }\n"

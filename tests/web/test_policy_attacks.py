@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from svc.dialect import CONJUR
 from svc.names import RoleName
+from tests.sshkeys import ONE, TWO
 from tests.web.world import ADMIN, WorldCase, user
 
 ROOT = """
@@ -15,7 +16,7 @@ ROOT = """
 - !user alice
 - !user bob
 - !user dave@team
-- !user { id: carl, public_key: ssh-rsa AAAA laptop }
+- !user { id: carl, public_key: KEY laptop }
 - !group admins
 - !group team
 - !host team
@@ -30,7 +31,7 @@ ROOT = """
 - !grant { roles: [ !group admins, !group team, !user dave@team, !group team2/g ], member: !user alice }
 - !permit { role: !user alice, privilege: read, resources: [ !variable crown, !group team, !user dave@team, !group admins ] }
 - !permit { role: !user bob, privileges: [ create, update ], resource: !policy team }
-"""
+""".replace("KEY", ONE)
 
 LEAD = user("lead")
 
@@ -214,7 +215,7 @@ class AttackTests(WorldCase):
         for record in (
             "!user dave",
             "!user { id: dave, owner: !user /lead }",
-            "!user { id: dave, public_key: ssh-rsa BBBB mine }",
+            f"!user {{ id: dave, public_key: {TWO} mine }}",
             "!user { id: dave, restricted_to: 10.0.0.1 }",
             "!user { id: dave, uidnumber: 0 }",
             "!role { kind: user, id: dave, annotations: { a: b } }",

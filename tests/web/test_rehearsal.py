@@ -12,6 +12,7 @@ from svc.dialect import CONJUR
 from svc.names import RoleName
 from svc.rows import LoadMode
 from svc.web import rehearsal
+from tests.sshkeys import ONE
 from tests.strategies import LOAD_MODES, STATEMENTS, document
 from tests.web.support import Answer
 from tests.web.test_policies import LEAD, TEAM
@@ -110,7 +111,7 @@ class RehearsalTests(WorldCase):
 
     def test_restrictions(self) -> None:
         """From where somebody may log in is told before and after, and public keys go with their user."""
-        self.load("- !user { id: bob, restricted_to: 10.0.0.0/8, public_keys: ssh-rsa AAAA home }\n")
+        self.load(f"- !user {{ id: bob, restricted_to: 10.0.0.0/8, public_keys: {ONE} home }}\n")
         answer = self.rehearse("- !user { id: bob, restricted_to: [ 10.1.0.0/16, 10.0.0.0/8 ] }\n")
         before, after = (answer["updated"][when]["items"] for when in ("before", "after"))
         self.assertEqual([item["restricted_to"] for item in before], [["10.0.0.0/8"]])

@@ -141,6 +141,30 @@ class DeclarationTests(SynchronousTestCase):
 
         self.assertRaises(LookupError, Client, Wrong())
 
+    def test_under_a_name(self) -> None:
+        """Routes may be served under several names, each by an object of its own; of one name they are always the same."""
+
+        @attrs.frozen
+        class Named:
+            declared = Routes()
+            name: str
+
+            @property
+            def routes(self) -> Routes:
+                return self.declared.under(self.name)
+
+            @declared.add("GET", "/<kind>", caller=PUBLIC)
+            async def show(self, call: Call, kind: str) -> Response:
+                return Response.json([self.name, kind])
+
+        client = Client(Named("one"), Named("two"))
+        for name in ("one", "two"):
+            self.assertEqual(client.get(f"/{name}/x").json(), [name, "x"])
+        self.assertEqual(client.get("/x").status, 404)
+        self.assertEqual(client.get("/three/x").status, 404)
+        self.assertIs(Named("one").routes, Named("one").routes)
+        self.assertRaises(ValueError, Client, Named("one"), Named("one"))
+
 
 class RoutingTests(SynchronousTestCase):
     """What a request meets on its way to a route and back."""

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import base64
+
 from svc.dialect import CONJUR
+from svc.names import RoleName
+from svc.web.secrets import BATCH_BYTES, BATCH_MOST
+from tests.web.support import Answer
 from tests.web.world import ADMIN, WorldCase, user
 
 ALICE, BOB, EVE = user("alice"), user("bob"), user("eve")
@@ -116,6 +121,84 @@ class SecretsTests(WorldCase):
         """Nothing but variables has a route."""
         for kind in ("user", "Variable", "webservice"):
             self.assertEqual(self.client.get(f"/secrets/acme/{kind}/password", role=ADMIN).status, 404)
+
+    def test_several(self) -> None:
+        """Several values are read at once as an object by full ids; an id that is repeated counts once."""
+        self.set_value("password", "grüße".encode())
+        self.set_value("key", b"-----BEGIN <&>")
+        asked = "/secrets?variable_ids=acme%3Avariable%3Apassword%2Cacme:variable:key,acme:variable:password,"
+        answer = self.client.get(asked, role=ADMIN)
+        self.assertEqual(answer.json(), {"acme:variable:password": "grüße", "acme:variable:key": "-----BEGIN <&>"})
+        self.assertEqual(answer.headers["cache-control"], "no-store")
+        self.assertNotIn("content-encoding", answer.headers)
+
+    def test_several_in_base64(self) -> None:
+        """Asked for ``base64`` and nothing else, values are base64 in lines of 60; otherwise all of them must be text."""
+        value = bytes(range(256))
+        self.set_value("password", value)
+        self.set_value("key", b"x" * 45)
+        asked = "/secrets?variable_ids=acme:variable:password,acme:variable:key"
+        for header in ("base64", " BASE64 "):
+            answer = self.client.get(asked, role=ADMIN, headers=[("Accept-Encoding", header)])
+            self.assertEqual(answer.headers["content-encoding"], "base64")
+            values = answer.json()
+            self.assertEqual(base64.b64decode(values["acme:variable:password"]), value)
+            self.assertEqual(values["acme:variable:key"], "eHh4" * 15 + "\n")
+            self.assertEqual({len(line) for line in values["acme:variable:password"].split("\n")[:-2]}, {60})
+        for header in ("gzip", "base64, gzip"):
+            answer = self.client.get(asked, role=ADMIN, headers=[("Accept-Encoding", header)])
+            self.assertIn("acme:variable:password", self.error(answer, 406, "not_acceptable"))
+
+    def test_several_refused(self) -> None:
+        """What is seen without ``execute`` is refused first, then what isn't seen, then what has no value."""
+        self.set_value("key")
+
+        def ask(ids: str, role: RoleName = ALICE) -> Answer:
+            return self.client.get(f"/secrets?variable_ids={ids}", role=role)
+
+        empty, hidden, missing = "acme:variable:password", "acme:variable:key", "acme:variable:none"
+        self.assertEqual(ask(f"{missing},{hidden},{empty}", BOB).status, 403)
+        self.assertEqual(ask(f"{missing},{hidden},{empty}", BOB).body, b"")
+        for ids, told in (
+            (f"{empty},{hidden},{missing}", hidden),
+            (f"{empty},{missing},{hidden}", missing),
+            (f"{empty},1,{missing}", "1"),
+            (f"{empty},other:variable:x", "other:variable:x"),
+            (empty, empty),
+        ):
+            message = self.error(ask(ids), 404, "not_found")
+            self.assertEqual(message, f"CONJ00076E Variable {told} is empty or not found.")
+        self.assertEqual(ask(empty, user("gone")).status, 403)
+        self.assertEqual(self.client.get(f"/secrets?variable_ids={empty}").status, 401)
+
+    def test_too_many_at_once(self) -> None:
+        """Only so many are read at once, and of so many bytes; who may not read them learns nothing of their sizes."""
+        listed = ",".join(f"acme:variable:v{number}" for number in range(BATCH_MOST + 1))
+        answer = self.client.get(f"/secrets?variable_ids={listed}", role=ADMIN)
+        self.assertEqual((answer.status, answer.json()["error"]["code"]), (422, "argument_error"))
+        names = ("ci/one", "ci/two")
+        self.load("".join(f"- !variable {name}\n" for name in names))
+        for name in names:
+            self.set_value(name, b"<" * (BATCH_BYTES // 2))
+        path = "/secrets?variable_ids=" + ",".join(f"acme:variable:{name}" for name in names)
+        answer = self.client.get(path, role=ADMIN)
+        self.assertEqual((answer.status, answer.json()["error"]["code"]), (413, "too_large"))
+        self.assertIn(str(BATCH_BYTES), answer.json()["error"]["message"])
+        self.assertEqual(self.client.get(f"{path},acme:variable:none", role=ADMIN).status, 404)
+        self.assertEqual(self.client.get(path.partition(",")[0], role=ADMIN).status, 200)
+
+    def test_several_of_nothing(self) -> None:
+        """A list that is missing or has a blank in it is 422 and named."""
+        for query in (
+            "",
+            "?variable_ids",
+            "?variable_ids=",
+            "?variable_ids=,",
+            "?variable_ids=,a:variable:b",
+            "?variable_ids=a,%20,b",
+        ):
+            message = self.error(self.client.get(f"/secrets{query}", role=ALICE), 422, "argument_error")
+            self.assertEqual(message, "variable_ids")
 
     def test_unavailable(self) -> None:
         """While the store is away, it is 503 with ``Retry-After``; a standby answers writes with 405."""

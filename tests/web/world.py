@@ -11,7 +11,9 @@ from zope.interface import implementer
 
 from svc.authentication import IProviderKeys, KeySource, KeysState
 from svc.authenticators.apikey import ApiKeyAuthenticator
-from svc.authenticators.jwt import JwtAuthenticator
+from svc.authenticators.cloud import cloud
+from svc.authenticators.federated import FederatedAuthenticator
+from svc.authenticators.jwt import JWT
 from svc.dialect import NATIVE, Dialect
 from svc.errors import KeysUnavailable
 from svc.jose import KeySet, parse_key_set
@@ -19,22 +21,30 @@ from svc.keyring import AccessTokens, AccountKeys, new_signing_key
 from svc.names import RoleName, admin_of
 from svc.policy.document import Bounds
 from svc.vault import Vault, api_key_name
-from svc.web.authn import Authn
+from svc.web.accounts import Accounts
+from svc.web.authenticators import Authenticators
+from svc.web.authn import Authn, FederatedAuthn
 from svc.web.effective import EffectivePolicies
+from svc.web.hostfactories import HostFactories
 from svc.web.loading import Loads
 from svc.web.policies import Policies
+from svc.web.publickeys import PublicKeys
 from svc.web.resources import Resources
 from svc.web.roles import Roles
 from svc.web.secrets import Secrets
+from svc.web.status import Status
 from tests.memory import (
     Memory,
     MemoryAccounts,
     MemoryAuthenticatorReadings,
+    MemoryAuthenticators,
     MemoryCredentials,
     MemoryRoles,
     MemorySecrets,
+    MemoryState,
 )
 from tests.memory_effective import MemoryEffectivePolicies
+from tests.memory_factories import MemoryHostFactories, MemoryPublicKeys
 from tests.memory_policies import MemoryPolicies
 from tests.memory_resources import MemoryResources
 from tests.signing import jwks
@@ -43,6 +53,9 @@ from tests.web.support import NOW, Answer, Client
 ACCOUNT: Final = "acme"
 ADMIN: Final = admin_of(ACCOUNT)
 ADMIN_KEY: Final = "1admin"
+
+#: The authenticators in the configuration.
+LISTED: Final = frozenset({"authn", "authn-jwt/ci"})
 
 _POLICY = "/policies/acme/policy/"
 
@@ -84,36 +97,58 @@ class WorldCase(SynchronousTestCase):
         accounts = MemoryAccounts(memory)
         self.keys = AccountKeys(accounts, vault, clock)
         self.tokens = AccessTokens(self.keys, clock, 480, 480)
-        admin_key = vault.seal(api_key_name(ADMIN), ADMIN_KEY.encode())
-        self.result_of(accounts.create(ACCOUNT, admin_key, new_signing_key(vault, ACCOUNT, NOW)))
+        self.result_of(self.create_account(ACCOUNT, ADMIN_KEY))
         by_api_key = ApiKeyAuthenticator(MemoryCredentials(memory), vault)
-        by_jwt = JwtAuthenticator(
-            MemoryAuthenticatorReadings(memory),
-            self.provider,
-            vault,
-            clock,
-            self.dialect,
-            frozenset({"authn", "authn-jwt/ci"}),
-            clock_skew=0.0,
-            token_limit=16384,
-            ignore_missing_issuer=False,
+        cloud_kind = cloud(self.dialect)
+        federated = [
+            FederatedAuthenticator(
+                kind,
+                MemoryAuthenticatorReadings(memory),
+                self.provider,
+                vault,
+                clock,
+                self.dialect,
+                LISTED | {f"{cloud_kind.name}/prod", f"{cloud_kind.name}/test"},
+                clock_skew=0.0,
+                token_limit=16384,
+                ignore_missing_issuer=False,
+            )
+            for kind in (JWT, cloud_kind)
+        ]
+        roles, resources, secrets = MemoryRoles(memory), MemoryResources(memory), MemorySecrets(memory, self.dialect.prefix)
+        authenticators = Authenticators(
+            store=MemoryAuthenticators(memory),
+            roles=roles,
+            installed=(JWT.name, cloud_kind.name),
+            listed=LISTED,
+            dialect=self.dialect,
         )
-        roles = MemoryRoles(memory)
         self.client = Client(
             Authn(
                 by_api_key=by_api_key,
                 login=by_api_key,
-                by_jwt=by_jwt,
                 tokens=self.tokens,
                 keys=self.keys,
                 roles=roles,
             ),
-            Resources(MemoryResources(memory), roles, self.dialect),
+            FederatedAuthn(JWT.name, federated[0], self.tokens),
+            FederatedAuthn(cloud_kind.name, federated[1], self.tokens),
+            authenticators,
+            Resources(resources, roles, self.dialect),
             Roles(roles, self.dialect),
             Policies(Loads(MemoryPolicies(memory), vault, self.dialect, Bounds()), roles),
             EffectivePolicies(MemoryEffectivePolicies(memory), roles, vault, clock),
-            Secrets(MemorySecrets(memory, self.dialect.prefix), vault),
+            Secrets(secrets, vault),
+            HostFactories(MemoryHostFactories(memory), roles, resources, vault, self.dialect, clock),
+            PublicKeys(MemoryPublicKeys(memory), secrets, vault),
+            Accounts(accounts, roles, self.keys, self.create_account),
+            Status(MemoryState(memory), roles, authenticators.tell_all, self.dialect),
         )
+
+    async def create_account(self, account: str, api_key: str) -> None:
+        """Make an account, as the server does."""
+        admin_key = self.vault.seal(api_key_name(admin_of(account)), api_key.encode())
+        await MemoryAccounts(self.memory).create(account, admin_key, new_signing_key(self.vault, account, NOW))
 
     def result_of(self, coroutine: Any) -> Any:
         """The result of a coroutine that waits for nothing."""

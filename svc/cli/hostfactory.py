@@ -1,0 +1,146 @@
+"""Commands about host factories: tokens for machines, and the hosts that machines make of themselves with them."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Final
+from urllib.parse import urlencode
+
+import click
+from click.core import ParameterSource
+
+from svc.cli.connection import Connection, anonymously, over_http
+
+#: The seconds of each unit of a lifetime.
+_UNITS: Final = {"m": 60, "h": 3600, "d": 86400}
+
+_LIFETIME: Final = re.compile("([1-9][0-9]{0,5})([mhd])", re.ASCII)
+
+
+def _seconds(context: click.Context, parameter: click.Parameter, value: str) -> int:  # noqa: ARG001 (click's)
+    matched = _LIFETIME.fullmatch(value)
+    if matched is None:
+        raise click.BadParameter("is written 30m, 12h or 7d: minutes, hours or days")
+    return int(matched[1]) * _UNITS[matched[2]]
+
+
+def _from_environment_alone(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+    if context.get_parameter_source(f"{parameter.name}") is ParameterSource.COMMANDLINE:
+        raise click.UsageError(
+            "a token on the command line is seen by every user of the machine: set SVC_HOST_FACTORY_TOKEN"
+        )
+    return value
+
+
+#: The token, which is a secret.
+_TOKEN = click.option("--token", envvar="SVC_HOST_FACTORY_TOKEN", hidden=True, callback=_from_environment_alone)
+_JSON = click.option("--json", "as_json", is_flag=True, help="Print the server's JSON.")
+
+
+@click.group()
+def hostfactory() -> None:
+    """Make tokens with which machines make hosts of themselves, and such hosts."""
+
+
+@hostfactory.group()
+def tokens() -> None:
+    """Make tokens of a host factory, and revoke them."""
+
+
+@tokens.command()
+@click.argument("factory")
+@click.option("--count", type=click.IntRange(1, 1000), default=1, show_default=True, help="How many.")
+@click.option(
+    "--expires-in", "lifetime", default="1h", show_default=True, callback=_seconds, help="How long: 30m, 12h or 7d."
+)
+@click.option("--cidr", "networks", multiple=True, help="From where: an address, or a network. Can be repeated.")
+@_JSON
+@over_http
+async def create(
+    connection: Connection, factory: str, count: int, lifetime: int, networks: Sequence[str], as_json: bool
+) -> None:
+    """Make tokens of the host factory FACTORY, and print them, one a line: they are not shown again.
+
+    Example: svc hostfactory tokens create web/fleet --expires-in 12h --cidr 10.0.0.0/8
+    """
+    until = datetime.fromtimestamp(connection.reactor.seconds() + lifetime, UTC).isoformat(timespec="seconds")
+    fields = [("host_factory", f"{connection.account}:host_factory:{factory}"), ("expiration", until), ("count", str(count))]
+    fields += [("cidr[]", network) for network in networks]
+    answer = (await connection.call("POST", "/host_factory_tokens", urlencode(fields).encode())).expect(200)
+    made = answer.json()
+    if as_json:
+        click.echo(json.dumps(made, indent=2))
+        return
+    for token in made:
+        click.echo(token["token"])
+    click.echo(f"Good until {made[0]['expiration']}, from {', '.join(made[0]['cidr']) or 'everywhere'}.", err=True)
+
+
+@tokens.command()
+@_TOKEN
+@over_http
+async def revoke(connection: Connection, token: str | None) -> None:
+    """Revoke a token: no more hosts are made with it. Those that were, stay.
+
+    The token comes from SVC_HOST_FACTORY_TOKEN, or else from standard input; on a terminal it is asked for.
+    """
+    path = f"/host_factory_tokens/{connection.segment(token or _read())}"
+    (await connection.call("DELETE", path)).expect(204)
+    click.echo("The token is revoked.", err=True)
+
+
+@hostfactory.group()
+def hosts() -> None:
+    """Make hosts with a token of a host factory."""
+
+
+@hosts.command("create")
+@click.argument("host_id", metavar="HOST")
+@click.option("--annotation", "annotations", multiple=True, metavar="NAME=VALUE", help="An annotation. Can be repeated.")
+@_TOKEN
+@_JSON
+@anonymously
+async def create_host(
+    connection: Connection, host_id: str, annotations: Sequence[str], token: str | None, as_json: bool
+) -> None:
+    """Make the host HOST, and print its API key. Made again, it gets another one.
+
+    The token comes from SVC_HOST_FACTORY_TOKEN, or else from standard input; on a terminal it is asked for. It takes the
+    place of a login, and says which account the host is in.
+
+    Example: svc hostfactory hosts create web/1 --annotation role=frontend
+    """
+    fields = [("id", host_id)]
+    for annotation in annotations:
+        name, equals, value = annotation.partition("=")
+        if not equals:
+            raise click.UsageError(f"an annotation is written NAME=VALUE, not {annotation!r}")
+        fields.append((f"annotations[{name}]", value))
+    header = f'Token token="{token or _read()}"'
+    answer = await connection.request("POST", "/host_factories/hosts", urlencode(fields).encode(), Authorization=header)
+    if answer.status == 401:
+        raise click.ClickException(
+            "the server refused this token: it is wrong, expired or revoked, or isn't meant for this address"
+        )
+    if answer.status == 403:
+        raise click.ClickException(f"the name {host_id} is taken: another made that host")
+    host = answer.expect(201).json()
+    if as_json:
+        click.echo(json.dumps(host, indent=2))
+        return
+    click.echo(host["api_key"])
+    click.echo(f"This is the API key of {host['id']}; it is not shown again.", err=True)
+
+
+def _read() -> str:
+    """The token that is given on standard input."""
+    if sys.stdin.isatty():
+        return str(click.prompt("Token", hide_input=True))
+    token = sys.stdin.readline().strip()
+    if not token:
+        raise click.UsageError("give the token in SVC_HOST_FACTORY_TOKEN, or on standard input")
+    return token

@@ -1,0 +1,101 @@
+"""The file that says which variables of the environment hold which secrets: YAML, ``VAR: variable-id``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+import click
+import yaml
+
+#: No such file is longer, in bytes.
+LIMIT: Final = 1024 * 1024
+
+#: What a variable of the environment may be called, so that every shell can read it.
+_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+
+#: What the parser says by name, which may be a part of a secret that stands there unquoted.
+_NAMED: Final = re.compile(r" (alias|tag handle) .*", re.DOTALL)
+
+
+def read_mapping(path: Path) -> dict[str, str]:
+    """Read a file of ``VAR: variable-id``.
+
+    Names and ids are taken as they are written, whatever YAML thinks of ``NO`` or ``12``.
+
+    :raises click.ClickException: it can't be read, or says something else; the message tells what, and in which line.
+    """
+    try:
+        with path.open("rb") as file:
+            contents = file.read(LIMIT + 1)
+    except OSError as error:
+        raise click.ClickException(f"{path} cannot be read: {error.strerror}") from None
+    if len(contents) > LIMIT:
+        raise click.ClickException(f"{path} is longer than {LIMIT} bytes")
+    try:
+        return parse_mapping(contents)
+    except ValueError as error:
+        raise click.ClickException(f"{path}: {error}") from None
+
+
+def parse_mapping(contents: bytes) -> dict[str, str]:
+    """Read the contents of such a file.
+
+    :raises ValueError: they say something else.
+    """
+    try:
+        text = contents.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = contents.count(b"\n", 0, error.start) + 1
+        raise ValueError(f"line {line} is not UTF-8") from None
+    try:
+        node = yaml.compose(text, Loader=yaml.SafeLoader)
+    except yaml.YAMLError as error:
+        raise ValueError(_sentence(error)) from None
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    if not isinstance(node, yaml.MappingNode):
+        raise ValueError("it must be a mapping, with a line such as DB_PASSWORD: ci/database/password for each secret")
+    found: dict[str, str] = {}
+    for key, value in node.value:
+        place = f"line {key.start_mark.line + 1}"
+        name = _text(key)
+        if name is None or not _NAME.fullmatch(name):
+            raise ValueError(f"{place}: the name of a variable has letters, digits and _ alone, such as DB_PASSWORD")
+        if name in found:
+            raise ValueError(f"{place}: {name} stands there twice")
+        variable = _text(value)
+        if not variable:
+            raise ValueError(f"{place}: {name} must be followed by the id of a variable, such as ci/database/password")
+        found[name] = variable
+    return found
+
+
+def environment_with(values: Mapping[str, bytes], mapping: Mapping[str, str]) -> dict[str, bytes]:
+    """The variables that a mapping names, with the values of their secrets.
+
+    :raises click.ClickException: a value can't stand in an environment.
+    """
+    for name, variable in mapping.items():
+        if b"\0" in values[variable]:
+            raise click.ClickException(
+                f"the value of {variable} holds a NUL byte, which {name} cannot: let the command run `svc variable get`"
+            )
+    return {name: values[variable] for name, variable in mapping.items()}
+
+
+def _text(node: yaml.Node) -> str | None:
+    """What a scalar says, as it is written; ``None`` for anything else, or with a tag of its own."""
+    if not isinstance(node, yaml.ScalarNode) or not node.tag.startswith("tag:yaml.org,2002:"):
+        return None
+    return str(node.value)
+
+
+def _sentence(error: yaml.YAMLError) -> str:
+    """What is wrong with the YAML, without a quotation of more than a character."""
+    mark = getattr(error, "problem_mark", None)
+    place = "it" if mark is None else f"line {mark.line + 1}, column {mark.column + 1}"
+    problem = _NAMED.sub(r" \1", getattr(error, "problem", None) or "")
+    return f"{place} is not YAML" + (f": {problem}" if problem else "")

@@ -1,0 +1,120 @@
+"""``svc run``: a command with secrets in its environment."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from svc.cli.connection import Connection, over_http
+from svc.cli.identity import cloud_options, metadata
+from svc.cli.mapping import environment_with, read_mapping
+from svc.workload.evidence import CloudIdentity, Evidence, Jwt
+from svc.workload.metadata import environment
+
+#: What the command isn't given of this process's environment: it has its secrets, and needs no others.
+_KEPT_BACK: Final = frozenset({"SVC_API_KEY"})
+
+#: Signals that Python ignores, and a command expects not to be ignored.
+_RESTORED: Final = ("SIGPIPE", "SIGXFSZ")
+
+
+class _NotStarted(click.ClickException):
+    """A command can't be started."""
+
+    exit_code = 126
+
+
+class _NoCommand(_NotStarted):
+    """There is no such command."""
+
+    exit_code = 127
+
+
+@click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.option(
+    "--mapping",
+    "-f",
+    "mapping_file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    required=True,
+    help="YAML file that says which variables get which secrets.",
+)
+@click.option(
+    "--jwt-file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Log in with the JWT in this file, at authn-jwt/SERVICE_ID.",
+)
+@click.option("--cloud", is_flag=True, help="Log in with this machine's cloud identity, at authn-cloud/SERVICE_ID.")
+@click.option("--service-id", help="Which authenticator of that kind; written with its name, authn-azure/prod, any other.")
+@click.option("--host", help="Id of the host to be, such as host/apps/shop; a JWT may name it itself.")
+@cloud_options
+@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
+@over_http
+async def run(connection: Connection, mapping_file: Path, command: tuple[str, ...], **options: Any) -> Callable[[], None]:
+    """Start COMMAND with secrets in its environment.
+
+    The mapping file has a line for each variable of the environment, with the id of the variable whose value it gets:
+
+    \b
+        DB_PASSWORD: ci/database/password
+        API_TOKEN: ci/partner/token
+
+    All secrets are read before anything is started, with one request, and are never written to a file. COMMAND takes this
+    process's place, so signals and the exit code are its own. It has the environment of `svc run` but for SVC_API_KEY.
+
+    The login is that of other commands: SVC_LOGIN and SVC_API_KEY, or the token that `svc login` keeps. Workloads log in
+    with a JWT from a file, or with the identity that the cloud gives to their machine:
+
+    \b
+        svc run -f secrets.yml -- ./serve --port 80
+        svc run -f secrets.yml --jwt-file /run/token --service-id ci -- ./serve
+        svc run -f secrets.yml --cloud --service-id prod --host host/apps/shop -- ./serve
+    """  # noqa: D301 (click's mark for lines that stay as they are is a backspace)
+    mapping = read_mapping(mapping_file)
+    client = connection.workload(_evidence(connection, **options))
+    values = environment_with(await client.secrets(mapping.values()), mapping)
+    return partial(become, command, {**_passed_on(environment()), **{k: os.fsdecode(v) for k, v in values.items()}})
+
+
+def _evidence(
+    connection: Connection, *, jwt_file: Path | None, cloud: bool, service_id: str | None, host: str | None, **options: Any
+) -> Evidence | None:
+    """The proof of identity that the options name; ``None`` where the login is that of other commands."""
+    if jwt_file is None and not cloud:
+        if service_id or host:
+            raise click.UsageError("--service-id and --host belong to --jwt-file or --cloud")
+        return None
+    if jwt_file is not None and cloud:
+        raise click.UsageError("--jwt-file and --cloud exclude each other")
+    if not service_id:
+        raise click.UsageError("--service-id says which authenticator to log in at")
+    if jwt_file is not None:
+        return Jwt(service_id, jwt_file, host)
+    if not host:
+        raise click.UsageError("--host says which host to log in as: a cloud identity doesn't name one")
+    return CloudIdentity(service_id, host, metadata(connection.reactor, **options))
+
+
+def _passed_on(surroundings: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in surroundings.items() if name not in _KEPT_BACK}
+
+
+def become(command: tuple[str, ...], surroundings: Mapping[str, str]) -> None:
+    """Put a command into this process's place.
+
+    :raises click.ClickException: it can't be started; the exit code is 127 where there is none such, 126 otherwise, as
+        shells have it.
+    """
+    for name in _RESTORED:
+        signal.signal(getattr(signal, name), signal.SIG_DFL)
+    try:
+        os.execvpe(command[0], command, surroundings)  # noqa: S606 (what this is for)
+    except (OSError, ValueError) as error:
+        kind = _NoCommand if isinstance(error, FileNotFoundError) else _NotStarted
+        raise kind(f"cannot start {command[0]}: {getattr(error, 'strerror', None) or error}") from None

@@ -1,0 +1,70 @@
+"""Values and seams of host factories: tokens with which machines make hosts of their own (wire facts, core 5)."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from ipaddress import ip_network
+
+import attrs
+from zope.interface import Interface
+
+from svc.names import RoleName
+from svc.records import Sealed, is_within
+
+
+@attrs.frozen
+class FactoryToken:
+    """A host factory's token as the store keeps it, which is without its text.
+
+    ``expires_at`` is in seconds since the epoch. ``networks`` are those from which it may be used, in CIDR notation; none
+    means from everywhere.
+    """
+
+    factory: RoleName
+    expires_at: float
+    networks: tuple[str, ...] = ()
+
+    def admits(self, client_ip: str) -> bool:
+        """Whether it may be used from an address; one of the other family is in no network."""
+        return not self.networks or is_within(client_ip, map(ip_network, self.networks))
+
+
+def digest_of(token: str) -> bytes:
+    """The SHA-256 of a token: by this the store finds it, and whoever steals the store gets no token of it."""
+    return hashlib.sha256(token.encode("utf-8")).digest()
+
+
+class IHostFactories(Interface):
+    """Tokens of host factories, each known by its ``digest_of``, and the hosts that they make.
+
+    Every method may raise ``StoreUnavailable``, and those that write ``StoreReadOnly``, as in ``interfaces``.
+    """
+
+    async def add_tokens(digests: Sequence[bytes], token: FactoryToken) -> None:
+        """Add tokens that are alike.
+
+        :raises NotFound: there is no such factory.
+        """
+
+    async def token(digest: bytes) -> FactoryToken | None:
+        """The token, expired or not; ``None`` when there is none."""
+
+    async def remove_token(digest: bytes) -> bool:
+        """Remove a token; whether there was one."""
+
+    async def create_host(digest: bytes, host: RoleName, annotations: Mapping[str, str], api_key: Sealed) -> bool:
+        """Make a host of the token's factory, or give the one that it has made another API key; whether it was made.
+
+        The factory owns it, and it becomes a member of the factory's layers, both as recorded by no policy. One that is
+        there keeps its annotations. Of several that make the same host at once, one makes it.
+
+        :raises NotFound: the token is gone.
+        :raises Conflict: the id belongs to another, or did.
+        """
+
+    async def remove_expired(now: float) -> int:
+        """Remove the tokens that have expired at ``now``, and tell how many they were."""
+
+    async def token_known() -> bool:
+        """Look up a token that is always there, and one that never is: whether both were answered rightly."""

@@ -1,0 +1,157 @@
+"""Tokens of host factories and the hosts that they make, as PostgreSQL keeps them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import attrs
+from zope.interface import implementer
+
+from svc.errors import Conflict, NotFound
+from svc.factories import FactoryToken, IHostFactories
+from svc.names import INTERNAL_ACCOUNT, RoleName
+from svc.records import Sealed
+from svc.storage.columns import column, for_each
+from svc.storage.database import Database, Statement, Transaction
+from svc.storage.failures import Contention, ForeignKeyViolation, summary
+from svc.storage.search import index
+
+#: How many expired tokens are removed by one statement.
+EXPIRED_BATCH: Final = 1000
+
+_ADD: Final = Statement(
+    "factory_tokens_add",
+    """
+    INSERT INTO host_factory_tokens (digest, factory_id, expires_at, networks)
+    SELECT digest, $2::text, $3::double precision, $4::text[] FROM unnest($1::bytea[]) AS added (digest)
+    """,
+)
+_TOKEN: Final = Statement(
+    "factory_token", "SELECT factory_id, expires_at, networks FROM host_factory_tokens WHERE digest = $1::bytea"
+)
+_REMOVE: Final = Statement(
+    "factory_token_remove", "DELETE FROM host_factory_tokens WHERE digest = $1::bytea RETURNING digest"
+)
+_REMOVE_EXPIRED: Final = Statement(
+    "factory_tokens_remove_expired",
+    f"""
+    DELETE FROM host_factory_tokens WHERE digest = ANY (ARRAY(
+        SELECT digest FROM host_factory_tokens WHERE expires_at <= $1::double precision LIMIT {EXPIRED_BATCH}
+    ))
+    RETURNING digest
+    """,
+)
+
+# Whoever comes second waits here for the first to end, and finds the role there or not.
+_ADD_ROLE: Final = Statement(
+    "factory_host_role", "INSERT INTO roles (role_id) VALUES ($1::text) ON CONFLICT DO NOTHING RETURNING role_id"
+)
+_ADD_RESOURCE: Final = Statement(
+    "factory_host_resource",
+    "INSERT INTO resources (resource_id, owner_id) VALUES ($1::text, $2::text) ON CONFLICT DO NOTHING RETURNING resource_id",
+)
+_OWNER: Final = Statement("factory_host_owner", "SELECT owner_id FROM resources WHERE resource_id = $1::text")
+_ADD_MEMBERSHIPS: Final = Statement(
+    "factory_host_memberships",
+    """
+    INSERT INTO memberships (role_id, member_id, ownership, admin_option)
+    SELECT $1::text, $2::text, true, true
+    UNION ALL
+    SELECT role_id, $1, false, false
+    FROM (SELECT role_id, ownership FROM memberships WHERE member_id = $2 OFFSET 0) AS granted
+    WHERE NOT ownership AND split_part(role_id, ':', 2) = 'layer'
+    """,
+)
+_ANNOTATE: Final = Statement(
+    "factory_host_annotate",
+    """
+    INSERT INTO annotations (resource_id, name, value)
+    SELECT $3::text, name, value FROM unnest($1::text[], $2::text[]) AS added (name, value)
+    """,
+)
+_SET_KEY: Final = Statement(
+    "factory_host_key",
+    """
+    INSERT INTO credentials (role_id, api_key) VALUES ($1::text, $2::bytea)
+    ON CONFLICT (role_id) DO UPDATE SET api_key = excluded.api_key
+    """,
+)
+
+# The schema makes the first; no text that anybody knows has it, nor the second, for a digest.
+_KNOWN: Final = (1).to_bytes(32)
+_UNKNOWN: Final = bytes(32)
+_KNOWN_FACTORY: Final = RoleName(INTERNAL_ACCOUNT, "host", "1")
+
+
+@implementer(IHostFactories)
+@attrs.frozen
+class HostFactoryStore:
+    """Provides ``IHostFactories`` on PostgreSQL."""
+
+    _database: Database
+
+    async def add_tokens(self, digests: Sequence[bytes], token: FactoryToken) -> None:
+        """See ``IHostFactories``."""
+        try:
+            await self._database.fetch(_ADD, column(digests), str(token.factory), token.expires_at, column(token.networks))
+        except ForeignKeyViolation:
+            raise NotFound.of(token.factory) from None
+
+    async def token(self, digest: bytes) -> FactoryToken | None:
+        """See ``IHostFactories``."""
+        for factory, expires_at, networks in await self._database.fetch(_TOKEN, digest):
+            return FactoryToken(RoleName(*factory.split(":", 2)), expires_at, tuple(networks))
+        return None
+
+    async def remove_token(self, digest: bytes) -> bool:
+        """See ``IHostFactories``."""
+        return bool(await self._database.fetch(_REMOVE, digest))
+
+    async def create_host(self, digest: bytes, host: RoleName, annotations: Mapping[str, str], api_key: Sealed) -> bool:
+        """See ``IHostFactories``."""
+
+        async def work(transaction: Transaction) -> bool:
+            try:
+                made = await _make(transaction, digest, str(host), annotations)
+                await transaction.fetch(_SET_KEY, str(host), api_key)
+            except ForeignKeyViolation as violation:
+                # The factory, one of its layers or the host was deleted meanwhile: look again.
+                raise Contention(summary(violation)) from None
+            return made
+
+        return await self._database.transact(work)
+
+    async def remove_expired(self, now: float) -> int:
+        """See ``IHostFactories``."""
+        count = 0
+        while removed := len(await self._database.fetch(_REMOVE_EXPIRED, now)):
+            count += removed
+        return count
+
+    async def token_known(self) -> bool:
+        """See ``IHostFactories``. They are asked for with the statement that real requests use."""
+        known, unknown = await self.token(_KNOWN), await self.token(_UNKNOWN)
+        return known is not None and known.factory == _KNOWN_FACTORY and unknown is None
+
+
+async def _make(transaction: Transaction, digest: bytes, host: str, annotations: Mapping[str, str]) -> bool:
+    """Make a host unless it is there; whether it was made."""
+    rows = await transaction.fetch(_TOKEN, digest)
+    if not rows:
+        raise NotFound(host.partition(":")[0], "host_factory_token", "given")
+    factory = rows[0][0]
+    if not await transaction.fetch(_ADD_ROLE, host):
+        if await transaction.fetch(_OWNER, host) != [(factory,)]:
+            raise _taken(host)
+        return False
+    if not await transaction.fetch(_ADD_RESOURCE, host, factory):
+        raise _taken(host)
+    await transaction.fetch(_ADD_MEMBERSHIPS, host, factory)
+    await for_each(transaction, _ANNOTATE, list(annotations.items()), host)
+    await index(transaction, (host,))
+    return True
+
+
+def _taken(host: str) -> Conflict:
+    return Conflict("host", host.split(":", 2)[2], f"{host} was not made by this host factory")

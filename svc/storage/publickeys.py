@@ -1,0 +1,51 @@
+"""Public keys of users, as PostgreSQL keeps them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import attrs
+from zope.interface import implementer
+
+from svc.names import INTERNAL_ACCOUNT, RoleName
+from svc.publickeys import KEYS_LIMIT, IPublicKeys
+from svc.records import Sealed
+from svc.storage.database import Database, Statement
+
+#: The newest values of the keys whose ids are in a span.
+_NEWEST: Final = Statement(
+    "public_keys_newest",
+    f"""
+    SELECT key.resource_id, value.sealed
+    FROM (
+        SELECT resource_id FROM resources WHERE resource_id >= $1::text AND resource_id < $2::text
+        ORDER BY resource_id LIMIT {KEYS_LIMIT}
+    ) AS key, LATERAL (
+        SELECT sealed FROM secrets WHERE secrets.resource_id = key.resource_id ORDER BY version DESC LIMIT 1
+    ) AS value
+    ORDER BY key.resource_id
+    """,
+)
+
+# The schema makes this one.
+_KNOWN: Final = f"{INTERNAL_ACCOUNT}:public_key:health"
+
+
+@implementer(IPublicKeys)
+@attrs.frozen
+class PublicKeyStore:
+    """Provides ``IPublicKeys`` on PostgreSQL."""
+
+    _database: Database
+
+    async def newest(self, user: RoleName) -> list[tuple[str, Sealed]]:
+        """See ``IPublicKeys``."""
+        return await self._beneath(f"{user.account}:public_key:user/{user.identifier}")
+
+    async def key_known(self) -> bool:
+        """See ``IPublicKeys``. It is looked up with the statement that real requests use."""
+        return await self._beneath(_KNOWN) == [(f"{_KNOWN}/known", b"known")]
+
+    async def _beneath(self, name: str) -> list[tuple[str, Sealed]]:
+        """The keys whose ids begin with a name and a slash; ``0`` follows the slash in byte order."""
+        return [(key, Sealed(value)) for key, value in await self._database.fetch(_NEWEST, f"{name}/", f"{name}0")]

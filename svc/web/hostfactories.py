@@ -1,0 +1,237 @@
+"""Host factories: tokens, and the hosts that machines make of themselves with them (wire facts, core 5).
+
+A token is a bearer secret, so nothing tells it again: the log and answers name one by the beginning of its SHA-256.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Final
+
+import attrs
+from twisted.internet.interfaces import IReactorTime
+from twisted.logger import Logger
+
+from svc.access import demand, see
+from svc.audit import printable
+from svc.credentials import new_api_key
+from svc.dialect import Dialect
+from svc.errors import AuthenticationRefused, Conflict, Forbidden, InvalidName, InvalidParameter, NotFound, Reason
+from svc.factories import FactoryToken, IHostFactories, digest_of
+from svc.interfaces import IResources, IRoles
+from svc.jose import shown
+from svc.names import ResourceName, RoleName, identifier
+from svc.policy.ranges import cidr
+from svc.policy.resolve import ANNOTATION_NAME_LIMIT, ANNOTATION_VALUE_LIMIT
+from svc.vault import Vault, api_key_name
+from svc.web.description import described, expiration
+from svc.web.parameters import Parameters
+from svc.web.response import Response
+from svc.web.routing import PUBLIC, REQUIRED, Call, Routes
+
+#: The most tokens that one request makes.
+COUNT_MOST: Final = 1000
+
+#: How a token stands in the ``Authorization`` header, as it is (clients R14; rulings 2.8).
+_AUTHORIZATION: Final = re.compile(r'Token token=("?)([^"\s]+)\1')
+
+_COUNT: Final = re.compile("[1-9][0-9]{0,3}", re.ASCII)
+
+_log = Logger()
+
+
+@attrs.frozen
+class HostFactories:
+    """The routes of host factories."""
+
+    routes = Routes()
+
+    store: IHostFactories
+    roles: IRoles
+    resources: IResources
+    vault: Vault
+    dialect: Dialect
+    clock: IReactorTime
+
+    @routes.add("POST", "/host_factory_tokens", caller=REQUIRED)
+    async def create_tokens(self, call: Call) -> Response:
+        """Make ``count`` tokens that are good until ``expiration``, from the networks ``cidr``; takes ``execute``."""
+        parameters, caller = Parameters.of(call), call.caller.role
+        factory = await self._factory(caller, parameters.text("host_factory"))
+        expiration_text = parameters.text("expiration")
+        if expiration_text is None:
+            raise InvalidParameter("expiration", "expiration")
+        count = _count(parameters.text("count"))
+        expires_at = _instant(expiration_text)
+        if expires_at <= self.clock.seconds():
+            message = f"Value for parameter expiration must be in the future: {expiration_text[:100]}"
+            raise InvalidParameter("expiration", message)
+        token = FactoryToken(factory.role, expires_at, _networks(parameters))
+        texts = [new_api_key() for _ in range(count)]
+        await self.store.add_tokens([digest_of(text) for text in texts], token)
+        _log.info(
+            "{role} made {count} tokens of {factory}, good until {expiration}: {tokens}",
+            role=printable(str(caller)),
+            count=count,
+            factory=printable(str(factory)),
+            expiration=expiration(expires_at),
+            tokens=", ".join(_called(digest_of(text)) for text in texts[:10]),
+        )
+        told = {"expiration": expiration(expires_at), "cidr": list(token.networks)}
+        return Response.json([{**told, "token": text} for text in texts])
+
+    @routes.add("DELETE", "/host_factory_tokens/<token>", caller=REQUIRED)
+    async def revoke_token(self, call: Call, token: str) -> Response:
+        """Remove a token; takes ``update`` on its factory. Who doesn't see the factory doesn't learn that there is one."""
+        digest, caller = digest_of(token), call.caller.role
+        missing = NotFound(caller.account, "host_factory_token", _called(digest))
+        found = await self.store.token(digest)
+        if found is None:
+            raise missing
+        try:
+            demand(await self.roles.standing(caller, found.factory.resource), "update", found.factory.resource)
+        except NotFound:
+            raise missing from None
+        if not await self.store.remove_token(digest):
+            raise missing
+        _log.info(
+            "{role} revoked the token {token} of {factory}",
+            role=printable(str(caller)),
+            token=_called(digest),
+            factory=printable(str(found.factory)),
+        )
+        return Response.empty()
+
+    @routes.add("POST", "/host_factories/hosts", caller=PUBLIC)
+    async def create_host(self, call: Call) -> Response:
+        """Make the host ``id`` of the token's factory, with ``annotations``, or give it another API key."""
+        digest, token = await self._admitted(call)
+        parameters = Parameters.of(call)
+        host = RoleName(token.factory.account, "host", self._host_id(parameters.text("id")))
+        annotations = _annotations(parameters.keyed("annotations"))
+        api_key = new_api_key()
+        try:
+            made = await self.store.create_host(
+                digest, host, annotations, self.vault.seal(api_key_name(host), api_key.encode("ascii"))
+            )
+        except NotFound:
+            raise _refused(call, digest, Reason.CREDENTIALS_WRONG) from None
+        except Conflict as refusal:
+            raise Forbidden(refusal.message) from None
+        _log.info(
+            "{host} {outcome} with the token {token} of {factory} from {client_ip}",
+            host=printable(str(host)),
+            outcome="was made" if made else "was given another API key",
+            token=_called(digest),
+            factory=printable(str(token.factory)),
+            client_ip=printable(call.client_ip),
+        )
+        found = await self.resources.described([str(host)])
+        if not found:
+            # It was deleted in between.
+            raise NotFound.of(host)
+        return Response.json({**described(found[0]), "api_key": api_key}, 201)
+
+    async def _factory(self, caller: RoleName, text: str | None) -> ResourceName:
+        """The factory that a request names, on which the caller has ``execute``.
+
+        In the order of the wire facts: who may not see it is told neither its kind nor what else is wrong.
+        """
+        if text is None:
+            raise InvalidParameter("host_factory", "host_factory")
+        try:
+            name = ResourceName.parse(text)
+        except InvalidName as refusal:
+            raise InvalidParameter("host_factory", f"'host_factory': {refusal.message}") from None
+        standing = await self.roles.standing(caller, name)
+        see(standing, name)
+        if name.kind != "host_factory":
+            raise InvalidParameter("host_factory", f"Invalid resource kind: {name.kind}")
+        demand(standing, "execute", name)
+        return name
+
+    def _host_id(self, text: str | None) -> str:
+        """The id of a host that a factory may make: none of the reserved prefix, nor one that policy couldn't name."""
+        if text is None:
+            raise InvalidParameter("id", "id", code="parameter_missing")
+        if text.startswith(("/", f"{self.dialect.prefix}/")):
+            raise InvalidParameter("id", f"Invalid id: {text[:200]}")
+        return identifier(text)
+
+    async def _admitted(self, call: Call) -> tuple[bytes, FactoryToken]:
+        """The token that the request shows, when it is good now and from where the request comes.
+
+        :raises AuthenticationRefused: it isn't, or there is none.
+        """
+        matched = _AUTHORIZATION.fullmatch(call.header("Authorization") or "")
+        if matched is None:
+            raise _refused(call, None, Reason.CREDENTIALS_MISSING)
+        digest = digest_of(matched[2])
+        token = await self.store.token(digest)
+        if token is None or token.factory.kind != "host_factory":
+            raise _refused(call, digest, Reason.CREDENTIALS_WRONG)
+        if token.expires_at <= self.clock.seconds():
+            raise _refused(call, digest, Reason.TOKEN_EXPIRED)
+        if not token.admits(call.client_ip):
+            raise _refused(call, digest, Reason.ORIGIN_REFUSED)
+        return digest, token
+
+
+def _count(text: str | None) -> int:
+    """How many tokens to make: one, unless the request says otherwise."""
+    if text is None:
+        return 1
+    if not _COUNT.fullmatch(text) or int(text) > COUNT_MOST:
+        message = f"Invalid value for parameter 'count': {text[:100]}; it is a number from 1 to {COUNT_MOST}"
+        raise InvalidParameter("count", message)
+    return int(text)
+
+
+def _instant(text: str) -> float:
+    """Read an ISO 8601 date, or date and time, as seconds since the epoch; without an offset it is UTC (clients R11)."""
+    try:
+        moment = datetime.fromisoformat(text)
+        # What lies beyond the year 9999 somewhere could not be told.
+        return moment.replace(tzinfo=moment.tzinfo or UTC).astimezone(UTC).timestamp()
+    except (ValueError, OverflowError):
+        message = f"Input is invalid ISO8601 datetime string: {text[:100]}"
+        raise InvalidParameter("expiration", f"expiration: {message}") from None
+
+
+def _networks(parameters: Parameters) -> tuple[str, ...]:
+    """The networks from which a token may be used, each once."""
+    try:
+        return tuple(dict.fromkeys(cidr(text) for text in parameters.texts("cidr")))
+    except ValueError as error:
+        raise InvalidParameter("cidr", str(error), code="unprocessable_entity") from None
+
+
+def _annotations(given: Mapping[str, str]) -> Mapping[str, str]:
+    """Annotations within the bounds that policy keeps."""
+    for name, value in given.items():
+        if not name.strip() or len(name.encode("utf-8")) > ANNOTATION_NAME_LIMIT:
+            message = f"'annotations': a name has 1 to {ANNOTATION_NAME_LIMIT} bytes"
+        elif len(value.encode("utf-8")) > ANNOTATION_VALUE_LIMIT:
+            message = f"'annotations': the value of {shown(name)} has more than {ANNOTATION_VALUE_LIMIT} bytes"
+        else:
+            continue
+        raise InvalidParameter("annotations", message)
+    return given
+
+
+def _called(digest: bytes) -> str:
+    """What a token is called where it may not be told."""
+    return f"sha256:{digest.hex()[:12]}"
+
+
+def _refused(call: Call, digest: bytes | None, reason: Reason) -> AuthenticationRefused:
+    _log.info(
+        "Host factory token {token} refused, from {client_ip}: {reason} ({id})",
+        token="-" if digest is None else _called(digest),
+        client_ip=printable(call.client_ip),
+        reason=reason.value,
+        id=call.request_id,
+    )
+    return AuthenticationRefused(reason)

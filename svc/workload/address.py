@@ -1,0 +1,32 @@
+"""Where requests are sent: which addresses can be asked, and what of one may be told."""
+
+from __future__ import annotations
+
+from urllib.parse import urlsplit
+
+from twisted.python.url import URL
+
+from svc.workload.faults import BadAddress
+
+
+def demand_address(url: str, what: str) -> None:
+    """Return when requests can be sent to this address, and nothing in it is secret.
+
+    :raises BadAddress: they can't, or something may be; it is called ``what`` there.
+    """
+    try:
+        address = URL.from_text(url)
+        address.to_uri()  # as the client will do, which looks at the name
+        scheme, host = urlsplit(url).scheme, urlsplit(url).hostname
+    except ValueError:
+        raise BadAddress(what) from None
+    if scheme not in {"http", "https"} or not host or not 0 < (address.port or 1) < 65536:
+        raise BadAddress(what)
+    if not set(url).isdisjoint("@?#"):
+        raise BadAddress(what)
+
+
+def origin(url: str) -> str:
+    """The part of an address that may be told to anybody: scheme, host and port."""
+    address = urlsplit(url)
+    return f"{address.scheme}://{address.netloc.rpartition('@')[2]}"

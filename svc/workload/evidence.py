@@ -1,0 +1,142 @@
+"""What a workload proves itself with: an API key, a JWT, or the identity that its platform gives it."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Final, Protocol
+from urllib.parse import urlencode
+
+import attrs
+
+from svc.workload.faults import NoEvidence
+
+#: No JWT is longer, in bytes; the service takes 16 KiB unless it is told otherwise (rulings 8).
+TOKEN_LIMIT: Final = 64 * 1024
+
+#: Returns a JWT, at once or later.
+GetToken = Callable[[], str | bytes | Awaitable[str | bytes]]
+
+
+@attrs.frozen
+class Login:
+    """A request for an access token: the segments of its path, unencoded, and its body."""
+
+    segments: tuple[str, ...]
+    body: bytes = attrs.field(repr=False)
+    content_type: str = "application/x-www-form-urlencoded"
+
+
+class Evidence(Protocol):
+    """A proof of identity."""
+
+    @property
+    def what(self) -> str:
+        """What it is called where it is refused."""
+
+    async def login(self, account: str) -> Login:
+        """Make the request that presents it, fresh each time.
+
+        :raises Fault: it can't be had.
+        """
+
+
+@attrs.frozen
+class ApiKey:
+    """The API key of a role; ``login`` is ``alice`` for a user, ``host/ci/runner`` for a host."""
+
+    role: str
+    api_key: str = attrs.field(repr=False)
+
+    @property
+    def what(self) -> str:
+        """See ``Evidence``."""
+        return f"the API key of {self.role}"
+
+    async def login(self, account: str) -> Login:
+        """See ``Evidence``."""
+        return Login(("authn", account, self.role, "authenticate"), self.api_key.encode(), "text/plain; charset=utf-8")
+
+
+@attrs.frozen
+class Jwt:
+    """A JWT for the authenticator ``authn-jwt/<service_id>``.
+
+    ``token`` is the file that holds it, which is read anew for each login since platforms replace it, or what returns it.
+    ``host`` is the host's id, such as ``host/ci/runner``, where the token doesn't name it.
+    """
+
+    service_id: str
+    token: Path | GetToken = attrs.field(repr=False)
+    host: str | None = None
+
+    @property
+    def what(self) -> str:
+        """See ``Evidence``."""
+        return "this token"
+
+    async def login(self, account: str) -> Login:
+        """See ``Evidence``."""
+        segments = (*_authenticator("authn-jwt", self.service_id), account, *filter(None, (self.host,)), "authenticate")
+        return Login(segments, urlencode({"jwt": await self._read()}).encode("ascii"))
+
+    async def _read(self) -> bytes:
+        if isinstance(self.token, Path):
+            got: str | bytes = _contents(self.token)
+        else:
+            given = self.token()
+            got = await given if inspect.isawaitable(given) else given
+        token = (got.encode() if isinstance(got, str) else got).strip()
+        if not token:
+            raise NoEvidence(f"{self.token} is empty" if isinstance(self.token, Path) else "there is no JWT to show")
+        return token
+
+
+class IdentitySource(Protocol):
+    """Where the platform's identity tokens come from, such as :class:`svc.workload.metadata.Metadata`."""
+
+    async def token(self) -> str:
+        """An identity token that has not expired.
+
+        :raises Fault: there is none.
+        """
+
+
+@attrs.frozen
+class CloudIdentity:
+    """The identity that the cloud gives this machine, for the authenticator ``authn-cloud/<service_id>``.
+
+    ``host`` is the host's id, such as ``host/apps/shop``.
+    """
+
+    service_id: str
+    host: str
+    source: IdentitySource = attrs.field(repr=False)
+
+    @property
+    def what(self) -> str:
+        """See ``Evidence``."""
+        return f"this machine's identity as {self.host}"
+
+    async def login(self, account: str) -> Login:
+        """See ``Evidence``."""
+        segments = (*_authenticator("authn-cloud", self.service_id), account, self.host, "authenticate")
+        return Login(segments, urlencode({"jwt": await self.source.token()}).encode("ascii"))
+
+
+def _authenticator(usual: str, service_id: str) -> tuple[str, str]:
+    """The first two segments of its paths. With its name before it (``authn-azure/prod``) it is called by that name."""
+    name, slash, rest = service_id.partition("/")
+    return (name, rest) if slash else (usual, service_id)
+
+
+def _contents(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            contents = file.read(TOKEN_LIMIT + 1)
+    except OSError as error:
+        raise NoEvidence(f"the JWT in {path} cannot be read: {error.strerror}") from None
+    if len(contents) > TOKEN_LIMIT:
+        raise NoEvidence(f"{path} is longer than any JWT: more than {TOKEN_LIMIT} bytes")
+    return contents

@@ -1,0 +1,194 @@
+"""What may keep a workload from its secrets.
+
+Each fault is a frozen exception whose text is one sentence for whoever runs the workload: what happened, and what to do. No
+text holds a token, a key or a secret.
+"""
+
+from __future__ import annotations
+
+import attrs
+
+
+@attrs.frozen(init=False)
+class Fault(Exception):
+    """The root of everything below, never raised itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+
+    def __str__(self) -> str:
+        return self._text()
+
+    def _text(self) -> str:
+        raise NotImplementedError
+
+
+@attrs.frozen(str=False)
+class BadAddress(Fault):
+    """An address can't be one, or holds more than an address should. ``what`` names it; it is never repeated."""
+
+    what: str
+
+    def _text(self) -> str:
+        return (
+            f"{self.what} must have the form https://svc.example.org or http://127.0.0.1:8080, with a path at most: "
+            "no user, no password, no query"
+        )
+
+
+@attrs.frozen(str=False)
+class Unreachable(Fault):
+    """Nothing answered at this address, or not to the end; a later try may succeed.
+
+    ``connected``: the request may have arrived.
+    """
+
+    url: str
+    why: str
+    connected: bool = attrs.field(default=True, repr=False)
+
+    def _text(self) -> str:
+        return f"{'no answer from' if self.connected else 'cannot reach'} {self.url}: {self.why}"
+
+
+@attrs.frozen(str=False)
+class Untrusted(Fault):
+    """The server's certificate is not to be trusted."""
+
+    url: str
+    why: str
+
+    def _text(self) -> str:
+        return (
+            f"no answer from {self.url}: its certificate is not to be trusted ({self.why}); "
+            "--ca-file, or ca_file, names another authority"
+        )
+
+
+@attrs.frozen(str=False)
+class TooLong(Fault):
+    """An answer is longer than is taken; ``limit`` is in bytes."""
+
+    url: str
+    limit: int
+
+    def _text(self) -> str:
+        return f"the answer of {self.url} is larger than {self.limit} bytes"
+
+
+@attrs.frozen(str=False)
+class BadAnswer(Fault):
+    """What answered is hardly this service; ``what`` says what its answer is not, ``hint`` what to look at."""
+
+    url: str
+    what: str
+    hint: str = "is this the address of the service?"
+
+    def _text(self) -> str:
+        return f"the answer of {self.url} is not {self.what}; {self.hint}"
+
+
+@attrs.frozen(str=False)
+class LoginRefused(Fault):
+    """The service doesn't take this proof of identity. ``what`` names it; the reason is in the server's log alone."""
+
+    what: str
+    account: str
+    status: int = 401
+
+    def _text(self) -> str:
+        return f"the server refused {self.what} (account {self.account}, status {self.status}); its log says why"
+
+
+@attrs.frozen(str=False)
+class NotAuthenticated(Fault):
+    """The service takes no access token that this client can show, a fresh one included."""
+
+    url: str
+
+    def _text(self) -> str:
+        return f"not authenticated: {self.url} takes the access token no more (status 401)"
+
+
+@attrs.frozen(str=False)
+class NotPermitted(Fault):
+    """The role sees what it asks for, and lacks the privilege ``execute``."""
+
+    asked: str
+
+    def _text(self) -> str:
+        return f"not permitted: the role sees {self.asked}, but lacks the privilege execute (status 403)"
+
+
+@attrs.frozen(str=False)
+class NotFound(Fault):
+    """A variable doesn't exist, has no such value, or may not be seen; ``said`` is what the server says of it."""
+
+    asked: str
+    said: str
+
+    def _text(self) -> str:
+        return f"{self.asked} was not found, or is not visible to this role (status 404): {self.said}"
+
+
+@attrs.frozen(str=False)
+class Unavailable(Fault):
+    """The server can't serve now. ``retry_after`` is when to try again, in seconds, if the server said so."""
+
+    url: str
+    retry_after: float | None = None
+
+    def _text(self) -> str:
+        return f"{self.url} cannot serve now (status 503): try again later"
+
+
+@attrs.frozen(str=False)
+class Unexpected(Fault):
+    """The server refused for another reason; ``said`` is what it says."""
+
+    url: str
+    status: int
+    said: str
+
+    def _text(self) -> str:
+        return f"{self.url} refused (status {self.status}): {self.said or 'without a reason'}"
+
+
+@attrs.frozen(str=False)
+class NoEvidence(Fault):
+    """The workload has no proof of identity to show: a file can't be read, say."""
+
+    why: str
+
+    def _text(self) -> str:
+        return self.why
+
+
+@attrs.frozen(str=False)
+class NoIdentity(Fault):
+    """The platform gives this machine no identity token; ``remedy`` is what to do. A later try won't help by itself."""
+
+    why: str
+    remedy: str
+
+    def _text(self) -> str:
+        return f"{self.why}: {self.remedy}"
+
+
+@attrs.frozen(str=False)
+class PlatformUnavailable(Fault):
+    """The platform's metadata service gave no token in the time it had; a later try may succeed.
+
+    ``seconds`` is that time, ``tries`` how often it was asked, ``why`` what came of the last try.
+    """
+
+    url: str
+    seconds: float
+    tries: int
+    why: str
+
+    def _text(self) -> str:
+        return (
+            f"no identity token from {self.url} within {self.seconds:g} s and {self.tries} tries, the last: {self.why}; "
+            "is this a machine of the platform, and may it reach that address?"
+        )

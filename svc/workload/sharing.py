@@ -1,0 +1,38 @@
+"""Work that many need and that is done once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import Any, Generic, TypeVar
+
+from twisted.internet.defer import Deferred
+from twisted.python.failure import Failure
+
+T = TypeVar("T")
+
+
+class Shared(Generic[T]):
+    """Whoever needs the result while the work is under way waits for that; otherwise it is begun.
+
+    The work belongs to nobody: who doesn't wait any longer takes nothing but its own wait away.
+    """
+
+    def __init__(self, work: Callable[[], Coroutine[Any, Any, T]]) -> None:
+        self._work = work
+        self._waiters: list[Deferred[T]] = []
+        self._under_way = False
+
+    async def result(self) -> T:
+        """The result of the work, or what it raises."""
+        waiter: Deferred[T] = Deferred()
+        self._waiters.append(waiter)
+        if not self._under_way:
+            self._under_way = True
+            Deferred.fromCoroutine(self._work()).addBoth(self._tell)
+        return await waiter
+
+    def _tell(self, result: T | Failure) -> None:
+        self._under_way = False
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            waiter.callback(result)  # a failure goes to its errbacks

@@ -1,0 +1,142 @@
+"""Tests of ``svc.cli.hostfactory``: what is asked of the server, and what is said of its answers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any
+from urllib.parse import parse_qsl
+
+from click.testing import CliRunner, Result
+from twisted.internet.defer import Deferred
+from twisted.internet.task import Clock
+from twisted.internet.testing import MemoryReactorClock
+from twisted.python.failure import Failure
+from twisted.trial.unittest import SynchronousTestCase
+
+from svc.cli import connection
+from svc.cli.connection import Answer, Connection
+from svc.cli.main import main
+
+MADE: list[dict[str, Any]] = [
+    {"expiration": "2023-11-14T23:13:20Z", "cidr": [], "token": token} for token in ("1one", "2two")
+]
+HOST = {"id": "acme:host:web/1", "owner": "acme:host_factory:f", "api_key": "3key"}
+
+
+class Server:
+    """What a command sees of a connection: it keeps what was asked, and gives the same answer to everything."""
+
+    account = "a/b"
+    segment = staticmethod(Connection.segment)
+
+    def __init__(self, status: int, answer: object = None) -> None:
+        self.asked: list[tuple[str, str, list[tuple[str, str]], Mapping[str, str]]] = []
+        self._answer = Answer(status, b"" if answer is None else json.dumps(answer).encode())
+        self.reactor = Clock()
+        self.reactor.advance(1_700_000_000)
+
+    async def call(self, method: str, path: str, body: bytes | None = None, **headers: str) -> Answer:
+        """Answer."""
+        fields = parse_qsl((body or b"").decode(), keep_blank_values=True, strict_parsing=bool(body))
+        self.asked.append((method, path, fields, headers))
+        return self._answer
+
+    request = call
+
+
+def complete(work: Callable[[Any], Coroutine[Any, Any, None]]) -> None:
+    """Complete a coroutine that waits for nothing, or raise what it raises."""
+    faults: list[Failure] = []
+    Deferred.fromCoroutine(work(MemoryReactorClock())).addErrback(faults.append)
+    if faults:
+        faults[0].raiseException()
+
+
+class HostFactoryTests(SynchronousTestCase):
+    """Commands, from the command line to the request and from the answer to what is said."""
+
+    def run_command(
+        self, server: Server, *arguments: str, code: int = 0, given: str = "", token: str | None = None
+    ) -> Result:
+        """Run a command, which must end with this exit code."""
+        self.patch(connection, "react", complete)
+        self.patch(connection, "Connection", lambda *_: server)
+        line = ["hostfactory", *arguments, "--url", "http://127.0.0.1:1"]
+        environ = {"SVC_ACCOUNT": "a/b", "SVC_HOST_FACTORY_TOKEN": token}
+        outcome = CliRunner().invoke(main, line, input=given, env=environ)
+        self.assertEqual(outcome.exit_code, code, outcome.output)
+        return outcome
+
+    def test_tokens(self) -> None:
+        """Tokens come one a line on standard output, and how long they are good on standard error."""
+        server = Server(200, MADE)
+        line = ["tokens", "create", "web/f", "--count", "2", "--expires-in", "90m", "--cidr", "::1", "--cidr", "10.0.0.0/8"]
+        outcome = self.run_command(server, *line)
+        self.assertEqual(outcome.stdout, "1one\n2two\n")
+        self.assertEqual(outcome.stderr, "Good until 2023-11-14T23:13:20Z, from everywhere.\n")
+        [(method, path, fields, headers)] = server.asked
+        self.assertEqual((method, path, headers), ("POST", "/host_factory_tokens", {}))
+        self.assertEqual(
+            fields,
+            [
+                ("host_factory", "a/b:host_factory:web/f"),
+                ("expiration", "2023-11-14T23:43:20+00:00"),
+                ("count", "2"),
+                ("cidr[]", "::1"),
+                ("cidr[]", "10.0.0.0/8"),
+            ],
+        )
+        self.assertEqual(json.loads(self.run_command(server, *line, "--json").stdout), MADE)
+
+    def test_lifetimes(self) -> None:
+        """A lifetime has a number and a unit; what hasn't is a usage error, and nothing is asked."""
+        for text, until in (("1m", "22:14:20"), ("12h", "10:13:20"), ("7d", "22:13:20")):
+            server = Server(200, MADE)
+            self.run_command(server, "tokens", "create", "f", "--expires-in", text)
+            self.assertIn(until, server.asked[0][2][1][1])
+        for text in ("", "0h", "1", "h", "1.5h", "-1h", "1w", "9999999d"):
+            server = Server(200, MADE)
+            self.run_command(server, "tokens", "create", "f", "--expires-in", text, code=2)
+            self.assertEqual(server.asked, [])
+
+    def test_no_tokens(self) -> None:
+        """A refusal is told with what the server says, and exit code 1."""
+        refusal = {"error": {"code": "argument_error", "message": "Invalid resource kind: group"}}
+        self.assertIn(
+            "Invalid resource kind", self.run_command(Server(422, refusal), "tokens", "create", "f", code=1).stderr
+        )
+
+    def test_revoke(self) -> None:
+        """A token to be revoked comes from the environment or standard input, and never from the command line."""
+        for token, given in (("1/one", ""), (None, "1/one\n")):
+            server = Server(204)
+            outcome = self.run_command(server, "tokens", "revoke", token=token, given=given)
+            self.assertEqual(outcome.stderr, "The token is revoked.\n")
+            self.assertEqual(server.asked, [("DELETE", "/host_factory_tokens/1%2Fone", [], {})])
+        server = Server(204)
+        self.assertIn("SVC_HOST_FACTORY_TOKEN", self.run_command(server, "tokens", "revoke", "--token", "x", code=2).stderr)
+        self.run_command(server, "tokens", "revoke", code=2)
+        self.assertEqual(server.asked, [])
+        self.assertIn("not found", self.run_command(Server(404), "tokens", "revoke", token="x", code=1).stderr)
+
+    def test_host(self) -> None:
+        """A host is made with the token alone; its API key comes on standard output."""
+        for token, given in (("1one", ""), (None, " 1one \n")):
+            server = Server(201, HOST)
+            line = ["hosts", "create", "web/1", "--annotation", "a=b=c", "--annotation", "n="]
+            outcome = self.run_command(server, *line, token=token, given=given)
+            self.assertEqual(outcome.stdout, "3key\n")
+            self.assertEqual(outcome.stderr, "This is the API key of acme:host:web/1; it is not shown again.\n")
+            fields = [("id", "web/1"), ("annotations[a]", "b=c"), ("annotations[n]", "")]
+            headers = {"Authorization": 'Token token="1one"'}
+            self.assertEqual(server.asked, [("POST", "/host_factories/hosts", fields, headers)])
+        self.assertEqual(json.loads(self.run_command(server, *line, "--json", token="1one").stdout), HOST)
+
+    def test_no_host(self) -> None:
+        """Why there is no host is told in words that fit; a bad annotation is a usage error."""
+        for status, said in ((401, "refused this token"), (403, "is taken"), (422, "cannot use this")):
+            outcome = self.run_command(Server(status), "hosts", "create", "h", token="1secret", code=1)
+            self.assertIn(said, outcome.stderr)
+            self.assertNotIn("1secret", outcome.output)
+        self.run_command(Server(201, HOST), "hosts", "create", "h", "--annotation", "a", token="x", code=2)

@@ -1,0 +1,92 @@
+"""Tests of ``svc.cli.mapping``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+from hypothesis import given
+from hypothesis import strategies as st
+from twisted.trial.unittest import SynchronousTestCase
+
+from svc.cli.mapping import LIMIT, environment_with, parse_mapping, read_mapping
+
+
+class MappingTests(SynchronousTestCase):
+    """Which variables get which secrets."""
+
+    def test_as_written(self) -> None:
+        """Names and ids count as they are written, with comments, quotes and what YAML takes for other things than text."""
+        text = b"# secrets\nDB_PASSWORD: ci/database/password\n_x1: 'a b: c'\nNO: yes\nN: 012\nU: \xc3\xbc/\xe2\x98\x83\n{}"
+        self.assertRaises(ValueError, parse_mapping, text)
+        expected = {"DB_PASSWORD": "ci/database/password", "_x1": "a b: c", "NO": "yes", "N": "012", "U": "ü/☃"}
+        self.assertEqual(parse_mapping(text.removesuffix(b"{}")), expected)
+        self.assertEqual(parse_mapping(b"{A: b}"), {"A": "b"})
+        self.assertEqual(parse_mapping(b"{}"), {})
+
+    def test_bad_files(self) -> None:
+        """What else a file may say is refused, and its line named."""
+        for text, told in (
+            (b"", "must be a mapping"),
+            (b"- A: b", "must be a mapping"),
+            (b"A", "must be a mapping"),
+            (b"A: b\nC: d\nA: e", "line 3: A stands there twice"),
+            (b"A: b\n1A: c", "line 2: the name of a variable"),
+            (b"A-B: c", "line 1: the name of a variable"),
+            (b"\xc3\xbc: c", "line 1: the name of a variable"),
+            (b"A=B: c", "line 1: the name of a variable"),
+            (b"? [a]\n: b", "line 1: the name of a variable"),
+            (b"A:", "line 1: A must be followed by the id"),
+            (b"A: ''", "line 1: A must be followed by the id"),
+            (b"A: [b]", "line 1: A must be followed by the id"),
+            (b"A: !var b", "line 1: A must be followed by the id"),
+            (b"A: b\n\nB: \xff", "line 3 is not UTF-8"),
+            (b"A: 'b", "line 1, column 6 is not YAML"),
+            (b"A: b\n---\nA: c", "is not YAML"),
+            (b"A: \x07", "it is not YAML"),
+            (b"A: *b", "is not YAML"),
+            (b"[" * 5000, "nested too deeply"),
+        ):
+            self.assertIn(told, str(self.assertRaises(ValueError, parse_mapping, text)), text)
+
+    def test_no_quotation(self) -> None:
+        """What is wrong is told without what stands there: somebody may have written a secret in place of its id."""
+        for text in (
+            b"A: *hunter2",
+            b"A: !hunter2!x y",
+            b"%TAG !hunter2! a\n%TAG !hunter2! b\n--- {}",
+            b"A: 'hunter2",
+            b"A: hunter2\n hunter2: x",
+        ):
+            said = str(self.assertRaises(ValueError, parse_mapping, text))
+            self.assertIn("is not YAML: ", said)
+            self.assertNotIn("hunter2", said)
+
+    def test_files(self) -> None:
+        """A file that can't be read, is too long or is wrong is named."""
+        path = Path(self.mktemp())
+        for contents, told in ((None, "No such file"), (b"#" * (LIMIT + 1), "longer than"), (b"A", "a mapping")):
+            if contents is not None:
+                path.write_bytes(contents)
+            fault = self.assertRaises(click.ClickException, read_mapping, path)
+            self.assertIn(told, fault.message)
+            self.assertIn(str(path), fault.message)
+        path.write_text("A: b")
+        self.assertEqual(read_mapping(path), {"A": "b"})
+
+    @given(st.binary() | st.text().map(lambda text: f"A: {text}".encode("utf-8", "surrogatepass")))
+    def test_anything(self, contents: bytes) -> None:
+        """Whatever a file holds, it is a mapping of names to ids, or refused with a sentence."""
+        try:
+            found = parse_mapping(contents)
+        except ValueError as error:
+            self.assertTrue(str(error))
+        else:
+            self.assertTrue(all(name.isidentifier() and variable for name, variable in found.items()))
+
+    def test_environment(self) -> None:
+        """One secret may go into several variables; one with a NUL byte can't go into any."""
+        values = {"a": b"1\n\xff", "b": b"x\0y"}
+        self.assertEqual(environment_with(values, {"A": "a", "B": "a"}), {"A": b"1\n\xff", "B": b"1\n\xff"})
+        fault = self.assertRaises(click.ClickException, environment_with, values, {"A": "a", "B": "b"})
+        self.assertIn("the value of b holds a NUL byte, which B cannot", fault.message)

@@ -1,0 +1,210 @@
+"""The suite of ``IHostFactories``."""
+
+from __future__ import annotations
+
+from twisted.internet.defer import Deferred, gatherResults
+from zope.interface.verify import verifyObject
+
+from svc.errors import Conflict, NotFound
+from svc.factories import FactoryToken, IHostFactories, digest_of
+from svc.records import Annotation, MembersQuery, OutstandingToken, Sealed, Search
+from svc.rows import Changes, ResourceRow, Rows
+from tests.contracts.base import (
+    ACCOUNT,
+    ADMIN,
+    ODD_IDENTIFIERS,
+    Contract,
+    Draft,
+    Stores,
+    change,
+    load,
+    resource,
+    role,
+    scenario,
+)
+
+FACTORY, HOST = role("host_factory:f"), role("host:web/1")
+TOKEN = FactoryToken(FACTORY, 2000.5, ("10.0.0.0/8", "::1/128"))
+ONE, TWO, THREE = (digest_of(text) for text in ("one", "two", "three"))
+KEY = Sealed(b"\x00key\\")
+
+
+class HostFactoriesContract(Contract):
+    """Tokens of host factories, and the hosts that they make."""
+
+    async def _factories(self) -> Stores:
+        """Two host factories, of which one has two layers, belongs to a group and owns a layer of its own."""
+        stores = await self.stores_with_account("other")
+        draft = Draft().define("host_factory:f", "host_factory:g", "layer:a", "layer:b", "layer:c", "group:ops")
+        draft.define("layer:mine", owner="host_factory:f")
+        for granted in ("layer:a", "layer:b", "group:ops"):
+            draft.grant(granted, "host_factory:f")
+        await load(stores, draft.grant("layer:c", "host_factory:g"))
+        return stores
+
+    @scenario
+    async def test_provides(self) -> None:
+        """It provides the interface, and knows what health asks for."""
+        factories = (await self.stores()).factories
+        verifyObject(IHostFactories, factories)
+        self.assertIs(await factories.token_known(), True)
+
+    @scenario
+    async def test_tokens(self) -> None:
+        """A token comes back as it was added, expired or not, until it is removed."""
+        factories = (await self._factories()).factories
+        await factories.add_tokens([ONE, TWO], TOKEN)
+        await factories.add_tokens([THREE], FactoryToken(role("host_factory:g"), 1.0))
+        self.assertEqual([await factories.token(digest) for digest in (ONE, TWO)], [TOKEN, TOKEN])
+        self.assertEqual(await factories.token(THREE), FactoryToken(role("host_factory:g"), 1.0, ()))
+        self.assertIsNone(await factories.token(digest_of("four")))
+        self.assertIs(await factories.remove_token(ONE), True)
+        self.assertIs(await factories.remove_token(ONE), False)
+        self.assertEqual([await factories.token(digest) for digest in (ONE, TWO)], [None, TOKEN])
+
+    @scenario
+    async def test_no_factory(self) -> None:
+        """There are no tokens of what doesn't exist, and none outlives its factory."""
+        stores = await self._factories()
+        with self.assertRaises(NotFound):
+            await stores.factories.add_tokens([ONE], FactoryToken(role("host_factory:none"), 1.0))
+        await stores.factories.add_tokens([ONE], TOKEN)
+        await stores.factories.add_tokens([TWO], FactoryToken(role("host_factory:g"), 1.0))
+        await change(stores, Changes(delete=Rows(resources=(ResourceRow(str(FACTORY), str(ADMIN)),))))
+        self.assertIsNone(await stores.factories.token(ONE))
+        self.assertIsNotNone(await stores.factories.token(TWO))
+
+    @scenario
+    async def test_told(self) -> None:
+        """A factory tells when its tokens expire, in that order, and from where they may be used."""
+        stores = await self._factories()
+        await stores.factories.add_tokens([ONE], TOKEN)
+        await stores.factories.add_tokens([TWO, THREE], FactoryToken(FACTORY, 1000.25))
+        factory, other = await stores.resources.described([str(FACTORY), "acct:host_factory:g"])
+        soon = OutstandingToken(1000.25, ())
+        self.assertEqual(factory.tokens, (soon, soon, OutstandingToken(TOKEN.expires_at, TOKEN.networks)))
+        self.assertEqual(other.tokens, ())
+
+    @scenario
+    async def test_new_host(self) -> None:
+        """A new host belongs to its factory and to the factory's layers, as recorded by no policy, and is found at once."""
+        stores = await self._factories()
+        await stores.factories.add_tokens([ONE], TOKEN)
+        self.assertIs(await stores.factories.create_host(ONE, HOST, {"name": "frontend", "a'b": ""}, KEY), True)
+        (host,) = await stores.resources.described([str(HOST)])
+        self.assertEqual((host.owner, host.policy, host.permissions), (str(FACTORY), None, ()))
+        self.assertEqual(host.annotations, (Annotation("a'b", "", None), Annotation("name", "frontend", None)))
+        self.assertEqual((await stores.credentials.credential(HOST)).api_key, KEY)
+        (owner,) = await stores.roles.members(MembersQuery(HOST))
+        self.assertEqual((owner.member, owner.ownership, owner.admin_option, owner.policy), (str(FACTORY), True, True, None))
+        memberships = await stores.roles.memberships(MembersQuery(HOST))
+        self.assertEqual([row.role for row in memberships], ["acct:layer:a", "acct:layer:b"])
+        self.assertEqual({(row.ownership, row.admin_option, row.policy) for row in memberships}, {(False, False, None)})
+        self.assertTrue((await stores.roles.standing(FACTORY, HOST.resource)).owns)
+        found = await stores.roles.members(
+            MembersQuery(role("layer:a"), search=Search("frontend", split=True, by_class=False))
+        )
+        self.assertEqual([row.member for row in found], [str(HOST)])
+
+    @scenario
+    async def test_same_host_again(self) -> None:
+        """The same host made again is given another key, and keeps all else."""
+        stores = await self._factories()
+        await stores.factories.add_tokens([ONE, TWO], TOKEN)
+        await stores.factories.create_host(ONE, HOST, {"a": "b"}, KEY)
+        before = await stores.resources.described([str(HOST)])
+        self.assertIs(await stores.factories.create_host(TWO, HOST, {"a": "c", "d": "e"}, Sealed(b"other")), False)
+        self.assertEqual((await stores.credentials.credential(HOST)).api_key, b"other")
+        self.assertEqual(await stores.resources.described([str(HOST)]), before)
+
+    @scenario
+    async def test_hosts_of_others(self) -> None:
+        """A host that policy declared, or another factory made, is a conflict, and so is a role that outlived its host."""
+        stores = await self._factories()
+        await stores.factories.add_tokens([ONE], TOKEN)
+        await stores.factories.add_tokens([TWO], FactoryToken(role("host_factory:g"), 1.0))
+        key = Sealed(b"its own")
+        await load(stores, Draft().define("host:declared"), api_keys={"acct:host:declared": key})
+        await stores.factories.create_host(TWO, role("host:made"), {}, key)
+        await self.remain(role("host:remains"))
+        for name in ("host:declared", "host:made", "host:remains"):
+            with self.assertRaises(Conflict):
+                await stores.factories.create_host(ONE, role(name), {"a": "b"}, KEY)
+            self.assertNotEqual((await stores.credentials.credential(role(name))).api_key, KEY)
+        self.assertEqual(await stores.resources.described(["acct:host:remains"]), [])
+
+    @scenario
+    async def test_hosts_that_policy_gave_to_the_factory(self) -> None:
+        """A host that policy declared with the factory for its owner is the factory's too."""
+        stores = await self._factories()
+        await stores.factories.add_tokens([ONE], TOKEN)
+        await load(stores, Draft().define("host:given", owner="host_factory:f"), api_keys={"acct:host:given": KEY})
+        self.assertIs(await stores.factories.create_host(ONE, role("host:given"), {}, Sealed(b"other")), False)
+        self.assertEqual((await stores.credentials.credential(role("host:given"))).api_key, b"other")
+
+    @scenario
+    async def test_no_token(self) -> None:
+        """Without a token there is no host."""
+        stores = await self._factories()
+        with self.assertRaises(NotFound):
+            await stores.factories.create_host(ONE, HOST, {}, KEY)
+        self.assertFalse(await stores.roles.exists(HOST))
+
+    @scenario
+    async def test_at_once(self) -> None:
+        """Of several that make one host at once, one makes it, and all succeed; the key is that of one of them."""
+        stores = await self._factories()
+        await stores.factories.add_tokens([ONE], TOKEN)
+        keys = [Sealed(b"%d" % number) for number in range(4)]
+        attempts = [Deferred.fromCoroutine(stores.factories.create_host(ONE, HOST, {"a": "b"}, key)) for key in keys]
+        self.assertEqual(sorted(await gatherResults(attempts)), [False, False, False, True])
+        self.assertIn((await stores.credentials.credential(HOST)).api_key, keys)
+        self.assertEqual(await stores.roles.count_memberships(MembersQuery(HOST)), 2)
+
+    @scenario
+    async def test_odd_identifiers(self) -> None:
+        """A host may have any identifier."""
+        stores = await self._factories()
+        await stores.factories.add_tokens([ONE], TOKEN)
+        for identifier in ODD_IDENTIFIERS:
+            host = role(f"host:{identifier}")
+            self.assertIs(await stores.factories.create_host(ONE, host, {identifier: identifier}, KEY), True)
+            (described,) = await stores.resources.described([str(host)])
+            self.assertEqual(described.annotations, (Annotation(identifier, identifier, None),))
+
+    @scenario
+    async def test_hosts_go_with_their_factory(self) -> None:
+        """The hosts of a factory go with it, though their names stay taken."""
+        stores = await self._factories()
+        await stores.factories.add_tokens([ONE], TOKEN)
+        await stores.factories.add_tokens([TWO], FactoryToken(role("host_factory:g"), 1.0))
+        await stores.factories.create_host(ONE, HOST, {}, KEY)
+        await change(stores, Changes(delete=Rows(resources=(ResourceRow(str(FACTORY), str(ADMIN)),))))
+        self.assertFalse((await stores.roles.standing(ADMIN, HOST.resource)).exists)
+        with self.assertRaises(Conflict):
+            await stores.factories.create_host(TWO, HOST, {}, KEY)
+
+    @scenario
+    async def test_expired(self) -> None:
+        """Tokens that have expired are removed and counted; the others stay."""
+        factories = (await self._factories()).factories
+        self.assertEqual(await factories.remove_expired(1e12), 0)
+        digests = [digest_of(str(number)) for number in range(2500)]
+        await factories.add_tokens(digests, FactoryToken(FACTORY, 1000.0))
+        await factories.add_tokens([ONE], TOKEN)
+        self.assertEqual(await factories.remove_expired(999.9), 0)
+        self.assertEqual(await factories.remove_expired(1000.0), 2500)
+        self.assertEqual((await factories.token(digests[0]), await factories.token(ONE)), (None, TOKEN))
+        self.assertIs(await factories.token_known(), True)
+
+    @scenario
+    async def test_tokens_of_any_factory(self) -> None:
+        """The identifier of a factory may be odd, and accounts don't get mixed up."""
+        stores = await self._factories()
+        await load(stores, Draft("other").define("host_factory:f"), role("policy:root", "other"))
+        await stores.factories.add_tokens([ONE], FactoryToken(role("host_factory:f", "other"), 5.0))
+        token = await stores.factories.token(ONE)
+        assert token is not None
+        self.assertEqual(token.factory.account, "other")
+        self.assertEqual((await stores.resources.described([f"{ACCOUNT}:host_factory:f"]))[0].tokens, ())
+        self.assertFalse((await stores.roles.standing(ADMIN, resource("host_factory:f", "other"))).owns)

@@ -1,0 +1,67 @@
+"""The suite of ``IPublicKeys``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from zope.interface.verify import verifyObject
+
+from svc.interfaces import IPolicyTransaction
+from svc.publickeys import KEYS_LIMIT, IPublicKeys
+from svc.records import Sealed
+from tests.contracts.base import Contract, Draft, Stores, load, role, scenario
+
+BOB = role("user:bob")
+
+
+class PublicKeysContract(Contract):
+    """Public keys of users."""
+
+    async def _set(self, stores: Stores, values: Mapping[str, Sealed]) -> None:
+        async def work(transaction: IPolicyTransaction) -> None:
+            await transaction.set_values({f"acct:public_key:{name}": value for name, value in values.items()})
+
+        await stores.policies.transact(work)
+
+    @scenario
+    async def test_provides(self) -> None:
+        """It provides the interface, and knows what health asks for."""
+        keys = (await self.stores()).public_keys
+        verifyObject(IPublicKeys, keys)
+        self.assertIs(await keys.key_known(), True)
+
+    @scenario
+    async def test_newest(self) -> None:
+        """The newest values of a user's own keys come in the order of their names; keys without a value don't."""
+        stores = await self.stores_with_account()
+        names = ["user/bob/b", "user/bob/a/b", "user/bob/Z", "user/bob/none", "user/bobby/x", "user/bob0/x", "users/bob/x"]
+        await load(stores, Draft().define("user:bob", *(f"public_key:{name}" for name in names)))
+        await self._set(stores, {name: Sealed(b"old") for name in names if not name.endswith("none")})
+        await self._set(stores, {"user/bob/b": Sealed(b"new\x00")})
+        self.assertEqual(
+            await stores.public_keys.newest(BOB),
+            [
+                ("acct:public_key:user/bob/Z", b"old"),
+                ("acct:public_key:user/bob/a/b", b"old"),
+                ("acct:public_key:user/bob/b", b"new\x00"),
+            ],
+        )
+
+    @scenario
+    async def test_nobody(self) -> None:
+        """Nobody has no keys, nor has a user of another account."""
+        stores = await self.stores_with_account()
+        await load(stores, Draft().define("user:bob", "public_key:user/bob/k"))
+        await self._set(stores, {"user/bob/k": Sealed(b"key")})
+        for user in (role("user:eve"), role("user:bob", "other")):
+            self.assertEqual(await stores.public_keys.newest(user), [])
+
+    @scenario
+    async def test_many(self) -> None:
+        """Of very many keys the first are told."""
+        stores = await self.stores_with_account()
+        names = [f"user/bob/{number:05}" for number in range(KEYS_LIMIT + 1)]
+        await load(stores, Draft().define(*(f"public_key:{name}" for name in names)))
+        await self._set(stores, dict.fromkeys(names, Sealed(b"key")))
+        found = await stores.public_keys.newest(BOB)
+        self.assertEqual([name for name, _ in found], [f"acct:public_key:{name}" for name in names[:-1]])

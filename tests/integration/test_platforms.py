@@ -1,0 +1,324 @@
+"""What ``docs/authenticators.md`` tells operators to do for each platform is done, word by word, and its workloads log in.
+
+Policies, values, paths and audiences are read from the document. The test's own are a provider for each platform, on a
+loopback address in the place of the platform's, and tokens with the claims that the platforms' own documents list.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import textwrap
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import unquote, urlencode
+
+import attrs
+from klein import Klein
+from twisted.internet import reactor as installed_reactor
+from twisted.trial.unittest import TestCase
+from twisted.web.server import Request, Site
+
+from tests.integration.client import Api, now
+from tests.integration.postgres import PostgresTestCase, unavailable
+from tests.integration.process import ServerTestCase
+from tests.signing import jwk, jwks, token
+
+reactor: Any = installed_reactor
+
+DOCUMENT: Final = Path(__file__).resolve().parents[2] / "docs" / "authenticators.md"
+
+#: The address that the document gives to the server.
+SERVER: Final = "https://svc.example.org"
+
+_VALUE: Final = re.compile(r"(?m)^ *printf %s (\S+) +\| svc variable set (\S+)$")
+_KEYS: Final = re.compile(r"(?m)^ *printf '(\S+)' \"\$\(kubectl get --raw /openid/v1/jwks\)\" \| svc variable set (\S+)$")
+_ISSUER: Final = re.compile(
+    r"(?m)^ *kubectl get --raw /.well-known/openid-configuration \| jq --join-output .issuer \| svc variable set (\S+)$"
+)
+
+
+@attrs.frozen
+class Platform:
+    """A platform whose section in the document has that heading. ``issuer``: what the document says it is, if it says so.
+
+    ``claims`` are those of a workload's token but for ``iss``, ``aud`` and times; ``others`` change some of them, so that it
+    is another workload's.
+    """
+
+    heading: str
+    service: str
+    issuer: str | None
+    header: Mapping[str, object]
+    claims: Mapping[str, object]
+    others: tuple[Mapping[str, object], ...]
+
+
+GITHUB: Final = Platform(
+    "GitHub Actions",
+    "github",
+    "https://token.actions.githubusercontent.com",
+    {"x5t": "bm90LWEtY2VydGlmaWNhdGU"},
+    {
+        "jti": "b1c9a1a0-4d0b-4b8e-9d0a-0a6c1d0c9f55",
+        "sub": "repo:acme/shop:environment:production",
+        "environment": "production",
+        "ref": "refs/heads/main",
+        "ref_type": "branch",
+        "ref_protected": "true",
+        "sha": "0f3c1f5f0b3f3d2a0a1b2c3d4e5f60718293a4b5",
+        "repository": "acme/shop",
+        "repository_id": "123456789",
+        "repository_owner": "acme",
+        "repository_owner_id": "4242",
+        "repository_visibility": "private",
+        "run_id": "9876543210",
+        "run_number": "17",
+        "run_attempt": "1",
+        "runner_environment": "github-hosted",
+        "actor": "octocat",
+        "actor_id": "777",
+        "workflow": "deploy",
+        "workflow_ref": "acme/shop/.github/workflows/deploy.yml@refs/heads/main",
+        "workflow_sha": "0f3c1f5f0b3f3d2a0a1b2c3d4e5f60718293a4b5",
+        "job_workflow_ref": "acme/shop/.github/workflows/deploy.yml@refs/heads/main",
+        "job_workflow_sha": "0f3c1f5f0b3f3d2a0a1b2c3d4e5f60718293a4b5",
+        "head_ref": "",
+        "base_ref": "",
+        "event_name": "push",
+    },
+    (
+        {"repository_id": "987654321"},
+        {"repository": "evil/shop"},
+        {"environment": "staging"},
+        {"environment": None},
+    ),
+)
+
+GITLAB: Final = Platform(
+    "GitLab",
+    "gitlab",
+    "https://gitlab.com",
+    {},
+    {
+        "jti": "3a1c6b4e-8d7f-4f4c-b3aa-0a1b2c3d4e5f",
+        "sub": "project_path:acme/shop:ref_type:branch:ref:main",
+        "namespace_id": "88",
+        "namespace_path": "acme",
+        "project_id": "4711",
+        "project_path": "acme/shop",
+        "project_visibility": "private",
+        "user_id": "1",
+        "user_login": "alice",
+        "user_email": "alice@acme.example",
+        "user_access_level": "maintainer",
+        "user_identities": [{"provider": "github", "extern_uid": "1001"}],
+        "pipeline_id": "1031",
+        "pipeline_source": "push",
+        "job_id": "20077",
+        "ref": "main",
+        "ref_type": "branch",
+        "ref_path": "refs/heads/main",
+        "ref_protected": "true",
+        "runner_id": 1,
+        "runner_environment": "gitlab-hosted",
+        "sha": "5d1e8c7b6a594837261504f3e2d1c0b9a8f7e6d5",
+        "ci_config_ref_uri": "gitlab.com/acme/shop//.gitlab-ci.yml@refs/heads/main",
+        "ci_config_sha": "5d1e8c7b6a594837261504f3e2d1c0b9a8f7e6d5",
+    },
+    (
+        {"project_id": "4712"},
+        {"project_path": "evil/shop"},
+        {"ref": "feature"},
+        {"ref_type": "tag"},
+        {"ref_protected": "false"},
+        {"ref_protected": True},
+    ),
+)
+
+KUBERNETES: Final = Platform(
+    "Kubernetes",
+    "k8s",
+    None,
+    {"typ": None},
+    {
+        "jti": "a1e8bd9c-53c8-4a3d-b3b8-6f0f1d2c3b4a",
+        "sub": "system:serviceaccount:shop:billing",
+        "kubernetes.io": {
+            "namespace": "shop",
+            "node": {"name": "node-1", "uid": "646e7c5e-32d6-4d42-9dbd-e504e6cbe6b1"},
+            "pod": {"name": "billing-6d4cf56db6-x8k2p", "uid": "5e0bd49b-f040-43b0-99b7-22765a53f7f3"},
+            "serviceaccount": {"name": "billing", "uid": "14ee3fa4-a7e2-420f-9f9a-dbc4507c3798"},
+            "warnafter": 1700000000,
+        },
+    },
+    (
+        {"sub": "system:serviceaccount:other:billing"},
+        {"sub": "system:serviceaccount:shop:default"},
+    ),
+)
+
+PLATFORMS: Final = (GITHUB, GITLAB, KUBERNETES)
+
+#: What the steps of the document read, and who may.
+SECRET: Final = """
+- !variable shop/database/password
+- !permit
+  role: !host {host}
+  privileges: [ read, execute ]
+  resource: !variable shop/database/password
+"""
+
+
+def sections() -> dict[str, str]:
+    """The text under each heading of the document."""
+    parts = re.split(r"(?m)^## (.+)$", DOCUMENT.read_text(encoding="utf-8"))
+    return dict(zip(parts[1::2], parts[2::2], strict=True))
+
+
+def blocks(section: str, language: str) -> list[str]:
+    """The fenced blocks of a section that are in a language."""
+    found = re.findall(rf"(?ms)^( *)```{language}\n(.*?)^\1```$", section)
+    return [textwrap.dedent(block) for _, block in found]
+
+
+def only(pattern: str, text: str) -> str:
+    """The one thing that a pattern finds in a text, which may be there more than once."""
+    [found] = set(re.findall(pattern, text))
+    return str(found)
+
+
+class Issuers:
+    """A web site with a provider for each platform, whose keys a discovery document names."""
+
+    def __init__(self, case: TestCase) -> None:
+        app = Klein()
+
+        @app.route("/<service>/.well-known/openid-configuration")
+        def about(_: Request, service: str) -> bytes:
+            return json.dumps({"issuer": self.uri(service), "jwks_uri": f"{self.uri(service)}/jwks"}).encode()
+
+        @app.route("/<service>/jwks")
+        def keys(_: Request, service: str) -> bytes:
+            return jwks(jwk(service, kid=f"{service}-1", alg="RS256", use="sig"))
+
+        site: Any = Site(app.resource())
+        site.noisy = False
+        site.log = lambda _: None
+        self._port: Any = reactor.listenTCP(0, site, interface="127.0.0.1")
+        case.addCleanup(self._port.stopListening)
+
+    def uri(self, service: str) -> str:
+        """The address of a provider."""
+        return f"http://127.0.0.1:{self._port.getHost().port}/{service}"
+
+
+class PlatformTests(PostgresTestCase, ServerTestCase):
+    """A server with the three authenticators of the document."""
+
+    skip = unavailable()
+
+    async def prepare(self) -> None:
+        """Start it, with the platforms' providers beside it."""
+        await super().prepare()
+        self.issuers = Issuers(self)
+        process = self.serve(
+            "--account=acme",
+            "--authenticators=" + ",".join(["authn", *(f"authn-jwt/{platform.service}" for platform in PLATFORMS)]),
+            "--allow-http-providers",
+            "--allow-private-providers=127.0.0.0/8",
+            database_url=await self.create_database(migrated=False),
+        )
+        self.api = Api.of(self, await process.ready())
+        self.admin = await self.api.authenticate("admin", process.admin_key())
+        self.sections = sections()
+
+    async def test_platforms(self) -> None:
+        """With the policies and values of its section a platform's workload reads a secret by the section's steps.
+
+        Other workloads of the platform are refused.
+        """
+        for platform in PLATFORMS:
+            await self._set_up(platform)
+            await self._log_in(platform)
+        await self._give_keys(KUBERNETES)
+        await self._log_in(KUBERNETES, "given")
+
+    async def load(self, text: str, method: str = "POST") -> None:
+        """Load policy."""
+        answer = await self.api.ask(method, "/policies/acme/policy/root", text.encode(), self.admin)
+        self.assertEqual(answer.status, 201, answer)
+
+    async def set(self, variable: str, value: str) -> None:
+        """What ``svc variable set`` does."""
+        answer = await self.api.ask("POST", self.api.variable(variable), value.encode(), self.admin)
+        self.assertEqual(answer.status, 201, f"{variable}: {answer}")
+
+    async def _set_up(self, platform: Platform) -> None:
+        """Do what the document says, but that the issuer is at another address."""
+        section, service = self.sections[platform.heading], platform.service
+        [authenticator] = blocks(self.sections["The authenticator"], "yaml")
+        await self.load(authenticator.replace("github", service))
+        values = {variable: value for value, variable in _VALUE.findall(section)}
+        told = len(values) + len(_KEYS.findall(section)) + len(_ISSUER.findall(section))
+        self.assertEqual(told, section.count("svc variable set"), f"{service}: a value that this test can't read")
+        self.assertEqual(values.pop(f"svc/authn-jwt/{service}/provider-uri", None), platform.issuer)
+        for variable, value in values.items():
+            await self.set(variable, value)
+        await self.set(f"svc/authn-jwt/{service}/provider-uri", self.issuers.uri(service))
+        [hosts] = blocks(section, "yaml")
+        await self.load(hosts)
+        await self.load(SECRET.format(host=only(r"(?m)^  member: !host (.+)$", hosts)))
+        await self.set("shop/database/password", f"for {service}")
+        status = await self.api.ask("GET", f"/authn-jwt/{service}/acme/status", token=self.admin)
+        self.assertEqual((status.status, status.json()["problems"]), (200, []), service)
+
+    async def _give_keys(self, platform: Platform) -> None:
+        """Give the keys to the server instead, as the document says of a cluster that can't be reached."""
+        section, branch = self.sections[platform.heading], f"svc/authn-jwt/{platform.service}"
+        await self.load(f"- !delete {{ record: !variable {branch}/provider-uri }}", "PATCH")
+        await self.load(f"- !variable {branch}/public-keys\n- !variable {branch}/issuer")
+        [(form, keys)] = _KEYS.findall(section)
+        [issuer] = _ISSUER.findall(section)
+        await self.set(keys, form.replace("%s", jwks(jwk("given")).decode()))
+        await self.set(issuer, self.issuers.uri(platform.service))
+
+    async def _log_in(self, platform: Platform, key: str | None = None) -> None:
+        """Take the step of the document: a token for the audience that it names, an access token for that, the secret.
+
+        The token is signed with the provider's key, or with another one, and known by its name.
+        """
+        section, service = self.sections[platform.heading], platform.service
+        steps = "".join([*blocks(section, "yml"), *blocks(section, "sh")])
+        path = only(rf"{SERVER}(/authn-jwt/{service}/\S+/authenticate)", steps)
+        audience = only(r"(?:&audience=|\baud(?:ience)?: )(https://[^\s\"]+)", steps)
+        self.assertEqual(only(r"--header '(Accept-[^']+)'", steps), "Accept-Encoding: base64")
+        moment = int(now())
+        claims = {
+            **platform.claims,
+            "iss": self.issuers.uri(service),
+            "aud": [audience] if service == "k8s" else audience,
+            "iat": moment,
+            "nbf": moment - 5,
+            "exp": moment + 600,
+        }
+        for other in platform.others:
+            changed = {name: value for name, value in {**claims, **other}.items() if value is not None}
+            answer = await self._exchange(path, platform, changed, key)
+            self.assertEqual((answer.status, answer.body), (401, b""), f"{service}: {other}")
+        answer = await self._exchange(path, platform, claims, key)
+        self.assertEqual(answer.status, 200, f"{service}: the workload of the document")
+        me = await self.api.ask("GET", "/whoami", Authorization=f'Token token="{answer.body.decode()}"')
+        [host] = blocks(section, "yaml")
+        self.assertEqual(me.json()["username"], "host/" + only(r"(?m)^  member: !host (.+)$", host))
+        for secret in set(re.findall(rf"{SERVER}(/secrets/[^\s\")]+)", steps)):
+            read = await self.api.ask("GET", secret, Authorization=f'Token token="{answer.body.decode()}"')
+            self.assertEqual((read.status, read.body), (200, f"for {service}".encode()), unquote(secret))
+
+    async def _exchange(self, path: str, platform: Platform, claims: Mapping[str, object], key: str | None) -> Any:
+        """Present a token as curl does."""
+        name, kid = (key, key) if key else (platform.service, f"{platform.service}-1")
+        header: dict[str, Any] = {"kid": kid, **platform.header}
+        evidence = token(claims, name, **header)
+        return await self.api.ask("POST", path, urlencode({"jwt": evidence}).encode(), Accept_Encoding="base64")

@@ -1,0 +1,104 @@
+"""Host factories and public keys in memory: the fakes of ``IHostFactories`` and ``IPublicKeys`` (see ``memory``)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import attrs
+from zope.interface import implementer
+
+from svc.errors import Conflict, NotFound
+from svc.factories import FactoryToken, IHostFactories
+from svc.names import RoleName
+from svc.publickeys import KEYS_LIMIT, IPublicKeys
+from svc.records import Sealed
+from svc.rows import AnnotationRow, MembershipRow, ResourceRow, Rows
+from tests.memory import Memory, kind_of, remove
+
+
+@implementer(IHostFactories)
+@attrs.frozen
+class MemoryHostFactories:
+    """Provides ``IHostFactories``."""
+
+    memory: Memory
+
+    async def add_tokens(self, digests: Sequence[bytes], token: FactoryToken) -> None:
+        """See ``IHostFactories``."""
+        self.memory.write()
+        if str(token.factory) not in self.memory.resources:
+            raise NotFound.of(token.factory)
+        self.memory.factory_tokens.update(dict.fromkeys(digests, token))
+
+    async def token(self, digest: bytes) -> FactoryToken | None:
+        """See ``IHostFactories``."""
+        self.memory.ask()
+        return self.memory.factory_tokens.get(digest)
+
+    async def remove_token(self, digest: bytes) -> bool:
+        """See ``IHostFactories``."""
+        self.memory.write()
+        return self.memory.factory_tokens.pop(digest, None) is not None
+
+    async def create_host(self, digest: bytes, host: RoleName, annotations: Mapping[str, str], api_key: Sealed) -> bool:
+        """See ``IHostFactories``."""
+        memory, name = self.memory, str(host)
+        memory.write()
+        token = memory.factory_tokens.get(digest)
+        if token is None:
+            raise NotFound(host.account, "host_factory_token", "given")
+        factory = str(token.factory)
+        made = name not in memory.roles and name not in memory.resources
+        if not made and (name not in memory.roles or memory.resources.get(name, ("",))[0] != factory):
+            raise Conflict("host", host.identifier, f"{name} was not made by this host factory")
+        if made:
+            granted = [
+                role
+                for role, member, ownership in memory.memberships
+                if member == factory and not ownership and kind_of(role) == "layer"
+            ]
+            memory.add(
+                Rows(
+                    (ResourceRow(name, factory),),
+                    (
+                        MembershipRow(name, factory, True, True),
+                        *(MembershipRow(role, name, False, False) for role in granted),
+                    ),
+                    annotations=tuple(AnnotationRow(name, *annotation) for annotation in annotations.items()),
+                )
+            )
+        memory.credentials[name] = api_key
+        return made
+
+    async def remove_expired(self, now: float) -> int:
+        """See ``IHostFactories``."""
+        self.memory.write()
+        before = len(self.memory.factory_tokens)
+        remove(self.memory.factory_tokens, lambda _, token: token.expires_at <= now)
+        return before - len(self.memory.factory_tokens)
+
+    async def token_known(self) -> bool:
+        """See ``IHostFactories``."""
+        self.memory.ask()
+        return True
+
+
+@implementer(IPublicKeys)
+@attrs.frozen
+class MemoryPublicKeys:
+    """Provides ``IPublicKeys``."""
+
+    memory: Memory
+
+    async def newest(self, user: RoleName) -> list[tuple[str, Sealed]]:
+        """See ``IPublicKeys``."""
+        self.memory.ask()
+        beneath = f"{user.account}:public_key:user/{user.identifier}/"
+        names = sorted((name for name in self.memory.resources if name.startswith(beneath)), key=str.encode)
+        stored = {name: self.memory.secrets.get(name) for name in names[:KEYS_LIMIT]}
+        return [(name, versions[max(versions)][1]) for name, versions in stored.items() if versions]
+
+    async def key_known(self) -> bool:
+        """See ``IPublicKeys``."""
+        self.memory.ask()
+        return True

@@ -1,0 +1,127 @@
+"""Requests in memory, to a web application of the test's, and the service in small."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any, Final
+from urllib.parse import unquote
+
+from klein import Klein
+from treq.testing import StubTreq
+from twisted.internet.defer import Deferred, fail
+from twisted.internet.interfaces import IReactorTime
+from twisted.internet.task import Clock
+from twisted.web.resource import IResource
+from twisted.web.server import Request
+
+from svc.cli.platform import Answered
+
+#: What clocks show when a test begins.
+NOW: Final = 1_700_000_000.0
+
+
+class Wire:
+    """What an exchange sends requests by. ``faults`` come before answers, one for each request; ``asked`` counts them."""
+
+    def __init__(self, resource: IResource) -> None:
+        self.faults: list[Exception] = []
+        self.asked = 0
+        self._treq: Any = StubTreq(resource)
+
+    def request(self, method: str, url: str, **more: Any) -> Deferred[Any]:
+        """Ask."""
+        self.asked += 1
+        if self.faults:
+            return fail(self.faults.pop(0))
+        answer: Deferred[Any] = self._treq.request(method, url, **more)
+        self.flush()
+        return answer
+
+    def flush(self) -> None:
+        """Have what was answered meanwhile arrive."""
+        self._treq.flush()
+
+
+class Service:
+    """The service as a workload sees it: logins, whose tokens live for ``life`` seconds, and ``values`` by full id.
+
+    It answers with ``troubles`` first, each a status and what ``Retry-After`` says. ``logins`` and ``reads`` are what was
+    asked. ``valid`` are the tokens that it takes; a test may take some away. ``held`` is awaited by each login.
+    """
+
+    def __init__(self, clock: IReactorTime, values: dict[str, bytes], life: int = 480) -> None:
+        self.clock = clock
+        self.values = values
+        self.life = life
+        self.troubles: list[tuple[int, str | None]] = []
+        self.logins: list[tuple[str, bytes]] = []
+        self.reads: list[str] = []
+        self.valid: dict[str, float] = {}
+        self.refused = False
+        self.held: Deferred[None] | None = None
+
+    def site(self) -> Klein:
+        """The web application."""
+        app = Klein()
+
+        @app.route("/<path:where>", methods=["POST"], branch=True)
+        def login(request: Request, where: str) -> Answered:
+            return self._log_in(request)
+
+        @app.route("/<path:where>", methods=["GET"], branch=True)
+        def read(request: Request, where: str) -> Answered:
+            return self._read(request)
+
+        return app
+
+    def _trouble(self, request: Request) -> bool:
+        if not self.troubles:
+            return False
+        status, retry_after = self.troubles.pop(0)
+        request.setResponseCode(status)
+        if retry_after is not None:
+            request.setHeader(b"retry-after", retry_after.encode())
+        return True
+
+    def _log_in(self, request: Request) -> Answered:
+        self.logins.append((request.uri.decode("ascii"), request.content.read() if request.content else b""))
+        if self._trouble(request):
+            return b""
+        if self.refused:
+            request.setResponseCode(401)
+            return b""
+        now = int(self.clock.seconds())
+        claims = {"iat": now, "exp": now + self.life, "sub": f"number {len(self.logins)}"}
+        parts = {"protected": "", "payload": base64.b64encode(json.dumps(claims).encode()).decode(), "signature": ""}
+        token = base64.b64encode(json.dumps(parts).encode())
+        self.valid[token.decode("ascii")] = now + self.life
+        request.setHeader(b"content-encoding", b"base64")
+        return token if self.held is None else self.held.addCallback(lambda _: token)
+
+    def _read(self, request: Request) -> bytes:
+        self.reads.append(request.uri.decode("ascii"))
+        if self._trouble(request):
+            return b'{"error": {"message": "so the test wants it"}}'
+        token = str(request.getHeader("authorization")).removeprefix('Token token="').removesuffix('"')
+        if self.valid.get(token, 0) <= self.clock.seconds():
+            request.setResponseCode(401)
+            return b"Unauthorized: Invalid token"
+        if b"variable_ids" in request.args:
+            asked = request.args[b"variable_ids"][0].decode().split(",")
+            if "base64" not in request.requestHeaders.getRawHeaders("accept-encoding", []):
+                return json.dumps({name: self.values[name].decode() for name in asked}).encode()
+            request.setHeader(b"content-encoding", b"base64")
+            return json.dumps({name: base64.encodebytes(self.values[name]).decode() for name in asked}).encode()
+        value = self.values.get("acme:variable:" + unquote(request.path.decode("ascii").rpartition("/")[2]))
+        if value is None:
+            request.setResponseCode(404)
+            return b'{"error": {"message": "it is empty or not found"}}'
+        return value
+
+
+def clock() -> Clock:
+    """A clock that shows :data:`NOW`."""
+    made = Clock()
+    made.advance(NOW)
+    return made
