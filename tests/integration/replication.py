@@ -39,11 +39,11 @@ _numbers = itertools.count(1)
 
 
 class Pair:
-    """Two servers. They belong to this process, and are removed by :meth:`destroy`."""
+    """Two servers, its own unless they are given. They belong to this process, and are removed by :meth:`destroy`."""
 
-    def __init__(self) -> None:
-        self.primary = Server(settings=SETTINGS)
-        self.standby: Server | None = None
+    def __init__(self, primary: Server | None = None, standby: Server | None = None) -> None:
+        self.primary = primary or Server(settings=SETTINGS)
+        self.standby = standby
         #: A directory by whose name sockets are reached, first the primary's.
         self.link = self.primary.directory.with_name(f"{self.primary.directory.name}-link")
         self.lead_to(self.primary)
@@ -143,10 +143,11 @@ class Pair:
 
 
 class PairTestCase(TestCase):
-    """A test with a pair of its own, and a database ``self.name``, migrated, on both."""
+    """A test with a pair of its own, and a database ``self.name`` on both, migrated unless ``migrated`` is false."""
 
     skip = unavailable()
     timeout = 240
+    migrated = True
     pair: Pair
     name: str
 
@@ -157,10 +158,10 @@ class PairTestCase(TestCase):
     async def prepare(self) -> None:
         """Start the pair."""
         self.pair = Pair()
-        self.addCleanup(lambda: self.pair.destroy())
+        self.addCleanup(self.pair.destroy)
         self.name = f"test_{next(_numbers)}"
         await self.pair.primary.start()
-        await self.pair.primary.create_database(self.name)
+        await self.pair.primary.create_database(self.name, migrated=self.migrated)
         await self.pair.join()
         await self.pair.caught_up()
 

@@ -11,7 +11,7 @@ from svc import errors
 from svc.web.faults import HEADERS_TOO_LARGE, LINE_TOO_LONG, MALFORMED, TOO_LARGE, TOO_SLOW, answer_to, internal_error
 
 #: Refusals that end a start, or that an authenticator turns into another: none of them reaches a route.
-ELSEWHERE = {errors.ConfigurationInvalid, errors.StartRefused, errors.KeysUnavailable}
+ELSEWHERE = {errors.ConfigurationInvalid, errors.StartRefused, errors.StandbyBehind, errors.KeysUnavailable}
 
 
 class FaultTests(SynchronousTestCase):
