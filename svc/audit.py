@@ -24,6 +24,8 @@ def printable(text: str) -> str:
     What doesn't print (control characters, line separators, marks that turn the direction of writing, halves of
     surrogates) is written as an escape of Python's, and so is the backslash.
     """
+    if len(text) <= FIELD_LIMIT and text.isprintable() and "\\" not in text:
+        return text
     shown = "".join(
         character if character.isprintable() and character != "\\" else character.encode("unicode_escape").decode("ascii")
         for character in text[:FIELD_LIMIT]
@@ -63,14 +65,19 @@ class LoggedLogin:
         return decision
 
 
-def _log_refusal(authenticator: str, attempt: Attempt, refused: Refused) -> None:
+def _log_refusal(name: str, attempt: Attempt, refused: Refused) -> None:
+    role, account = printable(refused.role or attempt.login or "-"), printable(attempt.account)
+    service, client_ip = printable(attempt.service_id or "-"), printable(attempt.client_ip)
+    detail, reason = printable(refused.detail), refused.reason.value
+    # The sentence is put together here: a refusal may not cost more than a success, and the logger takes its time per field.
     _log.info(
-        "{authenticator} refused {role}, account {account}, service {service}, from {client_ip}: {reason} ({detail})",
-        authenticator=authenticator,
-        reason=refused.reason.value,
-        detail=printable(refused.detail),
-        role=printable(refused.role or attempt.login or "-"),
-        account=printable(attempt.account),
-        service=printable(attempt.service_id or "-"),
-        client_ip=printable(attempt.client_ip),
+        "{sentence}",
+        sentence=f"{name} refused {role}, account {account}, service {service}, from {client_ip}: {reason} ({detail})",
+        authenticator=name,
+        reason=reason,
+        detail=detail,
+        role=role,
+        account=account,
+        service=service,
+        client_ip=client_ip,
     )
