@@ -9,7 +9,6 @@ from typing import Any, Final
 import attrs
 from twisted.application.service import MultiService
 from twisted.logger import Logger
-from twisted.python.threadpool import ThreadPool
 
 from svc.audit import LoggedAuthenticator, LoggedLogin
 from svc.authentication import IAuthenticator, ILogin
@@ -28,7 +27,7 @@ from svc.keyfiles import admin_key_file, write_admin_key
 from svc.keyring import AccessTokens, AccountKeys
 from svc.listening import Endpoint, Listening
 from svc.metrics import CountedAuthenticator, Metrics
-from svc.passwords import Passwords
+from svc.passwords import ModestPool, Passwords
 from svc.policy.document import Bounds
 from svc.providers.discovery import Publications
 from svc.providers.fetch import GuardedClient
@@ -101,7 +100,7 @@ class Composition:
         rounds = self._rounds(foundation, keys, tokens)
         rounds.setServiceParent(server)  # type: ignore[no-untyped-call] # Twisted's
         metrics = None if self.metrics_endpoint is None else Metrics()
-        passwords = Passwords(reactor, ThreadPool(0, min(_HASHING_THREADS, max(1, (os.cpu_count() or 1) // 2)), "passwords"))
+        passwords = Passwords(reactor, ModestPool(0, min(_HASHING_THREADS, max(1, (os.cpu_count() or 1) // 2)), "passwords"))
         passwords.setServiceParent(server)  # type: ignore[no-untyped-call] # Twisted's
         throttle = Throttle(reactor, settings.trusted_proxies) if settings.login_throttle else None
         router = Router(

@@ -10,12 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.internet import reactor as installed_reactor
 from twisted.internet.defer import CancelledError, Deferred
-from twisted.python.threadpool import ThreadPool
 from twisted.trial.unittest import SynchronousTestCase, TestCase
 
 from svc.credentials import new_api_key
 from svc.errors import InvalidParameter, PasswordsBusy
-from svc.passwords import RECOMMENDED, Cost, Passwords, can_be_password, demand_password
+from svc.passwords import RECOMMENDED, Cost, ModestPool, Passwords, can_be_password, demand_password
 from tests.threads import CHEAP, Threads, passwords_in
 
 GOOD = b"My-Password-1"
@@ -149,7 +148,7 @@ class ThreadTests(TestCase):
 
     async def test_beside_the_reactor(self) -> None:
         """A real pool hashes in a thread that isn't the reactor's, and its threads end with the service."""
-        pool = ThreadPool(0, 1, "test")
+        pool = ModestPool(0, 1, "test")
         passwords = Passwords(installed_reactor, pool, cost=CHEAP)
         passwords.startService()
         try:

@@ -60,6 +60,11 @@ class ApiKeyAuthenticator:
 
         :raises PasswordsBusy: too many passwords wait to be compared.
         """
+        # Nothing that a role has or lacks decides about the work of hashing (Note [Alike]).
+        may_be_password = can_be_password(attempt.evidence)
+        if may_be_password:
+            # It is no key. Before the store is asked: a storm of passwords is to cost others little.
+            self._passwords.demand_room()
         found = await self._found(attempt)
         if isinstance(found, Refused):
             return found
@@ -67,8 +72,7 @@ class ApiKeyAuthenticator:
         problem = self._problem(role, credential, attempt.evidence)
         if problem is None:
             return attempt.evidence
-        # Nothing that a role has or lacks decides about this work (Note [Alike]).
-        if role.kind == "user" and can_be_password(attempt.evidence):
+        if may_be_password and role.kind == "user":
             try:
                 if await self._proves(role, credential.password, attempt.evidence) and credential.api_key is not None:
                     return self._vault.open(api_key_name(role), credential.api_key)
@@ -101,7 +105,7 @@ class ApiKeyAuthenticator:
         if credential.api_key is None:
             return Reason.CREDENTIALS_MISSING, "the role has no API key"
         if not matches:
-            return Reason.CREDENTIALS_WRONG, "the evidence is not the role's API key"
+            return Reason.CREDENTIALS_WRONG, "the evidence is not the role's API key, nor, at a login, its password"
         if credential.expires_at is not None and credential.expires_at <= self._clock.seconds():
             return Reason.CREDENTIALS_EXPIRED, "the role's API key has expired"
         return None

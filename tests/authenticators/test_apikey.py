@@ -285,11 +285,13 @@ class ApiKeyTests(SynchronousTestCase):
         self.assertEqual(self.store.passwords[str(ALICE)], stored)
 
     def test_too_many_passwords(self) -> None:
-        """When too many passwords wait it is neither proven nor refused; keys are compared all the same."""
+        """When too many passwords wait it is neither proven nor refused, and nothing is asked; keys are compared as ever."""
         self.give_password()
         self.threads.busy = True
         attempt = Attempt("acct", "alice", PASSWORD, "10.0.0.1")
         for _ in range(5):
             self.assertNoResult(Deferred.fromCoroutine(self.authenticator.api_key(attempt)))
+        asked = self.store.asked
         self.failureResultOf(Deferred.fromCoroutine(self.authenticator.api_key(attempt)), PasswordsBusy)
+        self.assertEqual(self.store.asked, asked)
         self.assertEqual(self.log_in("alice", KEY), KEY)
