@@ -17,6 +17,7 @@ import os
 import string
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from threading import Thread, get_native_id
 from typing import Any, Final, TypeVar
 
@@ -102,9 +103,11 @@ class ModestPool(ThreadPool):
         """Make such a thread."""
 
         def modestly() -> None:
+            # Elsewhere the number of a thread may be that of another process. A sandbox may forbid it.
             if sys.platform == "linux":
-                own = get_native_id()
-                os.setpriority(os.PRIO_PROCESS, own, min(os.getpriority(os.PRIO_PROCESS, own) + _STEPS_BACK, 19))
+                with suppress(OSError):
+                    own = get_native_id()
+                    os.setpriority(os.PRIO_PROCESS, own, min(os.getpriority(os.PRIO_PROCESS, own) + _STEPS_BACK, 19))
             target()
 
         return Thread(target=modestly, **options)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import threading
 from collections.abc import Awaitable
 from typing import Any
@@ -147,7 +149,7 @@ class ThreadTests(TestCase):
     """Real threads."""
 
     async def test_beside_the_reactor(self) -> None:
-        """A real pool hashes in a thread that isn't the reactor's, and its threads end with the service."""
+        """A real pool hashes in a thread that isn't the reactor's and steps back for it, and which ends with the service."""
         pool = ModestPool(0, 1, "test")
         passwords = Passwords(installed_reactor, pool, cost=CHEAP)
         passwords.startService()
@@ -155,9 +157,16 @@ class ThreadTests(TestCase):
             hashed = await passwords.hashed(GOOD)
             self.assertIs(await passwords.matches(hashed, GOOD), True)
             self.assertNotEqual(await passwords._beside(threading.get_ident), threading.get_ident())
+            if sys.platform == "linux":
+                self.assertEqual(await passwords._beside(priority), min(priority() + 10, 19))
         finally:
             passwords.stopService()
         self.assertFalse(any(thread.is_alive() for thread in pool.threads))
+
+
+def priority() -> int:
+    """How nice this thread is."""
+    return os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
 
 
 def begun(work: Awaitable[Any]) -> Deferred[Any]:
