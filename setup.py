@@ -21,6 +21,7 @@ setup(
     packages=[*find_packages(include=["svc", "svc.*"]), "twisted.plugins"],
     package_data={"svc": ["py.typed"], "svc.storage": ["schema/*.sql"], "svc.cli": ["sample/*"]},
     install_requires=[
+        "argon2-cffi >= 23.1",
         "attrs >= 23.2",
         "click >= 8.1",
         "cryptography >= 43",

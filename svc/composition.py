@@ -11,7 +11,7 @@ from twisted.application.service import MultiService
 from twisted.logger import Logger
 
 from svc.audit import LoggedAuthenticator, LoggedLogin
-from svc.authentication import IAuthenticator
+from svc.authentication import IAuthenticator, ILogin
 from svc.authenticators.apikey import ApiKeyAuthenticator
 from svc.authenticators.cloud import cloud
 from svc.authenticators.federated import FederatedAuthenticator
@@ -27,6 +27,7 @@ from svc.keyfiles import admin_key_file, write_admin_key
 from svc.keyring import AccessTokens, AccountKeys
 from svc.listening import Endpoint, Listening
 from svc.metrics import CountedAuthenticator, Metrics
+from svc.passwords import ModestPool, Passwords
 from svc.policy.document import Bounds
 from svc.providers.discovery import Publications
 from svc.providers.fetch import GuardedClient
@@ -42,10 +43,12 @@ from svc.storage.publickeys import PublicKeyStore
 from svc.storage.resources import ResourceStore
 from svc.storage.roles import RoleStore
 from svc.storage.secrets import SecretStore
+from svc.throttling import Throttle, ThrottledAuthenticator, ThrottledLogin
 from svc.vault import CANARY
 from svc.web.accounts import Accounts
 from svc.web.authenticators import Authenticators, FederatedAuthenticators
 from svc.web.authn import Authn, FederatedAuthn
+from svc.web.credentials import Credentials
 from svc.web.effective import EffectivePolicies
 from svc.web.health import Health
 from svc.web.hostfactories import HostFactories
@@ -68,6 +71,9 @@ _ID_BYTES: Final = 8
 
 #: Names that can be looked up at the same time; a thread is made when it is needed.
 _LOOK_UPS: Final = 64
+
+#: Threads that hash passwords: half of the machine, and no more than these, whose memory counts too.
+_HASHING_THREADS: Final = 4
 
 log = Logger()
 
@@ -94,8 +100,11 @@ class Composition:
         rounds = self._rounds(foundation, keys, tokens)
         rounds.setServiceParent(server)  # type: ignore[no-untyped-call] # Twisted's
         metrics = None if self.metrics_endpoint is None else Metrics()
+        passwords = Passwords(reactor, ModestPool(0, min(_HASHING_THREADS, max(1, (os.cpu_count() or 1) // 2)), "passwords"))
+        passwords.setServiceParent(server)  # type: ignore[no-untyped-call] # Twisted's
+        throttle = Throttle(reactor, settings.trusted_proxies) if settings.login_throttle else None
         router = Router(
-            self._nouns(foundation, keys, tokens, self._loads(foundation, server), rounds, metrics),
+            self._nouns(foundation, keys, tokens, self._loads(foundation, server), rounds, metrics, passwords, throttle),
             caller=tokens.caller,
             limits=settings.limits,
             new_id=_new_id,
@@ -112,6 +121,9 @@ class Composition:
         listening = Listening(self.endpoints, site, site.drain)
         listening.setServiceParent(server)  # type: ignore[no-untyped-call] # Twisted's
         urls = await listening.open()
+        if throttle is not None:
+            # After the ports, so that it stops before they do: what it holds back they would wait for.
+            throttle.setServiceParent(server)  # type: ignore[no-untyped-call] # Twisted's
         if self.metrics_endpoint is not None and metrics is not None:
             await self._serve(metrics, self.metrics_endpoint, server)
         await rounds.first_round()
@@ -125,10 +137,14 @@ class Composition:
         loads: ILoads,
         rounds: Rounds,
         metrics: Metrics | None,
+        passwords: Passwords,
+        throttle: Throttle | None,
     ) -> list[Any]:
         settings, database, vault = self.settings, foundation.database, foundation.vault
         roles, resources, secrets = RoleStore(database), ResourceStore(database), SecretStore(database, settings.dialect)
-        by_api_key = ApiKeyAuthenticator(CredentialStore(database), vault)
+        credentials = CredentialStore(database)
+        by_api_key, logging_in = _slowed(ApiKeyAuthenticator(credentials, vault, passwords, self.reactor), throttle)
+        login = LoggedLogin(logging_in, "authn")
         federated = self._federated(foundation)
         listed = frozenset(settings.authenticators)
         authenticators = Authenticators(
@@ -141,11 +157,12 @@ class Composition:
         return [
             Authn(
                 by_api_key=_watched(by_api_key, "authn", metrics),
-                login=LoggedLogin(by_api_key, "authn"),
+                login=login,
                 tokens=tokens,
                 keys=keys,
                 roles=roles,
             ),
+            Credentials(login, credentials, roles, vault, passwords),
             *(FederatedAuthn(name, _watched(each, name, metrics), tokens) for name, each in federated.items()),
             authenticators,
             *(
@@ -260,6 +277,13 @@ class Composition:
         if tell is not None:
             write_admin_key(path, api_key)
         log.warn("The account {account} was made. The API key of its admin is in {path}", account=account, path=str(path))
+
+
+def _slowed(by_api_key: ApiKeyAuthenticator, throttle: Throttle | None) -> tuple[IAuthenticator, ILogin]:
+    """The two ways to try a key or a password, slowed down alike for who guesses, if anybody is to be."""
+    if throttle is None:
+        return by_api_key, by_api_key
+    return ThrottledAuthenticator(by_api_key, throttle), ThrottledLogin(by_api_key, throttle)
 
 
 def _watched(authenticator: IAuthenticator, name: str, metrics: Metrics | None) -> IAuthenticator:

@@ -222,6 +222,14 @@ class Settings:
         10.0,
     )
 
+    login_throttle: bool = _setting(
+        forms.SWITCH,
+        "credentials",
+        "Slow down guessing of passwords and API keys: after 10 failures in a minute to prove a role, further ones are"
+        " answered late, by 1 second to 60; after 300 from one address, its attempts are refused until the minute is over.",
+        True,
+    )
+
     user_token_ttl: int = _setting(forms.whole(1, 18000, "SECONDS"), "tokens", "How long a user's access token lives.", 480)
     host_token_ttl: int = _setting(forms.whole(1, 18000, "SECONDS"), "tokens", "How long a host's access token lives.", 480)
 

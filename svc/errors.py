@@ -19,7 +19,9 @@ class Reason(enum.StrEnum):
     AUTHENTICATOR_NOT_ENABLED = "authenticator-not-enabled"
     CREDENTIALS_MISSING = "credentials-missing"
     CREDENTIALS_WRONG = "credentials-wrong"
+    CREDENTIALS_EXPIRED = "credentials-expired"
     CREDENTIALS_UNREADABLE = "credentials-unreadable"
+    FAILURES_TOO_MANY = "failures-too-many"
     REQUEST_MALFORMED = "request-malformed"
     TOKEN_MISSING = "token-missing"
     TOKEN_TOO_LARGE = "token-too-large"
@@ -133,11 +135,42 @@ class BearerRefused(Refusal):
 class AuthenticationRefused(Refusal):
     """An authenticate or login request failed; raised by ``web`` and ``keyring`` (401, or as ``status`` says).
 
-    The client learns the status alone. ``reason`` and ``detail`` have been logged by then.
+    The client learns the status alone, and with ``retry_after`` the seconds after which it may come again. ``reason`` and
+    ``detail`` have been logged by then.
     """
 
     reason: Reason
     status: int = 401
+    retry_after: int | None = attrs.field(default=None, repr=False)
+
+
+@attrs.frozen(str=False)
+class CredentialInsufficient(Refusal):
+    """The caller is known by an access token, where a password or an API key is asked for; raised by ``web`` (401)."""
+
+
+@attrs.frozen(str=False)
+class CredentialUnknown(Refusal):
+    """The role whose credential is asked for is missing, or the caller may not see it; raised by ``web`` (404)."""
+
+    name: str
+
+
+@attrs.frozen(str=False)
+class CredentialImpossible(Refusal):
+    """Roles of this kind have no credential; raised by ``web`` for who could have replaced one (405)."""
+
+    name: str
+
+
+@attrs.frozen(str=False)
+class PasswordsBusy(Refusal):
+    """More passwords wait to be hashed than may; raised by ``passwords`` (503 with ``Retry-After``).
+
+    ``retry_after`` is in seconds.
+    """
+
+    retry_after: int = 2
 
 
 @attrs.frozen(str=False)

@@ -14,7 +14,6 @@ from zope.interface import Attribute, Interface
 from svc.authentication import (
     Applicant,
     AuthenticatorSettings,
-    Credential,
     DistrustedKey,
 )
 from svc.names import ResourceName, RoleName
@@ -79,13 +78,6 @@ class IAccounts(Interface):
 
         :raises NotFound: there is no such account.
         """
-
-
-class ICredentials(Interface):
-    """What roles prove themselves with."""
-
-    async def credential(role: RoleName) -> Credential:
-        """The credential of a role; an unknown role or account has an empty one."""
 
 
 class IAuthenticatorReadings(Interface):

@@ -42,6 +42,11 @@ def api_key_name(role: RoleName) -> str:
     return f"api-key/{role}"
 
 
+def password_name(role: RoleName) -> str:
+    """The name under which the hash of the password of ``role`` is sealed."""
+    return f"password/{role}"
+
+
 def signing_key_name(account: str, key_id: str) -> str:
     """The name under which a signing key is sealed: a key that is moved to another account doesn't open there."""
     return f"signing-key/{account}/{key_id}"

@@ -20,12 +20,12 @@ from svc.authentication import (
     WEBSERVICES_LIMIT,
     Applicant,
     AuthenticatorSettings,
-    Credential,
     DistrustedKey,
 )
+from svc.credentials import Credential, ICredentials
 from svc.errors import Conflict, InvalidParameter, NotFound, PolicyConflict, StoreReadOnly, StoreUnavailable
 from svc.factories import FactoryToken
-from svc.interfaces import IAccounts, IAuthenticatorReadings, IAuthenticators, ICredentials, IDatabaseState, IRoles, ISecrets
+from svc.interfaces import IAccounts, IAuthenticatorReadings, IAuthenticators, IDatabaseState, IRoles, ISecrets
 from svc.names import ACCOUNTS_WEBSERVICE, RESERVED_ACCOUNT, ROLE_KINDS, ResourceName, RoleName, admin_of, root_policy
 from svc.records import (
     EffectiveMembers,
@@ -69,6 +69,10 @@ class Memory:
     annotations: dict[tuple[str, str], tuple[str, str | None]] = attrs.field(factory=dict)
     restrictions: dict[tuple[str, str], None] = attrs.field(factory=dict)
     credentials: dict[str, Sealed] = attrs.field(factory=dict)
+    #: Hashes of passwords; when keys expire; when they were rotated.
+    passwords: dict[str, Sealed] = attrs.field(factory=dict)
+    expirations: dict[str, float] = attrs.field(factory=dict)
+    rotations: dict[str, float] = attrs.field(factory=dict)
     secrets: dict[str, dict[int, tuple[int, Sealed]]] = attrs.field(factory=dict)
     versions: dict[str, dict[int, PolicyVersion]] = attrs.field(factory=dict)
     switches: dict[str, bool] = attrs.field(factory=dict)
@@ -199,7 +203,8 @@ class Memory:
         if not gone:
             return
         remove(self.roles, lambda role, _: role in gone)
-        remove(self.credentials, lambda role, _: role in gone)
+        for table in (self.credentials, self.passwords, self.expirations, self.rotations):
+            remove(table, lambda role, _: role in gone)
         remove(self.restrictions, lambda key, _: key[0] in gone)
         remove(self.versions, lambda policy, _: policy in gone)
         remove(self.memberships, lambda key, value: gone.intersection((*key[:2], value[1])))
@@ -313,7 +318,33 @@ class MemoryCredentials:
             str(role) in self.memory.roles,
             self.memory.credentials.get(str(role)),
             self.memory.newest_key(role.account),
+            self.memory.passwords.get(str(role)),
+            self.memory.expirations.get(str(role)),
+            tuple(ip_network(cidr) for name, cidr in sorted(self.memory.restrictions) if name == str(role)),
         )
+
+    async def set_api_key(self, role: RoleName, api_key: Sealed) -> None:
+        """See ``ICredentials``."""
+        self.memory.write()
+        if str(role) not in self.memory.roles:
+            raise NotFound.of(role)
+        self.memory.credentials[str(role)] = api_key
+        self.memory.rotations[str(role)] = self.memory.made_at
+
+    async def rotated_at(self, role: RoleName) -> float | None:
+        """See ``ICredentials``."""
+        self.memory.ask()
+        return self.memory.rotations.get(str(role))
+
+    async def set_password(self, role: RoleName, password: Sealed, instead_of: Sealed | None = None) -> bool:
+        """See ``ICredentials``."""
+        self.memory.write()
+        if str(role) not in self.memory.credentials:
+            return False
+        if instead_of is not None and self.memory.passwords.get(str(role)) != instead_of:
+            return False
+        self.memory.passwords[str(role)] = password
+        return True
 
 
 @implementer(IRoles)

@@ -15,8 +15,19 @@ from twisted.trial.unittest import SynchronousTestCase
 
 ROOT = Path(__file__).resolve().parent.parent / "svc"
 
-VALUES = {"names", "errors", "limits", "dialect", "records", "rows", "authentication", "factories", "publickeys"}
-DOMAIN = VALUES | {"access", "vault", "credentials", "tokens", "keyring", "jose", "interfaces"}
+VALUES = {
+    "names",
+    "errors",
+    "limits",
+    "dialect",
+    "records",
+    "rows",
+    "authentication",
+    "credentials",
+    "factories",
+    "publickeys",
+}
+DOMAIN = VALUES | {"access", "vault", "passwords", "tokens", "keyring", "jose", "interfaces"}
 
 #: What a room may import of svc, beside itself. A room is a package, or a module at the top of ``svc``.
 ARROWS: dict[str, set[str]] = {
@@ -29,6 +40,7 @@ ARROWS: dict[str, set[str]] = {
     "rows": {"names", "records"},
     "jose": {"names", "errors"},
     "authentication": {"names", "errors", "records", "jose"},
+    "credentials": {"names", "records"},
     "factories": {"names", "records"},
     "publickeys": {"names", "records"},
     "interfaces": {"names", "records", "rows", "authentication"},
@@ -41,11 +53,12 @@ ARROWS: dict[str, set[str]] = {
     "foundation": DOMAIN | {"config", "keyfiles", "storage"},
     "access": VALUES | {"interfaces"},
     "vault": VALUES,
-    "credentials": VALUES,
+    "passwords": {"errors"},
     "tokens": VALUES,
     "keyring": VALUES | {"tokens", "vault", "interfaces"},
     "audit": VALUES | {"interfaces"},
     "metrics": VALUES | {"interfaces"},
+    "throttling": VALUES,
     "policy": VALUES,
     "authenticators": DOMAIN,
     "providers": VALUES | {"interfaces", "jose"},
@@ -78,6 +91,7 @@ SIBLINGS: dict[str, set[str]] = {
         "incoming",
         "origin",
         "request",
+        "basic",
         "connection",
         "stream",
         "cursors",
@@ -93,7 +107,8 @@ SIBLINGS: dict[str, set[str]] = {
 #: Libraries that belong to the rooms named, and to no other.
 LIBRARIES: dict[str, set[str]] = {
     # The quickstart's provider, in cli, has a key to sign with.
-    "cryptography": {"vault", "credentials", "tokens", "jose", "cli"},
+    "argon2": {"passwords"},
+    "cryptography": {"vault", "tokens", "jose", "cli"},
     "jwt": {"tokens", "jose", "cli"},
     "psycopg2": {"storage"},
     "txpostgres": {"storage"},

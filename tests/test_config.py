@@ -73,6 +73,7 @@ class ConfigTests(SynchronousTestCase):
                 "jwks_max_age": None,
                 "jwks_stale_if_error": 0.0,
                 "jwks_refetch_interval": 10.0,
+                "login_throttle": True,
                 "user_token_ttl": 480,
                 "host_token_ttl": 480,
                 "health_interval": 5.0,
@@ -314,6 +315,7 @@ def _examples(field: str) -> tuple[str, str]:
         "data_dir": "/d",
         "authenticators": "authn-jwt/ci",
         "allow_private_providers": "10.0.0.0/8",
+        "login_throttle": "off",
         "metrics_listen": "tcp:1",
     }
     if field == "allow_http_providers":

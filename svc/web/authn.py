@@ -14,6 +14,7 @@ from svc.errors import AuthenticationRefused, BadRequest, Forbidden, InvalidName
 from svc.interfaces import IRoles
 from svc.keyring import AccessTokens, AccountKeys
 from svc.names import account_name
+from svc.web.basic import basic
 from svc.web.response import Response
 from svc.web.routing import OPTIONAL, PUBLIC, REQUIRED, Call, Routes
 
@@ -39,10 +40,10 @@ class Authn:
     @routes.add("GET", "/authn/<flat:account>/login", caller=OPTIONAL)
     async def tell_api_key(self, call: Call, account: str) -> Response:
         """Tell the API key of the role that HTTP Basic credentials prove (wire facts, authn 1.2)."""
-        name, password = _basic(call.header("Authorization"))
+        name, password = basic(call.header("Authorization"))
         told = await self.login.api_key(Attempt(account, name, password, call.client_ip))
         if isinstance(told, Refused):
-            raise AuthenticationRefused(told.reason, told.status)
+            raise AuthenticationRefused(told.reason, told.status, told.retry_after)
         return Response.content(told, "text/plain; charset=utf-8")
 
     @routes.add("POST", "/authn/<flat:account>/<tail:login>/authenticate", caller=PUBLIC)
@@ -108,7 +109,7 @@ class FederatedAuthn:
 async def _exchanged(call: Call, authenticator: IAuthenticator, attempt: Attempt, tokens: AccessTokens) -> Response:
     decision = await authenticator.authenticate(attempt)
     if isinstance(decision, Refused):
-        raise AuthenticationRefused(decision.reason, decision.status)
+        raise AuthenticationRefused(decision.reason, decision.status, decision.retry_after)
     try:
         token = await tokens.issue(decision)
     except WrongDataKey as refusal:
@@ -128,20 +129,3 @@ def _existing(account: str) -> str:
         return account_name(account)
     except InvalidName:
         raise NotFound(account, "account", account) from None
-
-
-def _basic(header: str | None) -> tuple[str, bytes]:
-    """Read HTTP Basic credentials: the login, and the password's bytes (RFC 7617).
-
-    :raises AuthenticationRefused: there are none, or they don't decode.
-    """
-    scheme, _, encoded = (header or "").partition(" ")
-    try:
-        if scheme.lower() != "basic":
-            raise ValueError("another scheme")
-        name, colon, password = base64.b64decode(encoded.strip(), validate=True).partition(b":")
-        if not colon or not name or b"\x00" in name:
-            raise ValueError("no login")
-        return name.decode("utf-8"), password
-    except ValueError:
-        raise AuthenticationRefused(Reason.CREDENTIALS_MISSING) from None

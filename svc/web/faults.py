@@ -65,6 +65,11 @@ def _too_often(refusal: errors.TooOften) -> Response:
     return _later(_fault(429, "too_many_requests", refusal.message), refusal.retry_after)
 
 
+def _authentication_refused(refusal: errors.AuthenticationRefused) -> Response:
+    response = Response.empty(refusal.status)
+    return response if refusal.retry_after is None else _later(response, refusal.retry_after)
+
+
 def _later(response: Response, seconds: int) -> Response:
     return Response(response.status, response.body, response.content_type, (("Retry-After", str(seconds)),))
 
@@ -80,7 +85,13 @@ _FAULTS: Final[Mapping[type[errors.Refusal], Callable[[Any], Response]]] = {
     errors.BadRequest: lambda r: _fault(400, "bad_request", r.message),
     errors.TooLarge: lambda r: _fault(413, "too_large", f"{r.what} may have at most {r.limit} bytes"),
     errors.BearerRefused: lambda r: Response.text(r.message, 401),
-    errors.AuthenticationRefused: lambda r: Response.empty(r.status),
+    errors.AuthenticationRefused: _authentication_refused,
+    errors.CredentialInsufficient: lambda _: _fault(401, "unauthorized", "Credential strength is insufficient"),
+    errors.CredentialUnknown: lambda r: _fault(404, "not_found", f"CONJ00123E Role {r.name} is not found"),
+    errors.CredentialImpossible: lambda r: _fault(
+        405, "method_not_allowed", f"CONJ00126E {r.name} has no API key: users and hosts have one"
+    ),
+    errors.PasswordsBusy: lambda r: _later(_fault(503, "unavailable", "too many passwords wait"), r.retry_after),
     errors.Forbidden: lambda _: Response.empty(403),
     errors.NotFound: _not_found,
     errors.TooManyRoles: lambda r: _fault(

@@ -10,12 +10,12 @@ import attrs
 from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
+from svc.credentials import ICredentials
 from svc.factories import IHostFactories
 from svc.interfaces import (
     IAccounts,
     IAuthenticatorReadings,
     IAuthenticators,
-    ICredentials,
     IDatabaseState,
     IEffectivePolicies,
     IPolicies,

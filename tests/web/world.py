@@ -20,10 +20,12 @@ from svc.jose import KeySet, parse_key_set
 from svc.keyring import AccessTokens, AccountKeys, new_signing_key
 from svc.names import RoleName, admin_of
 from svc.policy.document import Bounds
+from svc.throttling import Throttle, ThrottledAuthenticator, ThrottledLogin
 from svc.vault import Vault, api_key_name
 from svc.web.accounts import Accounts
 from svc.web.authenticators import Authenticators
 from svc.web.authn import Authn, FederatedAuthn
+from svc.web.credentials import Credentials
 from svc.web.effective import EffectivePolicies
 from svc.web.hostfactories import HostFactories
 from svc.web.loading import Loads
@@ -48,6 +50,7 @@ from tests.memory_factories import MemoryHostFactories, MemoryPublicKeys
 from tests.memory_policies import MemoryPolicies
 from tests.memory_resources import MemoryResources
 from tests.signing import jwks
+from tests.threads import Threads, passwords_in
 from tests.web.support import NOW, Answer, Client
 
 ACCOUNT: Final = "acme"
@@ -98,7 +101,12 @@ class WorldCase(SynchronousTestCase):
         self.keys = AccountKeys(accounts, vault, clock)
         self.tokens = AccessTokens(self.keys, clock, 480, 480)
         self.result_of(self.create_account(ACCOUNT, ADMIN_KEY))
-        by_api_key = ApiKeyAuthenticator(MemoryCredentials(memory), vault)
+        self.threads = Threads()
+        passwords = passwords_in(self.threads)
+        credentials = MemoryCredentials(memory)
+        by_api_key = ApiKeyAuthenticator(credentials, vault, passwords, clock)
+        self.throttle = Throttle(clock)
+        login = ThrottledLogin(by_api_key, self.throttle)
         cloud_kind = cloud(self.dialect)
         federated = [
             FederatedAuthenticator(
@@ -125,12 +133,13 @@ class WorldCase(SynchronousTestCase):
         )
         self.client = Client(
             Authn(
-                by_api_key=by_api_key,
-                login=by_api_key,
+                by_api_key=ThrottledAuthenticator(by_api_key, self.throttle),
+                login=login,
                 tokens=self.tokens,
                 keys=self.keys,
                 roles=roles,
             ),
+            Credentials(login, credentials, roles, vault, passwords),
             FederatedAuthn(JWT.name, federated[0], self.tokens),
             FederatedAuthn(cloud_kind.name, federated[1], self.tokens),
             authenticators,
