@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Callable, Sequence
 from typing import Any, Final
@@ -16,8 +17,12 @@ from svc.authenticators.apikey import ApiKeyAuthenticator
 from svc.authenticators.cloud import cloud
 from svc.authenticators.federated import FederatedAuthenticator
 from svc.authenticators.jwt import JWT
+from svc.authenticators.ldap import LdapAuthenticator
+from svc.authenticators.ldapserver import NAME as LDAP
+from svc.authenticators.ldapserver import LdapServers
 from svc.config import Settings
 from svc.credentials import new_api_key
+from svc.directories import IDirectories
 from svc.errors import Conflict
 from svc.foundation import Foundation
 from svc.health.probes import AuthnProbe, AuthzProbe, CoreProbe, DatabaseProbe
@@ -31,6 +36,7 @@ from svc.policy.document import Bounds
 from svc.providers.discovery import Publications
 from svc.providers.fetch import GuardedClient
 from svc.providers.keys import ProviderKeys
+from svc.providers.lookup import LookUps
 from svc.providers.trust import client_tls
 from svc.records import Sealed
 from svc.storage.authenticators import AuthenticatorStore
@@ -45,7 +51,7 @@ from svc.storage.secrets import SecretStore
 from svc.vault import CANARY
 from svc.web.accounts import Accounts
 from svc.web.authenticators import Authenticators, FederatedAuthenticators
-from svc.web.authn import Authn, FederatedAuthn
+from svc.web.authn import Authn, FederatedAuthn, LdapAuthn
 from svc.web.effective import EffectivePolicies
 from svc.web.health import Health
 from svc.web.hostfactories import HostFactories
@@ -130,11 +136,12 @@ class Composition:
         roles, resources, secrets = RoleStore(database), ResourceStore(database), SecretStore(database, settings.dialect)
         by_api_key = ApiKeyAuthenticator(CredentialStore(database), vault)
         federated = self._federated(foundation)
+        ldap = self._ldap(foundation)
         listed = frozenset(settings.authenticators)
         authenticators = Authenticators(
             store=AuthenticatorStore(database),
             roles=roles,
-            installed=tuple(federated),
+            installed=(*federated, LDAP),
             listed=listed,
             dialect=settings.dialect,
         )
@@ -147,6 +154,7 @@ class Composition:
                 roles=roles,
             ),
             *(FederatedAuthn(name, _watched(each, name, metrics), tokens) for name, each in federated.items()),
+            LdapAuthn(_watched(ldap, LDAP, metrics), LoggedLogin(ldap, LDAP), tokens),
             authenticators,
             *(
                 FederatedAuthenticators(
@@ -224,6 +232,21 @@ class Composition:
             )
             for kind in (JWT, cloud(settings.dialect))
         }
+
+    def _ldap(self, foundation: Foundation) -> LdapAuthenticator:
+        store, vault, dialect = AuthenticatorStore(foundation.database), foundation.vault, self.settings.dialect
+        listed = frozenset(self.settings.authenticators)
+        servers = LdapServers(store, store, vault, dialect, listed)
+        credentials = CredentialStore(foundation.database)
+        return LdapAuthenticator(store, credentials, servers, functools.cache(self._directories), vault, dialect, listed)
+
+    def _directories(self) -> IDirectories:
+        """The client of LDAP directories."""
+        from svc.ldap.client import Directories  # noqa: PLC0415 - few servers ask a directory, and its library takes time
+
+        reactor, settings = self.reactor, self.settings
+        look_ups = LookUps(reactor, reactor.nameResolver, settings.allow_private_providers)
+        return Directories(reactor, look_ups, client_tls, allow_plain=settings.allow_plain_ldap)
 
     def _rounds(self, foundation: Foundation, keys: AccountKeys, tokens: AccessTokens) -> Rounds:
         settings, state, vault = self.settings, foundation.state, foundation.vault

@@ -15,7 +15,18 @@ from twisted.trial.unittest import SynchronousTestCase
 
 ROOT = Path(__file__).resolve().parent.parent / "svc"
 
-VALUES = {"names", "errors", "limits", "dialect", "records", "rows", "authentication", "factories", "publickeys"}
+VALUES = {
+    "names",
+    "errors",
+    "limits",
+    "dialect",
+    "records",
+    "rows",
+    "authentication",
+    "factories",
+    "publickeys",
+    "directories",
+}
 DOMAIN = VALUES | {"access", "vault", "credentials", "tokens", "keyring", "jose", "interfaces"}
 
 #: What a room may import of svc, beside itself. A room is a package, or a module at the top of ``svc``.
@@ -31,6 +42,7 @@ ARROWS: dict[str, set[str]] = {
     "authentication": {"names", "errors", "records", "jose"},
     "factories": {"names", "records"},
     "publickeys": {"names", "records"},
+    "directories": set(),
     "interfaces": {"names", "records", "rows", "authentication"},
     "forms": VALUES,
     "config": VALUES | {"forms"},
@@ -49,6 +61,7 @@ ARROWS: dict[str, set[str]] = {
     "policy": VALUES,
     "authenticators": DOMAIN,
     "providers": VALUES | {"interfaces", "jose"},
+    "ldap": VALUES | {"providers"},
     "health": VALUES | {"interfaces"},
     "storage": VALUES | {"interfaces"},
     "web": DOMAIN | {"policy", "health", "audit", "_version"},
@@ -87,7 +100,7 @@ SIBLINGS: dict[str, set[str]] = {
         "rehearsal",
         "loading",
     },
-    "authenticators": {"claims", "annotations", "settings", "resourceid", "constraints", "trial", "checks"},
+    "authenticators": {"claims", "annotations", "settings", "resourceid", "constraints", "trial", "checks", "ldapserver"},
 }
 
 #: Libraries that belong to the rooms named, and to no other.
@@ -100,6 +113,7 @@ LIBRARIES: dict[str, set[str]] = {
     "klein": {"web", "cli"},
     "prometheus_client": {"metrics"},
     "werkzeug": {"web"},
+    "ldaptor": {"ldap"},
     "treq": {"providers", "workload", "cli"},
     # In cli, for the file that says which variables of the environment hold which secrets.
     "yaml": {"policy", "cli"},
