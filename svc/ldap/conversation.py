@@ -195,7 +195,7 @@ class Line(Protocol):
     def connectionMade(self) -> None:
         """Begin, with TLS if that is to be there from the first byte on."""
         if self._from_the_start is None:
-            self.conversation.makeConnection(self.transport)
+            self.conversation.makeConnection(self.transport)  # type: ignore[no-untyped-call] # Twisted's
         else:
             self.secure(self._from_the_start)
 
@@ -203,7 +203,7 @@ class Line(Protocol):
         """Put TLS between the conversation and the connection; what fails there ends both."""
         factory = TLSMemoryBIOFactory(tls, True, _Only(self.conversation), self._clock)
         self._above = factory.buildProtocol(None)
-        self._above.makeConnection(self.transport)  # type: ignore[no-untyped-call] # Twisted's
+        self._above.makeConnection(self.transport)
 
     def dataReceived(self, data: bytes) -> None:
         """Count, and pass on or hang up."""

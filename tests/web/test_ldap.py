@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import base64
 import json
+import re
+from pathlib import Path
 
+from svc.directories import Security
 from svc.errors import DirectoryRefused, Reason
-from tests.authenticators.test_ldap import PASSWORD, LdapCase
+from svc.ldap.filters import search_filter
+from tests.authenticators.test_ldap import CA, PASSWORD, LdapCase
 from tests.web.support import Answer
-from tests.web.world import ADMIN
+from tests.web.world import ADMIN, WorldCase
+
+DOCUMENT = Path(__file__).resolve().parent.parent.parent / "docs" / "ldap.md"
 
 
 class LdapRouteTests(LdapCase):
@@ -108,3 +114,24 @@ class LdapRouteTests(LdapCase):
             switched = self.client.request("PATCH", "/authn-ldap/corp/acme", body=value, headers=form, role=ADMIN)
             self.assertEqual(switched.status, 204)
             self.assertEqual(self.login().status, status)
+
+
+class DocumentTests(WorldCase):
+    """``docs/ldap.md``."""
+
+    def test_the_example(self) -> None:
+        """The policy of the page loads, and lets its user log in once the variables are set."""
+        self.load(DOCUMENT.read_text(encoding="utf-8").split("```yaml\n")[1].partition("```")[0])
+        self.set_value("svc/authn-ldap/corp/bind-password", b"service password")
+        self.set_value("svc/authn-ldap/corp/tls-ca-cert", CA.encode())
+        self.directory.passwords["alice"] = PASSWORD
+        answer = self.client.post("/authn-ldap/corp/acme/alice/authenticate", PASSWORD)
+        self.assertEqual(answer.status, 200)
+        ((server, _, _),) = self.directory.asked
+        self.assertEqual((server.host, server.security, server.port), ("ldap.example.org", Security.START_TLS, 389))
+        self.assertIsNotNone(search_filter(server.filter_template, "alice"))
+
+    def test_filters(self) -> None:
+        """Every filter that the page shows is one."""
+        for template in re.findall(r"`(\([^`]*%s[^`]*\))`", DOCUMENT.read_text(encoding="utf-8")):
+            self.assertIsNotNone(search_filter(template, "alice"))
