@@ -11,9 +11,9 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
-from twisted.internet.defer import Deferred, DeferredSemaphore
+from twisted.internet.defer import CancelledError, Deferred, DeferredSemaphore
 from twisted.internet.endpoints import TCP4ClientEndpoint, TCP6ClientEndpoint
-from twisted.internet.error import ConnectError
+from twisted.internet.error import ConnectError, ConnectingCancelledError
 from twisted.internet.interfaces import IOpenSSLClientConnectionCreator, IStreamClientEndpoint
 from zope.interface import implementer
 
@@ -138,6 +138,8 @@ class Directories:
                 return
             except ConnectError as error:
                 refused.append(f"no connection to {address} port {server.port}: {error}")
+            except ConnectingCancelledError:  # whoever asked has left
+                raise CancelledError from None
         raise DirectoryRefused(Reason.LDAP_UNAVAILABLE, "; ".join(refused))
 
     def _endpoint(self, address: Address, port: int, patience: float) -> IStreamClientEndpoint:
