@@ -26,6 +26,7 @@ setup(
         "click >= 8.1",
         "cryptography >= 43",
         "klein >= 24.8",
+        "ldaptor >= 21.2",
         "platformdirs >= 4",
         "prometheus-client >= 0.20",
         "psycopg2-binary >= 2.9.9",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Callable, Sequence
 from typing import Any, Final
@@ -16,8 +17,12 @@ from svc.authenticators.apikey import ApiKeyAuthenticator
 from svc.authenticators.cloud import cloud
 from svc.authenticators.federated import FederatedAuthenticator
 from svc.authenticators.jwt import JWT
+from svc.authenticators.ldap import LdapAuthenticator
+from svc.authenticators.ldapserver import NAME as LDAP
+from svc.authenticators.ldapserver import LdapServers
 from svc.config import Settings
 from svc.credentials import new_api_key
+from svc.directories import IDirectories
 from svc.errors import Conflict
 from svc.foundation import Foundation
 from svc.health.probes import AuthnProbe, AuthzProbe, CoreProbe, DatabaseProbe
@@ -32,6 +37,7 @@ from svc.policy.document import Bounds
 from svc.providers.discovery import Publications
 from svc.providers.fetch import GuardedClient
 from svc.providers.keys import ProviderKeys
+from svc.providers.lookup import LookUps
 from svc.providers.trust import client_tls
 from svc.records import Sealed
 from svc.storage.authenticators import AuthenticatorStore
@@ -47,7 +53,7 @@ from svc.throttling import Throttle, ThrottledAuthenticator, ThrottledLogin
 from svc.vault import CANARY
 from svc.web.accounts import Accounts
 from svc.web.authenticators import Authenticators, FederatedAuthenticators
-from svc.web.authn import Authn, FederatedAuthn
+from svc.web.authn import Authn, FederatedAuthn, LdapAuthn
 from svc.web.credentials import Credentials
 from svc.web.effective import EffectivePolicies
 from svc.web.health import Health
@@ -146,11 +152,12 @@ class Composition:
         by_api_key, logging_in = _slowed(ApiKeyAuthenticator(credentials, vault, passwords, self.reactor), throttle)
         login = LoggedLogin(logging_in, "authn")
         federated = self._federated(foundation)
+        by_ldap, logging_in_by_ldap = _slowed(self._ldap(foundation, credentials), throttle)
         listed = frozenset(settings.authenticators)
         authenticators = Authenticators(
             store=AuthenticatorStore(database),
             roles=roles,
-            installed=tuple(federated),
+            installed=(*federated, LDAP),
             listed=listed,
             dialect=settings.dialect,
         )
@@ -164,6 +171,7 @@ class Composition:
             ),
             Credentials(login, credentials, roles, vault, passwords),
             *(FederatedAuthn(name, _watched(each, name, metrics), tokens) for name, each in federated.items()),
+            LdapAuthn(_watched(by_ldap, LDAP, metrics), LoggedLogin(logging_in_by_ldap, LDAP), tokens),
             authenticators,
             *(
                 FederatedAuthenticators(
@@ -242,6 +250,20 @@ class Composition:
             for kind in (JWT, cloud(settings.dialect))
         }
 
+    def _ldap(self, foundation: Foundation, credentials: CredentialStore) -> LdapAuthenticator:
+        store, vault, dialect = AuthenticatorStore(foundation.database), foundation.vault, self.settings.dialect
+        listed = frozenset(self.settings.authenticators)
+        servers = LdapServers(store, store, vault, dialect, listed)
+        return LdapAuthenticator(store, credentials, servers, functools.cache(self._directories), vault, dialect, listed, self.reactor)
+
+    def _directories(self) -> IDirectories:
+        """The client of LDAP directories."""
+        from svc.ldap.client import Directories  # noqa: PLC0415 - few servers ask a directory, and its library takes time
+
+        reactor, settings = self.reactor, self.settings
+        look_ups = LookUps(reactor, reactor.nameResolver, settings.allow_private_providers)
+        return Directories(reactor, look_ups, client_tls, allow_plain=settings.allow_plain_ldap)
+
     def _rounds(self, foundation: Foundation, keys: AccountKeys, tokens: AccessTokens) -> Rounds:
         settings, state, vault = self.settings, foundation.state, foundation.vault
 
@@ -279,11 +301,11 @@ class Composition:
         log.warn("The account {account} was made. The API key of its admin is in {path}", account=account, path=str(path))
 
 
-def _slowed(by_api_key: ApiKeyAuthenticator, throttle: Throttle | None) -> tuple[IAuthenticator, ILogin]:
+def _slowed(inner: ApiKeyAuthenticator | LdapAuthenticator, throttle: Throttle | None) -> tuple[IAuthenticator, ILogin]:
     """The two ways to try a key or a password, slowed down alike for who guesses, if anybody is to be."""
     if throttle is None:
-        return by_api_key, by_api_key
-    return ThrottledAuthenticator(by_api_key, throttle), ThrottledLogin(by_api_key, throttle)
+        return inner, inner
+    return ThrottledAuthenticator(inner, throttle), ThrottledLogin(inner, throttle)
 
 
 def _watched(authenticator: IAuthenticator, name: str, metrics: Metrics | None) -> IAuthenticator:

@@ -179,7 +179,7 @@ class Settings:
         forms.AUTHENTICATORS,
         "authenticators",
         "The authenticators that may be used, separated by commas: authn (always enabled), authn-jwt/<service id>,"
-        " authn-cloud/<service id> (authn-azure/<service id> in the dialect conjur).",
+        " authn-cloud/<service id> (authn-azure/<service id> in the dialect conjur), authn-ldap/<service id>.",
         ("authn",),
     )
     ignore_missing_issuer: bool = _setting(
@@ -196,11 +196,14 @@ class Settings:
     allow_private_providers: tuple[Network, ...] = _setting(
         forms.NETWORKS,
         "providers",
-        "Private networks from which the keys of identity providers may be fetched; separated by commas.",
+        "Private networks in which identity providers and LDAP directories may be asked; separated by commas.",
         (),
     )
     allow_http_providers: bool = _setting(
         forms.FLAG, "providers", "Fetch the keys of identity providers over plain HTTP too.", False
+    )
+    allow_plain_ldap: bool = _setting(
+        forms.FLAG, "providers", "Send passwords to LDAP directories in plain where policy says connect_type: plain.", False
     )
     jwks_max_age: float | None = _setting(
         forms.decimal_or_off(0.1, 31_536_000, "SECONDS"),

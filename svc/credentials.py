@@ -33,6 +33,10 @@ class Credential:
     expires_at: float | None = None
     restrictions: tuple[Network, ...] = ()
 
+    def is_expired(self, now: float) -> bool:
+        """Whether the API key proves nothing any more, at a moment in seconds since the epoch."""
+        return self.expires_at is not None and self.expires_at <= now
+
 
 class ICredentials(Interface):
     """The store of credentials. Users and hosts have them, each from the moment on at which it is made.

@@ -68,6 +68,14 @@ class Reason(enum.StrEnum):
     CLAIM_MISMATCH = "claim-mismatch"
     CLAIM_CASE_MISMATCH = "claim-case-mismatch"
     IDENTITY_KIND_MISMATCH = "identity-kind-mismatch"
+    LDAP_ROLE_REFUSED = "ldap-role-refused"
+    LDAP_UNAVAILABLE = "ldap-unavailable"
+    LDAP_TLS_FAILED = "ldap-tls-failed"
+    LDAP_ANSWER_MALFORMED = "ldap-answer-malformed"
+    LDAP_BIND_REFUSED = "ldap-bind-refused"
+    LDAP_SEARCH_REFUSED = "ldap-search-refused"
+    LDAP_ENTRY_UNKNOWN = "ldap-entry-unknown"
+    LDAP_ENTRY_AMBIGUOUS = "ldap-entry-ambiguous"
 
 
 @attrs.frozen(init=False)
@@ -171,6 +179,27 @@ class PasswordsBusy(Refusal):
     """
 
     retry_after: int = 2
+
+
+@attrs.frozen(str=False)
+class AddressRefused(Refusal):
+    """A host that a policy names has no address, or one that may not be connected to; raised by ``providers``.
+
+    ``why`` is for operators; it never tells the address of a name.
+    """
+
+    why: str
+
+
+@attrs.frozen(str=False)
+class DirectoryRefused(Refusal):
+    """An LDAP directory doesn't take a password, or can't be asked; raised by ``ldap``, and told as a refused login.
+
+    ``detail`` is for operators: what the directory answered, or what failed; never a password.
+    """
+
+    reason: Reason
+    detail: str
 
 
 @attrs.frozen(str=False)

@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 #: The type of authenticator that is listed bare, and those that are listed as ``<type>/<service id>``.
 _BARE_TYPE: Final = "authn"
-_SERVICE_TYPES: Final = ("authn-jwt", *CLOUD_NAMES)
+_SERVICE_TYPES: Final = ("authn-jwt", "authn-ldap", *CLOUD_NAMES)
 
 _WORDS: Final = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 _WHOLE: Final = re.compile(r"[0-9]{1,15}", re.ASCII)

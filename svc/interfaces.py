@@ -96,6 +96,9 @@ class IAuthenticatorReadings(Interface):
         ``names``.
         """
 
+    async def webservice_annotations(webservice: ResourceName, names: Sequence[str], limit: int) -> Mapping[str, str]:
+        """Read those annotations of a webservice that have these names, each as far as ``limit`` characters."""
+
 
 class IAuthenticators(Interface):
     """Authenticators as operators see and change them. Their webservices are named by full id."""

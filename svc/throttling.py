@@ -57,8 +57,18 @@ HELD: Final = 1000
 #: Bits of an IPv6 address that tell clients apart.
 _NETWORK_BITS: Final = 64
 
-#: Refusals that are the server's own fault: no guess is among them.
-_OURS: Final = frozenset({Reason.CREDENTIALS_UNREADABLE, Reason.CONFIGURATION_INVALID})
+#: Refusals that are the server's own fault, or a directory's: no guess is among them.
+_OURS: Final = frozenset(
+    {
+        Reason.CREDENTIALS_UNREADABLE,
+        Reason.CONFIGURATION_INVALID,
+        Reason.LDAP_UNAVAILABLE,
+        Reason.LDAP_TLS_FAILED,
+        Reason.LDAP_ANSWER_MALFORMED,
+        Reason.LDAP_BIND_REFUSED,
+        Reason.LDAP_SEARCH_REFUSED,
+    }
+)
 
 
 @attrs.define

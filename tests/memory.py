@@ -558,6 +558,14 @@ class MemoryAuthenticatorReadings:
             tuple(ip_network(cidr) for name, cidr in sorted(self.memory.restrictions) if name == str(role)),
         )
 
+    async def webservice_annotations(self, webservice: ResourceName, names: Sequence[str], limit: int) -> Mapping[str, str]:
+        """See ``IAuthenticatorReadings``."""
+        self.memory.ask()
+        keys = {name: (str(webservice), name) for name in names}
+        return {
+            name: self.memory.annotations[key][0][:limit] for name, key in keys.items() if key in self.memory.annotations
+        }
+
     def _told(self, account: str, branch: str) -> tuple[bool | None, frozenset[str], int]:
         """What the webservice was told."""
         webservice = f"{account}:webservice:{branch}"

@@ -26,6 +26,7 @@ VALUES = {
     "credentials",
     "factories",
     "publickeys",
+    "directories",
 }
 DOMAIN = VALUES | {"access", "vault", "passwords", "tokens", "keyring", "jose", "interfaces"}
 
@@ -43,6 +44,7 @@ ARROWS: dict[str, set[str]] = {
     "credentials": {"names", "records"},
     "factories": {"names", "records"},
     "publickeys": {"names", "records"},
+    "directories": set(),
     "interfaces": {"names", "records", "rows", "authentication"},
     "forms": VALUES,
     "config": VALUES | {"forms"},
@@ -62,6 +64,7 @@ ARROWS: dict[str, set[str]] = {
     "policy": VALUES,
     "authenticators": DOMAIN,
     "providers": VALUES | {"interfaces", "jose"},
+    "ldap": VALUES | {"providers"},
     "health": VALUES | {"interfaces"},
     "storage": VALUES | {"interfaces"},
     "web": DOMAIN | {"policy", "health", "audit", "_version"},
@@ -101,7 +104,7 @@ SIBLINGS: dict[str, set[str]] = {
         "rehearsal",
         "loading",
     },
-    "authenticators": {"claims", "annotations", "settings", "resourceid", "constraints", "trial", "checks"},
+    "authenticators": {"claims", "annotations", "settings", "resourceid", "constraints", "trial", "checks", "ldapserver"},
 }
 
 #: Libraries that belong to the rooms named, and to no other.
@@ -115,6 +118,7 @@ LIBRARIES: dict[str, set[str]] = {
     "klein": {"web", "cli"},
     "prometheus_client": {"metrics"},
     "werkzeug": {"web"},
+    "ldaptor": {"ldap"},
     "treq": {"providers", "workload", "cli"},
     # In cli, for the file that says which variables of the environment hold which secrets.
     "yaml": {"policy", "cli"},

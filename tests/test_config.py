@@ -70,6 +70,7 @@ class ConfigTests(SynchronousTestCase):
                 "jwt_limit": 16 << 10,
                 "allow_private_providers": (),
                 "allow_http_providers": False,
+                "allow_plain_ldap": False,
                 "jwks_max_age": None,
                 "jwks_stale_if_error": 0.0,
                 "jwks_refetch_interval": 10.0,
@@ -318,7 +319,7 @@ def _examples(field: str) -> tuple[str, str]:
         "login_throttle": "off",
         "metrics_listen": "tcp:1",
     }
-    if field == "allow_http_providers":
+    if field in {"allow_http_providers", "allow_plain_ldap"}:
         return "true", "true"
     if field not in special:
         return "256", "256"

@@ -106,7 +106,7 @@ class ApiKeyAuthenticator:
             return Reason.CREDENTIALS_MISSING, "the role has no API key"
         if not matches:
             return Reason.CREDENTIALS_WRONG, "the evidence is not the role's API key, nor, at a login, its password"
-        if credential.expires_at is not None and credential.expires_at <= self._clock.seconds():
+        if credential.is_expired(self._clock.seconds()):
             return Reason.CREDENTIALS_EXPIRED, "the role's API key has expired"
         return None
 

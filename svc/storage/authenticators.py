@@ -4,7 +4,7 @@ see and change them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from ipaddress import ip_network
 from typing import Any, Final
 
@@ -97,6 +97,13 @@ _APPLICANT: Final = Statement(
         ) END,
         (SELECT key_id FROM signing_keys WHERE account = $2 ORDER BY serial DESC LIMIT 1),
         ARRAY(SELECT cidr FROM restrictions WHERE role_id = $1 ORDER BY cidr LIMIT {RESTRICTIONS_LIMIT})
+    """,
+)
+
+_ANNOTATIONS: Final = Statement(
+    "authenticator_annotations",
+    """
+    SELECT name, left(value, $3::integer) FROM annotations WHERE resource_id = $1::text AND name = ANY ($2::text[])
     """,
 )
 
@@ -198,6 +205,10 @@ class AuthenticatorStore:
             signing_key,
             tuple(map(ip_network, cidrs)),
         )
+
+    async def webservice_annotations(self, webservice: ResourceName, names: Sequence[str], limit: int) -> Mapping[str, str]:
+        """See ``IAuthenticatorReadings``."""
+        return dict(await self._database.fetch(_ANNOTATIONS, str(webservice), column(names), limit))
 
     async def webservices(self, prefix: str) -> list[tuple[ResourceName, bool | None]]:
         """See ``IAuthenticators``."""

@@ -8,16 +8,19 @@ import attrs
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
+from zope.interface import implementer
 from zope.interface.verify import verifyObject
 
 from svc.authentication import Admitted, Caller
-from svc.errors import BearerRefused, StoreUnavailable, WrongDataKey
+from svc.directories import IDirectories, LdapServer, Security
+from svc.errors import BearerRefused, DirectoryRefused, Reason, StoreUnavailable, WrongDataKey
 from svc.health.probes import (
     AuthnProbe,
     AuthzProbe,
     CoreProbe,
     DatabaseProbe,
     HostFactoryProbe,
+    LdapProbe,
     ProbeFailed,
     PublicKeysProbe,
 )
@@ -225,3 +228,82 @@ class Bare(MemoryPublicKeys):
     async def key_known(self) -> bool:
         """It isn't there."""
         return False
+
+
+@implementer(IDirectories)
+@attrs.define
+class FakeDirectories:
+    """Those at the hosts in ``down`` can't be reached; those at hosts in ``slow`` answer when the test lets them."""
+
+    down: set[str] = attrs.field(factory=set)
+    slow: dict[str, Deferred[None]] = attrs.field(factory=dict)
+    reached: list[str] = attrs.field(factory=list)
+
+    async def prove(self, server: LdapServer, login: str, password: bytes) -> None:
+        """A probe has nobody's password."""
+        raise NotImplementedError
+
+    async def reach(self, server: LdapServer) -> None:
+        """Answer."""
+        self.reached.append(server.host)
+        if server.host in self.slow:
+            await self.slow[server.host]
+        if server.host in self.down:
+            raise DirectoryRefused(Reason.LDAP_UNAVAILABLE, "nobody there")
+
+
+class LdapProbeTests(SynchronousTestCase):
+    """Directories."""
+
+    def setUp(self) -> None:
+        """No directory is configured."""
+        self.servers: list[tuple[str, object]] = []
+        self.directories = FakeDirectories()
+
+    async def _all(self) -> list[tuple[str, object]]:
+        return self.servers
+
+    def check(self) -> Deferred[None]:
+        """Run the probe."""
+        probe = LdapProbe(self._all, lambda: self.directories)
+        self.assertTrue(verifyObject(IProbe, probe))
+        self.assertTrue(verifyObject(IDirectories, self.directories))
+        return Deferred.fromCoroutine(probe.check())
+
+    def add(self, *hosts: str) -> None:
+        """Configure directories."""
+        for host in hosts:
+            name = f"acme:webservice:svc/authn-ldap/{host}{len(self.servers)}"
+            self.servers.append((name, LdapServer(host, 389, Security.TLS, "dc=example", "(uid=%s)")))
+
+    def test_none(self) -> None:
+        """Where no directory is configured all is well, and no client is made."""
+        self.successResultOf(Deferred.fromCoroutine(LdapProbe(self._all, self.fail).check()))
+
+    def test_all_are_reached(self) -> None:
+        """Every directory is bound to, once, however many name it."""
+        self.add("a", "b", "a")
+        self.successResultOf(self.check())
+        self.assertEqual(sorted(self.directories.reached), ["a", "b"])
+
+    def test_one_is_down(self) -> None:
+        """A directory that can't be bound to fails the probe, which names it; all were asked at once."""
+        self.add("a", "b", "c")
+        self.directories.down = {"b"}
+        self.directories.slow = {"a": Deferred()}
+        checked = self.check()
+        self.assertEqual(self.directories.reached, ["a", "b", "c"])
+        self.assertNoResult(checked)
+        self.directories.slow["a"].callback(None)
+        failure = self.failureResultOf(checked, ProbeFailed)
+        self.assertIn("acme:webservice:svc/authn-ldap/b1: nobody there (ldap-unavailable)", str(failure.value))
+        self.assertNotIn("authn-ldap/a", str(failure.value))
+
+    def test_unusable(self) -> None:
+        """A directory whose settings are of no use fails the probe; of many faults a few are told."""
+        self.servers.append(("acme:webservice:svc/authn-ldap/x", "It is not said which directory is asked."))
+        self.add(*(f"h{number}" for number in range(20)))
+        self.directories.down = {f"h{number}" for number in range(20)}
+        failure = self.failureResultOf(self.check(), ProbeFailed)
+        self.assertIn("authn-ldap/x: It is not said", str(failure.value))
+        self.assertIn("and 16 more", str(failure.value))
