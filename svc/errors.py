@@ -216,6 +216,17 @@ class Conflict(Refusal):
 
 
 @attrs.frozen(str=False)
+class PreconditionFailed(Refusal):
+    """A thing is not as the request demands; raised by ``web`` (412).
+
+    ``header`` is the one that demands it, ``tag`` the entity tag that the thing has, ``None`` when it isn't there.
+    """
+
+    header: str
+    tag: str | None
+
+
+@attrs.frozen(str=False)
 class PolicyConflict(Refusal):
     """Another load of the same policy is under way or won a race; raised by ``storage`` (409 with ``Retry-After``).
 

@@ -86,6 +86,7 @@ SIBLINGS: dict[str, set[str]] = {
         "description",
         "rehearsal",
         "loading",
+        "preconditions",
     },
     "authenticators": {"claims", "annotations", "settings", "resourceid", "constraints", "trial", "checks"},
 }

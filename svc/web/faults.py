@@ -45,6 +45,13 @@ def _policy_conflict(refusal: errors.PolicyConflict) -> Response:
     return _later(_fault(409, "policy_conflict", message), refusal.retry_after)
 
 
+def _precondition_failed(refusal: errors.PreconditionFailed) -> Response:
+    if refusal.tag is None:
+        return _fault(412, "precondition_failed", f"{refusal.header} asks for a value, and there is none now")
+    response = _fault(412, "precondition_failed", f"the value is not as {refusal.header} asks; its tag is {refusal.tag} now")
+    return Response(response.status, response.body, response.content_type, (("ETag", refusal.tag),))
+
+
 def _policy_invalid(refusal: errors.PolicyInvalid) -> Response:
     if refusal.line is None:
         return _fault(422, "policy_invalid", refusal.message)
@@ -94,6 +101,7 @@ _FAULTS: Final[Mapping[type[errors.Refusal], Callable[[Any], Response]]] = {
     ),
     errors.RouteNotFound: lambda r: no_route(r.path),
     errors.Conflict: _conflict,
+    errors.PreconditionFailed: _precondition_failed,
     errors.PolicyConflict: _policy_conflict,
     errors.PolicyInvalid: _policy_invalid,
     errors.StoreUnavailable: _unavailable,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import binascii
 import contextlib
+import re
 from typing import Final
 
 import attrs
@@ -15,11 +16,17 @@ from svc.interfaces import ISecrets
 from svc.names import ResourceName
 from svc.records import Sealed, SecretReading
 from svc.vault import Vault
+from svc.web.preconditions import Preconditions, tagged
 from svc.web.response import Response
 from svc.web.routing import REQUIRED, Call, Routes
 
 #: The content type of a secret whose variable doesn't say another.
 _ANY: Final = "application/octet-stream"
+
+#: What a content type may be (RFC 9110 8.3.1): policy may say anything, and browsers make something of anything.
+_TOKEN: Final = r"[A-Za-z0-9!#$%&'*+.^_`|~-]+"
+_TYPE: Final = re.compile(rf'{_TOKEN}/{_TOKEN}(?:[ \t]*;[ \t]*{_TOKEN}=(?:{_TOKEN}|"[ !\x23-\x5b\x5d-\x7e]*"))*')
+_TYPE_LIMIT: Final = 255
 
 #: How much one request reads of several secrets: how many, and of how many bytes, sealed. All of it is opened and written at
 #: once, while others wait.
@@ -41,13 +48,20 @@ class Secrets:
 
     @routes.add("GET", "/secrets/<flat:account>/variable/<tail:identifier>", caller=REQUIRED)
     async def read(self, call: Call, account: str, identifier: str) -> Response:
-        """Read a value: the newest, or the one of ``version``; the caller needs ``execute``."""
+        """Read a value: the newest, or the one of ``version``; the caller needs ``execute``.
+
+        Who knows it already, by its tag, is told so, and nobody else (RFC 9110 13.2.1: conditions come last).
+        """
         variable = ResourceName.of(account, "variable", identifier)
-        version = call.query.integer("version")
+        version, preconditions = call.query.integer("version"), Preconditions.of(call)
         reading = await self.store.read(call.caller.role, variable, version)
         demand_value(reading.standing, "execute", variable)
+        tag = self._tag(reading.version, reading.sealed)
+        if tag is not None and preconditions.fresh(tag):
+            return Response.empty(304, tagged(tag))
         value = self._value(variable, reading)
-        return Response.content(value, reading.mime_type or _ANY, headers=(("Content-Disposition", "attachment"),))
+        headers = (("Content-Disposition", "attachment"), *(tagged(tag) if tag else ()))
+        return Response.content(value, _content_type(reading.mime_type), headers=headers)
 
     @routes.add("GET", "/secrets", caller=REQUIRED)
     async def read_several(self, call: Call) -> Response:
@@ -82,20 +96,39 @@ class Secrets:
 
     @routes.add("POST", "/secrets/<flat:account>/variable/<tail:identifier>", caller=REQUIRED)
     async def write(self, call: Call, account: str, identifier: str) -> Response:
-        """Set the value, which is the raw body; the caller needs ``update``. An unchanged value makes no new version."""
+        """Set the value, which is the raw body; the caller needs ``update``. An unchanged value makes no new version.
+
+        What the request demands of the value that it replaces is decided while other writers wait.
+        """
         variable = ResourceName.of(account, "variable", identifier)
-        value = call.body
+        value, preconditions = call.body, Preconditions.of(call)
+        kept: SecretReading | None = None
+        sealed: Sealed | None = None
 
         def decide(reading: SecretReading) -> Sealed | None:
+            nonlocal kept, sealed
             demand(reading.standing, "update", variable)
             if not value.strip():
                 raise InvalidParameter("value", "'value' may not be empty")
+            preconditions.demand(self._tag(reading.version, reading.sealed))
+            kept = reading
             if reading.sealed is not None and self._is(value, variable, reading.sealed):
-                return None
-            return self.vault.seal(str(variable), value)
+                sealed = None
+            else:
+                sealed = self.vault.seal(str(variable), value)
+            return sealed
 
-        await self.store.write(call.caller.role, variable, decide)
-        return Response.empty(201)
+        version = await self.store.write(call.caller.role, variable, decide)
+        assert kept is not None
+        tag = self._tag(kept.version, kept.sealed) if sealed is None else self._tag(version, sealed)
+        return Response.empty(201, tagged(tag) if tag else ())
+
+    def _tag(self, version: int | None, sealed: Sealed | None) -> str | None:
+        """The entity tag of a value: its version, and what tells it from one of the same number in another life.
+
+        It is strong, the same on every server, and lasts as long as the value is kept as it is.
+        """
+        return None if sealed is None else f'"{version}-{self.vault.fingerprint(sealed)}"'
 
     def _value(self, name: ResourceName, reading: SecretReading) -> bytes:
         if reading.sealed is None:
@@ -108,6 +141,12 @@ class Secrets:
         except WrongDataKey:
             # A value that can't be read any more can still be replaced.
             return False
+
+
+def _content_type(annotated: str | None) -> str:
+    """The content type that policy gives, if it is one; no header can be forged with what isn't."""
+    fits = annotated is not None and len(annotated) <= _TYPE_LIMIT and _TYPE.fullmatch(annotated)
+    return annotated if annotated is not None and fits else _ANY
 
 
 def _ids(listed: str | None) -> list[str]:
