@@ -10,7 +10,7 @@ import attrs
 from twisted.application.service import MultiService
 from twisted.logger import Logger
 
-from svc.audit import LoggedAuthenticator, LoggedLogin
+from svc.audit import LoggedAuthenticator, LoggedExpirations, LoggedLogin
 from svc.authentication import IAuthenticator
 from svc.authenticators.apikey import ApiKeyAuthenticator
 from svc.authenticators.cloud import cloud
@@ -19,6 +19,9 @@ from svc.authenticators.jwt import JWT
 from svc.config import Settings
 from svc.credentials import new_api_key
 from svc.errors import Conflict
+from svc.expiration.postgresql import PostgresPassword
+from svc.expiration.rotation import Rotations
+from svc.expiration.rounds import Expirations
 from svc.foundation import Foundation
 from svc.health.probes import AuthnProbe, AuthzProbe, CoreProbe, DatabaseProbe
 from svc.health.rounds import Rounds
@@ -36,6 +39,7 @@ from svc.records import Sealed
 from svc.storage.authenticators import AuthenticatorStore
 from svc.storage.credentials import CredentialStore
 from svc.storage.effective import EffectiveStore
+from svc.storage.expirations import ExpirationStore
 from svc.storage.hostfactories import HostFactoryStore
 from svc.storage.policies import PolicyStore
 from svc.storage.publickeys import PublicKeyStore
@@ -93,6 +97,7 @@ class Composition:
         tokens = AccessTokens(keys, reactor, settings.user_token_ttl, settings.host_token_ttl)
         rounds = self._rounds(foundation, keys, tokens)
         rounds.setServiceParent(server)  # type: ignore[no-untyped-call] # Twisted's
+        self._expirations(foundation).setServiceParent(server)  # type: ignore[no-untyped-call] # Twisted's
         metrics = None if self.metrics_endpoint is None else Metrics()
         router = Router(
             self._nouns(foundation, keys, tokens, self._loads(foundation, server), rounds, metrics),
@@ -165,7 +170,7 @@ class Composition:
             Roles(roles, settings.dialect),
             Policies(loads, roles),
             EffectivePolicies(EffectiveStore(database), roles, vault, self.reactor),
-            Secrets(secrets, vault),
+            Secrets(secrets, ExpirationStore(database), vault),
             HostFactories(HostFactoryStore(database), roles, resources, vault, settings.dialect, self.reactor),
             PublicKeys(PublicKeyStore(database), secrets, vault),
             Accounts(foundation.accounts, roles, keys, foundation.create_account),
@@ -191,6 +196,20 @@ class Composition:
         workers.setServiceParent(server)  # type: ignore[no-untyped-call] # Twisted's
         near = Loads(PolicyStore(foundation.database), foundation.vault, settings.dialect, bounds, NEAR_ROWS)
         return NearAndFar(near, workers)
+
+    def _expirations(self, foundation: Foundation) -> Expirations:
+        reactor, settings, events = self.reactor, self.settings, LoggedExpirations()
+        store = ExpirationStore(foundation.database)
+        client = GuardedClient(reactor, reactor.nameResolver, client_tls, private_networks=settings.allow_private_providers)
+        return Expirations(
+            reactor,
+            store,
+            HostFactoryStore(foundation.database),
+            Rotations(store, foundation.vault, reactor, events),
+            [PostgresPassword(reactor, client, client_tls)],
+            events,
+            settings.expiration_interval,
+        )
 
     def _federated(self, foundation: Foundation) -> dict[str, FederatedAuthenticator]:
         """The authenticators that trust third parties, by name; they share what is known of these."""

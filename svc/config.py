@@ -229,6 +229,13 @@ class Settings:
         forms.decimal(0.1, 3600, "SECONDS"), "health", "The time from one round of health checks to the next.", 5.0
     )
 
+    expiration_interval: float = _setting(
+        forms.decimal(0.1, 3600, "SECONDS"),
+        "expiration",
+        "The time from one look at what is due to be rotated, or has expired, to the next, on one server of the cluster.",
+        10.0,
+    )
+
     metrics_listen: str | None = _setting(
         forms.ENDPOINT,
         "metrics",

@@ -186,9 +186,13 @@ class TooManyRoles(Refusal):
 
 @attrs.frozen(str=False)
 class NoValue(Refusal):
-    """A variable has no value, is missing, or may not be seen; raised by ``access`` when a secret is read (404)."""
+    """A variable has no value, is missing, or may not be seen; raised by ``access`` when a secret is read (404).
+
+    ``ended_at``: when the value ended, in seconds since the epoch, if it had one; told to those who could have read it.
+    """
 
     name: str
+    ended_at: float | None = None
 
 
 @attrs.frozen(str=False)

@@ -90,7 +90,7 @@ class Vault:
 
     @staticmethod
     def fingerprint(sealed: Sealed) -> str:
-        """A short text that no two sealings share, not even of one value, since their nonces differ; it tells nothing else."""
+        """A short text that no two sealings share, not even of one value, and that tells nothing else."""
         return hashlib.sha256(sealed[: 1 + _NONCE_BYTES] + sealed[-_TAG_BYTES:]).hexdigest()[:_FINGERPRINT_DIGITS]
 
     def open(self, name: str, sealed: Sealed) -> bytes:

@@ -15,7 +15,18 @@ from twisted.trial.unittest import SynchronousTestCase
 
 ROOT = Path(__file__).resolve().parent.parent / "svc"
 
-VALUES = {"names", "errors", "limits", "dialect", "records", "rows", "authentication", "factories", "publickeys"}
+VALUES = {
+    "names",
+    "errors",
+    "limits",
+    "dialect",
+    "records",
+    "rows",
+    "authentication",
+    "factories",
+    "publickeys",
+    "expirations",
+}
 DOMAIN = VALUES | {"access", "vault", "credentials", "tokens", "keyring", "jose", "interfaces"}
 
 #: What a room may import of svc, beside itself. A room is a package, or a module at the top of ``svc``.
@@ -31,6 +42,7 @@ ARROWS: dict[str, set[str]] = {
     "authentication": {"names", "errors", "records", "jose"},
     "factories": {"names", "records"},
     "publickeys": {"names", "records"},
+    "expirations": {"names", "errors", "records"},
     "interfaces": {"names", "records", "rows", "authentication"},
     "forms": VALUES,
     "config": VALUES | {"forms"},
@@ -50,6 +62,7 @@ ARROWS: dict[str, set[str]] = {
     "authenticators": DOMAIN,
     "providers": VALUES | {"interfaces", "jose"},
     "health": VALUES | {"interfaces"},
+    "expiration": VALUES | {"interfaces", "vault", "providers"},
     "storage": VALUES | {"interfaces"},
     "web": DOMAIN | {"policy", "health", "audit", "_version"},
     "worker": VALUES | {"interfaces", "policy"},

@@ -156,7 +156,7 @@ class GuardedClient:
 
     async def _first_answer(self, target: _Target, ca_cert: str | None, deadline: float) -> bytes:
         """Ask the addresses of the host in turn until one is connected; each gets its share of the time."""
-        addresses = await self._addresses(target, deadline)
+        addresses = await self.addresses(target.host, target.port, deadline)
         refused = []
         for number, address in enumerate(addresses):
             patience = self._left(deadline) / (len(addresses) - number)
@@ -167,24 +167,26 @@ class GuardedClient:
                 refused.append(f"no connection to {address} port {target.port}: {error}")
         raise KeysUnavailable("; ".join(refused))
 
-    async def _addresses(self, target: _Target, deadline: float) -> list[Address]:
-        """Look the host up and check every address it has (Note [One look-up]); return the first few.
+    async def addresses(self, host: str, port: int, deadline: float) -> list[Address]:
+        """Look a host up and check every address it has (Note [One look-up]); return the first few.
 
         What is wrong with an address that was looked up is told without it: whoever may set a variable and see why it
         doesn't work would else learn the numbers of a private network from its names.
+
+        :raises KeysUnavailable: it has none by ``deadline``, or one that may not be connected to.
         """
         try:
-            addresses = [ip_address(target.host)]
+            addresses = [ip_address(host)]
         except ValueError:
             answer = _LookUp()
-            self._resolver.resolveHostName(answer, target.host, target.port)
+            self._resolver.resolveHostName(answer, host, port)
             addresses = [ip_address(text) for text in await self._until(deadline, answer.addresses)]
         if not addresses:
             raise KeysUnavailable("the name has no address, or no name service answered")
         for address in addresses:
             what = objection(address, self._private_networks)
             if what is not None:
-                _log.warn("{host} has the address {address}, which is {what}", host=target.host, address=address, what=what)
+                _log.warn("{host} has the address {address}, which is {what}", host=host, address=address, what=what)
                 raise KeysUnavailable(f"its address is {what}, and allow_private_providers doesn't list it")
         return addresses[:_TRIES]
 

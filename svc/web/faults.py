@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 from typing import Any, Final
 
 from svc import errors
@@ -33,6 +34,15 @@ def _not_found(refusal: errors.NotFound) -> Response:
         target=refusal.kind,
         details={"code": "not_found", "target": "id", "message": refusal.name},
     )
+
+
+def _no_value(refusal: errors.NoValue) -> Response:
+    # Published clients look for these words, whatever follows them (wire facts, clients R29).
+    message = f"CONJ00076E Variable {refusal.name} is empty or not found."
+    if refusal.ended_at is not None:
+        ended = datetime.fromtimestamp(refusal.ended_at, UTC).isoformat(timespec="milliseconds")
+        message += f" Its value expired at {ended}: set a new one."
+    return _fault(404, "not_found", message)
 
 
 def _conflict(refusal: errors.Conflict) -> Response:
@@ -95,7 +105,7 @@ _FAULTS: Final[Mapping[type[errors.Refusal], Callable[[Any], Response]]] = {
         "unprocessable_entity",
         f"more than {r.limit} roles, or too many memberships between them, would have to be followed",
     ),
-    errors.NoValue: lambda r: _fault(404, "not_found", f"CONJ00076E Variable {r.name} is empty or not found."),
+    errors.NoValue: _no_value,
     errors.NotText: lambda r: _fault(
         406, "not_acceptable", f"CONJ00074E {r.name} is no text in UTF-8: ask with 'Accept-Encoding: base64'"
     ),

@@ -91,4 +91,3 @@ class Preconditions:
 def tagged(tag: str) -> HeaderPairs:
     """The header that tells the tag of what an answer is about."""
     return (("ETag", tag),)
-

@@ -11,7 +11,8 @@ import attrs
 
 from svc.access import demand, demand_value
 from svc.credentials import same_key
-from svc.errors import InvalidName, InvalidParameter, NotFound, NotText, NoValue, TooLarge, WrongDataKey
+from svc.errors import InvalidName, InvalidParameter, NotFound, NotText, NoValue, RouteNotFound, TooLarge, WrongDataKey
+from svc.expirations import IExpirations
 from svc.interfaces import ISecrets
 from svc.names import ResourceName
 from svc.records import Sealed, SecretReading
@@ -44,6 +45,7 @@ class Secrets:
     routes = Routes()
 
     store: ISecrets
+    expirations: IExpirations
     vault: Vault
 
     @routes.add("GET", "/secrets/<flat:account>/variable/<tail:identifier>", caller=REQUIRED)
@@ -84,8 +86,8 @@ class Secrets:
             if text not in seen:
                 raise NoValue(text)
         for text, reading in seen.items():
-            if reading.version is None:
-                raise NoValue(str(names[text]))
+            if reading.version is None or reading.ended_at is not None:
+                raise NoValue(str(names[text]), reading.ended_at)
         if any(reading.sealed is None for reading in seen.values()):
             raise TooLarge("all secrets that are read at once, sealed and together,", BATCH_BYTES)
         values = {text: self._value(names[text], reading) for text, reading in seen.items()}
@@ -98,8 +100,11 @@ class Secrets:
     async def write(self, call: Call, account: str, identifier: str) -> Response:
         """Set the value, which is the raw body; the caller needs ``update``. An unchanged value makes no new version.
 
-        What the request demands of the value that it replaces is decided while other writers wait.
+        What the request demands of the value that it replaces is decided while other writers wait. With ``expirations`` no
+        value is set, and those that there are don't end any more; what is rotated is rotated soon.
         """
+        if call.query.flag("expirations"):
+            return await self.clear_expirations(call, account, "variable", identifier)
         variable = ResourceName.of(account, "variable", identifier)
         value, preconditions = call.body, Preconditions.of(call)
         kept: SecretReading | None = None
@@ -123,6 +128,17 @@ class Secrets:
         tag = self._tag(kept.version, kept.sealed) if sealed is None else self._tag(version, sealed)
         return Response.empty(201, tagged(tag) if tag else ())
 
+    @routes.add("POST", "/secrets/<flat:account>/<kind>/<tail:identifier>", caller=REQUIRED)
+    async def clear_expirations(self, call: Call, account: str, kind: str, identifier: str) -> Response:
+        """Have no value end, and what is rotated be rotated soon; only variables have such values (core 4)."""
+        if not call.query.flag("expirations"):
+            raise RouteNotFound("POST", f"/secrets/{account}/{kind}/{identifier}")
+        if kind != "variable":
+            raise InvalidParameter("kind", f"Invalid secret kind: {kind[:40]}")
+        variable = ResourceName.of(account, kind, identifier)
+        await self.expirations.clear(call.caller.role, variable, lambda standing: demand(standing, "update", variable))
+        return Response.empty(201)
+
     def _tag(self, version: int | None, sealed: Sealed | None) -> str | None:
         """The entity tag of a value: its version, and what tells it from one of the same number in another life.
 
@@ -132,7 +148,7 @@ class Secrets:
 
     def _value(self, name: ResourceName, reading: SecretReading) -> bytes:
         if reading.sealed is None:
-            raise NoValue(str(name))
+            raise NoValue(str(name), reading.ended_at)
         return self.vault.open(str(name), reading.sealed)
 
     def _is(self, value: bytes, variable: ResourceName, sealed: Sealed) -> bool:

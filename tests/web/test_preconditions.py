@@ -87,7 +87,23 @@ class PreconditionTests(SynchronousTestCase):
 
     def test_malformed(self) -> None:
         """What is neither ``*`` nor a list of tags is refused, and the header named."""
-        bad = ("", " ", ",", "a", '"a', 'a"', '"a" "b"', '"a"b', "*,*", '*, "a"', 'w/"a"', 'W/ "a"', '"a b"', '"a\x7f"', "'a'")
+        bad = (
+            "",
+            " ",
+            ",",
+            "a",
+            '"a',
+            'a"',
+            '"a" "b"',
+            '"a"b',
+            "*,*",
+            '*, "a"',
+            'w/"a"',
+            'W/ "a"',
+            '"a b"',
+            '"a\x7f"',
+            "'a'",
+        )
         for header in bad:
             for name in ("match", "none_match"):
                 with self.assertRaises(InvalidParameter, msg=repr(header)) as caught:

@@ -291,10 +291,22 @@ class SecretsTests(WorldCase):
     def test_content_types_that_are_none(self) -> None:
         """An annotation that is no content type is not sent as one, and no browser runs what is of a type that it knows."""
         good = ("text/html", 'text/plain; charset="utf-8"', "application/vnd.x+json;v=1")
-        bad = ("html", "text/html\\r\\nSet-Cookie: a=b", "text/html, text/plain", "text/", "text/pläin", "a/" + "b" * 300, "")
+        bad = (
+            "html",
+            "text/html\\r\\nSet-Cookie: a=b",
+            "text/html, text/plain",
+            "text/",
+            "text/pläin",
+            "a/" + "b" * 300,
+            "",
+        )
         for number, text in enumerate((*good, *bad)):
             prefix = self.dialect.prefix
-            self.load(f'- !variable {{ id: t{number}, annotations: {{ {prefix}/mime_type: "{text}" }} }}'.replace('"utf-8"', "utf-8"))
+            self.load(
+                f'- !variable {{ id: t{number}, annotations: {{ {prefix}/mime_type: "{text}" }} }}'.replace(
+                    '"utf-8"', "utf-8"
+                )
+            )
             self.set_value(f"t{number}", b"<script>")
             answer = self.client.get(f"/secrets/acme/variable/t{number}", role=ADMIN)
             expected = text.replace('"', "") if text in good else "application/octet-stream"
