@@ -196,7 +196,8 @@ class Settings:
     allow_private_providers: tuple[Network, ...] = _setting(
         forms.NETWORKS,
         "providers",
-        "Private networks from which the keys of identity providers may be fetched; separated by commas.",
+        "Private networks from which the keys of identity providers may be fetched, and in whose databases passwords may be"
+        " rotated; separated by commas.",
         (),
     )
     allow_http_providers: bool = _setting(

@@ -54,7 +54,13 @@ class Duration:
         found = cls(years * 12 + months, weeks * 7 + days, hours * 3600 + minutes * 60 + seconds + fraction)
         if not (found.months or found.days or found.seconds):
             raise ValueError("must be a duration longer than none")
+        if found.months > _LONGEST.months or found.days > _LONGEST.days or found.seconds > _LONGEST.seconds:
+            raise ValueError("must be a duration of at most a thousand years")
         return found
+
+
+#: The most of each, so that no moment lies beyond all calendars.
+_LONGEST: Final = Duration(months=12_000, days=366_000, seconds=366_000 * 86_400.0)
 
 
 def lifetime_of(text: str | None) -> Duration | None:

@@ -599,7 +599,9 @@ class MemoryAuthenticatorReadings:
         for name in names:
             variable = f"{account}:variable:{branch}/{name}"
             if variable in self.memory.resources:
-                newest[name] = max(self.memory.secrets.get(variable, {}).values(), default=(0, None))
+                values = self.memory.secrets.get(variable, {})
+                ended = values and self.memory.ended_at(variable, max(values))
+                newest[name] = (0, None) if not values or ended else values[max(values)]
         return newest
 
 

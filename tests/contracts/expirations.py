@@ -8,7 +8,7 @@ from svc.errors import Forbidden
 from svc.expirations import Due, Duration, IExpirations, Turn
 from svc.records import Sealed, SecretVersion, Standing
 from svc.rows import AnnotationRow, Changes, ResourceRow, Rows
-from tests.contracts.base import ADMIN, Contract, Draft, Stores, change, load, resource, scenario
+from tests.contracts.base import ACCOUNT, ADMIN, Contract, Draft, Stores, change, load, resource, scenario
 from tests.contracts.secrets import OWNED, always
 
 VARIABLE = resource("variable:v")
@@ -130,6 +130,22 @@ class ExpirationsContract(Contract):
         await stores.secrets.write(ADMIN, VARIABLE, always(b"new"))
         self.assertEqual((await stores.secrets.read(ADMIN, VARIABLE)).sealed, b"new")
         self.assertEqual((await stores.secrets.read(ADMIN, VARIABLE, 1)).ended_at, end)
+
+    @scenario
+    async def test_ended_settings(self) -> None:
+        """An authenticator is told nothing of a value that has ended, and learns that its settings have changed."""
+        stores = await self.annotated(LIFETIME)
+        variable = resource("variable:svc/authn-jwt/ci/issuer")
+        await load(
+            stores, Draft().define("variable:svc/authn-jwt/ci/issuer").annotate("variable:svc/authn-jwt/ci/issuer", LIFETIME)
+        )
+        await stores.secrets.write(ADMIN, variable, always(b"issuer"))
+        before = await stores.authenticators.settings(ACCOUNT, "svc/authn-jwt/ci", ["issuer"])
+        [due] = [each for each in await stores.expirations.due(10) if each.variable == variable]
+        await stores.expirations.set_lifetime(due, PAST)
+        after = await stores.authenticators.settings(ACCOUNT, "svc/authn-jwt/ci", ["issuer"])
+        self.assertEqual((before.values, after.values), ({"issuer": b"issuer"}, {"issuer": None}))
+        self.assertNotEqual(before.edition, after.edition)
 
     @scenario
     async def test_rotated_values_stay(self) -> None:

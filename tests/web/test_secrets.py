@@ -326,6 +326,86 @@ class SecretsTests(WorldCase):
         message = self.error(self.client.get(f"/secrets?variable_ids={listed}", role=ADMIN), 422, "argument_error")
         self.assertIn("variable_ids", message)
 
+    def load_expiring(self) -> None:
+        """Load a variable whose values live for an hour, and one that is rotated."""
+        self.load(
+            """
+            - !variable { id: short, annotations: { expiration/ttl: PT1H } }
+            - !variable { id: turned, annotations: { rotation/rotator: postgresql/password, rotation/ttl: P1D } }
+            - !permit { role: !user alice, privileges: [ read, execute ], resource: !variable short }
+            - !permit { role: !user bob, privileges: [ read, update ], resource: !variable short }
+            - !policy db
+            """
+        )
+
+    def test_expiry(self) -> None:
+        """A value is there up to the last moment of its life, and from then on 404 with words of its own."""
+        self.load_expiring()
+        tag = self.set_value("short", b"one").headers["etag"]
+        path = "/secrets/acme/variable/short"
+        ends = self.memory.now + 3600
+        self.memory.now = ends - 0.001
+        self.assertEqual(self.client.get(path, role=ALICE).body, b"one")
+        self.memory.now = ends
+        for target in (path, f"{path}?version=1", "/secrets?variable_ids=acme:variable:short"):
+            message = self.error(self.client.get(target, role=ALICE, headers=[("If-None-Match", tag)]), 404, "not_found")
+            self.assertTrue(message.startswith("CONJ00076E Variable acme:variable:short is empty or not found."), message)
+            self.assertIn("expired at 2023-11-14T23:13:20.250+00:00", message)
+        self.assertEqual(self.client.get(path, role=BOB).status, 403)
+        self.assertNotIn(b"expired", self.client.get(path, role=EVE).body)
+
+    def test_the_end_of_an_expired_value(self) -> None:
+        """An expired value is none: the same one can be set again, as a new version, and as a first one."""
+        self.load_expiring()
+        tag = self.set_value("short", b"one").headers["etag"]
+        self.memory.now += 3600
+        path = "/secrets/acme/variable/short"
+        self.error(self.client.post(path, b"two", role=BOB, headers=[("If-Match", tag)]), 412, "precondition_failed")
+        answer = self.client.post(path, b"one", role=BOB, headers=[("If-None-Match", "*")])
+        self.assertEqual(answer.status, 201)
+        self.assertTrue(answer.headers["etag"].startswith('"2-'))
+        self.assertEqual(self.client.get(path, role=ALICE).body, b"one")
+
+    def test_expirations_told(self) -> None:
+        """The resource tells when each value ends, and what is known of its expiration; one without has no such field."""
+        self.load_expiring()
+        self.set_value("short", b"one")
+        told = self.client.get("/resources/acme/variable/short", role=ADMIN).json()
+        self.assertEqual(told["secrets"], [{"version": 1, "expires_at": "2023-11-14T23:13:20.250+00:00"}])
+        self.assertEqual(told["expiration"], {"due_at": None, "failures": 0, "fault": None})
+        self.set_value("password", b"one")
+        told = self.client.get("/resources/acme/variable/password", role=ADMIN).json()
+        self.assertEqual(told["secrets"], [{"version": 1, "expires_at": None}])
+        self.assertNotIn("expiration", told)
+
+    def test_clearing_expirations(self) -> None:
+        """``?expirations`` takes ``update``, sets no value, and has those that there are not end, nor have ended."""
+        self.load_expiring()
+        self.set_value("short", b"one")
+        self.memory.now += 3600
+        path = "/secrets/acme/variable/short"
+        for query in ("?expirations", "?expirations=no", "?expirations="):
+            answer = self.client.post(f"{path}{query}", b"ignored", role=BOB)
+            self.assertEqual((answer.status, answer.body), (201, b""))
+        self.assertEqual(self.client.get(path, role=ALICE).body, b"one")
+        told = self.client.get("/resources/acme/variable/short", role=ADMIN).json()
+        self.assertEqual(told["secrets"], [{"version": 1, "expires_at": None}])
+
+    def test_clearing_expirations_refused(self) -> None:
+        """``?expirations`` is 403 for who lacks ``update``, 404 for who doesn't see the variable, 422 for other kinds."""
+        self.load_expiring()
+        path = "/secrets/acme/variable/short?expirations"
+        self.assertEqual(self.client.post(path, role=ALICE).status, 403)
+        for target, role in ((path, EVE), ("/secrets/acme/variable/nothing?expirations", ADMIN)):
+            self.assertIn("not found in account", self.error(self.client.post(target, role=role), 404, "not_found"))
+        self.assertEqual(self.client.post(path).status, 401)
+        for kind in ("policy", "public_key", "user", "nonsense"):
+            message = self.error(self.client.post(f"/secrets/acme/{kind}/db?expirations", role=ADMIN), 422, "argument_error")
+            self.assertEqual(message, f"Invalid secret kind: {kind}")
+        self.assertEqual(self.client.post("/secrets/acme/policy/db", b"x", role=ADMIN).status, 404)
+        self.memory.standby = True
+        self.assertEqual(self.client.post(path, role=BOB).status, 405)
+
     def test_unavailable(self) -> None:
         """While the store is away, it is 503 with ``Retry-After``; a standby answers writes with 405."""
         self.memory.down = True
