@@ -149,6 +149,7 @@ class WireTests(SynchronousTestCase):
         for data in said:
             self.wire.dataReceived(data)
         failed = self.failureResultOf(login, RotationFailed).value
+        assert isinstance(failed, RotationFailed)
         self.assertNotIn(b"the password", self.transport.value())
         return failed
 
