@@ -11,7 +11,7 @@ import struct
 from typing import Final
 
 from twisted.internet.defer import Deferred
-from twisted.internet.error import ConnectionDone
+from twisted.internet.error import ConnectionClosed, ConnectionDone
 from twisted.internet.interfaces import IOpenSSLClientConnectionCreator, ITCPTransport, ITLSTransport
 from twisted.internet.protocol import Protocol
 from twisted.python.failure import Failure
@@ -111,8 +111,8 @@ class Wire(Protocol):
     def connectionLost(self, reason: Failure = Failure(ConnectionDone())) -> None:  # noqa: B008 - as Twisted has it
         """Tell who waits."""
         if self._lost is None:
-            tls = not isinstance(reason.value, OSError) and not reason.check(ConnectionDone)
-            why = "TLS failed" if tls and "SSL" in type(reason.value).__module__ else "the server closed the connection"
+            closed = reason.check(ConnectionClosed)
+            why = "the server closed the connection" if closed else "TLS failed, or the certificate isn't trusted"
             self._lost = Failure(RotationFailed(why))
         self._fail()
 

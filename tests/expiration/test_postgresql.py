@@ -6,6 +6,7 @@ import struct
 from ipaddress import ip_network
 from typing import Any
 
+from OpenSSL import SSL
 from twisted.internet.defer import Deferred
 from twisted.internet.error import ConnectionDone
 from twisted.internet.interfaces import ITCPTransport
@@ -206,6 +207,10 @@ class WireTests(SynchronousTestCase):
         self.wire.connectionLost(Failure(ConnectionDone()))
         self.assertIn("closed", self.failureResultOf(login, RotationFailed).value.why)
         self.assertIn("closed", self.log_in().why)
+        self.setUp()
+        login = Deferred.fromCoroutine(self.wire.log_in("app", "db", b"x"))
+        self.wire.connectionLost(Failure(SSL.Error([("", "", "certificate verify failed")])))
+        self.assertIn("TLS failed", self.failureResultOf(login, RotationFailed).value.why)
 
     def test_tls(self) -> None:
         """What comes before the handshake is not taken for what comes after it; a server may have no TLS."""
