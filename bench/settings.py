@@ -21,8 +21,8 @@ ANNOTATIONS: Final = 3
 #: The reactor of the service and of the references.
 REACTOR: Final = "epoll"
 
-#: Variables with a value, each readable by one host.
-VARIABLES: Final = 100
+#: Variables with a value, each readable by one host, and all of them by another, at once.
+VARIABLES: Final = 150
 
 #: Tokens that are refused, for each reason.
 REFUSED: Final = 500

@@ -11,6 +11,8 @@ from twisted.logger import Logger
 from zope.interface import implementer
 
 from svc.authentication import Admitted, Attempt, IAuthenticator, ILogin, Refused
+from svc.expirations import IExpirationEvents
+from svc.names import ResourceName
 
 #: Longest text from outside in a field of a log event, in characters; what is longer is cut.
 FIELD_LIMIT: Final = 300
@@ -81,3 +83,30 @@ def _log_refusal(name: str, attempt: Attempt, refused: Refused) -> None:
         service=service,
         client_ip=client_ip,
     )
+
+
+@implementer(IExpirationEvents)
+class LoggedExpirations:
+    """Logs what became of values that end or are rotated."""
+
+    def expired(self, variable: ResourceName, at: float) -> None:
+        """A value ended."""
+        _log.info("The value of {variable} expired", variable=printable(str(variable)), at=at)
+
+    def rotated(self, variable: ResourceName, rotator: str, version: int) -> None:
+        """A new value is in force."""
+        _log.info(
+            "{rotator} rotated {variable} to version {version}",
+            rotator=rotator,
+            variable=printable(str(variable)),
+            version=version,
+        )
+
+    def failed(self, variable: ResourceName, rotator: str, why: str) -> None:
+        """A rotation failed."""
+        _log.warn(
+            "{rotator} did not rotate {variable}: {why}",
+            rotator=printable(rotator),
+            variable=printable(str(variable)),
+            why=printable(why),
+        )

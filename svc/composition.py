@@ -11,7 +11,7 @@ import attrs
 from twisted.application.service import MultiService
 from twisted.logger import Logger
 
-from svc.audit import LoggedAuthenticator, LoggedLogin
+from svc.audit import LoggedAuthenticator, LoggedExpirations, LoggedLogin
 from svc.authentication import IAuthenticator, ILogin
 from svc.authenticators.apikey import ApiKeyAuthenticator
 from svc.authenticators.cloud import cloud
@@ -24,6 +24,9 @@ from svc.config import Settings
 from svc.credentials import new_api_key
 from svc.directories import IDirectories
 from svc.errors import Conflict
+from svc.expiration.postgresql import PostgresPassword
+from svc.expiration.rotation import Rotations
+from svc.expiration.rounds import Expirations
 from svc.foundation import Foundation
 from svc.health.probes import AuthnProbe, AuthzProbe, CoreProbe, DatabaseProbe
 from svc.health.rounds import Rounds
@@ -43,6 +46,7 @@ from svc.records import Sealed
 from svc.storage.authenticators import AuthenticatorStore
 from svc.storage.credentials import CredentialStore
 from svc.storage.effective import EffectiveStore
+from svc.storage.expirations import ExpirationStore
 from svc.storage.hostfactories import HostFactoryStore
 from svc.storage.policies import PolicyStore
 from svc.storage.publickeys import PublicKeyStore
@@ -105,6 +109,7 @@ class Composition:
         tokens = AccessTokens(keys, reactor, settings.user_token_ttl, settings.host_token_ttl)
         rounds = self._rounds(foundation, keys, tokens)
         rounds.setServiceParent(server)  # type: ignore[no-untyped-call] # Twisted's
+        self._expirations(foundation).setServiceParent(server)  # type: ignore[no-untyped-call] # Twisted's
         metrics = None if self.metrics_endpoint is None else Metrics()
         passwords = Passwords(reactor, ModestPool(0, min(_HASHING_THREADS, max(1, (os.cpu_count() or 1) // 2)), "passwords"))
         passwords.setServiceParent(server)  # type: ignore[no-untyped-call] # Twisted's
@@ -190,7 +195,7 @@ class Composition:
             Roles(roles, settings.dialect),
             Policies(loads, roles),
             EffectivePolicies(EffectiveStore(database), roles, vault, self.reactor),
-            Secrets(secrets, vault),
+            Secrets(secrets, ExpirationStore(database), vault),
             HostFactories(HostFactoryStore(database), roles, resources, vault, settings.dialect, self.reactor),
             PublicKeys(PublicKeyStore(database), secrets, vault),
             Accounts(foundation.accounts, roles, keys, foundation.create_account),
@@ -216,6 +221,19 @@ class Composition:
         workers.setServiceParent(server)  # type: ignore[no-untyped-call] # Twisted's
         near = Loads(PolicyStore(foundation.database), foundation.vault, settings.dialect, bounds, NEAR_ROWS)
         return NearAndFar(near, workers)
+
+    def _expirations(self, foundation: Foundation) -> Expirations:
+        reactor, settings, events = self.reactor, self.settings, LoggedExpirations()
+        store = ExpirationStore(foundation.database)
+        return Expirations(
+            reactor,
+            store,
+            HostFactoryStore(foundation.database),
+            Rotations(store, foundation.vault, reactor, events),
+            [PostgresPassword(reactor, self._look_ups(), client_tls)],
+            events,
+            settings.expiration_interval,
+        )
 
     def _federated(self, foundation: Foundation) -> dict[str, FederatedAuthenticator]:
         """The authenticators that trust third parties, by name; they share what is known of these."""
@@ -254,15 +272,17 @@ class Composition:
         store, vault, dialect = AuthenticatorStore(foundation.database), foundation.vault, self.settings.dialect
         listed = frozenset(self.settings.authenticators)
         servers = LdapServers(store, store, vault, dialect, listed)
-        return LdapAuthenticator(store, credentials, servers, functools.cache(self._directories), vault, dialect, listed, self.reactor)
+        directories = functools.cache(self._directories)
+        return LdapAuthenticator(store, credentials, servers, directories, vault, dialect, listed, self.reactor)
 
     def _directories(self) -> IDirectories:
         """The client of LDAP directories."""
         from svc.ldap.client import Directories  # noqa: PLC0415 - few servers ask a directory, and its library takes time
 
-        reactor, settings = self.reactor, self.settings
-        look_ups = LookUps(reactor, reactor.nameResolver, settings.allow_private_providers)
-        return Directories(reactor, look_ups, client_tls, allow_plain=settings.allow_plain_ldap)
+        return Directories(self.reactor, self._look_ups(), client_tls, allow_plain=self.settings.allow_plain_ldap)
+
+    def _look_ups(self) -> LookUps:
+        return LookUps(self.reactor, self.reactor.nameResolver, self.settings.allow_private_providers)
 
     def _rounds(self, foundation: Foundation, keys: AccountKeys, tokens: AccessTokens) -> Rounds:
         settings, state, vault = self.settings, foundation.state, foundation.vault

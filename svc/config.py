@@ -196,7 +196,8 @@ class Settings:
     allow_private_providers: tuple[Network, ...] = _setting(
         forms.NETWORKS,
         "providers",
-        "Private networks in which identity providers and LDAP directories may be asked; separated by commas.",
+        "Private networks in which identity providers and LDAP directories may be asked, and passwords rotated; separated by"
+        " commas.",
         (),
     )
     allow_http_providers: bool = _setting(
@@ -238,6 +239,13 @@ class Settings:
 
     health_interval: float = _setting(
         forms.decimal(0.1, 3600, "SECONDS"), "health", "The time from one round of health checks to the next.", 5.0
+    )
+
+    expiration_interval: float = _setting(
+        forms.decimal(0.1, 3600, "SECONDS"),
+        "expiration",
+        "The time from one look at what is due to be rotated, or has expired, to the next, on one server of the cluster.",
+        10.0,
     )
 
     metrics_listen: str | None = _setting(

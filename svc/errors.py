@@ -248,9 +248,13 @@ class TooManyRoles(Refusal):
 
 @attrs.frozen(str=False)
 class NoValue(Refusal):
-    """A variable has no value, is missing, or may not be seen; raised by ``access`` when a secret is read (404)."""
+    """A variable has no value, is missing, or may not be seen; raised by ``access`` when a secret is read (404).
+
+    ``ended_at``: when the value ended, in seconds since the epoch, if it had one; told to those who could have read it.
+    """
 
     name: str
+    ended_at: float | None = None
 
 
 @attrs.frozen(str=False)
@@ -275,6 +279,17 @@ class Conflict(Refusal):
     target: str
     identifier: str
     message: str
+
+
+@attrs.frozen(str=False)
+class PreconditionFailed(Refusal):
+    """A thing is not as the request demands; raised by ``web`` (412).
+
+    ``header`` is the one that demands it, ``tag`` the entity tag that the thing has, ``None`` when it isn't there.
+    """
+
+    header: str
+    tag: str | None
 
 
 @attrs.frozen(str=False)

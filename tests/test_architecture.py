@@ -27,6 +27,7 @@ VALUES = {
     "factories",
     "publickeys",
     "directories",
+    "expirations",
 }
 DOMAIN = VALUES | {"access", "vault", "passwords", "tokens", "keyring", "jose", "interfaces"}
 
@@ -45,6 +46,7 @@ ARROWS: dict[str, set[str]] = {
     "factories": {"names", "records"},
     "publickeys": {"names", "records"},
     "directories": set(),
+    "expirations": {"names", "errors", "records"},
     "interfaces": {"names", "records", "rows", "authentication"},
     "forms": VALUES,
     "config": VALUES | {"forms"},
@@ -66,6 +68,7 @@ ARROWS: dict[str, set[str]] = {
     "providers": VALUES | {"interfaces", "jose"},
     "ldap": VALUES | {"providers"},
     "health": VALUES | {"interfaces"},
+    "expiration": VALUES | {"interfaces", "vault", "providers"},
     "storage": VALUES | {"interfaces"},
     "web": DOMAIN | {"policy", "health", "audit", "_version"},
     "worker": VALUES | {"interfaces", "policy"},
@@ -103,6 +106,7 @@ SIBLINGS: dict[str, set[str]] = {
         "description",
         "rehearsal",
         "loading",
+        "preconditions",
     },
     "authenticators": {"claims", "annotations", "settings", "resourceid", "constraints", "trial", "checks", "ldapserver"},
 }

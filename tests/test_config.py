@@ -78,6 +78,7 @@ class ConfigTests(SynchronousTestCase):
                 "user_token_ttl": 480,
                 "host_token_ttl": 480,
                 "health_interval": 5.0,
+                "expiration_interval": 10.0,
                 "metrics_listen": None,
                 "written": {},
             },

@@ -68,6 +68,7 @@ _ADVICE: Final = {
     403: "not permitted: the role sees this, but lacks the privilege",
     404: "not found, or not visible to this role",
     409: "in conflict with something else",
+    412: "not done: the value is another by now than was asked for",
     413: "too large",
     422: "the server cannot use this",
     429: "too many failures from this address: wait a minute",

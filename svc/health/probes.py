@@ -161,6 +161,29 @@ class LdapProbe:
         return None
 
 
+@implementer(IProbe)
+@attrs.frozen
+class ExpirationProbe:
+    """Looks when the loop of expiration ended its last round, which may be ``patience`` seconds ago.
+
+    A server whose turn it isn't, and one whose database is a standby, ends its rounds by finding that out.
+    """
+
+    service = "expiration"
+
+    _last_round: Callable[[], float | None]
+    _patience: float
+    _clock: IReactorTime
+
+    async def check(self) -> None:
+        """Fail when it has ended none, or not for too long; also when that is to come, once the clock was set back."""
+        last = self._last_round()
+        if last is None:
+            raise ProbeFailed("no round of expiration has ended yet")
+        if abs(self._clock.seconds() - last) > self._patience:
+            raise ProbeFailed(f"no round of expiration has ended for {self._patience:g} s")
+
+
 @attrs.frozen
 class DatabaseProbe:
     """Asks whether a connection answers, and where the log stands."""

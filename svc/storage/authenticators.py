@@ -28,17 +28,21 @@ from svc.names import ResourceName, RoleName
 from svc.storage.columns import column
 from svc.storage.database import Database, Statement
 from svc.storage.failures import ForeignKeyViolation
+from svc.storage.secrets import ENDED_AT
 from svc.storage.standing import HELD
 
 #: Rows ``(position, serial, sealed)``: those of the ``variables`` that are declared, by their place there, counted from 1,
-#: each with its newest value.
-_DECLARED: Final = """
-    SELECT array_position({variables}::text[], resource_id) AS position, newest.serial, newest.sealed
+#: each with its newest value, unless that has ended.
+_DECLARED: Final = f"""
+    SELECT
+        array_position({{variables}}::text[], resource_id) AS position,
+        CASE WHEN ended_at IS NULL THEN newest.serial END AS serial,
+        CASE WHEN ended_at IS NULL THEN newest.sealed END AS sealed
     FROM resources LEFT JOIN LATERAL (
-        SELECT serial, sealed FROM secrets
+        SELECT serial, sealed, {ENDED_AT.format(value="secrets", resource="resources.resource_id")} AS ended_at FROM secrets
         WHERE secrets.resource_id = resources.resource_id ORDER BY version DESC LIMIT 1
     ) AS newest ON true
-    WHERE resource_id = ANY ({variables}::text[])
+    WHERE resource_id = ANY ({{variables}}::text[])
 """
 
 #: One row: what an authenticator was told, and first the edition of that. No two values have the same serial; the text of a

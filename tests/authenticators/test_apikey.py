@@ -174,7 +174,7 @@ class ApiKeyTests(SynchronousTestCase):
         """At its end, and after it, a key proves nothing, and a refusal tells that of the right key alone."""
         self.clock.advance(1000)
         for expires_at, admitted in ((1000.5, True), (1000.0, False), (1.0, False)):
-            self.store.expirations[str(ALICE)] = expires_at
+            self.store.key_expirations[str(ALICE)] = expires_at
             decision = self.decide("alice")
             self.assertEqual(isinstance(decision, Admitted), admitted)
         self.assertRefused(Reason.CREDENTIALS_EXPIRED, "alice")
@@ -225,7 +225,7 @@ class ApiKeyTests(SynchronousTestCase):
     def test_password_of_an_expired_key(self) -> None:
         """A password is good whatever the end of the key."""
         self.give_password()
-        self.store.expirations[str(ALICE)] = -1.0
+        self.store.key_expirations[str(ALICE)] = -1.0
         self.assertEqual(self.log_in("alice"), KEY)
 
     def test_the_work_of_logins_is_alike(self) -> None:

@@ -142,7 +142,7 @@ class LdapTests(LdapCase):
 
     def test_an_expired_api_key(self) -> None:
         """An API key that has expired is evidence like any other: the directory decides about it."""
-        self.memory.expirations[str(user("alice"))] = self.clock.seconds()
+        self.memory.key_expirations[str(user("alice"))] = self.clock.seconds()
         self.assert_refused(Reason.CREDENTIALS_WRONG, self.trying("alice", self.api_keys["alice"]))
         self.assertEqual(self.directory.asked[0][1:], ("alice", self.api_keys["alice"]))
 

@@ -11,6 +11,7 @@ from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.credentials import ICredentials
+from svc.expirations import IExpirations
 from svc.factories import IHostFactories
 from svc.interfaces import (
     IAccounts,
@@ -72,6 +73,7 @@ class Stores:
     effective: IEffectivePolicies
     factories: IHostFactories
     public_keys: IPublicKeys
+    expirations: IExpirations
 
 
 def role(name: str, account: str = ACCOUNT) -> RoleName:

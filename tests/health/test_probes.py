@@ -19,6 +19,7 @@ from svc.health.probes import (
     AuthzProbe,
     CoreProbe,
     DatabaseProbe,
+    ExpirationProbe,
     HostFactoryProbe,
     LdapProbe,
     ProbeFailed,
@@ -28,6 +29,7 @@ from svc.interfaces import IDatabaseState, IProbe
 from svc.names import admin_of
 from svc.tokens import SigningKey, parse_authorization
 from svc.vault import CANARY, Vault
+from tests.expiration.world import INTERVAL, LoopCase
 from tests.health.fakes import POSITION, VAULT, FakeState
 from tests.memory import Memory
 from tests.memory_factories import MemoryHostFactories, MemoryPublicKeys
@@ -307,3 +309,53 @@ class LdapProbeTests(SynchronousTestCase):
         failure = self.failureResultOf(self.check(), ProbeFailed)
         self.assertIn("authn-ldap/x: It is not said", str(failure.value))
         self.assertIn("and 16 more", str(failure.value))
+
+
+class ExpirationProbeTests(LoopCase):
+    """The probe of ``expiration``."""
+
+    def setUp(self) -> None:
+        """Make the probe of a loop that hasn't begun."""
+        super().setUp()
+        self.probe = ExpirationProbe(self.loop.last_round, self.loop.patience, self.clock)
+
+    def check(self) -> Deferred[None]:
+        """Check once."""
+        return Deferred.fromCoroutine(self.probe.check())
+
+    def test_provides(self) -> None:
+        """It is a probe, of the name in the report."""
+        verifyObject(IProbe, self.probe)
+        self.assertEqual(self.probe.service, "expiration")
+
+    def test_before_the_first_round(self) -> None:
+        """A loop that has ended no round has failed."""
+        self.failureResultOf(self.check(), ProbeFailed)
+
+    def test_rounds(self) -> None:
+        """A loop that ends its rounds works, also where the turn is another's and where it rests beside a standby."""
+        self.start()
+        for others, standby in ((False, False), (True, False), (False, True)):
+            self.store.others, self.memory.standby = others, standby
+            self.clock.advance(INTERVAL)
+            self.clock.advance(self.loop.patience - INTERVAL - 1)
+            self.successResultOf(self.check())
+
+    def test_rounds_that_fail(self) -> None:
+        """A loop that has ended no round for too long has failed, and works again with the next."""
+        self.start()
+        self.memory.down = True
+        self.clock.advance(self.loop.patience)
+        self.successResultOf(self.check())
+        self.clock.advance(1)
+        self.failureResultOf(self.check(), ProbeFailed)
+        self.memory.down = False
+        self.clock.advance(INTERVAL)
+        self.successResultOf(self.check())
+
+    def test_rounds_that_hang(self) -> None:
+        """A loop whose round hangs has failed, however long it waits."""
+        self.store.take_turn = lambda work: Deferred()  # type: ignore[method-assign, assignment, return-value]
+        self.start()
+        self.clock.advance(self.loop.patience + 1)
+        self.failureResultOf(self.check(), ProbeFailed)

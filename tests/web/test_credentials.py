@@ -282,7 +282,7 @@ class RotationTests(CredentialsCase):
         """A key that has expired proves nothing, and another has the same end; a password logs in all the same."""
         self.change(PASSWORD)
         key = self.api_keys["user:alice"].encode()
-        self.memory.expirations["acme:user:alice"] = self.clock.seconds() + 1
+        self.memory.key_expirations["acme:user:alice"] = self.clock.seconds() + 1
         self.assertEqual(self.client.post("/authn/acme/alice/authenticate", key).status, 200)
         self.clock.advance(1)
         self.assert_empty(self.client.post("/authn/acme/alice/authenticate", key), 401)

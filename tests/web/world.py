@@ -50,6 +50,7 @@ from tests.memory import (
     MemoryState,
 )
 from tests.memory_effective import MemoryEffectivePolicies
+from tests.memory_expirations import MemoryExpirations
 from tests.memory_factories import MemoryHostFactories, MemoryPublicKeys
 from tests.memory_policies import MemoryPolicies
 from tests.memory_resources import MemoryResources
@@ -183,7 +184,7 @@ class WorldCase(SynchronousTestCase):
             Roles(roles, self.dialect),
             Policies(Loads(MemoryPolicies(memory), vault, self.dialect, Bounds()), roles),
             EffectivePolicies(MemoryEffectivePolicies(memory), roles, vault, clock),
-            Secrets(secrets, vault),
+            Secrets(secrets, MemoryExpirations(memory), vault),
             HostFactories(MemoryHostFactories(memory), roles, resources, vault, self.dialect, clock),
             PublicKeys(MemoryPublicKeys(memory), secrets, vault),
             Accounts(accounts, roles, self.keys, self.create_account),
