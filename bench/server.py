@@ -44,6 +44,7 @@ class Server:
             f"--data-dir={folder}",
             "--listen=tcp:0:interface=127.0.0.1",
             f"--account={ACCOUNT}",
+            f"--audit-file={folder}.audit",
             f"--authenticators=authn,authn-jwt/{SERVICE},authn-cloud/{SERVICE}",
             "--allow-http-providers",
             "--allow-private-providers=127.0.0.0/8",

@@ -18,17 +18,17 @@ FIELD_LIMIT: Final = 300
 _log = Logger()
 
 
-def printable(text: str) -> str:
-    """Make text from outside fit for a log: bounded, on one line, each character visible.
+def printable(text: str, limit: int = FIELD_LIMIT) -> str:
+    """Make text from outside fit for a log: ``limit`` characters at most, on one line, each character visible.
 
     What doesn't print (control characters, line separators, marks that turn the direction of writing, halves of
     surrogates) is written as an escape of Python's, and so is the backslash.
     """
     shown = "".join(
         character if character.isprintable() and character != "\\" else character.encode("unicode_escape").decode("ascii")
-        for character in text[:FIELD_LIMIT]
+        for character in text[:limit]
     )
-    return shown if len(text) <= FIELD_LIMIT else f"{shown}…"
+    return shown if len(text) <= limit else f"{shown}…"
 
 
 @implementer(IAuthenticator)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import signal
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import attrs
 from twisted.application.service import MultiService
+from twisted.internet.interfaces import IStreamClientEndpoint
 from twisted.logger import Logger
 
 from svc.audit import LoggedAuthenticator, LoggedLogin
@@ -18,11 +21,17 @@ from svc.authenticators.federated import FederatedAuthenticator
 from svc.authenticators.jwt import JWT
 from svc.config import Settings
 from svc.credentials import new_api_key
-from svc.errors import Conflict
+from svc.errors import Conflict, StartRefused
+from svc.events import Server as EventServer
 from svc.foundation import Foundation
 from svc.health.probes import AuthnProbe, AuthzProbe, CoreProbe, DatabaseProbe
 from svc.health.rounds import Rounds
 from svc.interfaces import ILoads
+from svc.journal.backlog import ISink
+from svc.journal.files import FileSink, StandardOutputSink
+from svc.journal.journal import Journal
+from svc.journal.retention import Retention
+from svc.journal.syslog import SyslogSink
 from svc.keyfiles import admin_key_file, write_admin_key
 from svc.keyring import AccessTokens, AccountKeys
 from svc.listening import Endpoint, Listening
@@ -36,6 +45,7 @@ from svc.records import Sealed
 from svc.storage.authenticators import AuthenticatorStore
 from svc.storage.credentials import CredentialStore
 from svc.storage.effective import EffectiveStore
+from svc.storage.events import RETENTION, EventStore
 from svc.storage.hostfactories import HostFactoryStore
 from svc.storage.policies import PolicyStore
 from svc.storage.publickeys import PublicKeyStore
@@ -44,6 +54,7 @@ from svc.storage.roles import RoleStore
 from svc.storage.secrets import SecretStore
 from svc.vault import CANARY
 from svc.web.accounts import Accounts
+from svc.web.audit import Audit
 from svc.web.authenticators import Authenticators, FederatedAuthenticators
 from svc.web.authn import Authn, FederatedAuthn
 from svc.web.effective import EffectivePolicies
@@ -81,6 +92,7 @@ class Composition:
     endpoints: Sequence[Endpoint]
     metrics_endpoint: Endpoint | None
     tell_admin_key: Callable[[str], bool] | None
+    audit_syslog: IStreamClientEndpoint | None = None
 
     async def compose(self, server: MultiService, foundation: Foundation) -> Sequence[str]:
         """Make every part, each when those below it stand, and return the URLs of the ports that were opened last."""
@@ -94,11 +106,15 @@ class Composition:
         rounds = self._rounds(foundation, keys, tokens)
         rounds.setServiceParent(server)  # type: ignore[no-untyped-call] # Twisted's
         metrics = None if self.metrics_endpoint is None else Metrics()
+        events = EventStore(foundation.database)
+        Retention(reactor, events, RETENTION).setServiceParent(server)  # type: ignore[no-untyped-call] # Twisted's
+        journal = await self._journal(server, metrics)
         router = Router(
-            self._nouns(foundation, keys, tokens, self._loads(foundation, server), rounds, metrics),
+            self._nouns(foundation, keys, tokens, self._loads(foundation, server), rounds, metrics, events, journal),
             caller=tokens.caller,
             limits=settings.limits,
             new_id=_new_id,
+            journal=journal,
         )
         site = Site(
             Edge(
@@ -125,6 +141,8 @@ class Composition:
         loads: ILoads,
         rounds: Rounds,
         metrics: Metrics | None,
+        events: EventStore,
+        journal: Journal,
     ) -> list[Any]:
         settings, database, vault = self.settings, foundation.database, foundation.vault
         roles, resources, secrets = RoleStore(database), ResourceStore(database), SecretStore(database, settings.dialect)
@@ -163,7 +181,8 @@ class Composition:
             ),
             Resources(resources, roles, settings.dialect),
             Roles(roles, settings.dialect),
-            Policies(loads, roles),
+            Policies(loads, roles, events, journal),
+            Audit(events, roles),
             EffectivePolicies(EffectiveStore(database), roles, vault, self.reactor),
             Secrets(secrets, vault),
             HostFactories(HostFactoryStore(database), roles, resources, vault, settings.dialect, self.reactor),
@@ -172,6 +191,34 @@ class Composition:
             Status(foundation.state, roles, authenticators.tell_all, settings.dialect),
             Health(rounds, settings.dialect),
         ]
+
+    async def _journal(self, server: MultiService, metrics: Metrics | None) -> Journal:
+        """The journal, open; it stops after all that may record something."""
+        reactor, settings = self.reactor, self.settings
+        path, standard = settings.audit_file, sys.__stdout__
+        if path is not None:
+            sinks: list[ISink] = [FileSink(reactor, path)]
+        elif standard is not None:
+            sinks = [StandardOutputSink(reactor, standard.fileno())]
+        else:
+            raise StartRefused("there is no standard output for audit records: set --audit-file")
+        if self.audit_syslog is not None and settings.audit_syslog is not None:
+            sinks.append(SyslogSink(reactor, self.audit_syslog, settings.audit_syslog))
+        journal = Journal(
+            EventServer(os.uname().nodename, settings.dialect.prefix),
+            reactor,
+            sinks,
+            refuses=settings.audit_failure == "refuse",
+            count_lost=None if metrics is None else metrics.count_lost_records,
+        )
+        journal.setServiceParent(server)  # type: ignore[no-untyped-call] # Twisted's
+        await journal.open()
+        if path is not None:
+            # The reactor is woken up by what is called from elsewhere.
+            signal.signal(signal.SIGHUP, lambda *_: reactor.callFromThread(journal.reopen))
+        elif self.tell_admin_key is None and self.audit_syslog is None:
+            log.warn("A daemon's standard output goes nowhere, and so do audit records: set audit_file or audit_syslog")
+        return journal
 
     async def _serve(self, metrics: Metrics, endpoint: Endpoint, server: MultiService) -> None:
         async def let_go(_: float) -> None:

@@ -154,18 +154,20 @@ class Forbidden(Refusal):
 class NotFound(Refusal):
     """A record is missing, or the caller may not see it; raised by ``access`` and ``storage`` (404).
 
-    ``kind`` and ``identifier`` are those that were asked for, ``name`` is the full id (wire facts, core 0.4).
+    ``kind`` and ``identifier`` are those that were asked for, ``name`` is the full id (wire facts, core 0.4). ``hidden``,
+    for the audit alone, says that it is there.
     """
 
     account: str
     kind: str
     identifier: str
+    hidden: bool = attrs.field(default=False, eq=False, repr=False)
 
     @classmethod
-    def of(cls, name: object) -> Self:
+    def of(cls, name: object, *, hidden: bool = False) -> Self:
         """Make it from a ``RoleName`` or ``ResourceName``."""
         account, kind, identifier = str(name).split(":", 2)
-        return cls(account, kind, identifier)
+        return cls(account, kind, identifier, hidden)
 
     @property
     def name(self) -> str:
@@ -186,9 +188,13 @@ class TooManyRoles(Refusal):
 
 @attrs.frozen(str=False)
 class NoValue(Refusal):
-    """A variable has no value, is missing, or may not be seen; raised by ``access`` when a secret is read (404)."""
+    """A variable has no value, is missing, or may not be seen; raised by ``access`` when a secret is read (404).
+
+    ``hidden``, for the audit alone, says that it is there, and may not be seen.
+    """
 
     name: str
+    hidden: bool = attrs.field(default=False, eq=False, repr=False)
 
 
 @attrs.frozen(str=False)
@@ -264,6 +270,17 @@ class LoadsUnavailable(Refusal):
 
     why: str
     retry_after: int = attrs.field(default=5, repr=False)
+
+
+@attrs.frozen(str=False)
+class AuditUnavailable(Refusal):
+    """What must be audited can't be recorded now; raised by ``journal`` (503 with ``Retry-After``).
+
+    ``why`` is for the log and for operators; ``retry_after`` is in seconds.
+    """
+
+    why: str
+    retry_after: int = attrs.field(default=1, repr=False)
 
 
 @attrs.frozen(str=False)

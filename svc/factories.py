@@ -9,6 +9,7 @@ from ipaddress import ip_network
 import attrs
 from zope.interface import Interface
 
+from svc.events import Trail
 from svc.names import RoleName
 from svc.records import Sealed, is_within
 
@@ -38,10 +39,10 @@ def digest_of(token: str) -> bytes:
 class IHostFactories(Interface):
     """Tokens of host factories, each known by its ``digest_of``, and the hosts that they make.
 
-    Every method may raise ``StoreUnavailable``, and those that write ``StoreReadOnly``, as in ``interfaces``.
+    Every method may raise ``StoreUnavailable``, and those that write ``StoreReadOnly``, as in ``interfaces``; so ``trail``.
     """
 
-    async def add_tokens(digests: Sequence[bytes], token: FactoryToken) -> None:
+    async def add_tokens(digests: Sequence[bytes], token: FactoryToken, trail: Trail | None = None) -> None:
         """Add tokens that are alike.
 
         :raises NotFound: there is no such factory.
@@ -50,10 +51,12 @@ class IHostFactories(Interface):
     async def token(digest: bytes) -> FactoryToken | None:
         """The token, expired or not; ``None`` when there is none."""
 
-    async def remove_token(digest: bytes) -> bool:
+    async def remove_token(digest: bytes, trail: Trail | None = None) -> bool:
         """Remove a token; whether there was one."""
 
-    async def create_host(digest: bytes, host: RoleName, annotations: Mapping[str, str], api_key: Sealed) -> bool:
+    async def create_host(
+        digest: bytes, host: RoleName, annotations: Mapping[str, str], api_key: Sealed, trail: Trail | None = None
+    ) -> bool:
         """Make a host of the token's factory, or give the one that it has made another API key; whether it was made.
 
         The factory owns it, and it becomes a member of the factory's layers, both as recorded by no policy. One that is

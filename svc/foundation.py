@@ -11,6 +11,7 @@ from twisted.logger import Logger
 
 from svc.config import Settings
 from svc.errors import ConfigurationInvalid, StartRefused, StoreUnavailable, WrongDataKey
+from svc.events import Trail
 from svc.keyfiles import data_key_file, make_data_key, read_data_key
 from svc.keyring import new_signing_key
 from svc.names import admin_of
@@ -79,14 +80,14 @@ class Foundation:
         vault = await _vault(data_key, state)
         return cls(reactor, dsn, database, state, AccountStore(database), data_key, vault)
 
-    async def create_account(self, account: str, api_key: str) -> None:
+    async def create_account(self, account: str, api_key: str, trail: Trail | None = None) -> None:
         """Make an account, whose admin has that API key.
 
         :raises Conflict: it exists.
         """
         admin_key = self.vault.seal(api_key_name(admin_of(account)), api_key.encode("ascii"))
         signing_key = new_signing_key(self.vault, account, self.clock.seconds())
-        await self.accounts.create(account, admin_key, signing_key)
+        await self.accounts.create(account, admin_key, signing_key, trail)
 
 
 async def _database(parent: MultiService, reactor: Any, settings: Settings, joining: bool) -> tuple[str, Database]:

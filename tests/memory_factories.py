@@ -8,6 +8,7 @@ import attrs
 from zope.interface import implementer
 
 from svc.errors import Conflict, NotFound
+from svc.events import Trail
 from svc.factories import FactoryToken, IHostFactories
 from svc.names import RoleName
 from svc.publickeys import KEYS_LIMIT, IPublicKeys
@@ -23,24 +24,34 @@ class MemoryHostFactories:
 
     memory: Memory
 
-    async def add_tokens(self, digests: Sequence[bytes], token: FactoryToken) -> None:
+    async def add_tokens(self, digests: Sequence[bytes], token: FactoryToken, trail: Trail | None = None) -> None:
         """See ``IHostFactories``."""
         self.memory.write()
         if str(token.factory) not in self.memory.resources:
             raise NotFound.of(token.factory)
         self.memory.factory_tokens.update(dict.fromkeys(digests, token))
+        self.memory.record(trail)
 
     async def token(self, digest: bytes) -> FactoryToken | None:
         """See ``IHostFactories``."""
         self.memory.ask()
         return self.memory.factory_tokens.get(digest)
 
-    async def remove_token(self, digest: bytes) -> bool:
+    async def remove_token(self, digest: bytes, trail: Trail | None = None) -> bool:
         """See ``IHostFactories``."""
         self.memory.write()
-        return self.memory.factory_tokens.pop(digest, None) is not None
+        removed = self.memory.factory_tokens.pop(digest, None) is not None
+        self.memory.record(trail if removed else None)
+        return removed
 
-    async def create_host(self, digest: bytes, host: RoleName, annotations: Mapping[str, str], api_key: Sealed) -> bool:
+    async def create_host(
+        self,
+        digest: bytes,
+        host: RoleName,
+        annotations: Mapping[str, str],
+        api_key: Sealed,
+        trail: Trail | None = None,
+    ) -> bool:
         """See ``IHostFactories``."""
         memory, name = self.memory, str(host)
         memory.write()
@@ -68,6 +79,7 @@ class MemoryHostFactories:
                 )
             )
         memory.credentials[name] = api_key
+        memory.record(trail)
         return made
 
     async def remove_expired(self, now: float) -> int:

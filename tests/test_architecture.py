@@ -15,7 +15,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 ROOT = Path(__file__).resolve().parent.parent / "svc"
 
-VALUES = {"names", "errors", "limits", "dialect", "records", "rows", "authentication", "factories", "publickeys"}
+VALUES = {"names", "errors", "limits", "dialect", "records", "rows", "events", "authentication", "factories", "publickeys"}
 DOMAIN = VALUES | {"access", "vault", "credentials", "tokens", "keyring", "jose", "interfaces"}
 
 #: What a room may import of svc, beside itself. A room is a package, or a module at the top of ``svc``.
@@ -26,12 +26,13 @@ ARROWS: dict[str, set[str]] = {
     "names": {"errors"},
     "dialect": {"errors"},
     "records": {"names", "errors"},
-    "rows": {"names", "records"},
+    "rows": {"names", "records", "events"},
+    "events": {"names"},
     "jose": {"names", "errors"},
     "authentication": {"names", "errors", "records", "jose"},
-    "factories": {"names", "records"},
+    "factories": {"names", "records", "events"},
     "publickeys": {"names", "records"},
-    "interfaces": {"names", "records", "rows", "authentication"},
+    "interfaces": {"names", "records", "rows", "events", "authentication"},
     "forms": VALUES,
     "config": VALUES | {"forms"},
     "keyfiles": VALUES | {"vault"},
@@ -45,6 +46,7 @@ ARROWS: dict[str, set[str]] = {
     "tokens": VALUES,
     "keyring": VALUES | {"tokens", "vault", "interfaces"},
     "audit": VALUES | {"interfaces"},
+    "journal": VALUES | {"audit"},
     "metrics": VALUES | {"interfaces"},
     "policy": VALUES,
     "authenticators": DOMAIN,
@@ -86,6 +88,7 @@ SIBLINGS: dict[str, set[str]] = {
         "description",
         "rehearsal",
         "loading",
+        "auditing",
     },
     "authenticators": {"claims", "annotations", "settings", "resourceid", "constraints", "trial", "checks"},
 }

@@ -77,6 +77,9 @@ class ConfigTests(SynchronousTestCase):
                 "host_token_ttl": 480,
                 "health_interval": 5.0,
                 "metrics_listen": None,
+                "audit_file": None,
+                "audit_syslog": None,
+                "audit_failure": "refuse",
                 "written": {},
             },
         )
@@ -315,6 +318,9 @@ def _examples(field: str) -> tuple[str, str]:
         "authenticators": "authn-jwt/ci",
         "allow_private_providers": "10.0.0.0/8",
         "metrics_listen": "tcp:1",
+        "audit_file": "/a",
+        "audit_syslog": "tcp:h:1",
+        "audit_failure": "continue",
     }
     if field == "allow_http_providers":
         return "true", "true"

@@ -117,6 +117,7 @@ async def _show(reactor: Any, folder: Path, cloud: bool, once: bool, refusals: C
             "data_dir": str(server_folder),
             "listen": f"tcp:0:interface={_LOOPBACK}",
             "account": ACCOUNT,
+            "audit_file": str(folder / "audit.log"),
             "authenticators": f"authn,authn-jwt/{SERVICE_ID}{f',authn-cloud/{SERVICE_ID}' if cloud else ''}",
             # The providers of the quickstart are on this machine, which a server by default takes no keys from.
             "allow_http_providers": True,

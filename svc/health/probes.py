@@ -122,6 +122,27 @@ class PublicKeysProbe:
             raise ProbeFailed("a public key that is known was not found")
 
 
+class Recording(Protocol):
+    """What tells whether audit records can be written."""
+
+    async def check(self) -> None:
+        """Return when the sinks have taken the last record, and one more."""
+
+
+@implementer(IProbe)
+@attrs.frozen
+class AuditProbe:
+    """Asks whether the audit's sinks took the last record, and gives them one more, unless there was another meanwhile."""
+
+    service = "audit"
+
+    _journal: Recording
+
+    async def check(self) -> None:
+        """Fail while a sink takes no records."""
+        await self._journal.check()
+
+
 @attrs.frozen
 class DatabaseProbe:
     """Asks whether a connection answers, and where the log stands."""

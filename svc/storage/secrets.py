@@ -9,11 +9,13 @@ import attrs
 from zope.interface import implementer
 
 from svc.dialect import Dialect
+from svc.events import Trail
 from svc.interfaces import ISecrets
 from svc.names import ResourceName, RoleName
 from svc.records import Sealed, SecretReading
 from svc.storage.columns import column
 from svc.storage.database import Database, Statement, Transaction
+from svc.storage.events import record
 from svc.storage.standing import HELD, JUDGED, WITH_STANDING, standing_of
 
 #: How many versions of a value are kept (wire facts, core 4).
@@ -109,7 +111,11 @@ class SecretStore:
         return [_reading_of(row) for row in rows]
 
     async def write(
-        self, caller: RoleName, variable: ResourceName, decide: Callable[[SecretReading], Sealed | None]
+        self,
+        caller: RoleName,
+        variable: ResourceName,
+        decide: Callable[[SecretReading], Sealed | None],
+        trail: Trail | None = None,
     ) -> int | None:
         """See ``ISecrets``."""
 
@@ -120,6 +126,7 @@ class SecretStore:
             if sealed is None:
                 return None
             ((version,),) = await transaction.fetch(_WRITE, str(variable), sealed)
+            await record(transaction, trail)
             return int(version)
 
         return await self._database.transact(work)

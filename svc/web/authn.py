@@ -14,6 +14,7 @@ from svc.errors import AuthenticationRefused, BadRequest, Forbidden, InvalidName
 from svc.interfaces import IRoles
 from svc.keyring import AccessTokens, AccountKeys
 from svc.names import account_name
+from svc.web import auditing
 from svc.web.response import Response
 from svc.web.routing import OPTIONAL, PUBLIC, REQUIRED, Call, Routes
 
@@ -36,16 +37,18 @@ class Authn:
     keys: AccountKeys
     roles: IRoles
 
-    @routes.add("GET", "/authn/<flat:account>/login", caller=OPTIONAL)
+    @routes.add("GET", "/authn/<flat:account>/login", caller=OPTIONAL, audit=auditing.logged_in)
     async def tell_api_key(self, call: Call, account: str) -> Response:
         """Tell the API key of the role that HTTP Basic credentials prove (wire facts, authn 1.2)."""
         name, password = _basic(call.header("Authorization"))
+        call.tell(login=name)
         told = await self.login.api_key(Attempt(account, name, password, call.client_ip))
         if isinstance(told, Refused):
+            call.tell(role=told.role, unknown=told.reason is Reason.ROLE_UNKNOWN)
             raise AuthenticationRefused(told.reason, told.status)
         return Response.content(told, "text/plain; charset=utf-8")
 
-    @routes.add("POST", "/authn/<flat:account>/<tail:login>/authenticate", caller=PUBLIC)
+    @routes.add("POST", "/authn/<flat:account>/<tail:login>/authenticate", caller=PUBLIC, audit=auditing.authenticated)
     async def authenticate_by_api_key(self, call: Call, account: str, login: str) -> Response:
         """Exchange an API key, the raw body, for an access token (wire facts, authn 1.3)."""
         attempt = Attempt(account, login, call.body, call.client_ip)
@@ -59,7 +62,7 @@ class Authn:
             raise NotFound(account, "account", account)
         return attrs.evolve(Response.json({"keys": keys}), cache_control="public, max-age=60")
 
-    @routes.add("GET", "/whoami", caller=REQUIRED)
+    @routes.add("GET", "/whoami", caller=REQUIRED, audit=auditing.identity_checked)
     async def tell_caller(self, call: Call) -> Response:
         """Tell what the service knows of the caller (wire facts, authn 1.8)."""
         role = call.caller.role
@@ -91,9 +94,12 @@ class FederatedAuthn:
         """Those that are declared, under the name."""
         return self.declared.under(self.name)
 
-    @declared.add("POST", "/<service_id>/<flat:account>/<optional:login>/authenticate", caller=PUBLIC)
+    @declared.add(
+        "POST", "/<service_id>/<flat:account>/<optional:login>/authenticate", caller=PUBLIC, audit=auditing.authenticated
+    )
     async def authenticate(self, call: Call, service_id: str, account: str, login: str | None) -> Response:
         """Exchange a token, the form's field ``jwt``, for an access token (source document, endpoints 1 and 2)."""
+        call.tell(authenticator=self.name)
         token, fault = "", None
         try:
             token = (call.form().text("jwt") or "").strip()
@@ -107,7 +113,9 @@ class FederatedAuthn:
 
 async def _exchanged(call: Call, authenticator: IAuthenticator, attempt: Attempt, tokens: AccessTokens) -> Response:
     decision = await authenticator.authenticate(attempt)
+    call.tell(role=None if decision.role is None else str(decision.role))
     if isinstance(decision, Refused):
+        call.tell(unknown=decision.reason is Reason.ROLE_UNKNOWN)
         raise AuthenticationRefused(decision.reason, decision.status)
     try:
         token = await tokens.issue(decision)

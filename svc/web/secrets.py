@@ -15,6 +15,7 @@ from svc.interfaces import ISecrets
 from svc.names import ResourceName
 from svc.records import Sealed, SecretReading
 from svc.vault import Vault
+from svc.web import auditing
 from svc.web.response import Response
 from svc.web.routing import REQUIRED, Call, Routes
 
@@ -39,7 +40,7 @@ class Secrets:
     store: ISecrets
     vault: Vault
 
-    @routes.add("GET", "/secrets/<flat:account>/variable/<tail:identifier>", caller=REQUIRED)
+    @routes.add("GET", "/secrets/<flat:account>/variable/<tail:identifier>", caller=REQUIRED, audit=auditing.fetched)
     async def read(self, call: Call, account: str, identifier: str) -> Response:
         """Read a value: the newest, or the one of ``version``; the caller needs ``execute``."""
         variable = ResourceName.of(account, "variable", identifier)
@@ -49,7 +50,7 @@ class Secrets:
         value = self._value(variable, reading)
         return Response.content(value, reading.mime_type or _ANY, headers=(("Content-Disposition", "attachment"),))
 
-    @routes.add("GET", "/secrets", caller=REQUIRED)
+    @routes.add("GET", "/secrets", caller=REQUIRED, audit=auditing.fetched_several)
     async def read_several(self, call: Call) -> Response:
         """Read the newest values of several resources, as an object by their full ids; the caller needs ``execute`` on each.
 
@@ -59,6 +60,7 @@ class Secrets:
         asked = _ids(call.query.text("variable_ids"))
         if len(asked) > BATCH_MOST:
             raise InvalidParameter("variable_ids", f"'variable_ids' may name at most {BATCH_MOST} secrets at once")
+        call.tell(resources=asked)
         names = {text: name for text in asked if (name := _name(text)) is not None}
         readings = await self.store.read_all(call.caller.role, tuple(names.values()), BATCH_BYTES)
         seen: dict[str, SecretReading] = {}
@@ -80,7 +82,7 @@ class Secrets:
             return Response.json(encoded, headers=(("Content-Encoding", "base64"),))
         return Response.json({text: _text(text, value) for text, value in values.items()})
 
-    @routes.add("POST", "/secrets/<flat:account>/variable/<tail:identifier>", caller=REQUIRED)
+    @routes.add("POST", "/secrets/<flat:account>/variable/<tail:identifier>", caller=REQUIRED, audit=auditing.updated)
     async def write(self, call: Call, account: str, identifier: str) -> Response:
         """Set the value, which is the raw body; the caller needs ``update``. An unchanged value makes no new version."""
         variable = ResourceName.of(account, "variable", identifier)
@@ -94,7 +96,7 @@ class Secrets:
                 return None
             return self.vault.seal(str(variable), value)
 
-        await self.store.write(call.caller.role, variable, decide)
+        await self.store.write(call.caller.role, variable, decide, call.trail)
         return Response.empty(201)
 
     def _value(self, name: ResourceName, reading: SecretReading) -> bytes:

@@ -54,7 +54,9 @@ class Work(Protocol):
                 case Task() as task:
                     self._begin(task)
                 case Load() as load:
-                    whole = Load(load.policy, load.mode, load.caller, load.client_ip, message.content, load.rehearsed)
+                    whole = Load(
+                        load.policy, load.mode, load.caller, load.client_ip, message.content, load.rehearsed, load.origin
+                    )
                     Deferred.fromCoroutine(self._load(whole)).addErrback(self._failed)
 
     def connectionLost(self, reason: Failure | None = None) -> None:  # noqa: ARG002 - Twisted's
@@ -77,7 +79,7 @@ class Work(Protocol):
         except Refusal as refusal:
             self._answer(refusal)
         else:
-            self._answer(answer.status, answer.json)
+            self._answer((answer.status, answer.audited), answer.json)
 
     def _failed(self, failure: Failure) -> None:
         _log.failure("A policy load failed", failure)

@@ -10,6 +10,7 @@ import attrs
 from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
+from svc.events import IEvents
 from svc.factories import IHostFactories
 from svc.interfaces import (
     IAccounts,
@@ -72,6 +73,7 @@ class Stores:
     effective: IEffectivePolicies
     factories: IHostFactories
     public_keys: IPublicKeys
+    events: IEvents
 
 
 def role(name: str, account: str = ACCOUNT) -> RoleName:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import attrs
 from twisted.internet.defer import Deferred
@@ -11,8 +12,10 @@ from twisted.trial.unittest import SynchronousTestCase
 from zope.interface.verify import verifyObject
 
 from svc.authentication import Admitted, Caller
-from svc.errors import BearerRefused, StoreUnavailable, WrongDataKey
+from svc.errors import AuditUnavailable, BearerRefused, StoreUnavailable, WrongDataKey
+from svc.events import Server
 from svc.health.probes import (
+    AuditProbe,
     AuthnProbe,
     AuthzProbe,
     CoreProbe,
@@ -22,6 +25,8 @@ from svc.health.probes import (
     PublicKeysProbe,
 )
 from svc.interfaces import IDatabaseState, IProbe
+from svc.journal.files import RETRY, FileSink
+from svc.journal.journal import Journal
 from svc.names import admin_of
 from svc.tokens import SigningKey, parse_authorization
 from svc.vault import CANARY, Vault
@@ -191,6 +196,35 @@ class HostFactoryProbeTests(SynchronousTestCase):
     def test_wrong_answers(self) -> None:
         """It fails when a token that is there isn't found, or another is."""
         self.failureResultOf(Deferred.fromCoroutine(HostFactoryProbe(Forgetful(Memory())).check()), ProbeFailed)
+
+
+class AuditProbeTests(SynchronousTestCase):
+    """The probe of ``audit``."""
+
+    def test_recorded(self) -> None:
+        """It is satisfied when a record was taken, not while the sink takes none, and again when it does."""
+        clock, path = Clock(), Path(self.mktemp())
+        sink = FileSink(clock, path)
+        journal = Journal(Server("machine", "svc"), clock, [sink], refuses=True)
+        journal.startService()
+        self.successResultOf(Deferred.fromCoroutine(journal.open()))
+        probe = AuditProbe(journal)
+        verifyObject(IProbe, probe)
+        self.assertEqual(probe.service, "audit")
+        for expected in (1, 2):
+            checked = Deferred.fromCoroutine(probe.check())
+            clock.advance(0)
+            self.successResultOf(checked)
+            self.assertEqual(path.read_bytes().count(b"svc checked the audit"), expected)
+        path.unlink()
+        path.mkdir()
+        sink.reopen()
+        self.failureResultOf(Deferred.fromCoroutine(probe.check()), AuditUnavailable)
+        path.rmdir()
+        clock.advance(RETRY)
+        checked = Deferred.fromCoroutine(probe.check())
+        clock.advance(0)
+        self.successResultOf(checked)
 
 
 class PublicKeysProbeTests(SynchronousTestCase):

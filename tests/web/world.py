@@ -16,12 +16,14 @@ from svc.authenticators.federated import FederatedAuthenticator
 from svc.authenticators.jwt import JWT
 from svc.dialect import NATIVE, Dialect
 from svc.errors import KeysUnavailable
+from svc.events import Trail
 from svc.jose import KeySet, parse_key_set
 from svc.keyring import AccessTokens, AccountKeys, new_signing_key
 from svc.names import RoleName, admin_of
 from svc.policy.document import Bounds
 from svc.vault import Vault, api_key_name
 from svc.web.accounts import Accounts
+from svc.web.audit import Audit
 from svc.web.authenticators import Authenticators
 from svc.web.authn import Authn, FederatedAuthn
 from svc.web.effective import EffectivePolicies
@@ -33,6 +35,7 @@ from svc.web.resources import Resources
 from svc.web.roles import Roles
 from svc.web.secrets import Secrets
 from svc.web.status import Status
+from tests.chronicle import Chronicle
 from tests.memory import (
     Memory,
     MemoryAccounts,
@@ -44,6 +47,7 @@ from tests.memory import (
     MemoryState,
 )
 from tests.memory_effective import MemoryEffectivePolicies
+from tests.memory_events import MemoryEvents
 from tests.memory_factories import MemoryHostFactories, MemoryPublicKeys
 from tests.memory_policies import MemoryPolicies
 from tests.memory_resources import MemoryResources
@@ -123,6 +127,8 @@ class WorldCase(SynchronousTestCase):
             listed=LISTED,
             dialect=self.dialect,
         )
+        self.journal = Chronicle()
+        self.events = MemoryEvents(memory)
         self.client = Client(
             Authn(
                 by_api_key=by_api_key,
@@ -136,19 +142,21 @@ class WorldCase(SynchronousTestCase):
             authenticators,
             Resources(resources, roles, self.dialect),
             Roles(roles, self.dialect),
-            Policies(Loads(MemoryPolicies(memory), vault, self.dialect, Bounds()), roles),
+            Policies(Loads(MemoryPolicies(memory), vault, self.dialect, Bounds()), roles, self.events, self.journal),
+            Audit(self.events, roles),
             EffectivePolicies(MemoryEffectivePolicies(memory), roles, vault, clock),
             Secrets(secrets, vault),
             HostFactories(MemoryHostFactories(memory), roles, resources, vault, self.dialect, clock),
             PublicKeys(MemoryPublicKeys(memory), secrets, vault),
             Accounts(accounts, roles, self.keys, self.create_account),
             Status(MemoryState(memory), roles, authenticators.tell_all, self.dialect),
+            journal=self.journal,
         )
 
-    async def create_account(self, account: str, api_key: str) -> None:
+    async def create_account(self, account: str, api_key: str, trail: Trail | None = None) -> None:
         """Make an account, as the server does."""
         admin_key = self.vault.seal(api_key_name(admin_of(account)), api_key.encode())
-        await MemoryAccounts(self.memory).create(account, admin_key, new_signing_key(self.vault, account, NOW))
+        await MemoryAccounts(self.memory).create(account, admin_key, new_signing_key(self.vault, account, NOW), trail)
 
     def result_of(self, coroutine: Any) -> Any:
         """The result of a coroutine that waits for nothing."""
