@@ -23,7 +23,7 @@ async def _unaudited(router: Router, answer: Coroutine[Any, Any, Response], call
 
 def main(*arguments: str) -> None:
     """Be ``twistd`` with these arguments."""
-    Router._audited = _unaudited  # type: ignore[method-assign]
+    Router._audited = _unaudited  # type: ignore[method-assign, assignment]
     Call.trail = property(lambda call: Trail(call.origin))  # type: ignore[method-assign, assignment]
     sys.argv = ["twistd", *arguments]
     twistd.run()

@@ -148,7 +148,7 @@ class Journal(Service):
         """See ``IJournal``."""
         self.admit()
         if events:
-            await self._taken([self._records.written(origin, event, outcome) for event in events])
+            await self._taken(self._records.written(origin, events, outcome))
 
     async def check(self) -> None:
         """Return when the sinks have taken the last record, and one more since the last check.
@@ -157,7 +157,7 @@ class Journal(Service):
         """
         if self.trouble is None and self._last == self._checked:
             origin = self.origin(None, "-", "-")
-            await self._taken([self._records.written(origin, _CHECK, Outcome())])
+            await self._taken(self._records.written(origin, [_CHECK], Outcome()))
         self._checked = self._last
         if (why := self.trouble) is not None:
             raise AuditUnavailable(why)

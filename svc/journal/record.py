@@ -11,7 +11,7 @@ of a value. So each record is one line, and a parser of the RFC reads back exact
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Final
 
@@ -66,22 +66,16 @@ def field(text: str, limit: int) -> str:
     return _NO_FIELD.sub("?", text)[:limit] or "-"
 
 
-def data_of(origin: Origin, event: Event, outcome: Outcome) -> dict[str, Subject]:
-    """The structured data of an event, by id (wire facts, core 6)."""
-    user = event.user or origin.user
-    auth: Subject = (("user", user or "-"),)
-    if event.authenticator is not None:
-        auth += (("authenticator", event.authenticator),)
-    if event.service is not None:
-        auth += (("service", event.service),)
-    action: Subject = (("result", outcome.word), ("operation", event.operation))
-    if outcome.reason is not None:
-        action += (("reason", outcome.reason),)
-    data = {"subject": event.subject, "auth": auth, "client": (("ip", origin.client_ip),), "action": action}
+def surroundings(origin: Origin, event: Event, outcome: Outcome) -> Iterator[tuple[str, Subject]]:
+    """The structured data of an event but for its subject: names, and parameters (wire facts, core 6)."""
+    auth = (("user", event.user or origin.user), ("authenticator", event.authenticator), ("service", event.service))
+    yield "auth", tuple([(name, value) for name, value in auth if value is not None]) or (("user", "-"),)
+    yield "client", (("ip", origin.client_ip),)
+    action = (("result", outcome.word), ("operation", event.operation))
+    yield "action", action if outcome.reason is None else (*action, ("reason", outcome.reason))
     if event.policy is not None:
         policy, version = event.policy
-        data["policy"] = (("id", policy), ("version", str(version)))
-    return {f"{name}@{ENTERPRISE}": parameters for name, parameters in data.items() if parameters}
+        yield "policy", (("id", policy), ("version", str(version)))
 
 
 def message_of(origin: Origin, event: Event, outcome: Outcome) -> str:
@@ -92,13 +86,9 @@ def message_of(origin: Origin, event: Event, outcome: Outcome) -> str:
     return f"{user} failed to {event.does}: {outcome.reason}"
 
 
-def _elements(data: Mapping[str, Subject], limit: int) -> str:
-    return "".join([_element(name, parameters, limit) for name, parameters in data.items()])
-
-
-def _element(name: str, parameters: Subject, limit: int) -> str:
+def _element(name: str, parameters: Subject, limit: int = VALUE_LIMIT) -> str:
     values = "".join([f' {key}="{quoted(value, limit)}"' for key, value in parameters])
-    return f"[{name}{values}]"
+    return f"[{name}@{ENTERPRISE}{values}]"
 
 
 def severity_of(event: Event, outcome: Outcome) -> int:
@@ -115,17 +105,38 @@ class Records:
         self._second = -1
         self._date = ""
 
-    def written(self, origin: Origin, event: Event, outcome: Outcome) -> bytes:
-        """The line of an event, without its end."""
-        priority = event.facility * 8 + severity_of(event, outcome)
-        message = message_of(origin, event, outcome)
-        if len(message) > MESSAGE_LIMIT or not _PLAIN.fullmatch(message):
-            message = visible(message, MESSAGE_LIMIT)
-        mark = "" if message.isascii() else _BOM
-        procid, msgid = field(origin.request_id, 128), field(event.msgid, 32)
-        head, data = f"<{priority}>1 {self._now()} {self._server} {procid} {msgid}", data_of(origin, event, outcome)
-        line = f"{head} {_elements(data, VALUE_LIMIT)} {mark}{message}".encode()
-        return line if len(line) <= RECORD_LIMIT else f"{head} {_elements(data, SHORT)} {mark}{message}".encode()
+    def written(self, origin: Origin, events: Sequence[Event], outcome: Outcome) -> list[bytes]:
+        """The lines of events, without their ends."""
+        now, procid = self._now(), field(origin.request_id, 128)
+        # What is the same for the many events of one request is written once.
+        same: dict[object, tuple[str, str]] = {}
+        lines = []
+        for event in events:
+            key = (
+                event.msgid,
+                event.operation,
+                event.user,
+                event.authenticator,
+                event.service,
+                event.policy,
+                event.severity,
+            )
+            if key not in same:
+                priority = event.facility * 8 + severity_of(event, outcome)
+                head = f"<{priority}>1 {now} {self._server} {procid} {field(event.msgid, 32)} "
+                same[key] = head, "".join([_element(*each) for each in surroundings(origin, event, outcome)])
+            head, rest = same[key]
+            message = message_of(origin, event, outcome)
+            if len(message) > MESSAGE_LIMIT or not _PLAIN.fullmatch(message):
+                message = visible(message, MESSAGE_LIMIT)
+            mark = "" if message.isascii() else _BOM
+            subject = _element("subject", event.subject) if event.subject else ""
+            line = f"{head}{subject}{rest} {mark}{message}".encode()
+            if len(line) > RECORD_LIMIT:
+                rest = "".join([_element(*each, SHORT) for each in surroundings(origin, event, outcome)])
+                line = f"{head}{_element('subject', event.subject, SHORT)}{rest} {mark}{message}".encode()
+            lines.append(line)
+        return lines
 
     def _now(self) -> str:
         now = self._clock.seconds()

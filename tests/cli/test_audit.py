@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import click
 from click import UsageError
 from click.testing import CliRunner
 from twisted.internet.defer import Deferred
@@ -56,7 +57,7 @@ class AuditTests(SynchronousTestCase):
     def run_command(self, name: str, server: Server, **options: Any) -> tuple[Deferred[None], list[str]]:
         """Begin a command; what it prints is in the list."""
         printed: list[str] = []
-        self.patch(audit.click, "echo", lambda text="", **_: printed.append(text))
+        self.patch(click, "echo", lambda text="", **_: printed.append(text))
         command: Any = getattr(audit, name).callback
         body = next(cell.cell_contents for cell in command.__closure__ if callable(cell.cell_contents))
         defaults: dict[str, Any] = {"as_json": False} | ({"limit": PAGE, "offset": 0} if name == "search" else {"lines": 10})

@@ -26,7 +26,8 @@ def written(event: Event = FETCH, outcome: Outcome = SUCCESS, origin: Origin = O
     """A record."""
     clock = Clock()
     clock.advance(NOW)
-    return Records(origin.server, clock).written(origin, event, outcome)
+    [line] = Records(origin.server, clock).written(origin, [event], outcome)
+    return line
 
 
 def read(event: Event = FETCH, outcome: Outcome = SUCCESS, origin: Origin = ORIGIN) -> Parsed:
@@ -80,8 +81,30 @@ class FormTests(SynchronousTestCase):
         stamps = []
         for step in (0.0, 0.25, 1.5):
             clock.advance(step)
-            stamps.append(parse(records.written(ORIGIN, FETCH, SUCCESS)).timestamp[17:])
+            [line] = records.written(ORIGIN, [FETCH], SUCCESS)
+            stamps.append(parse(line).timestamp[17:])
         self.assertEqual(stamps, ["20.125Z", "20.375Z", "21.875Z"])
+
+    def test_several(self) -> None:
+        """Of several events of one request each has its own subject, operation, policy and words."""
+        clock, changes = (
+            Clock(),
+            [
+                Event(
+                    "policy", operation, (("role", role),), f"{operation}s {role}", "", policy=(policy, 1), severity=NOTICE
+                )
+                for operation, role, policy in (
+                    ("add", "a", "p"),
+                    ("add", "b", "p"),
+                    ("remove", "a", "p"),
+                    ("add", "a", "q"),
+                )
+            ],
+        )
+        lines = Records(ORIGIN.server, clock).written(ORIGIN, [*changes, FETCH], SUCCESS)
+        alone = [Records(ORIGIN.server, clock).written(ORIGIN, [event], SUCCESS)[0] for event in (*changes, FETCH)]
+        self.assertEqual(lines, alone)
+        self.assertEqual(len(set(lines)), 5)
 
 
 class EscapeTests(SynchronousTestCase):

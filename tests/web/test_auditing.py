@@ -281,7 +281,7 @@ class BeforeTests(AuditedCase):
             ("POST", "/authn/acme/admin/authenticate", {"body": ADMIN_KEY.encode()}),
         ):
             self.journal.wait = wait = Deferred[None]()
-            connection = self.client.begin(method, target, **more)  # type: ignore[arg-type]
+            connection = self.client.begin(method, target, **more)
             self.assertEqual(connection.received(), b"", target)
             self.journal.wait = None
             wait.callback(None)
