@@ -157,8 +157,8 @@ class IEvents(Interface):
     async def listed(query: EventsQuery) -> list[StoredEvent]:
         """The events that the query matches, the newest first. None is older than the account."""
 
-    async def after(number: int, last: int, request_id: str, limit: int) -> list[tuple[int, Event]]:
-        """The events of one request that are numbered after ``number``, up to ``last``, in order, ``limit`` at most."""
+    async def after(number: int, last: int, origin: Origin, limit: int) -> list[tuple[int, Event]]:
+        """The events of one origin that are numbered after ``number``, up to ``last``, in order, ``limit`` at most."""
 
     async def purge(before: float) -> int:
         """Remove those from before a moment (epoch seconds), and tell how many they were."""

@@ -26,13 +26,13 @@ class MemoryEvents:
         matching = [event for event in stored if since is not None and event.number > since and _matches(event, query)]
         return matching[query.offset : query.offset + query.limit]
 
-    async def after(self, number: int, last: int, request_id: str, limit: int) -> list[tuple[int, Event]]:
+    async def after(self, number: int, last: int, origin: Origin, limit: int) -> list[tuple[int, Event]]:
         """See ``IEvents``."""
         self.memory.ask()
         found = [
             (each, attrs.evolve(event, user=event.user or origin.user))
-            for each, (origin, event) in sorted(self.memory.events.items())
-            if number < each <= last and origin.request_id == request_id
+            for each, (recorded, event) in sorted(self.memory.events.items())
+            if number < each <= last and recorded == origin
         ]
         return found[:limit]
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 import attrs
 from zope.interface import implementer
 
-from svc.events import Event, EventsQuery, IEvents, StoredEvent, Trail
+from svc.events import Event, EventsQuery, IEvents, Origin, StoredEvent, Trail
 from svc.storage.columns import for_each
 from svc.storage.database import Database, Statement, Transaction
 
@@ -102,7 +102,8 @@ _AFTER: Final = Statement(
     "events_after",
     f"""
     SELECT {_COLUMNS} FROM audit_events
-    WHERE procid = $3::text AND number > $1::bigint AND number <= $2::bigint ORDER BY number LIMIT $4::integer
+    WHERE procid = $3::text AND user_id = $4::text AND client_ip = $5::text AND number > $1::bigint AND number <= $2::bigint
+    ORDER BY number LIMIT $6::integer
     """,
 )
 _PURGE: Final = Statement(
@@ -162,9 +163,10 @@ class EventStore:
         statement = _LISTED if way is None else _NARROWED[way]
         return [_stored(row) for row in await self._database.fetch(statement, *parameters)]
 
-    async def after(self, number: int, last: int, request_id: str, limit: int) -> list[tuple[int, Event]]:
+    async def after(self, number: int, last: int, origin: Origin, limit: int) -> list[tuple[int, Event]]:
         """See ``IEvents``."""
-        rows = await self._database.fetch(_AFTER, number, last, request_id, limit)
+        asked = (number, last, origin.request_id, origin.user or "-", origin.client_ip)
+        rows = await self._database.fetch(_AFTER, *asked, limit)
         return [(row[0], _event_of(row)) for row in rows]
 
     async def purge(self, before: float) -> int:

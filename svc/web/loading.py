@@ -9,7 +9,8 @@ its transaction is rolled back, and it begins again, far.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from itertools import islice
 from typing import Final
 
 import attrs
@@ -19,7 +20,7 @@ from svc.access import demand
 from svc.credentials import new_api_key
 from svc.dialect import Dialect
 from svc.errors import Forbidden, PolicyInvalid
-from svc.events import Trail
+from svc.events import Event, Origin, Trail
 from svc.interfaces import ILoads, IPolicies, IPolicyTransaction
 from svc.names import RoleName
 from svc.policy.document import Bounds
@@ -43,6 +44,10 @@ NEAR_BYTES: Final = 8 * 1024
 
 #: How many rows of a sort a document may mean, and its policy hold, when they are compared near.
 NEAR_ROWS: Final = 1000
+
+
+#: How many events of a load are made and written at once.
+EVENTS: Final = 5000
 
 
 class TooLarge(Exception):
@@ -130,7 +135,7 @@ class Loads:
             version = await transaction.record(PolicyVersion(policy, text, digest, caller, load.client_ip))
             audited = (0, 0)
             if load.origin is not None:
-                audited = await transaction.audit(Trail(load.origin, tuple(recount(policy, version, changes))))
+                audited = await _audit(transaction, load.origin, recount(policy, version, changes))
             return api_keys, version, warnings, audited
 
         api_keys, version, warnings, audited = await self.store.transact(work)
@@ -170,6 +175,14 @@ class Loads:
 
     def _sealed(self, actor: str, api_key: str) -> Sealed:
         return self.vault.seal(api_key_name(RoleName.parse(actor)), api_key.encode("ascii"))
+
+
+async def _audit(transaction: IPolicyTransaction, origin: Origin, events: Iterator[Event]) -> tuple[int, int]:
+    """Write the events of a load, some at a time, and return their numbers as ``IPolicyTransaction.audit`` does."""
+    ranges = []
+    while some := tuple(islice(events, EVENTS)):
+        ranges.append(await transaction.audit(Trail(origin, some)))
+    return (ranges[0][0], ranges[-1][1]) if ranges else (0, 0)
 
 
 def _answer(document: Mapping[str, object], status: int, audited: tuple[int, int] = (0, 0)) -> LoadAnswer:

@@ -63,7 +63,7 @@ class Policies:
         """Have the journal take the events of the rows that a load changed; the database has them, by these numbers."""
         after, last = numbers
         while after < last:
-            found = await self.events.after(after, last, origin.request_id, EVENTS)
+            found = await self.events.after(after, last, origin, EVENTS)
             if not found:
                 return
             await self.journal.take(origin, [event for _, event in found], Outcome())

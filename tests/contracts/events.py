@@ -136,13 +136,15 @@ class EventsContract(Contract):
         stores = await self.stores_with_account()
         recorded = [event(operation=f"o{number}", role="acct:user:u", note="n") for number in range(5)]
         first, last = await record(stores, *recorded)
-        await record(stores, event(operation="z"), origin=attrs.evolve(ORIGIN, request_id="another"))
-        found = await stores.events.after(first, last, "request-1", 3)
+        another = attrs.evolve(ORIGIN, request_id="another")
+        await record(stores, event(operation="z"), origin=another)
+        found = await stores.events.after(first, last, ORIGIN, 3)
         self.assertEqual([each.operation for _, each in found], ["o0", "o1", "o2"])
         self.assertEqual(found[0][1], attrs.evolve(recorded[0], user=str(ADMIN), does=found[0][1].does))
-        rest = await stores.events.after(found[-1][0], last, "request-1", 3)
+        rest = await stores.events.after(found[-1][0], last, ORIGIN, 3)
         self.assertEqual([each.operation for _, each in rest], ["o3", "o4"])
-        self.assertEqual(await stores.events.after(first, last, "another", 3), [])
+        for other in (another, attrs.evolve(ORIGIN, user="acct:user:bob"), attrs.evolve(ORIGIN, client_ip="::1")):
+            self.assertEqual(await stores.events.after(first, last, other, 3), [])
 
     @scenario
     async def test_purge(self) -> None:
