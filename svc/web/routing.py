@@ -347,8 +347,6 @@ class Router:
             _log.info(
                 "{route} is forbidden: {why} ({id})", route=str(route), why=printable(refusal.why), id=incoming.request_id
             )
-        elif isinstance(refusal, AuditUnavailable):
-            _log.warn("{route} can't be audited: {why} ({id})", route=str(route), why=refusal.why, id=incoming.request_id)
         elif isinstance(refusal, StoreUnavailable):
             _log.warn("{route} lacks its store: {why} ({id})", route=str(route), why=refusal.why, id=incoming.request_id)
         elif isinstance(refusal, WrongDataKey):
