@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import signal
 import tempfile
 from collections.abc import Callable
 from importlib import resources
@@ -129,6 +130,8 @@ async def _show(reactor: Any, folder: Path, cloud: bool, once: bool, refusals: C
     server.startService()
     reactor.addSystemEventTrigger("before", "shutdown", server.stopService)
     [url] = await server.ready()
+    # A server opens its audit file anew then; this one ends with its terminal.
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
     admin_key = admin_key_file(server_folder, ACCOUNT).read_text().strip()
 
     provider = Provider.kept_at(folder / "provider.pem", "https://provider.quickstart.example")
