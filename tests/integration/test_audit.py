@@ -7,6 +7,7 @@ import resource
 import signal
 import socket
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 from twisted.internet import reactor as installed_reactor
@@ -189,6 +190,26 @@ class FaultTests(AuditCase):
         while self.audit.read_bytes().count(b"\n") < before + 3:
             await beat()
         self.assertEqual([record.msgid for record in self.records()][-3:], ["fetch"] * 3)
+
+    async def test_a_pipe_that_nobody_reads(self) -> None:
+        """When nobody reads standard output, requests that are audited are refused, others answered; then all goes on."""
+        process = self.serve("--account=acme")
+        self.api = Api.of(self, await process.ready())
+        self.admin = await self.api.authenticate("admin", process.admin_key())
+        output: Any = process.transport.pipes[1]  # type: ignore[union-attr] # Twisted's
+        output.pauseProducing()
+        while await self.ask_for_many() != 503:
+            await beat()
+        for _ in range(300):
+            self.assertEqual((await self.api.ask("GET", "/whoami", token=self.admin)).status, 503)
+        self.assertEqual((await self.api.ask("GET", "/authenticators")).status, 200)
+        output.resumeProducing()
+        while (await self.api.ask("GET", "/whoami", token=self.admin)).status == 503:
+            await beat()
+        self.assertEqual(await process.stop(), 0)
+        for line in process.stdout.splitlines():
+            if line.startswith(b"<"):
+                parse(line)
 
     async def test_rotation_under_load(self) -> None:
         """Whoever moves the file away under load and sends SIGHUP loses no record."""
