@@ -36,7 +36,7 @@ class Server:
         Unless it is ``audited``, it records nothing (``bench/unaudited.py``).
         """
         twistd = [str(Path(sys.executable).with_name("twistd")), f"--reactor={settings.REACTOR}"]
-        silent = [sys.executable, "-m", "bench.unaudited", f"--reactor={settings.REACTOR}"]
+        silent = [sys.executable, "-m", "bench.unaudited"]
         loop = [sys.executable, "-m", "bench.loop", f"{folder}.loop"]
         command = [
             *(loop if watched else twistd if audited else silent),

@@ -10,19 +10,23 @@ import sys
 from collections.abc import Coroutine
 from typing import Any
 
+from twisted.application.reactors import installReactor
 from twisted.scripts import twistd
 
-from svc.events import Trail
-from svc.web.response import Response
-from svc.web.routing import Call, Router
+from bench import settings
 
 
-async def _unaudited(router: Router, answer: Coroutine[Any, Any, Response], call: Call) -> Response:  # noqa: ARG001
+async def _unaudited(router: object, answer: Coroutine[Any, Any, Any], call: object) -> Any:  # noqa: ARG001
     return await answer
 
 
 def main(*arguments: str) -> None:
     """Be ``twistd`` with these arguments."""
+    installReactor(settings.REACTOR)
+    # These load what wants a reactor.
+    from svc.events import Trail  # noqa: PLC0415
+    from svc.web.routing import Call, Router  # noqa: PLC0415
+
     Router._audited = _unaudited  # type: ignore[method-assign, assignment]
     Call.trail = property(lambda call: Trail(call.origin))  # type: ignore[method-assign, assignment]
     sys.argv = ["twistd", *arguments]
