@@ -112,7 +112,7 @@ def demand_value(standing: Standing, privilege: str, variable: ResourceName) -> 
     try:
         demand(standing, privilege, variable)
     except NotFound as missing:
-        raise NoValue(str(variable), missing.hidden) from None
+        raise NoValue(str(variable), hidden=missing.hidden) from None
 
 
 def see_role(standing: Standing, role: RoleName, caller: RoleName, dialect: Dialect) -> None:

@@ -5,12 +5,17 @@ The wrappers here provide the interface of what they enclose. The client never l
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from twisted.logger import Logger
 from zope.interface import implementer
 
 from svc.authentication import Admitted, Attempt, IAuthenticator, ILogin, Refused
+from svc.events import Trail
+from svc.expirations import IExpirationEvents
+from svc.factories import ExpiredToken
+from svc.names import ResourceName
 
 #: Longest text from outside in a field of a log event, in characters; what is longer is cut.
 FIELD_LIMIT: Final = 300
@@ -24,6 +29,8 @@ def printable(text: str, limit: int = FIELD_LIMIT) -> str:
     What doesn't print (control characters, line separators, marks that turn the direction of writing, halves of
     surrogates) is written as an escape of Python's, and so is the backslash.
     """
+    if len(text) <= limit and text.isprintable() and "\\" not in text:
+        return text
     shown = "".join(
         character if character.isprintable() and character != "\\" else character.encode("unicode_escape").decode("ascii")
         for character in text[:limit]
@@ -63,14 +70,59 @@ class LoggedLogin:
         return decision
 
 
-def _log_refusal(authenticator: str, attempt: Attempt, refused: Refused) -> None:
+def _log_refusal(name: str, attempt: Attempt, refused: Refused) -> None:
+    role, account = printable(refused.role or attempt.login or "-"), printable(attempt.account)
+    service, client_ip = printable(attempt.service_id or "-"), printable(attempt.client_ip)
+    detail, reason = printable(refused.detail), refused.reason.value
+    # The sentence is put together here: a refusal may not cost more than a success, and the logger takes its time per field.
     _log.info(
-        "{authenticator} refused {role}, account {account}, service {service}, from {client_ip}: {reason} ({detail})",
-        authenticator=authenticator,
-        reason=refused.reason.value,
-        detail=printable(refused.detail),
-        role=printable(refused.role or attempt.login or "-"),
-        account=printable(attempt.account),
-        service=printable(attempt.service_id or "-"),
-        client_ip=printable(attempt.client_ip),
+        "{sentence}",
+        sentence=f"{name} refused {role}, account {account}, service {service}, from {client_ip}: {reason} ({detail})",
+        authenticator=name,
+        reason=reason,
+        detail=detail,
+        role=role,
+        account=account,
+        service=service,
+        client_ip=client_ip,
     )
+
+
+@implementer(IExpirationEvents)
+class LoggedExpirations:
+    """Logs what became of values that end or are rotated, and how many tokens of host factories are gone."""
+
+    def admit(self) -> None:
+        """Whatever happens is logged."""
+
+    def rotation(self, variable: ResourceName, rotator: str) -> Trail | None:
+        """The log needs no transaction."""
+
+    def removal(self, tokens: Sequence[ExpiredToken]) -> Trail | None:
+        """The log needs no transaction."""
+
+    async def expired(self, variable: ResourceName, at: float) -> None:
+        """A value ended."""
+        _log.info("The value of {variable} expired", variable=printable(str(variable)), at=at)
+
+    async def rotated(self, variable: ResourceName, rotator: str, version: int) -> None:
+        """A new value is in force."""
+        _log.info(
+            "{rotator} rotated {variable} to version {version}",
+            rotator=rotator,
+            variable=printable(str(variable)),
+            version=version,
+        )
+
+    async def failed(self, variable: ResourceName, rotator: str | None, why: str) -> None:
+        """A rotation failed."""
+        _log.warn(
+            "{rotator} did not rotate {variable}: {why}",
+            rotator=printable(rotator or "-"),
+            variable=printable(str(variable)),
+            why=printable(why),
+        )
+
+    async def removed(self, tokens: Sequence[ExpiredToken]) -> None:
+        """Tokens are gone."""
+        _log.info("{count} tokens of host factories had expired and were removed", count=len(tokens))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import signal
 import sys
@@ -13,50 +14,71 @@ from twisted.application.service import MultiService
 from twisted.internet.interfaces import IStreamClientEndpoint
 from twisted.logger import Logger
 
-from svc.audit import LoggedAuthenticator, LoggedLogin
-from svc.authentication import IAuthenticator
+from svc.audit import LoggedAuthenticator, LoggedExpirations, LoggedLogin
+from svc.authentication import IAuthenticator, ILogin
 from svc.authenticators.apikey import ApiKeyAuthenticator
 from svc.authenticators.cloud import cloud
 from svc.authenticators.federated import FederatedAuthenticator
 from svc.authenticators.jwt import JWT
+from svc.authenticators.ldap import LdapAuthenticator
+from svc.authenticators.ldapserver import NAME as LDAP
+from svc.authenticators.ldapserver import LdapServers
 from svc.config import Settings
-from svc.credentials import new_api_key
-from svc.errors import Conflict, StartRefused
+from svc.directories import IDirectories
+from svc.errors import StartRefused
 from svc.events import Server as EventServer
+from svc.expiration.postgresql import PostgresPassword
+from svc.expiration.rotation import Rotations
+from svc.expiration.rounds import Expirations
 from svc.foundation import Foundation
-from svc.health.probes import AuthnProbe, AuthzProbe, CoreProbe, DatabaseProbe
+from svc.health.probes import (
+    AuditProbe,
+    AuthnProbe,
+    AuthzProbe,
+    CoreProbe,
+    DatabaseProbe,
+    ExpirationProbe,
+    HostFactoryProbe,
+    LdapProbe,
+    PublicKeysProbe,
+)
 from svc.health.rounds import Rounds
-from svc.interfaces import ILoads
+from svc.interfaces import ILoads, IProbe
 from svc.journal.backlog import ISink
+from svc.journal.expirations import RecordedExpirations
 from svc.journal.files import FileSink, StandardOutputSink
 from svc.journal.journal import Journal
 from svc.journal.retention import Retention
 from svc.journal.syslog import SyslogSink
-from svc.keyfiles import admin_key_file, write_admin_key
 from svc.keyring import AccessTokens, AccountKeys
 from svc.listening import Endpoint, Listening
 from svc.metrics import CountedAuthenticator, Metrics
+from svc.passwords import ModestPool, Passwords
 from svc.policy.document import Bounds
 from svc.providers.discovery import Publications
 from svc.providers.fetch import GuardedClient
 from svc.providers.keys import ProviderKeys
+from svc.providers.lookup import LookUps
 from svc.providers.trust import client_tls
 from svc.records import Sealed
 from svc.storage.authenticators import AuthenticatorStore
 from svc.storage.credentials import CredentialStore
 from svc.storage.effective import EffectiveStore
 from svc.storage.events import RETENTION, EventStore
+from svc.storage.expirations import ExpirationStore
 from svc.storage.hostfactories import HostFactoryStore
 from svc.storage.policies import PolicyStore
 from svc.storage.publickeys import PublicKeyStore
 from svc.storage.resources import ResourceStore
 from svc.storage.roles import RoleStore
 from svc.storage.secrets import SecretStore
+from svc.throttling import Throttle, ThrottledAuthenticator, ThrottledLogin
 from svc.vault import CANARY
 from svc.web.accounts import Accounts
 from svc.web.audit import Audit
 from svc.web.authenticators import Authenticators, FederatedAuthenticators
-from svc.web.authn import Authn, FederatedAuthn
+from svc.web.authn import Authn, FederatedAuthn, LdapAuthn
+from svc.web.credentials import Credentials
 from svc.web.effective import EffectivePolicies
 from svc.web.health import Health
 from svc.web.hostfactories import HostFactories
@@ -80,6 +102,9 @@ _ID_BYTES: Final = 8
 #: Names that can be looked up at the same time; a thread is made when it is needed.
 _LOOK_UPS: Final = 64
 
+#: Threads that hash passwords: half of the machine, and no more than these, whose memory counts too.
+_HASHING_THREADS: Final = 4
+
 log = Logger()
 
 
@@ -100,17 +125,33 @@ class Composition:
         # Names are looked up in threads, each busy until a name service answers or is given up: a few that hang may not
         # keep the names of other providers from being found.
         reactor.suggestThreadPoolSize(_LOOK_UPS)
-        await self._make_account(foundation)
+        if settings.account is not None:
+            await foundation.ensure_account(settings.account, settings.data_dir, self.tell_admin_key)
         keys = AccountKeys(foundation.accounts, foundation.vault, reactor)
         tokens = AccessTokens(keys, reactor, settings.user_token_ttl, settings.host_token_ttl)
-        rounds = self._rounds(foundation, keys, tokens)
-        rounds.setServiceParent(server)  # type: ignore[no-untyped-call] # Twisted's
         metrics = None if self.metrics_endpoint is None else Metrics()
         events = EventStore(foundation.database)
         Retention(reactor, events, RETENTION).setServiceParent(server)  # type: ignore[no-untyped-call] # Twisted's
         journal = await self._journal(server, metrics)
+        expirations = self._expirations(foundation, journal)
+        expirations.setServiceParent(server)  # type: ignore[no-untyped-call] # Twisted's
+        servers, directories = self._ldap_servers(foundation), functools.cache(self._directories)
+        rounds = self._rounds(
+            foundation,
+            # Each round tries the keys as the store has them now, which is also how this server learns that one retires.
+            AuthnProbe(keys.refresh, tokens, reactor),
+            AuditProbe(journal),
+            LdapProbe(servers.all, directories),
+            ExpirationProbe(expirations.first_round, expirations.last_round, expirations.patience, reactor),
+        )
+        rounds.setServiceParent(server)  # type: ignore[no-untyped-call] # Twisted's
+        ldap = self._ldap(foundation, servers, directories)
+        passwords = Passwords(reactor, ModestPool(0, min(_HASHING_THREADS, max(1, (os.cpu_count() or 1) // 2)), "passwords"))
+        passwords.setServiceParent(server)  # type: ignore[no-untyped-call] # Twisted's
+        throttle = Throttle(reactor, settings.trusted_proxies) if settings.login_throttle else None
+        loads = self._loads(foundation, server)
         router = Router(
-            self._nouns(foundation, keys, tokens, self._loads(foundation, server), rounds, metrics, events, journal),
+            self._nouns(foundation, keys, tokens, loads, rounds, metrics, events, journal, passwords, throttle, ldap),
             caller=tokens.caller,
             limits=settings.limits,
             new_id=_new_id,
@@ -128,6 +169,9 @@ class Composition:
         listening = Listening(self.endpoints, site, site.drain)
         listening.setServiceParent(server)  # type: ignore[no-untyped-call] # Twisted's
         urls = await listening.open()
+        if throttle is not None:
+            # After the ports, so that it stops before they do: what it holds back they would wait for.
+            throttle.setServiceParent(server)  # type: ignore[no-untyped-call] # Twisted's
         if self.metrics_endpoint is not None and metrics is not None:
             await self._serve(metrics, self.metrics_endpoint, server)
         await rounds.first_round()
@@ -143,28 +187,36 @@ class Composition:
         metrics: Metrics | None,
         events: EventStore,
         journal: Journal,
+        passwords: Passwords,
+        throttle: Throttle | None,
+        ldap: LdapAuthenticator,
     ) -> list[Any]:
         settings, database, vault = self.settings, foundation.database, foundation.vault
         roles, resources, secrets = RoleStore(database), ResourceStore(database), SecretStore(database, settings.dialect)
-        by_api_key = ApiKeyAuthenticator(CredentialStore(database), vault)
+        credentials = CredentialStore(database)
+        by_api_key, logging_in = _slowed(ApiKeyAuthenticator(credentials, vault, passwords, self.reactor), throttle)
+        login = LoggedLogin(logging_in, "authn")
         federated = self._federated(foundation)
+        by_ldap, logging_in_by_ldap = _slowed(ldap, throttle)
         listed = frozenset(settings.authenticators)
         authenticators = Authenticators(
             store=AuthenticatorStore(database),
             roles=roles,
-            installed=tuple(federated),
+            installed=(*federated, LDAP),
             listed=listed,
             dialect=settings.dialect,
         )
         return [
             Authn(
                 by_api_key=_watched(by_api_key, "authn", metrics),
-                login=LoggedLogin(by_api_key, "authn"),
+                login=login,
                 tokens=tokens,
                 keys=keys,
                 roles=roles,
             ),
+            Credentials(login, credentials, roles, vault, passwords),
             *(FederatedAuthn(name, _watched(each, name, metrics), tokens) for name, each in federated.items()),
+            LdapAuthn(_watched(by_ldap, LDAP, metrics), LoggedLogin(logging_in_by_ldap, LDAP), tokens),
             authenticators,
             *(
                 FederatedAuthenticators(
@@ -184,7 +236,7 @@ class Composition:
             Policies(loads, roles, events, journal),
             Audit(events, roles),
             EffectivePolicies(EffectiveStore(database), roles, vault, self.reactor),
-            Secrets(secrets, vault),
+            Secrets(secrets, ExpirationStore(database), vault),
             HostFactories(HostFactoryStore(database), roles, resources, vault, settings.dialect, self.reactor),
             PublicKeys(PublicKeyStore(database), secrets, vault),
             Accounts(foundation.accounts, roles, keys, foundation.create_account),
@@ -239,6 +291,19 @@ class Composition:
         near = Loads(PolicyStore(foundation.database), foundation.vault, settings.dialect, bounds, NEAR_ROWS)
         return NearAndFar(near, workers)
 
+    def _expirations(self, foundation: Foundation, journal: Journal) -> Expirations:
+        reactor, settings, events = self.reactor, self.settings, RecordedExpirations(LoggedExpirations(), journal)
+        store = ExpirationStore(foundation.database)
+        return Expirations(
+            reactor,
+            store,
+            HostFactoryStore(foundation.database),
+            Rotations(store, foundation.vault, reactor, events),
+            [PostgresPassword(reactor, self._look_ups(), client_tls)],
+            events,
+            settings.expiration_interval,
+        )
+
     def _federated(self, foundation: Foundation) -> dict[str, FederatedAuthenticator]:
         """The authenticators that trust third parties, by name; they share what is known of these."""
         reactor, settings = self.reactor, self.settings
@@ -272,41 +337,55 @@ class Composition:
             for kind in (JWT, cloud(settings.dialect))
         }
 
-    def _rounds(self, foundation: Foundation, keys: AccountKeys, tokens: AccessTokens) -> Rounds:
-        settings, state, vault = self.settings, foundation.state, foundation.vault
+    def _ldap_servers(self, foundation: Foundation) -> LdapServers:
+        store, settings = AuthenticatorStore(foundation.database), self.settings
+        return LdapServers(store, store, foundation.vault, settings.dialect, frozenset(settings.authenticators))
+
+    def _ldap(
+        self, foundation: Foundation, servers: LdapServers, directories: Callable[[], IDirectories]
+    ) -> LdapAuthenticator:
+        return LdapAuthenticator(
+            AuthenticatorStore(foundation.database),
+            CredentialStore(foundation.database),
+            servers,
+            directories,
+            foundation.vault,
+            self.settings.dialect,
+            frozenset(self.settings.authenticators),
+            self.reactor,
+        )
+
+    def _directories(self) -> IDirectories:
+        """The client of LDAP directories."""
+        from svc.ldap.client import Directories  # noqa: PLC0415 - few servers ask a directory, and its library takes time
+
+        return Directories(self.reactor, self._look_ups(), client_tls, allow_plain=self.settings.allow_plain_ldap)
+
+    def _look_ups(self) -> LookUps:
+        return LookUps(self.reactor, self.reactor.nameResolver, self.settings.allow_private_providers)
+
+    def _rounds(self, foundation: Foundation, *others: IProbe) -> Rounds:
+        """The rounds of health: the checks of what stands on the foundation alone, and others."""
+        database, state, vault = foundation.database, foundation.state, foundation.vault
 
         def open_canary(sealed: Sealed) -> object:
             return vault.open(CANARY, sealed)
 
-        # Each round tries the keys as the store has them now, which is also how this server learns that one retires.
-        return Rounds(
-            self.reactor,
-            [CoreProbe(state, open_canary), AuthnProbe(keys.refresh, tokens, self.reactor), AuthzProbe(state)],
-            DatabaseProbe(state),
-            settings.health_interval,
-        )
+        probes = [
+            CoreProbe(state, open_canary),
+            AuthzProbe(state),
+            HostFactoryProbe(HostFactoryStore(database)),
+            PublicKeysProbe(PublicKeyStore(database)),
+            *others,
+        ]
+        return Rounds(self.reactor, probes, DatabaseProbe(state), self.settings.health_interval)
 
-    async def _make_account(self, foundation: Foundation) -> None:
-        """Make the account that the settings name, unless it is there."""
-        account = self.settings.account
-        if account is None or account in await foundation.accounts.names():
-            return
-        api_key, path, tell = new_api_key(), admin_key_file(self.settings.data_dir, account), self.tell_admin_key
-        # Before the account is made: nobody could ever use an account whose key is lost.
-        if tell is None:
-            write_admin_key(path, api_key)
-        try:
-            await foundation.create_account(account, api_key)
-        except Conflict:
-            # Another server has just made it, and knows the key.
-            if tell is None:
-                path.unlink()
-            return
-        if tell is not None and tell(api_key):
-            return
-        if tell is not None:
-            write_admin_key(path, api_key)
-        log.warn("The account {account} was made. The API key of its admin is in {path}", account=account, path=str(path))
+
+def _slowed(inner: ApiKeyAuthenticator | LdapAuthenticator, throttle: Throttle | None) -> tuple[IAuthenticator, ILogin]:
+    """The two ways to try a key or a password, slowed down alike for who guesses, if anybody is to be."""
+    if throttle is None:
+        return inner, inner
+    return ThrottledAuthenticator(inner, throttle), ThrottledLogin(inner, throttle)
 
 
 def _watched(authenticator: IAuthenticator, name: str, metrics: Metrics | None) -> IAuthenticator:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from ipaddress import ip_network
 
 import attrs
@@ -36,6 +36,23 @@ def digest_of(token: str) -> bytes:
     return hashlib.sha256(token.encode("utf-8")).digest()
 
 
+def called(digest: bytes) -> str:
+    """What a token is called where it may not be told."""
+    return f"sha256:{digest.hex()[:12]}"
+
+
+@attrs.frozen
+class ExpiredToken:
+    """A token that was removed since it had expired: what it is ``called``, and its factory."""
+
+    name: str
+    factory: RoleName
+
+
+#: Tells the events of tokens that were removed.
+Recount = Callable[[Sequence[ExpiredToken]], Trail | None]
+
+
 class IHostFactories(Interface):
     """Tokens of host factories, each known by its ``digest_of``, and the hosts that they make.
 
@@ -66,8 +83,11 @@ class IHostFactories(Interface):
         :raises Conflict: the id belongs to another, or did.
         """
 
-    async def remove_expired(now: float) -> int:
-        """Remove the tokens that have expired at ``now``, and tell how many they were."""
+    async def remove_expired(now: float, recount: Recount) -> list[ExpiredToken]:
+        """Remove tokens that have expired at ``now``, some of them if they are many, and return those.
+
+        ``recount`` tells the events of what was removed; none are told when that was nothing.
+        """
 
     async def token_known() -> bool:
         """Look up a token that is always there, and one that never is: whether both were answered rightly."""

@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 #: The type of authenticator that is listed bare, and those that are listed as ``<type>/<service id>``.
 _BARE_TYPE: Final = "authn"
-_SERVICE_TYPES: Final = ("authn-jwt", *CLOUD_NAMES)
+_SERVICE_TYPES: Final = ("authn-jwt", "authn-ldap", *CLOUD_NAMES)
 
 _WORDS: Final = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 _WHOLE: Final = re.compile(r"[0-9]{1,15}", re.ASCII)
@@ -124,6 +124,13 @@ def _toml_flag(value: object) -> bool:
     return value
 
 
+def _switch(text: str) -> bool:
+    value = {"on": True, "off": False, **_WORDS}.get(text.lower())
+    if value is None:
+        raise ValueError(f"must be on or off, not {_shown(text)}")
+    return value
+
+
 def _secret(text: str) -> str:
     if not text or "\x00" in text:
         raise ValueError("may not be empty, nor hold a NUL character")
@@ -179,6 +186,7 @@ def _authenticator(text: str) -> str:
 
 
 FLAG: Final = Form(None, _flag, _toml_flag)
+SWITCH: Final = _scalar("on|off", _switch, '"on" or "off"', str, bool)
 TEXT: Final = _scalar("TEXT", _secret)
 PATH: Final = _scalar("PATH", _path)
 DIALECT: Final = _scalar("DIALECT", _dialect)

@@ -70,7 +70,8 @@ class MemoryEvents:
 
 
 def _matches(event: StoredEvent, query: EventsQuery) -> bool:
-    if event.data["auth"]["user"].partition(":")[0] != query.account:
+    user = event.data["auth"]["user"]
+    if (user if ":" in user else event.data["subject"]["resource"]).partition(":")[0] != query.account:
         return False
     if query.about is not None and query.about not in [event.data["subject"].get(name) for name in SUBJECTS]:
         return False

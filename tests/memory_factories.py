@@ -9,12 +9,12 @@ from zope.interface import implementer
 
 from svc.errors import Conflict, NotFound
 from svc.events import Trail
-from svc.factories import FactoryToken, IHostFactories
+from svc.factories import ExpiredToken, FactoryToken, IHostFactories, Recount, called
 from svc.names import RoleName
 from svc.publickeys import KEYS_LIMIT, IPublicKeys
 from svc.records import Sealed
 from svc.rows import AnnotationRow, MembershipRow, ResourceRow, Rows
-from tests.memory import Memory, kind_of, remove
+from tests.memory import Memory, kind_of
 
 
 @implementer(IHostFactories)
@@ -78,16 +78,21 @@ class MemoryHostFactories:
                     annotations=tuple(AnnotationRow(name, *annotation) for annotation in annotations.items()),
                 )
             )
+        else:
+            memory.rotations[name] = memory.made_at
         memory.credentials[name] = api_key
         memory.record(trail)
         return made
 
-    async def remove_expired(self, now: float) -> int:
-        """See ``IHostFactories``."""
+    async def remove_expired(self, now: float, recount: Recount) -> list[ExpiredToken]:
+        """See ``IHostFactories``; many are more than a thousand."""
         self.memory.write()
-        before = len(self.memory.factory_tokens)
-        remove(self.memory.factory_tokens, lambda _, token: token.expires_at <= now)
-        return before - len(self.memory.factory_tokens)
+        expired = [(digest, token) for digest, token in self.memory.factory_tokens.items() if token.expires_at <= now]
+        for digest, _ in expired[:1000]:
+            del self.memory.factory_tokens[digest]
+        removed = [ExpiredToken(called(digest), token.factory) for digest, token in expired[:1000]]
+        self.memory.record(recount(removed) if removed else None)
+        return removed
 
     async def token_known(self) -> bool:
         """See ``IHostFactories``."""

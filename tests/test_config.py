@@ -70,12 +70,15 @@ class ConfigTests(SynchronousTestCase):
                 "jwt_limit": 16 << 10,
                 "allow_private_providers": (),
                 "allow_http_providers": False,
+                "allow_plain_ldap": False,
                 "jwks_max_age": None,
                 "jwks_stale_if_error": 0.0,
                 "jwks_refetch_interval": 10.0,
+                "login_throttle": True,
                 "user_token_ttl": 480,
                 "host_token_ttl": 480,
                 "health_interval": 5.0,
+                "expiration_interval": 10.0,
                 "metrics_listen": None,
                 "audit_file": None,
                 "audit_syslog": None,
@@ -317,12 +320,13 @@ def _examples(field: str) -> tuple[str, str]:
         "data_dir": "/d",
         "authenticators": "authn-jwt/ci",
         "allow_private_providers": "10.0.0.0/8",
+        "login_throttle": "off",
         "metrics_listen": "tcp:1",
         "audit_file": "/a",
         "audit_syslog": "tcp:h:1",
         "audit_failure": "continue",
     }
-    if field == "allow_http_providers":
+    if field in {"allow_http_providers", "allow_plain_ldap"}:
         return "true", "true"
     if field not in special:
         return "256", "256"

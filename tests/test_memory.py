@@ -12,6 +12,7 @@ from tests.contracts import (
     credentials,
     effective,
     events,
+    expirations,
     factories,
     lists,
     loads,
@@ -36,6 +37,7 @@ from tests.memory import (
 )
 from tests.memory_effective import MemoryEffectivePolicies
 from tests.memory_events import MemoryEvents
+from tests.memory_expirations import MemoryExpirations
 from tests.memory_factories import MemoryHostFactories, MemoryPublicKeys
 from tests.memory_policies import MemoryPolicies
 from tests.memory_resources import MemoryResources
@@ -57,6 +59,7 @@ def stores_of(memory: Memory) -> Stores:
         MemoryHostFactories(memory),
         MemoryPublicKeys(memory),
         MemoryEvents(memory),
+        MemoryExpirations(memory),
     )
 
 
@@ -91,6 +94,10 @@ class MemoryCredentialsTests(credentials.CredentialsContract, InMemory):
 
 class MemoryEventsTests(events.EventsContract, InMemory):
     """``MemoryEvents``."""
+
+
+class MemoryExpirationsTests(expirations.ExpirationsContract, InMemory):
+    """``MemoryExpirations``."""
 
 
 class MemoryHostFactoriesTests(factories.HostFactoriesContract, InMemory):

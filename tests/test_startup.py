@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import os
 import signal
@@ -156,6 +157,7 @@ class LaunchTests(SynchronousTestCase):
 
     def setUp(self) -> None:
         """Prepare a server, its start in the test's hands."""
+        self.addCleanup(gc.unfreeze)
         self.reactor = FakeReactor()
         self.composed: Deferred[Sequence[str]] = Deferred()
         self.out, self.err = io.StringIO(), io.StringIO()
@@ -180,6 +182,14 @@ class LaunchTests(SynchronousTestCase):
         self.composed.callback(["http://127.0.0.1:1", "https://[::1]:2"])
         self.assertEqual(self.out.getvalue(), "svc ready: http://127.0.0.1:1 https://[::1]:2\n")
         self.assertEqual((self.err.getvalue(), self.console.failed, self.reactor.stops), ("", False, 0))
+
+    def test_garbage(self) -> None:
+        """From then on the collector of garbage looks only at what comes later: a look at all stops the loop for long."""
+        gc.unfreeze()
+        self.reactor.run()
+        self.assertEqual(gc.get_freeze_count(), 0)
+        self.composed.callback(["http://127.0.0.1:1"])
+        self.assertGreater(gc.get_freeze_count(), 10_000)
 
     def refused(self, error: Exception) -> str:
         """Let the start fail, and return what standard error says."""

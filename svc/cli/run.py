@@ -21,7 +21,7 @@ from svc.workload.metadata import environment
 _KEPT_BACK: Final = frozenset({"SVC_API_KEY"})
 
 #: Signals that Python ignores, and a command expects not to be ignored.
-_RESTORED: Final = ("SIGPIPE", "SIGXFSZ")
+_RESTORED: Final = (signal.SIGPIPE, signal.SIGXFSZ)
 
 
 class _NotStarted(click.ClickException):
@@ -109,12 +109,13 @@ def become(command: tuple[str, ...], surroundings: Mapping[str, str]) -> None:
     """Put a command into this process's place.
 
     :raises click.ClickException: it can't be started; the exit code is 127 where there is none such, 126 otherwise, as
-        shells have it.
+        shells have it. The process is as it was then.
     """
-    for name in _RESTORED:
-        signal.signal(getattr(signal, name), signal.SIG_DFL)
+    ignored = {number: signal.signal(number, signal.SIG_DFL) for number in _RESTORED}
     try:
         os.execvpe(command[0], command, surroundings)  # noqa: S606 (what this is for)
     except (OSError, ValueError) as error:
+        for number, disposition in ignored.items():
+            signal.signal(number, disposition)
         kind = _NoCommand if isinstance(error, FileNotFoundError) else _NotStarted
         raise kind(f"cannot start {command[0]}: {getattr(error, 'strerror', None) or error}") from None

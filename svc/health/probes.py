@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import attrs
+from twisted.internet.defer import Deferred, gatherResults
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 from zope.interface import implementer
 
 from svc.authentication import Admitted, Caller
+from svc.directories import DirectoryRefused, IDirectories, LdapServer
 from svc.errors import Refusal
 from svc.factories import IHostFactories
 from svc.interfaces import IDatabaseState, IProbe
@@ -122,6 +124,10 @@ class PublicKeysProbe:
             raise ProbeFailed("a public key that is known was not found")
 
 
+#: Faulty directories that a failure names.
+_NAMED: Final = 5
+
+
 class Recording(Protocol):
     """What tells whether audit records can be written."""
 
@@ -141,6 +147,63 @@ class AuditProbe:
     async def check(self) -> None:
         """Fail while a sink takes no records."""
         await self._journal.check()
+
+
+@implementer(IProbe)
+@attrs.frozen
+class LdapProbe:
+    """Binds to every configured LDAP directory, all at once; there may be none.
+
+    ``servers`` returns the directories with the webservices that name them; what stands for one that can't be asked says
+    why. ``directories`` returns their client, and is called when there is one to ask.
+    """
+
+    service = "ldap"
+
+    _servers: Callable[[], Coroutine[Any, Any, Sequence[tuple[str, LdapServer | object]]]]
+    _directories: Callable[[], IDirectories]
+
+    async def check(self) -> None:
+        """Fail when one of them can't be bound to, and name it. Each is asked once, however many webservices name it."""
+        servers = await self._servers()
+        faults = [f"{name}: {server}" for name, server in servers if not isinstance(server, LdapServer)]
+        named = {server: name for name, server in servers if isinstance(server, LdapServer)}
+        reached = [Deferred.fromCoroutine(self._fault(name, server)) for server, name in named.items()]
+        faults += [fault for fault in await gatherResults(reached, consumeErrors=True) if fault is not None]
+        if faults:
+            more = f"; and {len(faults) - _NAMED} more" if len(faults) > _NAMED else ""
+            raise ProbeFailed("; ".join(faults[:_NAMED]) + more)
+
+    async def _fault(self, name: str, server: LdapServer) -> str | None:
+        try:
+            await self._directories().reach(server)
+        except DirectoryRefused as refusal:
+            return f"{name}: {refusal.detail} ({refusal.reason.value})"
+        return None
+
+
+@implementer(IProbe)
+@attrs.frozen
+class ExpirationProbe:
+    """Looks when the loop of expiration ended its last round, which may be ``patience`` seconds ago.
+
+    Before the first has ended it waits for that, as long as a check may take: so a server that has just started isn't ill. A
+    server whose turn it isn't, and one whose database is a standby, ends its rounds by finding that out.
+    """
+
+    service = "expiration"
+
+    _first_round: Callable[[], Coroutine[Any, Any, None]]
+    _last_round: Callable[[], float | None]
+    _patience: float
+    _clock: IReactorTime
+
+    async def check(self) -> None:
+        """Fail when it has ended none for too long; also when that is to come, once the clock was set back."""
+        await self._first_round()
+        last = self._last_round()
+        if last is None or abs(self._clock.seconds() - last) > self._patience:
+            raise ProbeFailed(f"no round of expiration has ended for {self._patience:g} s")
 
 
 @attrs.frozen

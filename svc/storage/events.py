@@ -21,6 +21,7 @@ _INDEXED: Final = ("role", "resource", "member")
 #: How many events are removed by one statement.
 PURGED: Final = 1000
 
+# What no role did, but the program itself, is told to the account of what it was done to.
 _ADD: Final = Statement(
     "events_add",
     """
@@ -29,9 +30,10 @@ _ADD: Final = Statement(
             account, facility, severity, hostname, appname, procid, client_ip, msgid, operation, user_id, authenticator,
             service, policy_id, policy_version, role_id, resource_id, member_id, others, did
         )
-        SELECT split_part(user_id, ':', 1), facility::smallint, severity::smallint, $15::text, $16::text, $17::text,
-            $18::text, msgid, operation, user_id, nullif(authenticator, ''), nullif(service, ''), nullif(policy_id, ''),
-            nullif(version, '')::integer, nullif(role_id, ''), nullif(resource_id, ''), nullif(member_id, ''),
+        SELECT split_part(CASE WHEN user_id LIKE '%:%' THEN user_id ELSE resource_id END, ':', 1), facility::smallint,
+            severity::smallint, $15::text, $16::text, $17::text, $18::text, msgid, operation, user_id,
+            nullif(authenticator, ''), nullif(service, ''), nullif(policy_id, ''), nullif(version, '')::integer,
+            nullif(role_id, ''), nullif(resource_id, ''), nullif(member_id, ''),
             others::jsonb, did
         FROM unnest(
             $1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[],

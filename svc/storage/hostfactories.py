@@ -10,7 +10,7 @@ from zope.interface import implementer
 
 from svc.errors import Conflict, NotFound
 from svc.events import Trail
-from svc.factories import FactoryToken, IHostFactories
+from svc.factories import ExpiredToken, FactoryToken, IHostFactories, Recount, called
 from svc.names import INTERNAL_ACCOUNT, RoleName
 from svc.records import Sealed
 from svc.storage.columns import column, for_each
@@ -41,7 +41,7 @@ _REMOVE_EXPIRED: Final = Statement(
     DELETE FROM host_factory_tokens WHERE digest = ANY (ARRAY(
         SELECT digest FROM host_factory_tokens WHERE expires_at <= $1::double precision LIMIT {EXPIRED_BATCH}
     ))
-    RETURNING digest
+    RETURNING digest, factory_id
     """,
 )
 
@@ -76,7 +76,7 @@ _SET_KEY: Final = Statement(
     "factory_host_key",
     """
     INSERT INTO credentials (role_id, api_key) VALUES ($1::text, $2::bytea)
-    ON CONFLICT (role_id) DO UPDATE SET api_key = excluded.api_key
+    ON CONFLICT (role_id) DO UPDATE SET api_key = excluded.api_key, rotated_at = now()
     """,
 )
 
@@ -143,12 +143,16 @@ class HostFactoryStore:
 
         return await self._database.transact(work)
 
-    async def remove_expired(self, now: float) -> int:
+    async def remove_expired(self, now: float, recount: Recount) -> list[ExpiredToken]:
         """See ``IHostFactories``."""
-        count = 0
-        while removed := len(await self._database.fetch(_REMOVE_EXPIRED, now)):
-            count += removed
-        return count
+
+        async def work(transaction: Transaction) -> list[ExpiredToken]:
+            rows = await transaction.fetch(_REMOVE_EXPIRED, now)
+            removed = [ExpiredToken(called(digest), RoleName(*factory.split(":", 2))) for digest, factory in rows]
+            await record(transaction, recount(removed) if removed else None)
+            return removed
+
+        return await self._database.transact(work)
 
     async def token_known(self) -> bool:
         """See ``IHostFactories``. They are asked for with the statement that real requests use."""

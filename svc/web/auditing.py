@@ -58,6 +58,36 @@ def _would_be(account: str, login: str | None) -> str:
     return f"{account}:{kind}:{rest}" if slash and kind in {"user", "host"} else f"{account}:user:{login or _MISSING}"
 
 
+def password_changed(call: Call) -> list[Event]:
+    """A user chose another password."""
+    user, role = _proven(call)
+    return [Event("password", "change", (("role", role),), "changed its password", "change its password", user=user)]
+
+
+def api_key_rotated(call: Call) -> list[Event]:
+    """A role was given another API key."""
+    user, role = _proven(call)
+    target = call.facts.get("target", role)
+    words = "its API key" if target == role else f"the API key of {target}"
+    return [Event("api-key", "rotate", (("role", target),), f"rotated {words}", f"rotate {words}", user=user)]
+
+
+def rotation_asked(call: Call) -> list[Event]:
+    """It was asked when an API key was rotated."""
+    user, role = _proven(call)
+    target = call.facts.get("target", role)
+    words = f"when the API key of {target} was rotated"
+    return [Event("api-key", "show", (("role", target),), f"read {words}", f"read {words}", user=user)]
+
+
+def _proven(call: Call) -> tuple[str, str]:
+    """Who acts by an access token or by HTTP Basic, and the role that he says he is."""
+    if call.caller_if_any is not None:
+        return str(call.caller.role), str(call.caller.role)
+    role = call.facts.get("role") or _would_be(call.values["account"], call.facts.get("login"))
+    return _NOT_FOUND if call.facts.get("unknown") else role, role
+
+
 def identity_checked(call: Call) -> list[Event]:
     """A role asked who it is."""
     return [
@@ -148,7 +178,9 @@ def _fetched(name: str, version: str | None) -> Event:
 
 
 def updated(call: Call) -> list[Event]:
-    """A variable was given a value."""
+    """A variable was given a value, or was to keep those that it has."""
+    if call.query.flag("expirations"):
+        return [_cleared(_variable(call))]
     name = _variable(call)
     return [Event("update", "update", (("resource", name),), f"updated {name}", f"update {name}")]
 
@@ -157,6 +189,18 @@ def public_key_updated(call: Call) -> list[Event]:
     """A public key was given another text."""
     name = f"{call.values['account']}:public_key:{call.values['identifier']}"
     return [Event("update", "update", (("resource", name),), f"updated {name}", f"update {name}")]
+
+
+def expirations_cleared(call: Call) -> list[Event]:
+    """The values of a variable were to end no more; without its flag there is no such route."""
+    if not call.query.flag("expirations"):
+        return []
+    return [_cleared(f"{call.values['account']}:{call.values['kind']}:{call.values['identifier']}")]
+
+
+def _cleared(name: str) -> Event:
+    words = f"the expiration of {name}"
+    return Event("expiration", "clear", (("resource", name),), f"cleared {words}", f"clear {words}")
 
 
 def _variable(call: Call) -> str:

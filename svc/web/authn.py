@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import datetime
 from collections.abc import Mapping
+from typing import Final
 
 import attrs
 from twisted.logger import Logger
@@ -15,8 +16,12 @@ from svc.interfaces import IRoles
 from svc.keyring import AccessTokens, AccountKeys
 from svc.names import account_name
 from svc.web import auditing
+from svc.web.basic import basic
 from svc.web.response import Response
 from svc.web.routing import OPTIONAL, PUBLIC, REQUIRED, Call, Routes
+
+#: What LDAP authenticators are called in the audit.
+_LDAP: Final = "authn-ldap"
 
 _log = Logger()
 
@@ -40,13 +45,8 @@ class Authn:
     @routes.add("GET", "/authn/<flat:account>/login", caller=OPTIONAL, audit=auditing.logged_in)
     async def tell_api_key(self, call: Call, account: str) -> Response:
         """Tell the API key of the role that HTTP Basic credentials prove (wire facts, authn 1.2)."""
-        name, password = _basic(call.header("Authorization"))
-        call.tell(login=name)
-        told = await self.login.api_key(Attempt(account, name, password, call.client_ip))
-        if isinstance(told, Refused):
-            call.tell(role=told.role, unknown=told.reason is Reason.ROLE_UNKNOWN)
-            raise AuthenticationRefused(told.reason, told.status)
-        return Response.content(told, "text/plain; charset=utf-8")
+        name, password = basic(call.header("Authorization"))
+        return await _told(call, self.login, Attempt(account, name, password, call.client_ip))
 
     @routes.add("POST", "/authn/<flat:account>/<tail:login>/authenticate", caller=PUBLIC, audit=auditing.authenticated)
     async def authenticate_by_api_key(self, call: Call, account: str, login: str) -> Response:
@@ -111,12 +111,60 @@ class FederatedAuthn:
         return await _exchanged(call, self.authenticator, attempt, self.tokens)
 
 
+@attrs.frozen
+class LdapAuthn:
+    """The routes of logging in with a password that an LDAP directory takes, at ``authn-ldap/<service id>``.
+
+    ``by_password`` decides, ``login`` tells a role its own API key; a refusal has an empty body.
+    """
+
+    routes = Routes()
+
+    by_password: IAuthenticator
+    login: ILogin
+    tokens: AccessTokens
+
+    @routes.add("GET", "/authn-ldap/<service_id>/<flat:account>/login", caller=OPTIONAL, audit=auditing.logged_in)
+    async def tell_api_key(self, call: Call, service_id: str, account: str) -> Response:
+        """Tell the API key of the role that HTTP Basic credentials prove (wire facts, authn 1.2 and 6)."""
+        call.tell(authenticator=_LDAP)
+        name, password = basic(call.header("Authorization"))
+        return await _told(call, self.login, Attempt(account, name, password, call.client_ip, service_id))
+
+    @routes.add(
+        "POST",
+        "/authn-ldap/<service_id>/<flat:account>/<tail:login>/authenticate",
+        caller=PUBLIC,
+        audit=auditing.authenticated,
+    )
+    async def authenticate(self, call: Call, service_id: str, account: str, login: str) -> Response:
+        """Exchange an API key or a password, the raw body, for an access token (wire facts, authn 6)."""
+        call.tell(authenticator=_LDAP)
+        attempt = Attempt(account, login, call.body, call.client_ip, service_id)
+        return await _exchanged(call, self.by_password, attempt, self.tokens)
+
+    @routes.add("GET", "/authn-ldap/<service_id>/<flat:account>/status", caller=REQUIRED, audit=auditing.status_validated)
+    async def no_status(self, call: Call, service_id: str, account: str) -> Response:  # noqa: ARG002 (every route takes its values)
+        """Tell that there is no status: the type has none (wire facts, authn 5)."""
+        call.tell(authenticator=_LDAP)
+        return Response.json({"status": "error", "error": "CONJ00056E Status check is not supported for authn-ldap"}, 501)
+
+
+async def _told(call: Call, login: ILogin, attempt: Attempt) -> Response:
+    call.tell(login=attempt.login)
+    told = await login.api_key(attempt)
+    if isinstance(told, Refused):
+        call.tell(role=told.role, unknown=told.reason is Reason.ROLE_UNKNOWN)
+        raise AuthenticationRefused(told.reason, told.status, told.retry_after)
+    return Response.content(told, "text/plain; charset=utf-8")
+
+
 async def _exchanged(call: Call, authenticator: IAuthenticator, attempt: Attempt, tokens: AccessTokens) -> Response:
     decision = await authenticator.authenticate(attempt)
     call.tell(role=None if decision.role is None else str(decision.role))
     if isinstance(decision, Refused):
         call.tell(unknown=decision.reason is Reason.ROLE_UNKNOWN)
-        raise AuthenticationRefused(decision.reason, decision.status)
+        raise AuthenticationRefused(decision.reason, decision.status, decision.retry_after)
     try:
         token = await tokens.issue(decision)
     except WrongDataKey as refusal:
@@ -136,20 +184,3 @@ def _existing(account: str) -> str:
         return account_name(account)
     except InvalidName:
         raise NotFound(account, "account", account) from None
-
-
-def _basic(header: str | None) -> tuple[str, bytes]:
-    """Read HTTP Basic credentials: the login, and the password's bytes (RFC 7617).
-
-    :raises AuthenticationRefused: there are none, or they don't decode.
-    """
-    scheme, _, encoded = (header or "").partition(" ")
-    try:
-        if scheme.lower() != "basic":
-            raise ValueError("another scheme")
-        name, colon, password = base64.b64decode(encoded.strip(), validate=True).partition(b":")
-        if not colon or not name or b"\x00" in name:
-            raise ValueError("no login")
-        return name.decode("utf-8"), password
-    except ValueError:
-        raise AuthenticationRefused(Reason.CREDENTIALS_MISSING) from None

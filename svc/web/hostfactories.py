@@ -19,7 +19,7 @@ from svc.audit import printable
 from svc.credentials import new_api_key
 from svc.dialect import Dialect
 from svc.errors import AuthenticationRefused, Conflict, Forbidden, InvalidName, InvalidParameter, NotFound, Reason
-from svc.factories import FactoryToken, IHostFactories, digest_of
+from svc.factories import FactoryToken, IHostFactories, called, digest_of
 from svc.interfaces import IResources, IRoles
 from svc.jose import shown
 from svc.names import ResourceName, RoleName, identifier
@@ -81,7 +81,7 @@ class HostFactories:
             count=count,
             factory=printable(str(factory)),
             expiration=expiration(expires_at),
-            tokens=", ".join(_called(digest_of(text)) for text in texts[:10]),
+            tokens=", ".join(called(digest_of(text)) for text in texts[:10]),
         )
         told = {"expiration": expiration(expires_at), "cidr": list(token.networks)}
         return Response.json([{**told, "token": text} for text in texts])
@@ -90,8 +90,8 @@ class HostFactories:
     async def revoke_token(self, call: Call, token: str) -> Response:
         """Remove a token; takes ``update`` on its factory. Who doesn't see the factory doesn't learn that there is one."""
         digest, caller = digest_of(token), call.caller.role
-        call.tell(token=_called(digest))
-        missing = NotFound(caller.account, "host_factory_token", _called(digest))
+        call.tell(token=called(digest))
+        missing = NotFound(caller.account, "host_factory_token", called(digest))
         found = await self.store.token(digest)
         if found is None:
             raise missing
@@ -105,7 +105,7 @@ class HostFactories:
         _log.info(
             "{role} revoked the token {token} of {factory}",
             role=printable(str(caller)),
-            token=_called(digest),
+            token=called(digest),
             factory=printable(str(found.factory)),
         )
         return Response.empty()
@@ -131,7 +131,7 @@ class HostFactories:
             "{host} {outcome} with the token {token} of {factory} from {client_ip}",
             host=printable(str(host)),
             outcome="was made" if made else "was given another API key",
-            token=_called(digest),
+            token=called(digest),
             factory=printable(str(token.factory)),
             client_ip=printable(call.client_ip),
         )
@@ -176,7 +176,7 @@ class HostFactories:
         if matched is None:
             raise _refused(call, None, Reason.CREDENTIALS_MISSING)
         digest = digest_of(matched[2])
-        call.tell(token=_called(digest))
+        call.tell(token=called(digest))
         token = await self.store.token(digest)
         if token is None or token.factory.kind != "host_factory":
             raise _refused(call, digest, Reason.CREDENTIALS_WRONG)
@@ -230,15 +230,10 @@ def _annotations(given: Mapping[str, str]) -> Mapping[str, str]:
     return given
 
 
-def _called(digest: bytes) -> str:
-    """What a token is called where it may not be told."""
-    return f"sha256:{digest.hex()[:12]}"
-
-
 def _refused(call: Call, digest: bytes | None, reason: Reason) -> AuthenticationRefused:
     _log.info(
         "Host factory token {token} refused, from {client_ip}: {reason} ({id})",
-        token="-" if digest is None else _called(digest),
+        token="-" if digest is None else called(digest),
         client_ip=printable(call.client_ip),
         reason=reason.value,
         id=call.request_id,

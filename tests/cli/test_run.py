@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
 import click
@@ -40,3 +41,11 @@ class RunTests(SynchronousTestCase):
             fault = self.assertRaises(click.ClickException, become, (command,), {"PATH": "/nowhere"})
             self.assertEqual(fault.exit_code, code)
             self.assertIn(f"cannot start {command}", fault.message)
+
+    def test_signals_without_a_start(self) -> None:
+        """A command that can't be started leaves this process's signals as they were."""
+        signals = (signal.SIGPIPE, signal.SIGXFSZ)
+        before = [signal.getsignal(number) for number in signals]
+        self.assertNotIn(signal.SIG_DFL, before)
+        self.assertRaises(click.ClickException, become, ("no-such-command-anywhere",), {"PATH": "/nowhere"})
+        self.assertEqual([signal.getsignal(number) for number in signals], before)

@@ -10,13 +10,14 @@ import attrs
 from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
+from svc.credentials import ICredentials
 from svc.events import IEvents
+from svc.expirations import IExpirations
 from svc.factories import IHostFactories
 from svc.interfaces import (
     IAccounts,
     IAuthenticatorReadings,
     IAuthenticators,
-    ICredentials,
     IDatabaseState,
     IEffectivePolicies,
     IPolicies,
@@ -74,6 +75,7 @@ class Stores:
     factories: IHostFactories
     public_keys: IPublicKeys
     events: IEvents
+    expirations: IExpirations
 
 
 def role(name: str, account: str = ACCOUNT) -> RoleName:

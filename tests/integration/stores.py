@@ -19,6 +19,7 @@ from svc.storage.credentials import CredentialStore
 from svc.storage.database import Database, Statement
 from svc.storage.effective import EffectiveStore
 from svc.storage.events import EventStore
+from svc.storage.expirations import ExpirationStore
 from svc.storage.hostfactories import HostFactoryStore
 from svc.storage.policies import PolicyStore
 from svc.storage.publickeys import PublicKeyStore
@@ -55,6 +56,7 @@ def stores_on(database: Database) -> Stores:
         HostFactoryStore(database),
         PublicKeyStore(database),
         EventStore(database),
+        ExpirationStore(database),
     )
 
 

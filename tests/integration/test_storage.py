@@ -32,6 +32,7 @@ from tests.contracts import (
     credentials,
     effective,
     events,
+    expirations,
     factories,
     lists,
     loads,
@@ -114,6 +115,10 @@ class EventStoreTests(events.EventsContract, InPostgres):
 
 async def _executed(statement: str, transaction: Transaction) -> int:
     return await transaction.execute(statement)
+
+
+class ExpirationStoreTests(expirations.ExpirationsContract, InPostgres):
+    """``ExpirationStore``."""
 
 
 class HostFactoryStoreTests(factories.HostFactoriesContract, InPostgres):

@@ -1,5 +1,5 @@
 -- The events that changed something, written in the transaction of the change. They are kept for a year, whatever becomes of
--- what they tell of, and belong to the account of whoever acted. role_id, resource_id and member_id are parameters of the
+-- what they tell of, and belong to the account of whoever acted, or, where that is the program, of the resource. role_id, resource_id and member_id are parameters of the
 -- subject, which has the rest of them in others; operation, client_ip and so on are parameters of other structured data.
 
 CREATE TABLE audit_events (
