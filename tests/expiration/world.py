@@ -132,15 +132,19 @@ class LoopCase(SynchronousTestCase):
         self.clock.advance(self.memory.now)
         self.store, self.door = Store(self.memory), Door()
         self.factories = MemoryHostFactories(self.memory)
-        self.rotations = Rotations(self.store, self.vault, self.clock, self.events)
+        self.rotations = Rotations(self.store, self.vault, self.clock, self.listener())
         self.loop = self.make_loop()
         self.memory.add(Rows(resources=()), None)
         self.memory.roles["a:user:admin"] = None
 
+    def listener(self) -> IExpirationEvents:
+        """Who is told what became of values."""
+        return self.events
+
     def make_loop(self, *rotators: Any) -> Expirations:
         """A loop."""
         return Expirations(
-            self.clock, self.store, self.factories, self.rotations, rotators or [self.door], self.events, INTERVAL
+            self.clock, self.store, self.factories, self.rotations, rotators or [self.door], self.listener(), INTERVAL
         )
 
     def declare(self, identifier: str, value: bytes | None = None, **annotations: str) -> str:

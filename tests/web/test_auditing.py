@@ -8,6 +8,7 @@ from twisted.internet.defer import Deferred
 from twisted.logger import capturedLogs
 
 from svc.errors import AuditUnavailable
+from svc.throttling import ADDRESS_FAILURES
 from tests.signing import token as jwt
 from tests.web.support import PEER
 from tests.web.world import ADMIN, ADMIN_KEY, WorldCase, user
@@ -141,6 +142,117 @@ class RecordedTests(AuditedCase):
                 ("authn", "login", {"role": "acme:user:alice"}, "credentials-wrong"),
                 ("authn", "login", {"role": "acme:user:USERNAME_MISSING"}, "credentials-missing"),
             ],
+        )
+
+    def test_throttled(self) -> None:
+        """A login that is refused since there were too many failures is audited too, whatever it would have proven."""
+        for number in range(ADDRESS_FAILURES):
+            self.client.post(f"/authn/acme/host%2F{number}/authenticate", b"wrong")
+        self.journal.told()
+        answers = [
+            self.client.post("/authn/acme/admin/authenticate", ADMIN_KEY.encode()),
+            self.client.get("/authn/acme/login", headers=[basic("admin", ADMIN_KEY)]),
+            self.client.put("/authn/acme/password", b"My-Password-1", headers=[basic("admin", ADMIN_KEY)]),
+        ]
+        self.assertEqual([answer.status for answer in answers], [429, 429, 429])
+        role = {"role": "acme:user:admin"}
+        self.assertEqual(
+            self.journal.told(),
+            [
+                ("authn", "authenticate", role, "failures-too-many"),
+                ("authn", "login", role, "failures-too-many"),
+                ("password", "change", role, "failures-too-many"),
+            ],
+        )
+
+    def test_ldap(self) -> None:
+        """Logging in by a directory is audited with its service, and so is asking for the status that it hasn't."""
+        self.client.get("/authn-ldap/corp/acme/login", headers=[basic("alice", "wrong")])
+        self.client.post("/authn-ldap/corp/acme/alice/authenticate", b"wrong")
+        self.client.get("/authn-ldap/corp/acme/status", role=ALICE)
+        taken, self.journal.taken = self.journal.taken, []
+        self.assertEqual(
+            [
+                (event.operation, event.authenticator, event.service, event.user, outcome.reason)
+                for _, event, outcome in taken
+            ],
+            [
+                ("login", "authn-ldap", "authn-ldap/corp", str(ALICE), "webservice-unknown"),
+                ("authenticate", "authn-ldap", "authn-ldap/corp", str(ALICE), "webservice-unknown"),
+                ("validate-status", "authn-ldap", "authn-ldap/corp", None, "http-501"),
+            ],
+        )
+
+    def test_passwords_and_api_keys(self) -> None:
+        """Who changes a password or an API key, and whose that is, is audited, in the store too; a refusal in the journal."""
+        admin, password = [basic("admin", ADMIN_KEY)], "My-Password-1"
+        self.client.put("/authn/acme/password", password.encode(), headers=admin)
+        self.client.put("/authn/acme/password", b"short", headers=admin)
+        self.client.put("/authn/acme/password", password.encode(), role=ADMIN)
+        self.client.put("/authn/acme/password", password.encode(), headers=[basic("absent", "wrong")])
+        self.client.put("/authn/acme/password", password.encode())
+        key = self.client.put("/authn/acme/api_key", headers=[basic("admin", password)]).body.decode()
+        self.client.put("/authn/acme/api_key?role=user:alice", role=ADMIN)
+        self.client.get("/authn/acme/api_key?role=user:alice", role=ADMIN)
+        self.client.put("/authn/acme/api_key?role=user:alice", role=BOB)
+        self.client.put("/authn/acme/api_key?role=user:nobody", role=BOB)
+        self.client.put("/authn/acme/api_key?role=group:ops", role=ADMIN)
+        taken, self.journal.taken = self.journal.taken, []
+        own, alice = {"role": str(ADMIN)}, {"role": str(ALICE)}
+        self.assertEqual(
+            [(event.msgid, event.operation, event.user, dict(event.subject), outcome.reason) for _, event, outcome in taken],
+            [
+                ("password", "change", str(ADMIN), own, None),
+                ("password", "change", str(ADMIN), own, "invalid"),
+                ("password", "change", str(ADMIN), own, "credentials-insufficient"),
+                ("password", "change", "not-found", {"role": "acme:user:absent"}, "role-unknown"),
+                (
+                    "password",
+                    "change",
+                    "acme:user:USERNAME_MISSING",
+                    {"role": "acme:user:USERNAME_MISSING"},
+                    "credentials-missing",
+                ),
+                ("api-key", "rotate", str(ADMIN), own, None),
+                ("api-key", "rotate", str(ADMIN), alice, None),
+                ("api-key", "show", str(ADMIN), alice, None),
+                ("api-key", "rotate", str(BOB), alice, "forbidden"),
+                ("api-key", "rotate", str(BOB), {"role": "acme:user:nobody"}, "not-found"),
+                ("api-key", "rotate", str(ADMIN), {"role": "acme:group:ops"}, "invalid"),
+            ],
+        )
+        self.assertEqual(
+            self.stored()[:3], [("api-key", "rotate", alice), ("api-key", "rotate", own), ("password", "change", own)]
+        )
+        told = repr(taken) + repr(self.memory.events)
+        for secret in (password, key, ADMIN_KEY):
+            self.assertNotIn(secret, told)
+
+    def test_expirations_cleared(self) -> None:
+        """Clearing expirations is audited, in the store too, and is no update; without its flag there is no such route."""
+        for kind in ("variable", "group"):
+            self.client.post(f"/secrets/acme/{kind}/db?expirations", role=ALICE)
+        self.client.post("/secrets/acme/variable/db?expirations", role=BOB)
+        self.client.post("/secrets/acme/group/db", role=ALICE)
+        self.assertEqual(
+            self.journal.told(),
+            [
+                ("expiration", "clear", {"resource": DB}, None),
+                ("expiration", "clear", {"resource": "acme:group:db"}, "invalid"),
+                ("expiration", "clear", {"resource": DB}, "forbidden"),
+            ],
+        )
+        self.assertEqual(self.stored()[0], ("expiration", "clear", {"resource": DB}))
+        self.assertNotEqual(self.stored()[1][1], "clear")
+
+    def test_conditions(self) -> None:
+        """Who knows a value already fetches it; who demands another than there is changes nothing, and fails."""
+        tag = self.client.get("/secrets/acme/variable/db", role=ALICE).headers["etag"]
+        self.client.get("/secrets/acme/variable/db", role=ALICE, headers=[("If-None-Match", tag)])
+        self.client.post("/secrets/acme/variable/db", b"x", role=ALICE, headers=[("If-Match", '"9-no"')])
+        self.assertEqual(
+            [event[1::2] for event in self.journal.told()],
+            [("fetch", None), ("fetch", None), ("update", "precondition-failed")],
         )
 
     def test_lists_and_checks(self) -> None:
