@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import functools
 import os
+import signal
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import attrs
 from twisted.application.service import MultiService
+from twisted.internet.interfaces import IStreamClientEndpoint
 from twisted.logger import Logger
 
 from svc.audit import LoggedAuthenticator, LoggedExpirations, LoggedLogin
@@ -21,17 +24,32 @@ from svc.authenticators.ldap import LdapAuthenticator
 from svc.authenticators.ldapserver import NAME as LDAP
 from svc.authenticators.ldapserver import LdapServers
 from svc.config import Settings
-from svc.credentials import new_api_key
 from svc.directories import IDirectories
-from svc.errors import Conflict
+from svc.errors import StartRefused
+from svc.events import Server as EventServer
 from svc.expiration.postgresql import PostgresPassword
 from svc.expiration.rotation import Rotations
 from svc.expiration.rounds import Expirations
 from svc.foundation import Foundation
-from svc.health.probes import AuthnProbe, AuthzProbe, CoreProbe, DatabaseProbe
+from svc.health.probes import (
+    AuditProbe,
+    AuthnProbe,
+    AuthzProbe,
+    CoreProbe,
+    DatabaseProbe,
+    ExpirationProbe,
+    HostFactoryProbe,
+    LdapProbe,
+    PublicKeysProbe,
+)
 from svc.health.rounds import Rounds
-from svc.interfaces import ILoads
-from svc.keyfiles import admin_key_file, write_admin_key
+from svc.interfaces import ILoads, IProbe
+from svc.journal.backlog import ISink
+from svc.journal.expirations import RecordedExpirations
+from svc.journal.files import FileSink, StandardOutputSink
+from svc.journal.journal import Journal
+from svc.journal.retention import Retention
+from svc.journal.syslog import SyslogSink
 from svc.keyring import AccessTokens, AccountKeys
 from svc.listening import Endpoint, Listening
 from svc.metrics import CountedAuthenticator, Metrics
@@ -46,6 +64,7 @@ from svc.records import Sealed
 from svc.storage.authenticators import AuthenticatorStore
 from svc.storage.credentials import CredentialStore
 from svc.storage.effective import EffectiveStore
+from svc.storage.events import RETENTION, EventStore
 from svc.storage.expirations import ExpirationStore
 from svc.storage.hostfactories import HostFactoryStore
 from svc.storage.policies import PolicyStore
@@ -57,6 +76,7 @@ from svc.storage.secrets import SecretStore
 from svc.throttling import Throttle, ThrottledAuthenticator, ThrottledLogin
 from svc.vault import CANARY
 from svc.web.accounts import Accounts
+from svc.web.audit import Audit
 from svc.web.authenticators import Authenticators, FederatedAuthenticators
 from svc.web.authn import Authn, FederatedAuthn, LdapAuthn
 from svc.web.credentials import Credentials
@@ -98,6 +118,7 @@ class Composition:
     endpoints: Sequence[Endpoint]
     metrics_endpoint: Endpoint | None
     tell_admin_key: Callable[[str], bool] | None
+    audit_syslog: IStreamClientEndpoint | None = None
 
     async def compose(self, server: MultiService, foundation: Foundation) -> Sequence[str]:
         """Make every part, each when those below it stand, and return the URLs of the ports that were opened last."""
@@ -110,19 +131,34 @@ class Composition:
         await self._make_account(foundation, replication)
         keys = AccountKeys(foundation.accounts, foundation.vault, reactor)
         tokens = AccessTokens(keys, reactor, settings.user_token_ttl, settings.host_token_ttl)
-        rounds = self._rounds(foundation, keys, tokens)
-        rounds.setServiceParent(server)  # type: ignore[no-untyped-call] # Twisted's
-        self._expirations(foundation).setServiceParent(server)  # type: ignore[no-untyped-call] # Twisted's
         metrics = None if self.metrics_endpoint is None else Metrics()
+        events = EventStore(foundation.database)
+        Retention(reactor, events, RETENTION).setServiceParent(server)  # type: ignore[no-untyped-call] # Twisted's
+        journal = await self._journal(server, metrics)
+        expirations = self._expirations(foundation, journal)
+        expirations.setServiceParent(server)  # type: ignore[no-untyped-call] # Twisted's
+        servers, directories = self._ldap_servers(foundation), functools.cache(self._directories)
+        rounds = self._rounds(
+            foundation,
+            # Each round tries the keys as the store has them now, which is also how this server learns that one retires.
+            AuthnProbe(keys.refresh, tokens, reactor),
+            AuditProbe(journal),
+            LdapProbe(servers.all, directories),
+            ExpirationProbe(expirations.first_round, expirations.last_round, expirations.patience, reactor),
+        )
+        rounds.setServiceParent(server)  # type: ignore[no-untyped-call] # Twisted's
+        ldap = self._ldap(foundation, servers, directories)
         passwords = Passwords(reactor, ModestPool(0, min(_HASHING_THREADS, max(1, (os.cpu_count() or 1) // 2)), "passwords"))
         passwords.setServiceParent(server)  # type: ignore[no-untyped-call] # Twisted's
         throttle = Throttle(reactor, settings.trusted_proxies) if settings.login_throttle else None
+        loads = self._loads(foundation, server)
         router = Router(
-            self._nouns(foundation, keys, tokens, self._loads(foundation, server), rounds, metrics, passwords, throttle),
+            self._nouns(foundation, keys, tokens, loads, rounds, metrics, events, journal, passwords, throttle, ldap),
             caller=tokens.caller,
             demand_primary=replication.demand_primary,
             limits=settings.limits,
             new_id=_new_id,
+            journal=journal,
         )
         site = Site(
             Edge(
@@ -152,8 +188,11 @@ class Composition:
         loads: ILoads,
         rounds: Rounds,
         metrics: Metrics | None,
+        events: EventStore,
+        journal: Journal,
         passwords: Passwords,
         throttle: Throttle | None,
+        ldap: LdapAuthenticator,
     ) -> list[Any]:
         settings, database, vault = self.settings, foundation.database, foundation.vault
         roles, resources, secrets = RoleStore(database), ResourceStore(database), SecretStore(database, settings.dialect)
@@ -161,7 +200,7 @@ class Composition:
         by_api_key, logging_in = _slowed(ApiKeyAuthenticator(credentials, vault, passwords, self.reactor), throttle)
         login = LoggedLogin(logging_in, "authn")
         federated = self._federated(foundation)
-        by_ldap, logging_in_by_ldap = _slowed(self._ldap(foundation, credentials), throttle)
+        by_ldap, logging_in_by_ldap = _slowed(ldap, throttle)
         listed = frozenset(settings.authenticators)
         authenticators = Authenticators(
             store=AuthenticatorStore(database),
@@ -197,7 +236,8 @@ class Composition:
             ),
             Resources(resources, roles, settings.dialect),
             Roles(roles, settings.dialect),
-            Policies(loads, roles),
+            Policies(loads, roles, events, journal),
+            Audit(events, roles),
             EffectivePolicies(EffectiveStore(database), roles, vault, self.reactor),
             Secrets(secrets, ExpirationStore(database), vault),
             HostFactories(HostFactoryStore(database), roles, resources, vault, settings.dialect, self.reactor),
@@ -206,6 +246,34 @@ class Composition:
             Status(foundation.state, roles, authenticators.tell_all, settings.dialect),
             Health(rounds, settings.dialect),
         ]
+
+    async def _journal(self, server: MultiService, metrics: Metrics | None) -> Journal:
+        """The journal, open; it stops after all that may record something."""
+        reactor, settings = self.reactor, self.settings
+        path, standard = settings.audit_file, sys.__stdout__
+        if path is not None:
+            sinks: list[ISink] = [FileSink(reactor, path)]
+        elif standard is not None:
+            sinks = [StandardOutputSink(reactor, standard.fileno())]
+        else:
+            raise StartRefused("there is no standard output for audit records: set --audit-file")
+        if self.audit_syslog is not None and settings.audit_syslog is not None:
+            sinks.append(SyslogSink(reactor, self.audit_syslog, settings.audit_syslog))
+        journal = Journal(
+            EventServer(os.uname().nodename, settings.dialect.prefix),
+            reactor,
+            sinks,
+            refuses=settings.audit_failure == "refuse",
+            count_lost=None if metrics is None else metrics.count_lost_records,
+        )
+        journal.setServiceParent(server)  # type: ignore[no-untyped-call] # Twisted's
+        await journal.open()
+        if path is not None:
+            # The reactor is woken up by what is called from elsewhere.
+            signal.signal(signal.SIGHUP, lambda *_: reactor.callFromThread(journal.reopen))
+        elif self.tell_admin_key is None and self.audit_syslog is None:
+            log.warn("A daemon's standard output goes nowhere, and so do audit records: set audit_file or audit_syslog")
+        return journal
 
     async def _serve(self, metrics: Metrics, endpoint: Endpoint, server: MultiService) -> None:
         async def let_go(_: float) -> None:
@@ -226,8 +294,8 @@ class Composition:
         near = Loads(PolicyStore(foundation.database), foundation.vault, settings.dialect, bounds, NEAR_ROWS)
         return NearAndFar(near, workers)
 
-    def _expirations(self, foundation: Foundation) -> Expirations:
-        reactor, settings, events = self.reactor, self.settings, LoggedExpirations()
+    def _expirations(self, foundation: Foundation, journal: Journal) -> Expirations:
+        reactor, settings, events = self.reactor, self.settings, RecordedExpirations(LoggedExpirations(), journal)
         store = ExpirationStore(foundation.database)
         return Expirations(
             reactor,
@@ -272,12 +340,23 @@ class Composition:
             for kind in (JWT, cloud(settings.dialect))
         }
 
-    def _ldap(self, foundation: Foundation, credentials: CredentialStore) -> LdapAuthenticator:
-        store, vault, dialect = AuthenticatorStore(foundation.database), foundation.vault, self.settings.dialect
-        listed = frozenset(self.settings.authenticators)
-        servers = LdapServers(store, store, vault, dialect, listed)
-        directories = functools.cache(self._directories)
-        return LdapAuthenticator(store, credentials, servers, directories, vault, dialect, listed, self.reactor)
+    def _ldap_servers(self, foundation: Foundation) -> LdapServers:
+        store, settings = AuthenticatorStore(foundation.database), self.settings
+        return LdapServers(store, store, foundation.vault, settings.dialect, frozenset(settings.authenticators))
+
+    def _ldap(
+        self, foundation: Foundation, servers: LdapServers, directories: Callable[[], IDirectories]
+    ) -> LdapAuthenticator:
+        return LdapAuthenticator(
+            AuthenticatorStore(foundation.database),
+            CredentialStore(foundation.database),
+            servers,
+            directories,
+            foundation.vault,
+            self.settings.dialect,
+            frozenset(self.settings.authenticators),
+            self.reactor,
+        )
 
     def _directories(self) -> IDirectories:
         """The client of LDAP directories."""
@@ -288,46 +367,33 @@ class Composition:
     def _look_ups(self) -> LookUps:
         return LookUps(self.reactor, self.reactor.nameResolver, self.settings.allow_private_providers)
 
-    def _rounds(self, foundation: Foundation, keys: AccountKeys, tokens: AccessTokens) -> Rounds:
-        settings, state, vault = self.settings, foundation.state, foundation.vault
+    def _rounds(self, foundation: Foundation, *others: IProbe) -> Rounds:
+        """The rounds of health: the checks of what stands on the foundation alone, and others."""
+        database, state, vault = foundation.database, foundation.state, foundation.vault
 
         def open_canary(sealed: Sealed) -> object:
             return vault.open(CANARY, sealed)
 
-        # Each round tries the keys as the store has them now, which is also how this server learns that one retires.
-        return Rounds(
-            self.reactor,
-            [CoreProbe(state, open_canary), AuthnProbe(keys.refresh, tokens, self.reactor), AuthzProbe(state)],
-            DatabaseProbe(state),
-            settings.health_interval,
-        )
+        probes = [
+            CoreProbe(state, open_canary),
+            AuthzProbe(state),
+            HostFactoryProbe(HostFactoryStore(database)),
+            PublicKeysProbe(PublicKeyStore(database)),
+            *others,
+        ]
+        return Rounds(self.reactor, probes, DatabaseProbe(state), self.settings.health_interval)
 
     async def _make_account(self, foundation: Foundation, replication: Replication) -> None:
         """Make the account that the settings name, unless it is there; a follower waits for its primary's."""
         account = self.settings.account
-        if account is None or account in await foundation.accounts.names():
+        if account is None:
             return
-        if await replication.standby():
+        if not await replication.standby():
+            await foundation.ensure_account(account, self.settings.data_dir, self.tell_admin_key)
+        elif account not in await foundation.accounts.names():
             log.warn(
                 "There is no account {account} yet: this server is a follower, so make it on the primary", account=account
             )
-            return
-        api_key, path, tell = new_api_key(), admin_key_file(self.settings.data_dir, account), self.tell_admin_key
-        # Before the account is made: nobody could ever use an account whose key is lost.
-        if tell is None:
-            write_admin_key(path, api_key)
-        try:
-            await foundation.create_account(account, api_key)
-        except Conflict:
-            # Another server has just made it, and knows the key.
-            if tell is None:
-                path.unlink()
-            return
-        if tell is not None and tell(api_key):
-            return
-        if tell is not None:
-            write_admin_key(path, api_key)
-        log.warn("The account {account} was made. The API key of its admin is in {path}", account=account, path=str(path))
 
 
 def _slowed(inner: ApiKeyAuthenticator | LdapAuthenticator, throttle: Throttle | None) -> tuple[IAuthenticator, ILogin]:

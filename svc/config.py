@@ -260,6 +260,25 @@ class Settings:
         shown="off",
     )
 
+    audit_file: Path | None = _setting(
+        forms.PATH,
+        "audit",
+        "The file that audit records are appended to; SIGHUP has it opened anew.",
+        shown="standard output",
+    )
+    audit_syslog: str | None = _setting(
+        forms.TEXT,
+        "audit",
+        "A receiver of syslog for audit records, besides, as a Twisted endpoint such as tcp:logs.example:601,"
+        " tls:logs.example:6514 or unix:/run/syslog.",
+    )
+    audit_failure: str = _setting(
+        forms.AUDIT_FAILURE,
+        "audit",
+        "What happens to requests while audit records can't be written: refuse (503), or continue without.",
+        "refuse",
+    )
+
     written: Mapping[str, str] = attrs.field(factory=dict)
 
     @property

@@ -159,9 +159,13 @@ class CredentialInsufficient(Refusal):
 
 @attrs.frozen(str=False)
 class CredentialUnknown(Refusal):
-    """The role whose credential is asked for is missing, or the caller may not see it; raised by ``web`` (404)."""
+    """The role whose credential is asked for is missing, or the caller may not see it; raised by ``web`` (404).
+
+    ``hidden`` is as in ``NotFound``.
+    """
 
     name: str
+    hidden: bool = attrs.field(default=False, eq=False, repr=False)
 
 
 @attrs.frozen(str=False)
@@ -192,17 +196,6 @@ class AddressRefused(Refusal):
 
 
 @attrs.frozen(str=False)
-class DirectoryRefused(Refusal):
-    """An LDAP directory doesn't take a password, or can't be asked; raised by ``ldap``, and told as a refused login.
-
-    ``detail`` is for operators: what the directory answered, or what failed; never a password.
-    """
-
-    reason: Reason
-    detail: str
-
-
-@attrs.frozen(str=False)
 class Forbidden(Refusal):
     """The caller sees the thing but lacks the privilege; raised by ``access`` (403, empty body).
 
@@ -216,18 +209,20 @@ class Forbidden(Refusal):
 class NotFound(Refusal):
     """A record is missing, or the caller may not see it; raised by ``access`` and ``storage`` (404).
 
-    ``kind`` and ``identifier`` are those that were asked for, ``name`` is the full id (wire facts, core 0.4).
+    ``kind`` and ``identifier`` are those that were asked for, ``name`` is the full id (wire facts, core 0.4). ``hidden``,
+    for the audit alone, says that it is there.
     """
 
     account: str
     kind: str
     identifier: str
+    hidden: bool = attrs.field(default=False, eq=False, repr=False)
 
     @classmethod
-    def of(cls, name: object) -> Self:
+    def of(cls, name: object, *, hidden: bool = False) -> Self:
         """Make it from a ``RoleName`` or ``ResourceName``."""
         account, kind, identifier = str(name).split(":", 2)
-        return cls(account, kind, identifier)
+        return cls(account, kind, identifier, hidden)
 
     @property
     def name(self) -> str:
@@ -251,10 +246,12 @@ class NoValue(Refusal):
     """A variable has no value, is missing, or may not be seen; raised by ``access`` when a secret is read (404).
 
     ``ended_at``: when the value ended, in seconds since the epoch, if it had one; told to those who could have read it.
+    ``hidden`` is as in ``NotFound``.
     """
 
     name: str
     ended_at: float | None = None
+    hidden: bool = attrs.field(default=False, eq=False, repr=False)
 
 
 @attrs.frozen(str=False)
@@ -341,6 +338,17 @@ class LoadsUnavailable(Refusal):
 
     why: str
     retry_after: int = attrs.field(default=5, repr=False)
+
+
+@attrs.frozen(str=False)
+class AuditUnavailable(Refusal):
+    """What must be audited can't be recorded now; raised by ``journal`` (503 with ``Retry-After``).
+
+    ``why`` is for the log and for operators; ``retry_after`` is in seconds.
+    """
+
+    why: str
+    retry_after: int = attrs.field(default=1, repr=False)
 
 
 @attrs.frozen(str=False)

@@ -158,6 +158,12 @@ def _dialect(text: str) -> Dialect:
         raise ValueError(refusal.message) from None
 
 
+def _audit_failure(text: str) -> str:
+    if text not in {"refuse", "continue"}:
+        raise ValueError(f"must be refuse or continue, not {_shown(text)}")
+    return text
+
+
 def _network(text: str) -> Network:
     try:
         return ipaddress.ip_network(text)
@@ -184,6 +190,7 @@ SWITCH: Final = _scalar("on|off", _switch, '"on" or "off"', str, bool)
 TEXT: Final = _scalar("TEXT", _secret)
 PATH: Final = _scalar("PATH", _path)
 DIALECT: Final = _scalar("DIALECT", _dialect)
+AUDIT_FAILURE: Final = _scalar("refuse|continue", _audit_failure)
 ACCOUNT: Final = _scalar("NAME", _account)
 ENDPOINT: Final = _scalar("ENDPOINT", _secret)
 ENDPOINTS: Final = _several("ENDPOINT", str, separator=None, empty=None)

@@ -29,6 +29,16 @@ class Metrics:
             registry=self.registry,
         )
 
+        self._lost_records = Counter(
+            "svc_audit_records_lost",
+            "Audit records for which there was no room while a sink took none.",
+            registry=self.registry,
+        )
+
+    def count_lost_records(self, count: int) -> None:
+        """Count audit records that were lost."""
+        self._lost_records.inc(count)
+
     def count_authentication(self, authenticator: str, decision: Admitted | Refused) -> None:
         """Count a decision of an authenticator of this type, such as ``authn-jwt``."""
         outcome, reason = ("refused", decision.reason.value) if isinstance(decision, Refused) else ("admitted", "")

@@ -80,6 +80,9 @@ class ConfigTests(SynchronousTestCase):
                 "health_interval": 5.0,
                 "expiration_interval": 10.0,
                 "metrics_listen": None,
+                "audit_file": None,
+                "audit_syslog": None,
+                "audit_failure": "refuse",
                 "written": {},
             },
         )
@@ -319,6 +322,9 @@ def _examples(field: str) -> tuple[str, str]:
         "allow_private_providers": "10.0.0.0/8",
         "login_throttle": "off",
         "metrics_listen": "tcp:1",
+        "audit_file": "/a",
+        "audit_syslog": "tcp:h:1",
+        "audit_failure": "continue",
     }
     if field in {"allow_http_providers", "allow_plain_ldap"}:
         return "true", "true"

@@ -70,6 +70,12 @@ class MetricsTests(SynchronousTestCase):
         self.metrics = Metrics()
         self.assertIsNone(self.counted("authn-jwt", "admitted", ""))
 
+    def test_lost_records_are_counted(self) -> None:
+        """Audit records that were lost are counted, from none on."""
+        for lost, count in ((0, 0.0), (3, 3.0), (2, 5.0)):
+            self.metrics.count_lost_records(lost)
+            self.assertEqual(self.metrics.registry.get_sample_value("svc_audit_records_lost_total"), count)
+
     @given(st.text(min_size=1))
     def test_labels_are_bounded(self, text: str) -> None:
         """Nothing that is sent becomes a label."""

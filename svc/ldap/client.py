@@ -17,8 +17,8 @@ from twisted.internet.error import ConnectError, ConnectingCancelledError
 from twisted.internet.interfaces import IOpenSSLClientConnectionCreator, IStreamClientEndpoint
 from zope.interface import implementer
 
-from svc.directories import IDirectories, LdapServer, Security
-from svc.errors import AddressRefused, DirectoryRefused, KeysUnavailable, Reason
+from svc.directories import DirectoryRefused, IDirectories, LdapServer, Security
+from svc.errors import AddressRefused, KeysUnavailable, Reason
 from svc.ldap import messages
 from svc.ldap.conversation import Conversation, Line, LineFactory
 from svc.ldap.filters import InvalidTemplate, search_filter

@@ -20,6 +20,7 @@ A noun declares its routes in one place, and there is no other way to add one::
   says ``writes=False``.
 * Patterns are those of :class:`svc.web.paths.Pattern`; the values arrive decoded, under the names they have there. A route
   of ``GET`` answers ``HEAD`` too. Two decorators give one coroutine two paths.
+* ``audit`` names the function of ``auditing`` that tells what the request is in the audit; a route without leaves no record.
 * A route takes values and returns a :class:`~svc.web.response.Response`; it never sees the request. To refuse it raises one
   of ``svc.errors``, which ``faults`` turns into an answer.
 * ``tap`` hands all nouns to one :class:`Router`, complete; a pattern that doesn't fit its coroutine stops the start there.
@@ -28,6 +29,10 @@ Note [Order of checks]: unknown route or method (404); access token (401); names
 follower, whether the route writes (405); size of the body (413); then the route. All but the last two happen before the body
 has arrived: none of it is kept for strangers, nor where nothing can be done with it. A public route that writes proves by
 itself who calls, and then asks ``call.demand_primary()`` before it goes to any expense.
+
+Note [Recorded before it is answered]: a route that has ``audit`` begins only while the journal takes records, and its answer
+is written when the journal has taken the request's events, be it a refusal: no secret leaves, and nobody is told that
+something was done, without a record.
 
 Note [Klein without its resource]: Klein holds the map and runs the endpoints. Its ``KleinResource`` is not used: it decodes
 paths before it matches them, answers in HTML, runs on without a caller, and costs as much as all the rest of a request.
@@ -38,8 +43,8 @@ from __future__ import annotations
 import enum
 import functools
 import inspect
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
-from typing import Final, Protocol, TypeVar
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, Protocol, TypeVar
 
 import attrs
 from klein import Klein
@@ -49,9 +54,10 @@ from werkzeug.exceptions import HTTPException
 
 from svc.audit import printable
 from svc.authentication import Caller
-from svc.errors import BearerRefused, Forbidden, Refusal, StoreUnavailable, WrongDataKey
+from svc.errors import AuditUnavailable, BearerRefused, Forbidden, Refusal, StoreUnavailable, WrongDataKey
+from svc.events import Event, IJournal, Origin, Outcome, Trail
 from svc.limits import Limits
-from svc.web.faults import answer_to, internal_error, no_route
+from svc.web.faults import answer_to, internal_error, no_route, reason_of
 from svc.web.incoming import Incoming
 from svc.web.paths import Pattern, prepare, split_target
 from svc.web.query import Form, Query
@@ -60,6 +66,10 @@ from svc.web.response import Response
 _log = Logger()
 
 _METHODS: Final = frozenset({"GET", "POST", "PUT", "PATCH", "DELETE"})
+
+
+#: The least status of an answer that tells of a failure.
+_FAULTY: Final = 400
 
 
 class Admission(enum.Enum):
@@ -98,7 +108,14 @@ class Call:
     caller_if_any: Caller | None
     query: Query
     body: bytes = attrs.field(repr=False)
+    #: What the path says, under the names of the route's pattern.
+    values: Mapping[str, Any]
+    #: Where the request comes from, for the audit.
+    origin: Origin
     _demand_primary: Callable[[], Awaitable[None]] = attrs.field(repr=False)
+    _recount: Recount | None = None
+    #: What the route has found out, for the audit; see :meth:`tell`.
+    facts: dict[str, Any] = attrs.field(factory=dict, repr=False, init=False)
 
     async def demand_primary(self) -> None:
         """Return when this server may write; the router sees to it for all routes but those that are public.
@@ -131,6 +148,15 @@ class Call:
         """The value of a header; several lines of one name are joined with commas (RFC 9110 5.3)."""
         return self._incoming.header(name.encode("ascii"))
 
+    def tell(self, **facts: object) -> None:
+        """Tell the audit what the path and the query don't say, as soon as it is known; never a secret."""
+        self.facts.update(facts)
+
+    @property
+    def trail(self) -> Trail:
+        """The events of this request as far as they are known, for the transaction that makes its changes."""
+        return Trail(self.origin, () if self._recount is None else tuple(self._recount(self)))
+
     def form(self) -> Form:
         """The body as a form, whatever its content type.
 
@@ -140,7 +166,10 @@ class Call:
         return Form.parse(self.body)
 
 
-Handler = Callable[..., Awaitable[Response]]
+#: Tells the events of a request, for the audit, from the call; a list of none for one that changed nothing after all.
+Recount = Callable[[Call], Sequence[Event]]
+
+Handler = Callable[..., Coroutine[Any, Any, Response]]
 _H = TypeVar("_H", bound=Handler)
 
 
@@ -154,6 +183,7 @@ class Route:
     body: BodySize
     writes: bool
     handler: Handler
+    audit: Recount | None = None
 
     def __attrs_post_init__(self) -> None:
         """Refuse what is no coroutine, or doesn't take what the pattern gives."""
@@ -183,6 +213,7 @@ class Routes:
         caller: Admission,
         body: BodySize = BodySize.USUAL,
         writes: bool | None = None,
+        audit: Recount | None = None,
     ) -> Callable[[_H], _H]:
         """Declare the decorated coroutine to be a route; see the module's docstring.
 
@@ -196,7 +227,9 @@ class Routes:
             pattern = Pattern(path)
             changes = method != "GET" if writes is None else writes
             self._routes.append(
-                Route(method=method, pattern=pattern, admission=caller, body=body, writes=changes, handler=handler)
+                Route(
+                    method=method, pattern=pattern, admission=caller, body=body, writes=changes, handler=handler, audit=audit
+                )
             )
             return handler
 
@@ -233,11 +266,13 @@ class Router:
         demand_primary: Callable[[], Awaitable[None]],
         limits: Limits,
         new_id: Callable[[], str],
+        journal: IJournal,
     ) -> None:
         """Compose the routes of ``nouns``.
 
         :param caller: verifies the value of an ``Authorization`` header; raises ``BearerRefused``.
         :param demand_primary: returns when this server may write; raises ``StoreReadOnly``.
+        :param journal: takes the events of a request before it is answered.
         :param new_id: makes the ids under which bugs are logged.
         :raises ValueError: two routes match the same requests.
         """
@@ -246,6 +281,7 @@ class Router:
         self._demand_primary = demand_primary
         self._limits = limits
         self._new_id = new_id
+        self._journal = journal
         self._klein = _composed(tuple(noun.routes for noun in self._nouns))
         self._map = self._klein.url_map.bind("svc")
 
@@ -284,10 +320,33 @@ class Router:
         parameters = Query.parse(query)
         if route.writes and route.admission is not PUBLIC:
             await self._demand_primary()
-        call = Call(incoming, caller, parameters, await incoming.body(), self._demand_primary)
-        response = await route.handler(noun, call, **values)
-        if not isinstance(response, Response):
-            raise TypeError("the route returned no response")
+        body = await incoming.body()
+        origin = self._journal.origin(None if caller is None else caller.role, incoming.client_ip, incoming.request_id)
+        call = Call(incoming, caller, parameters, body, values, origin, self._demand_primary, route.audit)
+        if route.audit is None:
+            return _response(await route.handler(noun, call, **values))
+        return await self._audited(route.handler(noun, call, **values), call)
+
+    async def _audited(self, answer: Coroutine[Any, Any, Response], call: Call) -> Response:
+        """The answer of a route, once its events are recorded (Note [Recorded before it is answered])."""
+        try:
+            self._journal.admit()
+        except AuditUnavailable:
+            answer.close()
+            raise
+        try:
+            response = _response(await answer)
+        except Refusal as refusal:
+            await self._journal.take(call.origin, call.trail.events, Outcome(reason_of(refusal)))
+            raise
+        except Exception as error:
+            # The client doesn't stay for the answer, or it is a bug's: nobody waits.
+            why = "client-gone" if isinstance(error, CancelledError) else "error"
+            taking = Deferred.fromCoroutine(self._journal.take(call.origin, call.trail.events, Outcome(why)))
+            taking.addErrback(lambda failure: failure.trap(AuditUnavailable))
+            raise
+        reason = f"http-{response.status}" if response.status >= _FAULTY else None
+        await self._journal.take(call.origin, call.trail.events, Outcome(reason))
         return response
 
     async def _admitted(self, route: Route, incoming: Incoming) -> Caller | None:
@@ -327,6 +386,12 @@ class Router:
             "{route} failed, incident {incident} ({id})", route=str(route), incident=incident, id=incoming.request_id
         )
         return internal_error(incident)
+
+
+def _response(answer: object) -> Response:
+    if not isinstance(answer, Response):
+        raise TypeError("the route returned no response")
+    return answer
 
 
 @functools.cache

@@ -17,7 +17,6 @@ ELSEWHERE = {
     errors.StandbyBehind,
     errors.KeysUnavailable,
     errors.AddressRefused,
-    errors.DirectoryRefused,
 }
 
 
