@@ -140,6 +140,7 @@ class Route:
     pattern: Pattern
     admission: Admission = attrs.field(validator=attrs.validators.instance_of(Admission))
     body: BodySize
+    query: bool
     handler: Handler
 
     def __attrs_post_init__(self) -> None:
@@ -162,8 +163,12 @@ class Routes:
     def __iter__(self) -> Iterator[Route]:
         return iter(self._routes)
 
-    def add(self, method: str, path: str, *, caller: Admission, body: BodySize = BodySize.USUAL) -> Callable[[_H], _H]:
+    def add(
+        self, method: str, path: str, *, caller: Admission, body: BodySize = BodySize.USUAL, query: bool = True
+    ) -> Callable[[_H], _H]:
         """Declare the decorated coroutine to be a route; see the module's docstring.
+
+        One with ``query`` false knows no parameters: its query is not read, and no query is a mistake.
 
         :raises TypeError: it is no coroutine, its parameters are not those that the path gives, or ``caller`` is none.
         :raises ValueError: there is no such method.
@@ -171,7 +176,8 @@ class Routes:
 
         def declare(handler: _H) -> _H:
             pattern = Pattern(path)
-            self._routes.append(Route(method=method, pattern=pattern, admission=caller, body=body, handler=handler))
+            route = Route(method=method, pattern=pattern, admission=caller, body=body, query=query, handler=handler)
+            self._routes.append(route)
             return handler
 
         return declare
@@ -252,7 +258,7 @@ class Router:
         incoming.limit = route.body.limit(self._limits)
         caller = await self._admitted(route, incoming)
         values = route.pattern.read(raw, self._limits.identifier)
-        parameters = Query.parse(query)
+        parameters = Query.parse(query if route.query else "")
         call = Call(incoming, caller, parameters, await incoming.body())
         response = await route.handler(noun, call, **values)
         if not isinstance(response, Response):
