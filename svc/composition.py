@@ -16,6 +16,8 @@ from svc.authenticators.apikey import ApiKeyAuthenticator
 from svc.authenticators.cloud import cloud
 from svc.authenticators.federated import FederatedAuthenticator
 from svc.authenticators.jwt import JWT
+from svc.cluster.inquiry import Inquiry, trust_of
+from svc.cluster.members import Members
 from svc.config import Settings
 from svc.credentials import new_api_key
 from svc.errors import Conflict
@@ -46,6 +48,7 @@ from svc.vault import CANARY
 from svc.web.accounts import Accounts
 from svc.web.authenticators import Authenticators, FederatedAuthenticators
 from svc.web.authn import Authn, FederatedAuthn
+from svc.web.cluster import Cluster
 from svc.web.effective import EffectivePolicies
 from svc.web.health import Health
 from svc.web.hostfactories import HostFactories
@@ -171,6 +174,7 @@ class Composition:
             Accounts(foundation.accounts, roles, keys, foundation.create_account),
             Status(foundation.state, roles, authenticators.tell_all, settings.dialect),
             Health(rounds, settings.dialect),
+            Cluster(rounds, settings.dialect, self._members()),
         ]
 
     async def _serve(self, metrics: Metrics, endpoint: Endpoint, server: MultiService) -> None:
@@ -182,6 +186,22 @@ class Composition:
         listening.setServiceParent(server)  # type: ignore[no-untyped-call] # Twisted's
         (url,) = await listening.open()
         log.info("Metrics are served at {url}", url=url)
+
+    def _members(self) -> Members:
+        """The other servers of the cluster, each asked under the authorities that the settings name for it."""
+        settings = self.settings
+        common = None if settings.cluster_ca is None else trust_of(settings.cluster_ca, settings.key("cluster_ca"))
+        return Members(
+            self.reactor,
+            {
+                member.name: Inquiry(
+                    self.reactor,
+                    member,
+                    common if member.ca is None else trust_of(member.ca, settings.key("cluster")),
+                ).ask
+                for member in settings.cluster
+            },
+        )
 
     def _loads(self, foundation: Foundation, server: MultiService) -> ILoads:
         settings = self.settings

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from ipaddress import IPv4Network, IPv6Network, ip_address
+from pathlib import Path
 from typing import NewType
 
 import attrs
@@ -284,3 +285,16 @@ class ReplicationPosition:
     text: str
     position: int
     standby: bool
+
+
+@attrs.frozen
+class ClusterMember:
+    """Another server of the cluster: the name by which it is asked for, and the address below which it is reached.
+
+    ``url`` ends without a slash. ``ca`` is a file of the only authorities that its certificate may come from; with ``None``
+    they are those that are configured for all members.
+    """
+
+    name: str
+    url: str
+    ca: Path | None = None

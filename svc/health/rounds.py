@@ -242,6 +242,10 @@ class Rounds(Service):
             {watch.name: watch.changed if since is None else since for watch in self._watches()},
         )
 
+    def now(self) -> float:
+        """The moment by which the times of reports go, in epoch seconds."""
+        return self._clock.seconds()
+
     def findings(self) -> list[Finding]:
         """What came of each check last, that of the database under ``database``."""
         return [Finding(watch.name, watch.value, watch.took) for watch in self._watches()]

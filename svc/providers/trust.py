@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-import re
-from typing import Final
-
-from OpenSSL import crypto
 from twisted.internet.interfaces import IOpenSSLClientConnectionCreator
 from twisted.internet.ssl import Certificate, optionsForClientTLS, trustRootFromCertificates
 
+from svc import outgoing
 from svc.errors import KeysUnavailable
-
-_BEGIN: Final = "-----BEGIN "
-_CERTIFICATE: Final = re.compile(r"-----BEGIN CERTIFICATE-----[A-Za-z0-9+/=\s]*-----END CERTIFICATE-----", re.ASCII)
 
 
 def client_tls(host: str, ca_cert: str | None) -> IOpenSSLClientConnectionCreator:
@@ -32,15 +26,7 @@ def certificates(text: str) -> list[Certificate]:
 
     :raises KeysUnavailable: there is none, or one is broken, or the text holds something else than certificates.
     """
-    found = _CERTIFICATE.findall(text)
-    if not found:
-        raise KeysUnavailable("ca-cert holds no whole certificate in PEM, from BEGIN CERTIFICATE to END CERTIFICATE")
-    if len(found) != text.count(_BEGIN):
-        raise KeysUnavailable("ca-cert holds a broken certificate, or something else than certificates")
-    read: list[Certificate] = []
-    for number, pem in enumerate(found, 1):
-        try:
-            read.append(Certificate.loadPEM(pem.encode("ascii")))
-        except crypto.Error:
-            raise KeysUnavailable(f"ca-cert is not usable: certificate {number} of {len(found)} is broken") from None
-    return read
+    try:
+        return outgoing.certificates(text)
+    except ValueError as error:
+        raise KeysUnavailable(f"ca-cert {error}") from None

@@ -17,7 +17,7 @@ _VARIES: Final = (("Vary", "Accept"),)
 
 @attrs.frozen
 class Health:
-    """Is it well, does it live, can it serve?"""
+    """Whether it is well, whether it lives, and whether it can serve."""
 
     routes = Routes()
 

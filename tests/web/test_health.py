@@ -78,7 +78,7 @@ class HealthTests(SynchronousTestCase):
             self.assertEqual((client.head("/livez").status, client.head("/livez").body), (200, b""))
 
     def test_ready(self) -> None:
-        """A server is ready as of its last round: 200, or 503; before the first round, and once rounds are stale, it isn't."""
+        """A server is ready as of its last round: 200, or 503; it isn't before the first, nor once rounds are stale."""
         client = Client(Health(self.rounds, NATIVE))
         self.assertEqual((client.get("/readyz").status, client.get("/readyz").json()), (200, {"ok": True}))
         self.assertEqual(client.head("/readyz").status, 200)
