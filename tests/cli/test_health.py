@@ -80,5 +80,13 @@ class HealthTests(SynchronousTestCase):
 
     def test_something_else(self) -> None:
         """An answer that lists no servers comes from something else."""
-        for answer in ({}, [], {"servers": 1}, {"servers": [1]}, {"servers": [{}]}, {"servers": [{"name": "b"}]}):
+        answers: tuple[object, ...] = (
+            {},
+            [],
+            {"servers": 1},
+            {"servers": [1]},
+            {"servers": [{}]},
+            {"servers": [{"name": "b"}]},
+        )
+        for answer in answers:
             self.assertIn("is this the address", self.run_command(Server(200, answer), "--all", code=1).stderr)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import tempfile
 from base64 import b64decode
 from typing import Any, Final
 
@@ -16,7 +17,7 @@ from twisted.internet import reactor as installed_reactor
 from twisted.internet.defer import Deferred
 from twisted.internet.error import ConnectionRefusedError as Refused
 from twisted.internet.interfaces import IReactorProcess, IReactorTCP
-from twisted.internet.protocol import Factory, ProcessProtocol
+from twisted.internet.protocol import ProcessProtocol, ServerFactory
 from twisted.python.failure import Failure
 from twisted.trial.unittest import SkipTest, TestCase
 
@@ -65,11 +66,11 @@ class Browser:
         chromium, driver = shutil.which("chromium"), shutil.which("chromedriver")
         if chromium is None or driver is None:
             raise SkipTest("there is no Chromium: Debian's packages are chromium and chromium-driver")
-        port: Any = IReactorTCP(installed_reactor).listenTCP(0, Factory(), interface="127.0.0.1")
+        port: Any = IReactorTCP(installed_reactor).listenTCP(0, ServerFactory(), interface="127.0.0.1")
         number = port.getHost().port
         await port.stopListening()
-        folder = os.path.abspath(case.mktemp())
-        os.makedirs(folder)
+        # The browser has a socket there, whose path may not be long.
+        folder = tempfile.mkdtemp()
         process = _Driver()
         environment = {"PATH": os.defpath, "HOME": folder, "TMPDIR": folder}
         arguments = [driver, f"--port={number}", "--silent"]
@@ -79,6 +80,7 @@ class Browser:
             transport.signalProcess("TERM")
             return process.ended
 
+        case.addCleanup(shutil.rmtree, folder, ignore_errors=True)
         case.addCleanup(end)
         browser = cls(f"http://127.0.0.1:{number}")
         options = {"binary": chromium, "args": [*_OPTIONS, f"--user-data-dir={folder}/profile"]}
@@ -125,7 +127,7 @@ class Browser:
 
     async def _ask(self, method: str, path: str, body: object = None) -> Any:
         content = None if body is None else json.dumps(body).encode()
-        headers = {"Content-Type": "application/json"}
+        headers: dict[bytes | str, bytes | str] = {"Content-Type": "application/json"}
         response = await treq.request(method, self._driver + path, data=content, headers=headers, persistent=False)
         answer = json.loads(await treq.content(response))["value"]
         assert response.code == 200, answer

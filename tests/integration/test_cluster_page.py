@@ -22,7 +22,7 @@ WELL: Final = _answer(
 )
 ILL: Final = _answer(
     "502 Bad Gateway",
-    b'{"ok": false, "services": {' + SERVICES + b', "<img src=x onerror=document.title=1>": "failed", "ldap": "failed",'
+    b'{"ok": false, "services": {' + SERVICES + b', "<img src=x onerror=f()>": "failed", "ldap": "failed",'
     b' "ok": false}, "database": {"ok": true, "connect": {"main": "ok"}, "replication_status": {}}}',
 )
 
