@@ -28,7 +28,7 @@ from svc.interfaces import ILoads
 from svc.keyfiles import admin_key_file, write_admin_key
 from svc.keyring import AccessTokens, AccountKeys
 from svc.listening import Endpoint, Listening
-from svc.metrics import CountedAuthenticator, Metrics
+from svc.metrics import CountedAuthenticator, Metrics, ReactorLag
 from svc.policy.document import Bounds
 from svc.providers.discovery import Publications
 from svc.providers.fetch import GuardedClient
@@ -53,6 +53,7 @@ from svc.web.effective import EffectivePolicies
 from svc.web.health import Health
 from svc.web.hostfactories import HostFactories
 from svc.web.loading import NEAR_ROWS, Loads, NearAndFar
+from svc.web.measured import Measured
 from svc.web.origin import TrustedProxies
 from svc.web.policies import Policies
 from svc.web.publickeys import PublicKeys
@@ -103,9 +104,10 @@ class Composition:
             limits=settings.limits,
             new_id=_new_id,
         )
+        respond = router.respond if metrics is None else Measured(router.respond, reactor, metrics.count_request)
         site = Site(
             Edge(
-                respond=router.respond,
+                respond=respond,
                 limits=settings.limits,
                 clock=reactor,
                 new_id=_new_id,
@@ -116,6 +118,9 @@ class Composition:
         listening.setServiceParent(server)  # type: ignore[no-untyped-call] # Twisted's
         urls = await listening.open()
         if self.metrics_endpoint is not None and metrics is not None:
+            metrics.watch_checks(rounds.findings)
+            metrics.watch_sessions(foundation.database.census)
+            ReactorLag(reactor, metrics.observe_lag).setServiceParent(server)  # type: ignore[no-untyped-call] # Twisted's
             await self._serve(metrics, self.metrics_endpoint, server)
         await rounds.first_round()
         return urls
@@ -132,7 +137,7 @@ class Composition:
         settings, database, vault = self.settings, foundation.database, foundation.vault
         roles, resources, secrets = RoleStore(database), ResourceStore(database), SecretStore(database, settings.dialect)
         by_api_key = ApiKeyAuthenticator(CredentialStore(database), vault)
-        federated = self._federated(foundation)
+        federated = self._federated(foundation, metrics)
         listed = frozenset(settings.authenticators)
         authenticators = Authenticators(
             store=AuthenticatorStore(database),
@@ -212,7 +217,7 @@ class Composition:
         near = Loads(PolicyStore(foundation.database), foundation.vault, settings.dialect, bounds, NEAR_ROWS)
         return NearAndFar(near, workers)
 
-    def _federated(self, foundation: Foundation) -> dict[str, FederatedAuthenticator]:
+    def _federated(self, foundation: Foundation, metrics: Metrics | None) -> dict[str, FederatedAuthenticator]:
         """The authenticators that trust third parties, by name; they share what is known of these."""
         reactor, settings = self.reactor, self.settings
         client = GuardedClient(
@@ -229,6 +234,8 @@ class Composition:
             max_age=settings.jwks_max_age,
             stale_if_error=settings.jwks_stale_if_error,
         )
+        if metrics is not None:
+            metrics.watch_key_sets(keys.ages)
         return {
             kind.name: FederatedAuthenticator(
                 kind,

@@ -298,3 +298,29 @@ class ClusterMember:
     name: str
     url: str
     ca: Path | None = None
+
+
+@attrs.frozen
+class Finding:
+    """What came of one check of health last: the word of the report, and how many seconds it took, ``None`` before it ended.
+
+    The check of the database has the name ``database``.
+    """
+
+    name: str
+    value: str
+    seconds: float | None
+
+
+@attrs.frozen
+class Census:
+    """How the sessions with the database stand: how many there are, how many of them are lent, and who waits for one.
+
+    ``waits`` is how often somebody has had to wait, ``waited`` for how many seconds altogether, since the start.
+    """
+
+    sessions: int
+    lent: int
+    waiting: int
+    waits: int
+    waited: float

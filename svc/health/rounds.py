@@ -26,7 +26,7 @@ from svc.dialect import Dialect
 from svc.errors import Refusal
 from svc.health.probes import DatabaseProbe
 from svc.interfaces import IProbe
-from svc.records import ReplicationPosition
+from svc.records import Finding, ReplicationPosition
 
 T = TypeVar("T")
 
@@ -97,15 +97,6 @@ class HealthReport:
             },
             "ok": self.ok,
         }
-
-
-@attrs.frozen
-class Finding:
-    """What came of one check last: the word of the report, and how many seconds it took; ``None`` before it has ended."""
-
-    name: str
-    value: str
-    seconds: float | None
 
 
 class _Watch(Generic[T]):

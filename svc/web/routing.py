@@ -242,6 +242,7 @@ class Router:
 
     async def answer(self, number: int, route: Route, incoming: Incoming, raw: Mapping[str, str], query: str) -> Response:
         """The answer of a route of the noun of this number, whatever happens."""
+        incoming.route = route
         try:
             return await self._perform(self._nouns[number], route, incoming, raw, query)
         except Refusal as refusal:
