@@ -21,10 +21,12 @@ setup(
     packages=[*find_packages(include=["svc", "svc.*"]), "twisted.plugins"],
     package_data={"svc": ["py.typed"], "svc.storage": ["schema/*.sql"], "svc.cli": ["sample/*"]},
     install_requires=[
+        "argon2-cffi >= 23.1",
         "attrs >= 23.2",
         "click >= 8.1",
         "cryptography >= 43",
         "klein >= 24.8",
+        "ldaptor >= 21.2",
         "platformdirs >= 4",
         "prometheus-client >= 0.20",
         "psycopg2-binary >= 2.9.9",

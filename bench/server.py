@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -30,8 +31,10 @@ class Server:
     ready_seconds: float
 
     @classmethod
-    def started(cls, folder: Path, *, watched: bool = False) -> Server:
-        """Start it and wait for its ready line; with its event loop ``watched``, in the manner of ``bench/loop.py``."""
+    def started(cls, folder: Path, *, watched: bool = False, more: Sequence[str] = ()) -> Server:
+        """Start it, with ``more`` options, and wait for its ready line; with its event loop ``watched``, in the manner of
+        ``bench/loop.py``.
+        """
         twistd = [str(Path(sys.executable).with_name("twistd")), f"--reactor={settings.REACTOR}"]
         command = [
             *([sys.executable, "-m", "bench.loop", f"{folder}.loop"] if watched else twistd),
@@ -48,6 +51,7 @@ class Server:
             "--allow-http-providers",
             "--allow-private-providers=127.0.0.0/8",
             *settings.SERVER_OPTIONS,
+            *more,
         ]
         started = time.perf_counter()
         process = subprocess.Popen([*command, *options], stdout=subprocess.PIPE, text=True)

@@ -21,8 +21,8 @@ ANNOTATIONS: Final = 3
 #: The reactor of the service and of the references.
 REACTOR: Final = "epoll"
 
-#: Variables with a value, each readable by one host.
-VARIABLES: Final = 100
+#: Variables with a value, each readable by one host, and all of them by another, at once.
+VARIABLES: Final = 150
 
 #: Tokens that are refused, for each reason.
 REFUSED: Final = 500
@@ -65,6 +65,13 @@ SAMPLE_SECONDS: Final = 0.1
 #: Seconds for which a secret is read before the document is loaded beside it, and seconds between two readings.
 QUIET_SECONDS: Final = 5
 READ_SECONDS: Final = 0.05
+
+#: Connections of a storm of password logins, seconds of each run of it, how many runs, and for how many seconds a login that
+#: was told to come again waits.
+STORM_CONNECTIONS: Final = 64
+STORM_SECONDS: Final = 10
+STORM_RUNS: Final = 3
+STORM_PAUSE_SECONDS: Final = 0.5
 
 #: How often what may block the event loop is asked; the whole list is asked for once, as it asks for the same many times.
 LOOP_RUNS: Final = 3

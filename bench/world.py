@@ -31,6 +31,9 @@ KEY_ID: Final = "bench-1"
 SUBSCRIPTION: Final = "11111111-2222-3333-4444-555555555555"
 GROUP: Final = "bench"
 
+#: The route that reads many secrets at once.
+BATCH: Final = f"batch of {VARIABLES}"
+
 _FORM: Final = ("Content-Type", "application/x-www-form-urlencoded")
 
 
@@ -134,6 +137,10 @@ def _policy() -> Iterator[str]:
         yield f"  - !variable secret-{number}\n"
         yield f"  - !permit\n    role: !host app-{number}\n    privileges: [read, execute]\n"
         yield f"    resource: !variable secret-{number}\n"
+    yield "  - !host reader\n  - !group readers\n"
+    yield "  - !grant\n    role: !group readers\n    member: !host reader\n"
+    yield "  - !permit\n    role: !group readers\n    privileges: [read, execute]\n    resources:\n"
+    yield from (f"    - !variable secret-{number}\n" for number in range(VARIABLES))
     yield "  - !group ten\n  - !grant\n    role: !group ten\n    members:\n"
     yield from (f"    - !host app-{number}\n" for number in range(MEMBERS - 1))
     for authenticator in ("authn-jwt", "authn-cloud"):
@@ -178,6 +185,9 @@ def build(server: Server, provider: Provider, tokens: list[str]) -> World:
     for number in range(VARIABLES):
         host = Client(server.url).logged_in(authenticate, b"jwt=" + tokens[number].encode())
         reads.append(Request("GET", f"/secrets/{ACCOUNT}/variable/apps%2Fsecret-{number}", host.header))
+    api_key = loaded["created_roles"][f"{ACCOUNT}:host:apps/reader"]["api_key"]
+    reader = Client(server.url).logged_in(f"/authn/{ACCOUNT}/host%2Fapps%2Freader/authenticate", api_key.encode())
+    listed = ",".join(f"{ACCOUNT}:variable:apps/secret-{number}" for number in range(VARIABLES))
     keys = [(role["id"].split(":", 2)[2], role["api_key"]) for role in loaded["created_roles"].values()]
     return World(
         {
@@ -191,6 +201,7 @@ def build(server: Server, provider: Provider, tokens: list[str]) -> World:
                 for host, key in keys
             ],
             "secret read": reads,
+            BATCH: [Request("GET", f"/secrets?variable_ids={quote(listed, safe='')}", reader.header)],
             "role members (10)": [Request("GET", f"/roles/{ACCOUNT}/group/apps%2Ften?members", admin.header)],
             "whoami": [Request("GET", "/whoami", admin.header)],
             "health": [Request("GET", "/health")],

@@ -11,6 +11,8 @@ from twisted.logger import Logger
 from zope.interface import implementer
 
 from svc.authentication import Admitted, Attempt, IAuthenticator, ILogin, Refused
+from svc.expirations import IExpirationEvents
+from svc.names import ResourceName
 
 #: Longest text from outside in a field of a log event, in characters; what is longer is cut.
 FIELD_LIMIT: Final = 300
@@ -24,6 +26,8 @@ def printable(text: str) -> str:
     What doesn't print (control characters, line separators, marks that turn the direction of writing, halves of
     surrogates) is written as an escape of Python's, and so is the backslash.
     """
+    if len(text) <= FIELD_LIMIT and text.isprintable() and "\\" not in text:
+        return text
     shown = "".join(
         character if character.isprintable() and character != "\\" else character.encode("unicode_escape").decode("ascii")
         for character in text[:FIELD_LIMIT]
@@ -63,14 +67,46 @@ class LoggedLogin:
         return decision
 
 
-def _log_refusal(authenticator: str, attempt: Attempt, refused: Refused) -> None:
+def _log_refusal(name: str, attempt: Attempt, refused: Refused) -> None:
+    role, account = printable(refused.role or attempt.login or "-"), printable(attempt.account)
+    service, client_ip = printable(attempt.service_id or "-"), printable(attempt.client_ip)
+    detail, reason = printable(refused.detail), refused.reason.value
+    # The sentence is put together here: a refusal may not cost more than a success, and the logger takes its time per field.
     _log.info(
-        "{authenticator} refused {role}, account {account}, service {service}, from {client_ip}: {reason} ({detail})",
-        authenticator=authenticator,
-        reason=refused.reason.value,
-        detail=printable(refused.detail),
-        role=printable(refused.role or attempt.login or "-"),
-        account=printable(attempt.account),
-        service=printable(attempt.service_id or "-"),
-        client_ip=printable(attempt.client_ip),
+        "{sentence}",
+        sentence=f"{name} refused {role}, account {account}, service {service}, from {client_ip}: {reason} ({detail})",
+        authenticator=name,
+        reason=reason,
+        detail=detail,
+        role=role,
+        account=account,
+        service=service,
+        client_ip=client_ip,
     )
+
+
+@implementer(IExpirationEvents)
+class LoggedExpirations:
+    """Logs what became of values that end or are rotated."""
+
+    def expired(self, variable: ResourceName, at: float) -> None:
+        """A value ended."""
+        _log.info("The value of {variable} expired", variable=printable(str(variable)), at=at)
+
+    def rotated(self, variable: ResourceName, rotator: str, version: int) -> None:
+        """A new value is in force."""
+        _log.info(
+            "{rotator} rotated {variable} to version {version}",
+            rotator=rotator,
+            variable=printable(str(variable)),
+            version=version,
+        )
+
+    def failed(self, variable: ResourceName, rotator: str, why: str) -> None:
+        """A rotation failed."""
+        _log.warn(
+            "{rotator} did not rotate {variable}: {why}",
+            rotator=printable(rotator),
+            variable=printable(str(variable)),
+            why=printable(why),
+        )

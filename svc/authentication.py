@@ -45,13 +45,15 @@ class Admitted:
 class Refused:
     """The authentication failed. ``detail`` names and compares what an operator needs to see, never evidence.
 
-    ``role`` is the full id of the would-be role where one was determined. ``status`` is what the client gets.
+    ``role`` is the full id of the would-be role where one was determined. ``status`` is what the client gets, and with
+    ``retry_after`` the seconds after which it may come again.
     """
 
     reason: Reason
     detail: str
     role: str | None = None
     status: int = 401
+    retry_after: int | None = None
 
 
 @attrs.frozen
@@ -63,16 +65,6 @@ class Caller:
 
     role: RoleName
     issued_at: int
-
-
-@attrs.frozen
-class Credential:
-    """What proves a role by API key. ``signing_key``: id of the account's newest signing key."""
-
-    account_exists: bool
-    role_exists: bool
-    api_key: Sealed | None = attrs.field(default=None, repr=False)
-    signing_key: str | None = None
 
 
 @attrs.frozen
@@ -225,9 +217,9 @@ class ILogin(Interface):
     """A way for a role to have its API key told. Wrappers (audit, throttling) provide it too."""
 
     async def api_key(attempt: Attempt) -> bytes | Refused:
-        """Return the role's API key, unchanged, when ``attempt.evidence`` proves the role: so far, the key itself does.
+        """Return the role's API key, unchanged, when ``attempt.evidence`` proves the role: the key itself, or its password.
 
-        A refusal is a value; an exception other than ``StoreUnavailable`` is a bug.
+        A refusal is a value; an exception other than ``StoreUnavailable`` and ``PasswordsBusy`` is a bug.
         """
 
 

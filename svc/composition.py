@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Callable, Sequence
 from typing import Any, Final
@@ -10,17 +11,24 @@ import attrs
 from twisted.application.service import MultiService
 from twisted.logger import Logger
 
-from svc.audit import LoggedAuthenticator, LoggedLogin
-from svc.authentication import IAuthenticator
+from svc.audit import LoggedAuthenticator, LoggedExpirations, LoggedLogin
+from svc.authentication import IAuthenticator, ILogin
 from svc.authenticators.apikey import ApiKeyAuthenticator
 from svc.authenticators.cloud import cloud
 from svc.authenticators.federated import FederatedAuthenticator
 from svc.authenticators.jwt import JWT
+from svc.authenticators.ldap import LdapAuthenticator
+from svc.authenticators.ldapserver import NAME as LDAP
+from svc.authenticators.ldapserver import LdapServers
 from svc.cluster.inquiry import Inquiry, trust_of
 from svc.cluster.members import Members
 from svc.config import Settings
 from svc.credentials import new_api_key
+from svc.directories import IDirectories
 from svc.errors import Conflict
+from svc.expiration.postgresql import PostgresPassword
+from svc.expiration.rotation import Rotations
+from svc.expiration.rounds import Expirations
 from svc.foundation import Foundation
 from svc.health.probes import AuthnProbe, AuthzProbe, CoreProbe, DatabaseProbe
 from svc.health.rounds import Rounds
@@ -29,26 +37,31 @@ from svc.keyfiles import admin_key_file, write_admin_key
 from svc.keyring import AccessTokens, AccountKeys
 from svc.listening import Endpoint, Listening
 from svc.metrics import CountedAuthenticator, Metrics, ReactorLag
+from svc.passwords import ModestPool, Passwords
 from svc.policy.document import Bounds
 from svc.providers.discovery import Publications
 from svc.providers.fetch import GuardedClient
 from svc.providers.keys import ProviderKeys
+from svc.providers.lookup import LookUps
 from svc.providers.trust import client_tls
 from svc.records import Sealed
 from svc.storage.authenticators import AuthenticatorStore
 from svc.storage.credentials import CredentialStore
 from svc.storage.effective import EffectiveStore
+from svc.storage.expirations import ExpirationStore
 from svc.storage.hostfactories import HostFactoryStore
 from svc.storage.policies import PolicyStore
 from svc.storage.publickeys import PublicKeyStore
 from svc.storage.resources import ResourceStore
 from svc.storage.roles import RoleStore
 from svc.storage.secrets import SecretStore
+from svc.throttling import Throttle, ThrottledAuthenticator, ThrottledLogin
 from svc.vault import CANARY
 from svc.web.accounts import Accounts
 from svc.web.authenticators import Authenticators, FederatedAuthenticators
-from svc.web.authn import Authn, FederatedAuthn
+from svc.web.authn import Authn, FederatedAuthn, LdapAuthn
 from svc.web.cluster import Cluster
+from svc.web.credentials import Credentials
 from svc.web.effective import EffectivePolicies
 from svc.web.health import Health
 from svc.web.hostfactories import HostFactories
@@ -72,6 +85,9 @@ _ID_BYTES: Final = 8
 
 #: Names that can be looked up at the same time; a thread is made when it is needed.
 _LOOK_UPS: Final = 64
+
+#: Threads that hash passwords: half of the machine, and no more than these, whose memory counts too.
+_HASHING_THREADS: Final = 4
 
 log = Logger()
 
@@ -97,9 +113,13 @@ class Composition:
         tokens = AccessTokens(keys, reactor, settings.user_token_ttl, settings.host_token_ttl)
         rounds = self._rounds(foundation, keys, tokens)
         rounds.setServiceParent(server)  # type: ignore[no-untyped-call] # Twisted's
+        self._expirations(foundation).setServiceParent(server)  # type: ignore[no-untyped-call] # Twisted's
         metrics = None if self.metrics_endpoint is None else Metrics()
+        passwords = Passwords(reactor, ModestPool(0, min(_HASHING_THREADS, max(1, (os.cpu_count() or 1) // 2)), "passwords"))
+        passwords.setServiceParent(server)  # type: ignore[no-untyped-call] # Twisted's
+        throttle = Throttle(reactor, settings.trusted_proxies) if settings.login_throttle else None
         router = Router(
-            self._nouns(foundation, keys, tokens, self._loads(foundation, server), rounds, metrics),
+            self._nouns(foundation, keys, tokens, self._loads(foundation, server), rounds, metrics, passwords, throttle),
             caller=tokens.caller,
             limits=settings.limits,
             new_id=_new_id,
@@ -117,6 +137,9 @@ class Composition:
         listening = Listening(self.endpoints, site, site.drain)
         listening.setServiceParent(server)  # type: ignore[no-untyped-call] # Twisted's
         urls = await listening.open()
+        if throttle is not None:
+            # After the ports, so that it stops before they do: what it holds back they would wait for.
+            throttle.setServiceParent(server)  # type: ignore[no-untyped-call] # Twisted's
         if self.metrics_endpoint is not None and metrics is not None:
             metrics.watch_checks(rounds.findings)
             metrics.watch_sessions(foundation.database.census)
@@ -133,28 +156,35 @@ class Composition:
         loads: ILoads,
         rounds: Rounds,
         metrics: Metrics | None,
+        passwords: Passwords,
+        throttle: Throttle | None,
     ) -> list[Any]:
         settings, database, vault = self.settings, foundation.database, foundation.vault
         roles, resources, secrets = RoleStore(database), ResourceStore(database), SecretStore(database, settings.dialect)
-        by_api_key = ApiKeyAuthenticator(CredentialStore(database), vault)
+        credentials = CredentialStore(database)
+        by_api_key, logging_in = _slowed(ApiKeyAuthenticator(credentials, vault, passwords, self.reactor), throttle)
+        login = LoggedLogin(logging_in, "authn")
         federated = self._federated(foundation, metrics)
+        by_ldap, logging_in_by_ldap = _slowed(self._ldap(foundation, credentials), throttle)
         listed = frozenset(settings.authenticators)
         authenticators = Authenticators(
             store=AuthenticatorStore(database),
             roles=roles,
-            installed=tuple(federated),
+            installed=(*federated, LDAP),
             listed=listed,
             dialect=settings.dialect,
         )
         return [
             Authn(
                 by_api_key=_watched(by_api_key, "authn", metrics),
-                login=LoggedLogin(by_api_key, "authn"),
+                login=login,
                 tokens=tokens,
                 keys=keys,
                 roles=roles,
             ),
+            Credentials(login, credentials, roles, vault, passwords),
             *(FederatedAuthn(name, _watched(each, name, metrics), tokens) for name, each in federated.items()),
+            LdapAuthn(_watched(by_ldap, LDAP, metrics), LoggedLogin(logging_in_by_ldap, LDAP), tokens),
             authenticators,
             *(
                 FederatedAuthenticators(
@@ -173,7 +203,7 @@ class Composition:
             Roles(roles, settings.dialect),
             Policies(loads, roles),
             EffectivePolicies(EffectiveStore(database), roles, vault, self.reactor),
-            Secrets(secrets, vault),
+            Secrets(secrets, ExpirationStore(database), vault),
             HostFactories(HostFactoryStore(database), roles, resources, vault, settings.dialect, self.reactor),
             PublicKeys(PublicKeyStore(database), secrets, vault),
             Accounts(foundation.accounts, roles, keys, foundation.create_account),
@@ -217,6 +247,19 @@ class Composition:
         near = Loads(PolicyStore(foundation.database), foundation.vault, settings.dialect, bounds, NEAR_ROWS)
         return NearAndFar(near, workers)
 
+    def _expirations(self, foundation: Foundation) -> Expirations:
+        reactor, settings, events = self.reactor, self.settings, LoggedExpirations()
+        store = ExpirationStore(foundation.database)
+        return Expirations(
+            reactor,
+            store,
+            HostFactoryStore(foundation.database),
+            Rotations(store, foundation.vault, reactor, events),
+            [PostgresPassword(reactor, self._look_ups(), client_tls)],
+            events,
+            settings.expiration_interval,
+        )
+
     def _federated(self, foundation: Foundation, metrics: Metrics | None) -> dict[str, FederatedAuthenticator]:
         """The authenticators that trust third parties, by name; they share what is known of these."""
         reactor, settings = self.reactor, self.settings
@@ -251,6 +294,22 @@ class Composition:
             )
             for kind in (JWT, cloud(settings.dialect))
         }
+
+    def _ldap(self, foundation: Foundation, credentials: CredentialStore) -> LdapAuthenticator:
+        store, vault, dialect = AuthenticatorStore(foundation.database), foundation.vault, self.settings.dialect
+        listed = frozenset(self.settings.authenticators)
+        servers = LdapServers(store, store, vault, dialect, listed)
+        directories = functools.cache(self._directories)
+        return LdapAuthenticator(store, credentials, servers, directories, vault, dialect, listed, self.reactor)
+
+    def _directories(self) -> IDirectories:
+        """The client of LDAP directories."""
+        from svc.ldap.client import Directories  # noqa: PLC0415 - few servers ask a directory, and its library takes time
+
+        return Directories(self.reactor, self._look_ups(), client_tls, allow_plain=self.settings.allow_plain_ldap)
+
+    def _look_ups(self) -> LookUps:
+        return LookUps(self.reactor, self.reactor.nameResolver, self.settings.allow_private_providers)
 
     def _rounds(self, foundation: Foundation, keys: AccountKeys, tokens: AccessTokens) -> Rounds:
         settings, state, vault = self.settings, foundation.state, foundation.vault
@@ -287,6 +346,13 @@ class Composition:
         if tell is not None:
             write_admin_key(path, api_key)
         log.warn("The account {account} was made. The API key of its admin is in {path}", account=account, path=str(path))
+
+
+def _slowed(inner: ApiKeyAuthenticator | LdapAuthenticator, throttle: Throttle | None) -> tuple[IAuthenticator, ILogin]:
+    """The two ways to try a key or a password, slowed down alike for who guesses, if anybody is to be."""
+    if throttle is None:
+        return inner, inner
+    return ThrottledAuthenticator(inner, throttle), ThrottledLogin(inner, throttle)
 
 
 def _watched(authenticator: IAuthenticator, name: str, metrics: Metrics | None) -> IAuthenticator:

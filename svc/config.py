@@ -179,7 +179,7 @@ class Settings:
         forms.AUTHENTICATORS,
         "authenticators",
         "The authenticators that may be used, separated by commas: authn (always enabled), authn-jwt/<service id>,"
-        " authn-cloud/<service id> (authn-azure/<service id> in the dialect conjur).",
+        " authn-cloud/<service id> (authn-azure/<service id> in the dialect conjur), authn-ldap/<service id>.",
         ("authn",),
     )
     ignore_missing_issuer: bool = _setting(
@@ -196,11 +196,15 @@ class Settings:
     allow_private_providers: tuple[Network, ...] = _setting(
         forms.NETWORKS,
         "providers",
-        "Private networks from which the keys of identity providers may be fetched; separated by commas.",
+        "Private networks in which identity providers and LDAP directories may be asked, and passwords rotated; separated by"
+        " commas.",
         (),
     )
     allow_http_providers: bool = _setting(
         forms.FLAG, "providers", "Fetch the keys of identity providers over plain HTTP too.", False
+    )
+    allow_plain_ldap: bool = _setting(
+        forms.FLAG, "providers", "Send passwords to LDAP directories in plain where policy says connect_type: plain.", False
     )
     jwks_max_age: float | None = _setting(
         forms.decimal_or_off(0.1, 31_536_000, "SECONDS"),
@@ -222,6 +226,14 @@ class Settings:
         10.0,
     )
 
+    login_throttle: bool = _setting(
+        forms.SWITCH,
+        "credentials",
+        "Slow down guessing of passwords and API keys: after 10 failures in a minute to prove a role, further ones are"
+        " answered late, by 1 second to 60; after 300 from one address, its attempts are refused until the minute is over.",
+        True,
+    )
+
     user_token_ttl: int = _setting(forms.whole(1, 18000, "SECONDS"), "tokens", "How long a user's access token lives.", 480)
     host_token_ttl: int = _setting(forms.whole(1, 18000, "SECONDS"), "tokens", "How long a host's access token lives.", 480)
 
@@ -240,6 +252,13 @@ class Settings:
         "health",
         "A PEM file of the only authorities that the certificates of these may come from.",
         shown="the platform's authorities",
+    )
+
+    expiration_interval: float = _setting(
+        forms.decimal(0.1, 3600, "SECONDS"),
+        "expiration",
+        "The time from one look at what is due to be rotated, or has expired, to the next, on one server of the cluster.",
+        10.0,
     )
 
     metrics_listen: str | None = _setting(

@@ -19,7 +19,9 @@ class Reason(enum.StrEnum):
     AUTHENTICATOR_NOT_ENABLED = "authenticator-not-enabled"
     CREDENTIALS_MISSING = "credentials-missing"
     CREDENTIALS_WRONG = "credentials-wrong"
+    CREDENTIALS_EXPIRED = "credentials-expired"
     CREDENTIALS_UNREADABLE = "credentials-unreadable"
+    FAILURES_TOO_MANY = "failures-too-many"
     REQUEST_MALFORMED = "request-malformed"
     TOKEN_MISSING = "token-missing"
     TOKEN_TOO_LARGE = "token-too-large"
@@ -66,6 +68,14 @@ class Reason(enum.StrEnum):
     CLAIM_MISMATCH = "claim-mismatch"
     CLAIM_CASE_MISMATCH = "claim-case-mismatch"
     IDENTITY_KIND_MISMATCH = "identity-kind-mismatch"
+    LDAP_ROLE_REFUSED = "ldap-role-refused"
+    LDAP_UNAVAILABLE = "ldap-unavailable"
+    LDAP_TLS_FAILED = "ldap-tls-failed"
+    LDAP_ANSWER_MALFORMED = "ldap-answer-malformed"
+    LDAP_BIND_REFUSED = "ldap-bind-refused"
+    LDAP_SEARCH_REFUSED = "ldap-search-refused"
+    LDAP_ENTRY_UNKNOWN = "ldap-entry-unknown"
+    LDAP_ENTRY_AMBIGUOUS = "ldap-entry-ambiguous"
 
 
 @attrs.frozen(init=False)
@@ -133,11 +143,63 @@ class BearerRefused(Refusal):
 class AuthenticationRefused(Refusal):
     """An authenticate or login request failed; raised by ``web`` and ``keyring`` (401, or as ``status`` says).
 
-    The client learns the status alone. ``reason`` and ``detail`` have been logged by then.
+    The client learns the status alone, and with ``retry_after`` the seconds after which it may come again. ``reason`` and
+    ``detail`` have been logged by then.
     """
 
     reason: Reason
     status: int = 401
+    retry_after: int | None = attrs.field(default=None, repr=False)
+
+
+@attrs.frozen(str=False)
+class CredentialInsufficient(Refusal):
+    """The caller is known by an access token, where a password or an API key is asked for; raised by ``web`` (401)."""
+
+
+@attrs.frozen(str=False)
+class CredentialUnknown(Refusal):
+    """The role whose credential is asked for is missing, or the caller may not see it; raised by ``web`` (404)."""
+
+    name: str
+
+
+@attrs.frozen(str=False)
+class CredentialImpossible(Refusal):
+    """Roles of this kind have no credential; raised by ``web`` for who could have replaced one (405)."""
+
+    name: str
+
+
+@attrs.frozen(str=False)
+class PasswordsBusy(Refusal):
+    """More passwords wait to be hashed than may; raised by ``passwords`` (503 with ``Retry-After``).
+
+    ``retry_after`` is in seconds.
+    """
+
+    retry_after: int = 2
+
+
+@attrs.frozen(str=False)
+class AddressRefused(Refusal):
+    """A host that a policy names has no address, or one that may not be connected to; raised by ``providers``.
+
+    ``why`` is for operators; it never tells the address of a name.
+    """
+
+    why: str
+
+
+@attrs.frozen(str=False)
+class DirectoryRefused(Refusal):
+    """An LDAP directory doesn't take a password, or can't be asked; raised by ``ldap``, and told as a refused login.
+
+    ``detail`` is for operators: what the directory answered, or what failed; never a password.
+    """
+
+    reason: Reason
+    detail: str
 
 
 @attrs.frozen(str=False)
@@ -186,9 +248,13 @@ class TooManyRoles(Refusal):
 
 @attrs.frozen(str=False)
 class NoValue(Refusal):
-    """A variable has no value, is missing, or may not be seen; raised by ``access`` when a secret is read (404)."""
+    """A variable has no value, is missing, or may not be seen; raised by ``access`` when a secret is read (404).
+
+    ``ended_at``: when the value ended, in seconds since the epoch, if it had one; told to those who could have read it.
+    """
 
     name: str
+    ended_at: float | None = None
 
 
 @attrs.frozen(str=False)
@@ -213,6 +279,17 @@ class Conflict(Refusal):
     target: str
     identifier: str
     message: str
+
+
+@attrs.frozen(str=False)
+class PreconditionFailed(Refusal):
+    """A thing is not as the request demands; raised by ``web`` (412).
+
+    ``header`` is the one that demands it, ``tag`` the entity tag that the thing has, ``None`` when it isn't there.
+    """
+
+    header: str
+    tag: str | None
 
 
 @attrs.frozen(str=False)

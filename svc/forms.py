@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 #: The type of authenticator that is listed bare, and those that are listed as ``<type>/<service id>``.
 _BARE_TYPE: Final = "authn"
-_SERVICE_TYPES: Final = ("authn-jwt", *CLOUD_NAMES)
+_SERVICE_TYPES: Final = ("authn-jwt", "authn-ldap", *CLOUD_NAMES)
 
 _WORDS: Final = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 #: How many other servers a cluster may have: a look at all of them asks each.
@@ -135,6 +135,13 @@ def _flag(text: str) -> bool:
 def _toml_flag(value: object) -> bool:
     if not isinstance(value, bool):
         raise ValueError("must be true or false, without quotation marks")
+    return value
+
+
+def _switch(text: str) -> bool:
+    value = {"on": True, "off": False, **_WORDS}.get(text.lower())
+    if value is None:
+        raise ValueError(f"must be on or off, not {_shown(text)}")
     return value
 
 
@@ -256,6 +263,7 @@ def _members_of_toml(value: object) -> tuple[ClusterMember, ...]:
 
 
 FLAG: Final = Form(None, _flag, _toml_flag)
+SWITCH: Final = _scalar("on|off", _switch, '"on" or "off"', str, bool)
 TEXT: Final = _scalar("TEXT", _secret)
 PATH: Final = _scalar("PATH", _path)
 DIALECT: Final = _scalar("DIALECT", _dialect)

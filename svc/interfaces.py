@@ -14,7 +14,6 @@ from zope.interface import Attribute, Interface
 from svc.authentication import (
     Applicant,
     AuthenticatorSettings,
-    Credential,
     DistrustedKey,
 )
 from svc.names import ResourceName, RoleName
@@ -81,13 +80,6 @@ class IAccounts(Interface):
         """
 
 
-class ICredentials(Interface):
-    """What roles prove themselves with."""
-
-    async def credential(role: RoleName) -> Credential:
-        """The credential of a role; an unknown role or account has an empty one."""
-
-
 class IAuthenticatorReadings(Interface):
     """What authenticators with variables ask the store."""
 
@@ -103,6 +95,9 @@ class IAuthenticatorReadings(Interface):
         Annotations whose name begins with ``<annotated>/`` are returned. ``edition`` is that of ``settings`` for the same
         ``names``.
         """
+
+    async def webservice_annotations(webservice: ResourceName, names: Sequence[str], limit: int) -> Mapping[str, str]:
+        """Read those annotations of a webservice that have these names, each as far as ``limit`` characters."""
 
 
 class IAuthenticators(Interface):

@@ -106,6 +106,15 @@ def certificates(text: str) -> list[Certificate]:
     return read
 
 
+def tls_fault(cause: BaseException) -> str | None:
+    """What was wrong with the other side's TLS or certificate, if that is why a connection ended."""
+    if isinstance(cause, VerificationError):
+        return "the certificate is for another host"
+    if isinstance(cause, SSL.Error) and cause.args and isinstance(cause.args[0], list):
+        return "TLS failed: " + ", ".join(reason for _, _, reason in cause.args[0])
+    return None
+
+
 def _sentence(error: Exception) -> str:
     """What went wrong between the connection and the end of the answer."""
     causes = [failure.value for failure in getattr(error, "reasons", ())] or [error]
@@ -113,10 +122,9 @@ def _sentence(error: Exception) -> str:
 
 
 def _cause(cause: BaseException) -> str:
-    if isinstance(cause, VerificationError):
-        return "the certificate is for another host"
-    if isinstance(cause, SSL.Error) and cause.args and isinstance(cause.args[0], list):
-        return "TLS failed: " + ", ".join(reason for _, _, reason in cause.args[0])
+    fault = tls_fault(cause)
+    if fault is not None:
+        return fault
     if isinstance(cause, ConnectionClosed | RequestTransmissionFailed):
         return f"{type(cause).__name__}: {cause}"
     return "the answer is not HTTP"  # of which the fault would quote a part

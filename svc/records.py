@@ -224,14 +224,33 @@ class OutstandingToken:
 
 
 @attrs.frozen
+class SecretVersion:
+    """The number of a value, and when it ends or, of a variable that is rotated, is to be replaced; ``None`` for never."""
+
+    number: int
+    expires_at: float | None = None
+
+
+@attrs.frozen
+class Expiration:
+    """What is known of a variable whose values end or are rotated: when it is looked at next, ``None`` for not by itself;
+    how many rotations failed since the last that succeeded; and what is wrong, if anything is.
+    """
+
+    due_at: float | None = None
+    failures: int = 0
+    fault: str | None = None
+
+
+@attrs.frozen
 class Resource:
     """A resource with all that its route tells of it (wire facts, core 3.2).
 
-    ``permissions`` come by role, then privilege; ``annotations`` by name. ``secret_versions``: numbers of the values that a
-    variable has, ascending. ``history``: the versions of a policy, ascending. ``layers``: ids of the layers to which a
-    host factory belongs, ascending; ``tokens``: those of its tokens that expire first. ``restrictions``: from where a user
-    or host may log in, in CIDR notation, ascending; empty means from everywhere. ``created_at`` is in seconds since the
-    epoch.
+    ``permissions`` come by role, then privilege; ``annotations`` by name. ``secret_versions``: the values that a variable
+    has, ascending; ``expiration`` is for those that end or are rotated. ``history``: the versions of a policy, ascending.
+    ``layers``: ids of the layers to which a host factory belongs, ascending; ``tokens``: those of its tokens that expire
+    first. ``restrictions``: from where a user or host may log in, in CIDR notation, ascending; empty means from everywhere.
+    ``created_at`` is in seconds since the epoch.
     """
 
     id: str
@@ -240,11 +259,12 @@ class Resource:
     created_at: float
     permissions: tuple[Permission, ...] = ()
     annotations: tuple[Annotation, ...] = ()
-    secret_versions: tuple[int, ...] = ()
+    secret_versions: tuple[SecretVersion, ...] = ()
     history: tuple[RecordedVersion, ...] = ()
     layers: tuple[str, ...] = ()
     restrictions: tuple[str, ...] = ()
     tokens: tuple[OutstandingToken, ...] = ()
+    expiration: Expiration | None = None
 
 
 @attrs.frozen
@@ -252,13 +272,14 @@ class SecretReading:
     """A variable as one caller sees it, with the asked version of its value.
 
     ``sealed`` and ``version`` are ``None`` when there is no such version; ``sealed`` alone is where there was more to read
-    than was wanted. ``mime_type`` comes from the annotation.
+    than was wanted, and where the value has ended: then ``ended_at`` says when. ``mime_type`` comes from the annotation.
     """
 
     standing: Standing
     sealed: Sealed | None = attrs.field(default=None, repr=False)
     version: int | None = None
     mime_type: str | None = None
+    ended_at: float | None = None
 
 
 @attrs.frozen

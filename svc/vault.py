@@ -13,6 +13,7 @@ hundred per second that lasts over a year of uninterrupted writing, beyond which
 from __future__ import annotations
 
 import base64
+import hashlib
 import os
 from typing import Final
 
@@ -35,11 +36,17 @@ DATA_KEY_BYTES: Final = 32
 _FORMAT: Final = b"\x01"
 _NONCE_BYTES: Final = 12
 _TAG_BYTES: Final = 16
+_FINGERPRINT_DIGITS: Final = 24
 
 
 def api_key_name(role: RoleName) -> str:
     """The name under which the API key of ``role`` is sealed."""
     return f"api-key/{role}"
+
+
+def password_name(role: RoleName) -> str:
+    """The name under which the hash of the password of ``role`` is sealed."""
+    return f"password/{role}"
 
 
 def signing_key_name(account: str, key_id: str) -> str:
@@ -85,6 +92,11 @@ class Vault:
         """Encrypt ``plain`` so that it opens under ``name`` only (Note [Names]); two sealings of one value differ."""
         nonce = os.urandom(_NONCE_BYTES)
         return Sealed(_FORMAT + nonce + self._cipher.encrypt(nonce, plain, _FORMAT + name.encode("utf-8")))
+
+    @staticmethod
+    def fingerprint(sealed: Sealed) -> str:
+        """A short text that no two sealings share, not even of one value, and that tells nothing else."""
+        return hashlib.sha256(sealed[: 1 + _NONCE_BYTES] + sealed[-_TAG_BYTES:]).hexdigest()[:_FINGERPRINT_DIGITS]
 
     def open(self, name: str, sealed: Sealed) -> bytes:
         """Return what was sealed under ``name``.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from ipaddress import ip_network
+from math import inf
 from typing import Any, TypeVar
 
 import attrs
@@ -20,12 +21,13 @@ from svc.authentication import (
     WEBSERVICES_LIMIT,
     Applicant,
     AuthenticatorSettings,
-    Credential,
     DistrustedKey,
 )
+from svc.credentials import Credential, ICredentials
 from svc.errors import Conflict, InvalidParameter, NotFound, PolicyConflict, StoreReadOnly, StoreUnavailable
+from svc.expirations import LIFETIME, ROTATOR, Duration, is_about_expiration, lifetime_of
 from svc.factories import FactoryToken
-from svc.interfaces import IAccounts, IAuthenticatorReadings, IAuthenticators, ICredentials, IDatabaseState, IRoles, ISecrets
+from svc.interfaces import IAccounts, IAuthenticatorReadings, IAuthenticators, IDatabaseState, IRoles, ISecrets
 from svc.names import ACCOUNTS_WEBSERVICE, RESERVED_ACCOUNT, ROLE_KINDS, ResourceName, RoleName, admin_of, root_policy
 from svc.records import (
     EffectiveMembers,
@@ -49,6 +51,22 @@ L = TypeVar("L", Membership, Place)
 KEPT = 20
 
 
+@attrs.frozen
+class ExpirationRow:
+    """What expiration has to do with a variable.
+
+    ``noticed`` are the annotations that made it due last, ``settled`` those that were acted upon.
+    """
+
+    due_at: float = -inf
+    noticed: Mapping[str, str] | None = None
+    settled: Mapping[str, str] | None = None
+    edition: int = 0
+    failures: int = 0
+    fault: str | None = None
+    candidate: Sealed | None = None
+
+
 @attrs.define
 class Memory:
     """All that is stored, by its keys: role, member, ownership; resource, privilege, role; resource, name; role, range; and
@@ -69,7 +87,16 @@ class Memory:
     annotations: dict[tuple[str, str], tuple[str, str | None]] = attrs.field(factory=dict)
     restrictions: dict[tuple[str, str], None] = attrs.field(factory=dict)
     credentials: dict[str, Sealed] = attrs.field(factory=dict)
+    #: Hashes of passwords; when keys expire; when they were rotated.
+    passwords: dict[str, Sealed] = attrs.field(factory=dict)
+    key_expirations: dict[str, float] = attrs.field(factory=dict)
+    rotations: dict[str, float] = attrs.field(factory=dict)
     secrets: dict[str, dict[int, tuple[int, Sealed]]] = attrs.field(factory=dict)
+    #: When a value was set, and when it ends, by variable and version.
+    lives: dict[tuple[str, int], tuple[float, float | None]] = attrs.field(factory=dict)
+    expirations: dict[str, ExpirationRow] = attrs.field(factory=dict)
+    #: What the database's clock shows.
+    now: float = 1_700_000_000.25
     versions: dict[str, dict[int, PolicyVersion]] = attrs.field(factory=dict)
     switches: dict[str, bool] = attrs.field(factory=dict)
     refreshes: dict[str, int] = attrs.field(factory=dict)
@@ -162,14 +189,34 @@ class Memory:
         if not (referred <= self.roles.keys() and things <= self.resources.keys()):
             raise PolicyConflict
 
-    def add_value(self, resource: str, sealed: Sealed) -> int:
+    def add_value(self, resource: str, sealed: Sealed, ends_at: float | None = None) -> int:
         """Give a resource a new value, and return its version."""
         values = self.secrets.setdefault(resource, {})
         version = max(values, default=0) + 1
         self.serial += 1
         values[version] = (self.serial, sealed)
+        self.lives[resource, version] = (self.now, ends_at)
         values.pop(version - KEPT, None)
+        row = self.expirations.get(resource)
+        if row is not None:
+            about = self.about_expiration(resource)
+            due_at = -inf if ends_at is None or row.settled != about else ends_at
+            self.expirations[resource] = attrs.evolve(row, due_at=due_at, edition=row.edition + 1, failures=0, fault=None)
         return version
+
+    def about_expiration(self, resource: str) -> dict[str, str]:
+        """The annotations of a resource that bear on expiration."""
+        return {
+            name: value
+            for (thing, name), (value, _) in self.annotations.items()
+            if thing == resource and is_about_expiration(name)
+        }
+
+    def ended_at(self, resource: str, version: int) -> float | None:
+        """When a value ended; ``None`` while it hasn't."""
+        _, ends_at = self.lives[resource, version]
+        rotated = (resource, ROTATOR) in self.annotations
+        return None if ends_at is None or ends_at > self.now or rotated else ends_at
 
     def delete_resources(self, resources: Iterable[str]) -> None:
         """Delete resources and all that belongs to them, their roles among it that policies recorded."""
@@ -179,6 +226,8 @@ class Memory:
         remove(self.permissions, lambda key, _: key[0] in gone)
         remove(self.annotations, lambda key, _: key[0] in gone)
         remove(self.secrets, lambda resource, _: resource in gone)
+        remove(self.lives, lambda key, _: key[0] in gone)
+        remove(self.expirations, lambda resource, _: resource in gone)
         remove(self.switches, lambda resource, _: resource in gone)
         remove(self.refreshes, lambda resource, _: resource in gone)
         remove(self.distrusted, lambda key, _: key[0] in gone)
@@ -199,7 +248,8 @@ class Memory:
         if not gone:
             return
         remove(self.roles, lambda role, _: role in gone)
-        remove(self.credentials, lambda role, _: role in gone)
+        for table in (self.credentials, self.passwords, self.key_expirations, self.rotations):
+            remove(table, lambda role, _: role in gone)
         remove(self.restrictions, lambda key, _: key[0] in gone)
         remove(self.versions, lambda policy, _: policy in gone)
         remove(self.memberships, lambda key, value: gone.intersection((*key[:2], value[1])))
@@ -212,6 +262,13 @@ class Memory:
                 if gone.intersection(value) or gone.intersection(user_of(resource))
             ]
         )
+
+
+def after(moment: float, duration: Duration | None) -> float | None:
+    """A moment later; months have thirty days here."""
+    if duration is None:
+        return None
+    return moment + (duration.months * 30 + duration.days) * 86400 + duration.seconds
 
 
 def kind_of(name: str) -> str:
@@ -313,7 +370,33 @@ class MemoryCredentials:
             str(role) in self.memory.roles,
             self.memory.credentials.get(str(role)),
             self.memory.newest_key(role.account),
+            self.memory.passwords.get(str(role)),
+            self.memory.key_expirations.get(str(role)),
+            tuple(ip_network(cidr) for name, cidr in sorted(self.memory.restrictions) if name == str(role)),
         )
+
+    async def set_api_key(self, role: RoleName, api_key: Sealed) -> None:
+        """See ``ICredentials``."""
+        self.memory.write()
+        if str(role) not in self.memory.roles:
+            raise NotFound.of(role)
+        self.memory.credentials[str(role)] = api_key
+        self.memory.rotations[str(role)] = self.memory.made_at
+
+    async def rotated_at(self, role: RoleName) -> float | None:
+        """See ``ICredentials``."""
+        self.memory.ask()
+        return self.memory.rotations.get(str(role))
+
+    async def set_password(self, role: RoleName, password: Sealed, instead_of: Sealed | None = None) -> bool:
+        """See ``ICredentials``."""
+        self.memory.write()
+        if str(role) not in self.memory.credentials:
+            return False
+        if instead_of is not None and self.memory.passwords.get(str(role)) != instead_of:
+            return False
+        self.memory.passwords[str(role)] = password
+        return True
 
 
 @implementer(IRoles)
@@ -481,7 +564,9 @@ class MemorySecrets:
         sealed = decide(self._reading(caller, variable, None))
         if sealed is None:
             return None
-        return self.memory.add_value(str(variable), sealed)
+        about = self.memory.about_expiration(str(variable))
+        lifetime = None if ROTATOR in about else lifetime_of(about.get(LIFETIME))
+        return self.memory.add_value(str(variable), sealed, after(self.memory.now, lifetime))
 
     def _reading(self, caller: RoleName, variable: ResourceName, version: int | None) -> SecretReading:
         values = self.memory.secrets.get(str(variable), {})
@@ -490,7 +575,8 @@ class MemorySecrets:
         standing = self.memory.standing(str(caller), str(variable))
         if asked not in values:
             return SecretReading(standing, mime_type=mime_type)
-        return SecretReading(standing, values[asked][1], asked, mime_type)
+        ended_at = self.memory.ended_at(str(variable), asked)
+        return SecretReading(standing, None if ended_at else values[asked][1], asked, mime_type, ended_at)
 
 
 @implementer(IAuthenticatorReadings)
@@ -527,6 +613,14 @@ class MemoryAuthenticatorReadings:
             tuple(ip_network(cidr) for name, cidr in sorted(self.memory.restrictions) if name == str(role)),
         )
 
+    async def webservice_annotations(self, webservice: ResourceName, names: Sequence[str], limit: int) -> Mapping[str, str]:
+        """See ``IAuthenticatorReadings``."""
+        self.memory.ask()
+        keys = {name: (str(webservice), name) for name in names}
+        return {
+            name: self.memory.annotations[key][0][:limit] for name, key in keys.items() if key in self.memory.annotations
+        }
+
     def _told(self, account: str, branch: str) -> tuple[bool | None, frozenset[str], int]:
         """What the webservice was told."""
         webservice = f"{account}:webservice:{branch}"
@@ -544,7 +638,9 @@ class MemoryAuthenticatorReadings:
         for name in names:
             variable = f"{account}:variable:{branch}/{name}"
             if variable in self.memory.resources:
-                newest[name] = max(self.memory.secrets.get(variable, {}).values(), default=(0, None))
+                values = self.memory.secrets.get(variable, {})
+                ended = values and self.memory.ended_at(variable, max(values))
+                newest[name] = (0, None) if not values or ended else values[max(values)]
         return newest
 
 

@@ -67,6 +67,8 @@ class MemoryHostFactories:
                     annotations=tuple(AnnotationRow(name, *annotation) for annotation in annotations.items()),
                 )
             )
+        else:
+            memory.rotations[name] = memory.made_at
         memory.credentials[name] = api_key
         return made
 

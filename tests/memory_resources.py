@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
+from math import isfinite
 
 import attrs
 from zope.interface import implementer
@@ -11,8 +12,18 @@ from zope.interface import implementer
 from svc.errors import TooManyRoles
 from svc.interfaces import IResources
 from svc.names import ResourceName
-from svc.records import Annotation, OutstandingToken, Permission, RecordedVersion, Resource, ResourcesQuery, Search
-from tests.memory import Memory, kind_of
+from svc.records import (
+    Annotation,
+    Expiration,
+    OutstandingToken,
+    Permission,
+    RecordedVersion,
+    Resource,
+    ResourcesQuery,
+    Search,
+    SecretVersion,
+)
+from tests.memory import ExpirationRow, Memory, kind_of
 
 #: The fake has no clock: everything was made at once.
 MADE = 1709209815.25
@@ -122,12 +133,22 @@ class MemoryResources:
             MADE,
             tuple(sorted(permissions, key=lambda permission: (permission.role.encode(), permission.privilege.encode()))),
             tuple(sorted(annotations, key=lambda annotation: annotation.name.encode())),
-            tuple(sorted(memory.secrets.get(resource, {}))),
+            tuple(
+                SecretVersion(number, memory.lives[resource, number][1])
+                for number in sorted(memory.secrets.get(resource, {}))
+            ),
             self._history(resource, text_limit),
             tuple(sorted(layers, key=str.encode)),
             tuple(sorted(cidr for role, cidr in memory.restrictions if role == resource)),
             tuple(OutstandingToken(token.expires_at, token.networks) for token in tokens[:TOKENS_TOLD]),
+            self._expiration(resource),
         )
+
+    def _expiration(self, resource: str) -> Expiration | None:
+        if not self.memory.about_expiration(resource) or kind_of(resource) != "variable":
+            return None
+        row = self.memory.expirations.get(resource, ExpirationRow())
+        return Expiration(row.due_at if isfinite(row.due_at) else None, row.failures, row.fault)
 
     def _history(self, policy: str, text_limit: int) -> tuple[RecordedVersion, ...]:
         history = []

@@ -15,8 +15,21 @@ from twisted.trial.unittest import SynchronousTestCase
 
 ROOT = Path(__file__).resolve().parent.parent / "svc"
 
-VALUES = {"names", "errors", "limits", "dialect", "records", "rows", "authentication", "factories", "publickeys"}
-DOMAIN = VALUES | {"access", "vault", "credentials", "tokens", "keyring", "jose", "interfaces"}
+VALUES = {
+    "names",
+    "errors",
+    "limits",
+    "dialect",
+    "records",
+    "rows",
+    "authentication",
+    "credentials",
+    "factories",
+    "publickeys",
+    "directories",
+    "expirations",
+}
+DOMAIN = VALUES | {"access", "vault", "passwords", "tokens", "keyring", "jose", "interfaces"}
 
 #: What a room may import of svc, beside itself. A room is a package, or a module at the top of ``svc``.
 ARROWS: dict[str, set[str]] = {
@@ -29,8 +42,11 @@ ARROWS: dict[str, set[str]] = {
     "rows": {"names", "records"},
     "jose": {"names", "errors"},
     "authentication": {"names", "errors", "records", "jose"},
+    "credentials": {"names", "records"},
     "factories": {"names", "records"},
     "publickeys": {"names", "records"},
+    "directories": set(),
+    "expirations": {"names", "errors", "records"},
     "interfaces": {"names", "records", "rows", "authentication"},
     "forms": VALUES,
     "config": VALUES | {"forms"},
@@ -42,16 +58,19 @@ ARROWS: dict[str, set[str]] = {
     "foundation": DOMAIN | {"config", "keyfiles", "storage"},
     "access": VALUES | {"interfaces"},
     "vault": VALUES,
-    "credentials": VALUES,
+    "passwords": {"errors"},
     "tokens": VALUES,
     "keyring": VALUES | {"tokens", "vault", "interfaces"},
     "audit": VALUES | {"interfaces"},
     "metrics": VALUES | {"interfaces"},
+    "throttling": VALUES,
     "policy": VALUES,
     "authenticators": DOMAIN,
     "providers": VALUES | {"interfaces", "jose", "outgoing"},
+    "ldap": VALUES | {"providers", "outgoing"},
     "health": VALUES | {"interfaces"},
     "cluster": VALUES | {"outgoing"},
+    "expiration": VALUES | {"interfaces", "vault", "providers"},
     "storage": VALUES | {"interfaces"},
     "web": DOMAIN | {"policy", "health", "cluster", "audit", "_version"},
     "worker": VALUES | {"interfaces", "policy"},
@@ -80,6 +99,7 @@ SIBLINGS: dict[str, set[str]] = {
         "incoming",
         "origin",
         "request",
+        "basic",
         "connection",
         "stream",
         "cursors",
@@ -89,20 +109,23 @@ SIBLINGS: dict[str, set[str]] = {
         "rehearsal",
         "loading",
         "clusterpage",
+        "preconditions",
     },
-    "authenticators": {"claims", "annotations", "settings", "resourceid", "constraints", "trial", "checks"},
+    "authenticators": {"claims", "annotations", "settings", "resourceid", "constraints", "trial", "checks", "ldapserver"},
 }
 
 #: Libraries that belong to the rooms named, and to no other.
 LIBRARIES: dict[str, set[str]] = {
     # The quickstart's provider, in cli, has a key to sign with.
-    "cryptography": {"vault", "credentials", "tokens", "jose", "cli"},
+    "argon2": {"passwords"},
+    "cryptography": {"vault", "tokens", "jose", "cli"},
     "jwt": {"tokens", "jose", "cli"},
     "psycopg2": {"storage"},
     "txpostgres": {"storage"},
     "klein": {"web", "cli"},
     "prometheus_client": {"metrics"},
     "werkzeug": {"web"},
+    "ldaptor": {"ldap"},
     "treq": {"outgoing", "workload", "cli"},
     # In cli, for the file that says which variables of the environment hold which secrets.
     "yaml": {"policy", "cli"},

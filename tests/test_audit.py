@@ -11,10 +11,11 @@ from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 from zope.interface.verify import verifyObject
 
-from svc.audit import FIELD_LIMIT, LoggedAuthenticator, LoggedLogin, printable
+from svc.audit import FIELD_LIMIT, LoggedAuthenticator, LoggedExpirations, LoggedLogin, printable
 from svc.authentication import Admitted, Attempt, IAuthenticator, ILogin, Refused
 from svc.errors import Reason
-from svc.names import RoleName
+from svc.expirations import IExpirationEvents
+from svc.names import ResourceName, RoleName
 
 ATTEMPT = Attempt("acct", "host/web", b"the evidence", "10.0.0.1", "ci")
 ADMITTED = Admitted(RoleName("acct", "host", "web"), "key")
@@ -136,3 +137,25 @@ class LoggedTests(SynchronousTestCase):
             self.assertEqual(event[name], printable(nasty))
         self.assertTrue(formatEvent(event).isprintable())
         self.assertIn("{log_level}", formatEvent(event))
+
+
+class ExpirationTests(SynchronousTestCase):
+    """``LoggedExpirations``."""
+
+    def test_what_became_of_values(self) -> None:
+        """Each event names its variable, on one line, and holds no value."""
+        logged = LoggedExpirations()
+        verifyObject(IExpirationEvents, logged)
+        variable = ResourceName("acct", "variable", "db/pass\nword")
+        with capturedLogs() as events:
+            logged.expired(variable, 5.0)
+            logged.rotated(variable, "postgresql/password", 3)
+            logged.failed(variable, "postgresql/password", "the server\nrefused")
+        self.assertEqual(
+            [formatEvent(event) for event in events],
+            [
+                "The value of acct:variable:db/pass\\nword expired",
+                "postgresql/password rotated acct:variable:db/pass\\nword to version 3",
+                "postgresql/password did not rotate acct:variable:db/pass\\nword: the server\\nrefused",
+            ],
+        )

@@ -71,14 +71,17 @@ class ConfigTests(SynchronousTestCase):
                 "jwt_limit": 16 << 10,
                 "allow_private_providers": (),
                 "allow_http_providers": False,
+                "allow_plain_ldap": False,
                 "jwks_max_age": None,
                 "jwks_stale_if_error": 0.0,
                 "jwks_refetch_interval": 10.0,
+                "login_throttle": True,
                 "user_token_ttl": 480,
                 "host_token_ttl": 480,
                 "health_interval": 5.0,
                 "cluster": (),
                 "cluster_ca": None,
+                "expiration_interval": 10.0,
                 "metrics_listen": None,
                 "written": {},
             },
@@ -333,12 +336,13 @@ def _examples(field: str) -> tuple[str, str]:
         "data_dir": "/d",
         "authenticators": "authn-jwt/ci",
         "allow_private_providers": "10.0.0.0/8",
+        "login_throttle": "off",
         "metrics_listen": "tcp:1",
         "cluster_ca": "/ca.pem",
     }
     if field == "cluster":
         return "b.example=https://b.example", '[{ name = "b.example", url = "https://b.example" }]'
-    if field == "allow_http_providers":
+    if field in {"allow_http_providers", "allow_plain_ldap"}:
         return "true", "true"
     if field not in special:
         return "256", "256"

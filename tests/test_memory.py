@@ -11,6 +11,7 @@ from tests.contracts import (
     base,
     credentials,
     effective,
+    expirations,
     factories,
     lists,
     loads,
@@ -34,6 +35,7 @@ from tests.memory import (
     MemoryState,
 )
 from tests.memory_effective import MemoryEffectivePolicies
+from tests.memory_expirations import MemoryExpirations
 from tests.memory_factories import MemoryHostFactories, MemoryPublicKeys
 from tests.memory_policies import MemoryPolicies
 from tests.memory_resources import MemoryResources
@@ -54,6 +56,7 @@ def stores_of(memory: Memory) -> Stores:
         MemoryEffectivePolicies(memory),
         MemoryHostFactories(memory),
         MemoryPublicKeys(memory),
+        MemoryExpirations(memory),
     )
 
 
@@ -84,6 +87,10 @@ class MemoryAuthenticatorsTests(authenticators.AuthenticatorsContract, InMemory)
 
 class MemoryCredentialsTests(credentials.CredentialsContract, InMemory):
     """``MemoryCredentials``."""
+
+
+class MemoryExpirationsTests(expirations.ExpirationsContract, InMemory):
+    """``MemoryExpirations``."""
 
 
 class MemoryHostFactoriesTests(factories.HostFactoriesContract, InMemory):

@@ -126,7 +126,9 @@ class MakeServiceTests(SynchronousTestCase):
 
     def imported(self, program: str) -> str:
         """Which parts of the server a new process has imported when the program has run."""
-        program += "\nprint(*(name for name in ('klein', 'treq', 'svc.web', 'svc.composition') if name in sys.modules))"
+        program += (
+            "\nprint(*(name for name in ('klein', 'treq', 'ldaptor', 'svc.web', 'svc.composition') if name in sys.modules))"
+        )
         return subprocess.run(
             [sys.executable, "-c", f"import sys, svc.tap\n{program}"], capture_output=True, text=True, check=True
         ).stdout.strip()
@@ -154,7 +156,7 @@ class MakeServiceTests(SynchronousTestCase):
             (["--listen", "tcp"], "--listen has an endpoint"),
             (["--listen", "ssl:0:privateKey=/nonexistent"], "No such file"),
             (["--metrics-listen", "nonsense:5"], "--metrics-listen has an endpoint that can't be used, 'nonsense:5'"),
-            (["--authenticators", "authn-ldap/x"], "authn-ldap/x"),
+            (["--authenticators", "authn-iam/x"], "authn-iam/x"),
             (["--database-url", "dbname=svc"], "SERVICE_DATA_KEY must hold the data key"),
             (["--database-url", "dbname=svc"], "svc data-key generate"),
         ):

@@ -110,6 +110,14 @@ class VaultTests(SynchronousTestCase):
             self.assertRaises(WrongDataKey, self.vault.open, NAME, Sealed(sealed[:length]))
         self.assertRaises(WrongDataKey, self.vault.open, NAME, Sealed(sealed + b"\x00"))
 
+    def test_fingerprints(self) -> None:
+        """Of two sealings, of one value even, the fingerprints differ; of one they don't, whichever vault is asked."""
+        vault = Vault(bytes(32))
+        sealed = [vault.seal("a:variable:v", b"value") for _ in range(100)]
+        self.assertEqual(len({vault.fingerprint(each) for each in sealed}), 100)
+        self.assertEqual(Vault(b"k" * 32).fingerprint(sealed[0]), vault.fingerprint(sealed[0]))
+        self.assertRegex(vault.fingerprint(sealed[0]), r"\A[0-9a-f]{24}\Z")
+
     def test_the_key_is_not_shown(self) -> None:
         """What a vault shows of itself holds nothing of the key."""
         shown = repr(self.vault) + str(self.vault)

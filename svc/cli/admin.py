@@ -118,7 +118,10 @@ async def list_accounts(foundation: Foundation, settings: Settings) -> None:  # 
 async def rotate_signing_key(foundation: Foundation, settings: Settings, name: str) -> None:
     """Give the account NAME a new key to sign access tokens with.
 
-    The old key goes on verifying until the last token that it signed has died.
+    The old key goes on verifying until the last token that it signed has died. Running servers sign with the new one from
+    the next login on.
+
+    It works on the database itself, that of --data-dir or --database-url, and not on the server at SVC_URL.
     """
     keys = AccountKeys(foundation.accounts, foundation.vault, foundation.clock)
     await keys.rotate(name, max(settings.user_token_ttl, settings.host_token_ttl))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+from base64 import b64encode
 from collections.abc import Awaitable, Callable
 from ipaddress import ip_address
 from pathlib import Path
@@ -26,7 +27,7 @@ from svc.workload.address import demand_address
 from svc.workload.client import Client
 from svc.workload.evidence import ApiKey, Evidence, Login
 from svc.workload.exchange import Exchange, Reply, http_client, parsed
-from svc.workload.faults import BadAddress, NoEvidence
+from svc.workload.faults import BadAddress, LoginRefused, NoEvidence
 
 #: How long a request may take, in seconds; policies of many thousand records take the longest.
 DEADLINE: Final = 600.0
@@ -67,8 +68,10 @@ _ADVICE: Final = {
     403: "not permitted: the role sees this, but lacks the privilege",
     404: "not found, or not visible to this role",
     409: "in conflict with something else",
+    412: "not done: the value is another by now than was asked for",
     413: "too large",
     422: "the server cannot use this",
+    429: "too many failures from this address: wait a minute",
     503: "the server's database cannot be reached now: try again",
 }
 
@@ -96,6 +99,18 @@ class Connection:
     async def authenticate(self, login: str, api_key: str) -> str:
         """Exchange an API key for an access token, base64 as it stands in the ``Authorization`` header."""
         return await self.workload(ApiKey(login, api_key)).access_token()
+
+    async def proven(self, login: str, secret: str, method: str, route: str, body: bytes | None = None) -> Answer:
+        """Send a request to a route of the account's ``/authn`` with an API key or password, and return its answer.
+
+        :raises Fault: there was none, or the server refused the proof.
+        """
+        header = b64encode(f"{login}:{secret}".encode()).decode("ascii")
+        path = f"/authn/{self.segment(self.account)}/{route}"
+        answer = await self.request(method, path, body, Authorization=f"Basic {header}")
+        if answer.status == 401:
+            raise LoginRefused(f"the API key or password of {login}", self.account)
+        return answer
 
     async def call(self, method: str, path: str, body: bytes | None = None, **headers: str) -> Answer:
         """Send a request with an access token and return its answer, whatever the status."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import base64
 import json
-import sys
 from typing import IO, Any
 
 import click
 
+from svc.cli.asking import own_proof
 from svc.cli.connection import Connection, keep_token, over_http
 from svc.cli.identity import cloud_options, metadata
 from svc.workload.client import claims_of
@@ -18,24 +18,18 @@ from svc.workload.evidence import CloudIdentity, Evidence, Jwt
 @click.command()
 @over_http
 async def login(connection: Connection) -> None:
-    """Log in with an API key and keep the access token for later commands.
+    """Log in with an API key or a password, and keep the access token for later commands.
 
-    Asks for the login and the API key unless SVC_LOGIN and SVC_API_KEY say them; off a terminal it reads them from standard
-    input, a line each. The token is kept in a file that only you can read; it ends after some minutes, then log in again.
+    Asks for the login and the API key or password unless SVC_LOGIN and SVC_API_KEY say them; off a terminal it reads them
+    from standard input, a line each. The token is kept in a file that only you can read; it ends after some minutes, then
+    log in again.
     """
-    name = connection.login or _asked("Login", default="admin")
-    api_key = connection.api_key or _asked("API key", hide_input=True)
+    name, secret = own_proof(connection)
+    api_key = (await connection.proven(name, secret, "GET", "login")).expect(200).body.decode()
     token = await connection.authenticate(name, api_key)
     path = keep_token(connection.url, connection.account, token)
     claims = claims_of(token)
     click.echo(f"Logged in as {name} for {claims['exp'] - claims['iat']} seconds; the token is in {path}")
-
-
-def _asked(what: str, **options: Any) -> str:
-    answer: str = click.prompt(what, **options) if sys.stdin.isatty() else sys.stdin.readline().strip()
-    if not answer:
-        raise click.ClickException(f"no {what} given")
-    return answer
 
 
 @click.command()

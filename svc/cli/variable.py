@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import sys
+import tempfile
+from pathlib import Path
 from typing import IO
 
 import click
@@ -22,28 +25,79 @@ def _path(connection: Connection, identifier: str) -> str:
 @variable.command()
 @click.argument("identifier")
 @click.option("--version", type=click.IntRange(min=1), help="An older version than the newest.")
+@click.option(
+    "--output",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="File to write the value to, which nobody else may read; one that is there is replaced.",
+)
+@click.option("--tag", is_flag=True, help="Tell the tag of the value instead, as `svc variable set --if-match` takes it.")
 @over_http
-async def get(connection: Connection, identifier: str, version: int | None) -> None:
+async def get(connection: Connection, identifier: str, version: int | None, output: Path | None, tag: bool) -> None:
     """Write the value of variable IDENTIFIER to standard output: its exact bytes, without a newline of our own."""
+    if tag:
+        if output is not None:
+            raise click.UsageError("--tag writes no value, so that there is nothing for --output")
+        path = _path(connection, identifier) + (f"?version={version}" if version else "")
+        answer = (await connection.call("HEAD", path)).expect(200)
+        click.echo(answer.headers.get("etag", ""))
+        return
     value = await connection.workload().secret(identifier, version)
-    output = sys.stdout.buffer
-    output.write(value)
-    output.flush()
+    if output is not None:
+        _write(output, value)
+        return
+    stream = sys.stdout.buffer
+    stream.write(value)
+    stream.flush()
 
 
 @variable.command("set")
 @click.argument("identifier")
 @click.option("--file", "file", type=click.File("rb"), help="File that holds the value; - is standard input.")
+@click.option("--if-match", metavar="TAG", help="Replace this value alone, as `svc variable get --tag` tells it.")
+@click.option("--create-only", is_flag=True, help="Set a value only where there is none.")
 @over_http
-async def set_value(connection: Connection, identifier: str, file: IO[bytes] | None) -> None:
+async def set_value(
+    connection: Connection, identifier: str, file: IO[bytes] | None, if_match: str | None, create_only: bool
+) -> None:
     """Set the value of variable IDENTIFIER, which keeps its older versions.
 
     The value comes from --file, or else from standard input; on a terminal it is asked for, without an echo. It is taken as
-    it is: mind the newline that echo adds.
+    it is: mind the newline that echo adds. There is no way to give it on the command line, where all users of the machine
+    could read it.
     """
+    if if_match is not None and create_only:
+        raise click.UsageError("--create-only sets a first value, and --if-match replaces one: give one of them")
     if file is None and sys.stdin.isatty():
         value = click.prompt("Value", hide_input=True, confirmation_prompt=True).encode()
     else:
         value = (file or sys.stdin.buffer).read()
-    (await connection.call("POST", _path(connection, identifier), value)).expect(201)
+    demands = {"If-Match": if_match} if if_match is not None else {"If-None-Match": "*"} if create_only else {}
+    (await connection.call("POST", _path(connection, identifier), value, **demands)).expect(201)
     click.echo(f"The value of {identifier} is set.", err=True)
+
+
+@variable.command()
+@click.argument("identifier")
+@over_http
+async def rotate(connection: Connection, identifier: str) -> None:
+    """Have variable IDENTIFIER be rotated now, if policy says how; where it doesn't, have its values not expire.
+
+    The new value is there within moments. `svc list --kind variable --json` tells what kept it from being rotated.
+    """
+    (await connection.call("POST", f"{_path(connection, identifier)}?expirations")).expect(201)
+    click.echo(f"{identifier} is due.", err=True)
+
+
+def _write(path: Path, value: bytes) -> None:
+    """Write a file of mode 0600, whole or not at all."""
+    try:
+        descriptor, fresh = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(value)
+            Path(fresh).replace(path)
+        except BaseException:
+            Path(fresh).unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        raise click.ClickException(f"{path} cannot be written: {error.strerror}") from None

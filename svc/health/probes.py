@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import attrs
+from twisted.internet.defer import Deferred, gatherResults
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 from zope.interface import implementer
 
 from svc.authentication import Admitted, Caller
-from svc.errors import Refusal
+from svc.directories import IDirectories, LdapServer
+from svc.errors import DirectoryRefused, Refusal
 from svc.factories import IHostFactories
 from svc.interfaces import IDatabaseState, IProbe
 from svc.publickeys import IPublicKeys
@@ -120,6 +122,66 @@ class PublicKeysProbe:
         """Fail when it isn't found, or there is no answer."""
         if not await self._keys.key_known():
             raise ProbeFailed("a public key that is known was not found")
+
+
+#: Faulty directories that a failure names.
+_NAMED: Final = 5
+
+
+@implementer(IProbe)
+@attrs.frozen
+class LdapProbe:
+    """Binds to every configured LDAP directory, all at once; there may be none.
+
+    ``servers`` returns the directories with the webservices that name them; what stands for one that can't be asked says
+    why. ``directories`` returns their client, and is called when there is one to ask.
+    """
+
+    service = "ldap"
+
+    _servers: Callable[[], Coroutine[Any, Any, Sequence[tuple[str, LdapServer | object]]]]
+    _directories: Callable[[], IDirectories]
+
+    async def check(self) -> None:
+        """Fail when one of them can't be bound to, and name it. Each is asked once, however many webservices name it."""
+        servers = await self._servers()
+        faults = [f"{name}: {server}" for name, server in servers if not isinstance(server, LdapServer)]
+        named = {server: name for name, server in servers if isinstance(server, LdapServer)}
+        reached = [Deferred.fromCoroutine(self._fault(name, server)) for server, name in named.items()]
+        faults += [fault for fault in await gatherResults(reached, consumeErrors=True) if fault is not None]
+        if faults:
+            more = f"; and {len(faults) - _NAMED} more" if len(faults) > _NAMED else ""
+            raise ProbeFailed("; ".join(faults[:_NAMED]) + more)
+
+    async def _fault(self, name: str, server: LdapServer) -> str | None:
+        try:
+            await self._directories().reach(server)
+        except DirectoryRefused as refusal:
+            return f"{name}: {refusal.detail} ({refusal.reason.value})"
+        return None
+
+
+@implementer(IProbe)
+@attrs.frozen
+class ExpirationProbe:
+    """Looks when the loop of expiration ended its last round, which may be ``patience`` seconds ago.
+
+    A server whose turn it isn't, and one whose database is a standby, ends its rounds by finding that out.
+    """
+
+    service = "expiration"
+
+    _last_round: Callable[[], float | None]
+    _patience: float
+    _clock: IReactorTime
+
+    async def check(self) -> None:
+        """Fail when it has ended none, or not for too long; also when that is to come, once the clock was set back."""
+        last = self._last_round()
+        if last is None:
+            raise ProbeFailed("no round of expiration has ended yet")
+        if abs(self._clock.seconds() - last) > self._patience:
+            raise ProbeFailed(f"no round of expiration has ended for {self._patience:g} s")
 
 
 @attrs.frozen

@@ -1,9 +1,5 @@
 """The guarded client: fetches one document from an address that a policy names, and can be led nowhere else.
 
-Note [One look-up]. A name is looked up once, every address that it has is checked, and the connection goes to one of those
-addresses, while TLS verifies the certificate for the name. So an answer that changes between the check and the connection
-(DNS rebinding) changes nothing. A name with one forbidden address among others is refused whole.
-
 Each try has a connection of its own (``outgoing``, Note [One line]).
 """
 
@@ -11,30 +7,24 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from ipaddress import ip_address
 from typing import Any, Final, TypeVar
 
 import attrs
 from twisted.internet.abstract import isIPv6Address
-from twisted.internet.address import IPv4Address, IPv6Address
 from twisted.internet.defer import Deferred
 from twisted.internet.endpoints import TCP4ClientEndpoint, TCP6ClientEndpoint, wrapClientTLS
 from twisted.internet.error import ConnectError
 from twisted.internet.interfaces import (
-    IAddress,
     IHostnameResolver,
-    IHostResolution,
     IOpenSSLClientConnectionCreator,
-    IResolutionReceiver,
     IStreamClientEndpoint,
 )
-from twisted.logger import Logger
-from zope.interface import implementer
 
-from svc.errors import KeysUnavailable
+from svc.errors import AddressRefused, KeysUnavailable
 from svc.jose import shown
 from svc.outgoing import Unanswered, get
-from svc.providers.addresses import Address, objection
+from svc.providers.addresses import Address
+from svc.providers.lookup import LookUps
 from svc.records import Network
 
 T = TypeVar("T")
@@ -49,9 +39,6 @@ DEADLINE: Final = 5.0
 #: Most bytes that are read of an answer, its headers included (rulings 4).
 ANSWER_LIMIT: Final = 256 * 1024
 
-#: Addresses of one name that are tried.
-_TRIES: Final = 4
-
 _URI_LIMIT: Final = 2048
 _NAME_LIMIT: Final = 253
 _LABEL: Final = r"[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?"
@@ -61,8 +48,6 @@ _URI: Final = re.compile(
     rf"(?P<authority>(?P<host>\[[0-9A-Fa-f:.]+\]|{_LABEL}(?:\.{_LABEL})*)(?::(?P<port>[0-9]{{1,5}}))?)"
     rf"(?P<rest>(?:/(?:{_CHARACTER})*)?(?:\?(?:{_CHARACTER}|\?)*)?)"
 )
-
-_log = Logger()
 
 
 @attrs.frozen
@@ -116,10 +101,9 @@ class GuardedClient:
         limit: int = ANSWER_LIMIT,
     ) -> None:
         self._reactor = reactor
-        self._resolver = resolver
+        self._look_ups = LookUps(reactor, resolver, private_networks)
         self._tls = tls
         self._allow_http = allow_http
-        self._private_networks = tuple(private_networks)
         self._seconds = deadline
         self._limit = limit
 
@@ -157,25 +141,13 @@ class GuardedClient:
         raise KeysUnavailable("; ".join(refused))
 
     async def _addresses(self, target: _Target, deadline: float) -> list[Address]:
-        """Look the host up and check every address it has (Note [One look-up]); return the first few.
-
-        What is wrong with an address that was looked up is told without it: whoever may set a variable and see why it
-        doesn't work would else learn the numbers of a private network from its names.
-        """
+        """The addresses of the host to try (``lookup``, Note [One look-up])."""
         try:
-            addresses = [ip_address(target.host)]
-        except ValueError:
-            answer = _LookUp()
-            self._resolver.resolveHostName(answer, target.host, target.port)
-            addresses = [ip_address(text) for text in await self._until(deadline, answer.addresses)]
-        if not addresses:
-            raise KeysUnavailable("the name has no address, or no name service answered")
-        for address in addresses:
-            what = objection(address, self._private_networks)
-            if what is not None:
-                _log.warn("{host} has the address {address}, which is {what}", host=target.host, address=address, what=what)
-                raise KeysUnavailable(f"its address is {what}, and allow_private_providers doesn't list it")
-        return addresses[:_TRIES]
+            return await self._look_ups.addresses(target.host, target.port, self._left(deadline))
+        except AddressRefused as refusal:
+            raise KeysUnavailable(refusal.why) from None
+        except TimeoutError:
+            raise self._late() from None
 
     async def _ask(self, target: _Target, endpoint: IStreamClientEndpoint, deadline: float) -> bytes:
         """Make the request to one address.
@@ -202,9 +174,12 @@ class GuardedClient:
         """Let ``result`` take until ``deadline``."""
 
         def late(*_: object) -> T:
-            raise KeysUnavailable(f"there was no complete answer within {self._seconds:g} seconds")
+            raise self._late()
 
         return result.addTimeout(self._left(deadline), self._reactor, late)
+
+    def _late(self) -> KeysUnavailable:
+        return KeysUnavailable(f"there was no complete answer within {self._seconds:g} seconds")
 
     def _left(self, deadline: float) -> float:
         return float(min(self._seconds, max(0.0, deadline - self._reactor.seconds())))  # the clock may be put back meanwhile
@@ -213,24 +188,3 @@ class GuardedClient:
 def _demand_success(status: int) -> None:
     if not 200 <= status < 300:
         raise KeysUnavailable(f"the answer has status {status}, and redirects are not followed")
-
-
-@implementer(IResolutionReceiver)
-class _LookUp:
-    """Gathers the addresses of a name; ``addresses`` fires with their texts when all are known."""
-
-    def __init__(self) -> None:
-        self.addresses: Deferred[list[str]] = Deferred()
-        self._found: dict[str, None] = {}
-
-    def resolutionBegan(self, resolutionInProgress: IHostResolution) -> None:
-        """Nothing is done: a look-up can't be cancelled, only not waited for."""
-
-    def addressResolved(self, address: IAddress) -> None:
-        """Take an address."""
-        if isinstance(address, IPv4Address | IPv6Address):
-            self._found[address.host] = None
-
-    def resolutionComplete(self) -> None:
-        """Give out what was found."""
-        self.addresses.callback(list(self._found))

@@ -4,7 +4,7 @@ see and change them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from ipaddress import ip_network
 from typing import Any, Final
 
@@ -28,17 +28,21 @@ from svc.names import ResourceName, RoleName
 from svc.storage.columns import column
 from svc.storage.database import Database, Statement
 from svc.storage.failures import ForeignKeyViolation
+from svc.storage.secrets import ENDED_AT
 from svc.storage.standing import HELD
 
 #: Rows ``(position, serial, sealed)``: those of the ``variables`` that are declared, by their place there, counted from 1,
-#: each with its newest value.
-_DECLARED: Final = """
-    SELECT array_position({variables}::text[], resource_id) AS position, newest.serial, newest.sealed
+#: each with its newest value, unless that has ended.
+_DECLARED: Final = f"""
+    SELECT
+        array_position({{variables}}::text[], resource_id) AS position,
+        CASE WHEN ended_at IS NULL THEN newest.serial END AS serial,
+        CASE WHEN ended_at IS NULL THEN newest.sealed END AS sealed
     FROM resources LEFT JOIN LATERAL (
-        SELECT serial, sealed FROM secrets
+        SELECT serial, sealed, {ENDED_AT.format(value="secrets", resource="resources.resource_id")} AS ended_at FROM secrets
         WHERE secrets.resource_id = resources.resource_id ORDER BY version DESC LIMIT 1
     ) AS newest ON true
-    WHERE resource_id = ANY ({variables}::text[])
+    WHERE resource_id = ANY ({{variables}}::text[])
 """
 
 #: One row: what an authenticator was told, and first the edition of that. No two values have the same serial; the text of a
@@ -97,6 +101,13 @@ _APPLICANT: Final = Statement(
         ) END,
         (SELECT key_id FROM signing_keys WHERE account = $2 ORDER BY serial DESC LIMIT 1),
         ARRAY(SELECT cidr FROM restrictions WHERE role_id = $1 ORDER BY cidr LIMIT {RESTRICTIONS_LIMIT})
+    """,
+)
+
+_ANNOTATIONS: Final = Statement(
+    "authenticator_annotations",
+    """
+    SELECT name, left(value, $3::integer) FROM annotations WHERE resource_id = $1::text AND name = ANY ($2::text[])
     """,
 )
 
@@ -198,6 +209,10 @@ class AuthenticatorStore:
             signing_key,
             tuple(map(ip_network, cidrs)),
         )
+
+    async def webservice_annotations(self, webservice: ResourceName, names: Sequence[str], limit: int) -> Mapping[str, str]:
+        """See ``IAuthenticatorReadings``."""
+        return dict(await self._database.fetch(_ANNOTATIONS, str(webservice), column(names), limit))
 
     async def webservices(self, prefix: str) -> list[tuple[ResourceName, bool | None]]:
         """See ``IAuthenticators``."""

@@ -74,7 +74,7 @@ _SET_KEY: Final = Statement(
     "factory_host_key",
     """
     INSERT INTO credentials (role_id, api_key) VALUES ($1::text, $2::bytea)
-    ON CONFLICT (role_id) DO UPDATE SET api_key = excluded.api_key
+    ON CONFLICT (role_id) DO UPDATE SET api_key = excluded.api_key, rotated_at = now()
     """,
 )
 

@@ -4,15 +4,26 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from math import isfinite
 from typing import Final
 
 import attrs
 from zope.interface import implementer
 
 from svc.errors import TooManyRoles
+from svc.expirations import is_about_expiration
 from svc.interfaces import IResources
 from svc.names import ResourceName
-from svc.records import Annotation, OutstandingToken, Permission, RecordedVersion, Resource, ResourcesQuery
+from svc.records import (
+    Annotation,
+    Expiration,
+    OutstandingToken,
+    Permission,
+    RecordedVersion,
+    Resource,
+    ResourcesQuery,
+    SecretVersion,
+)
 from svc.storage.columns import column
 from svc.storage.database import Database, Statement
 from svc.storage.visibility import listing
@@ -38,6 +49,14 @@ _DESCRIBED: Final = Statement(
             ORDER BY name
         ),
         ARRAY(SELECT version FROM secrets WHERE secrets.resource_id = resource.resource_id ORDER BY version),
+        ARRAY(
+            SELECT extract(epoch FROM expires_at)::double precision
+            FROM secrets WHERE secrets.resource_id = resource.resource_id ORDER BY version
+        ),
+        (
+            SELECT ARRAY[extract(epoch FROM due_at)::double precision::text, failures::text, fault]
+            FROM expirations WHERE expirations.resource_id = resource.resource_id
+        ),
         CASE WHEN split_part(resource_id, ':', 2) = 'host_factory' THEN ARRAY(
             SELECT role_id
             FROM (SELECT * FROM memberships WHERE member_id = resource.resource_id OFFSET 0) AS granted
@@ -120,19 +139,21 @@ class ResourceStore:
         tokens = await self._tokens(factories) if factories else {}
         return [
             Resource(
-                resource,
-                owner,
-                policy,
-                created_at,
+                row[0],
+                row[1],
+                row[2],
+                row[3],
                 tuple(Permission(*permission) for permission in permissions),
                 tuple(Annotation(*annotation) for annotation in annotations),
-                tuple(versions),
-                tuple(history.get(resource, ())),
+                tuple(map(SecretVersion, versions, ends)),
+                tuple(history.get(row[0], ())),
                 tuple(layers),
                 tuple(restrictions),
-                tuple(tokens.get(resource, ())),
+                tuple(tokens.get(row[0], ())),
+                _expiration(expiration) if any(is_about_expiration(name) for name, *_ in annotations) else None,
             )
-            for resource, owner, policy, created_at, permissions, annotations, versions, layers, restrictions in rows
+            for row in rows
+            for permissions, annotations, versions, ends, expiration, layers, restrictions in (row[4:],)
         ]
 
     async def permitted(self, resource: ResourceName, privilege: str, limit: int) -> list[str]:
@@ -153,3 +174,11 @@ class ResourceStore:
         for factory, expires_at, networks in await self._database.fetch(_TOKENS, column(factories)):
             tokens[factory].append(OutstandingToken(expires_at, tuple(networks)))
         return tokens
+
+
+def _expiration(row: Sequence[str | None] | None) -> Expiration | None:
+    if row is None:
+        return None
+    due_at, failures, fault = row
+    moment = float(due_at or "inf")
+    return Expiration(moment if isfinite(moment) else None, int(failures or 0), fault)

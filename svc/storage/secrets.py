@@ -9,12 +9,13 @@ import attrs
 from zope.interface import implementer
 
 from svc.dialect import Dialect
+from svc.expirations import LIFETIME, ROTATOR, Duration, lifetime_of
 from svc.interfaces import ISecrets
 from svc.names import ResourceName, RoleName
 from svc.records import Sealed, SecretReading
 from svc.storage.columns import column
 from svc.storage.database import Database, Statement, Transaction
-from svc.storage.standing import HELD, JUDGED, WITH_STANDING, standing_of
+from svc.storage.standing import HELD, WITH_STANDING, standing_of
 
 #: How many versions of a value are kept (wire facts, core 4).
 VERSIONS_KEPT: Final = 20
@@ -22,44 +23,84 @@ VERSIONS_KEPT: Final = 20
 #: The largest number of a version that the column can hold.
 _LARGEST_VERSION: Final = 2**31 - 1
 
+#: When a value ended, to the moment; ``NULL`` while it hasn't. A rotated variable's values don't end.
+ENDED_AT: Final = f"""
+    CASE WHEN {{value}}.expires_at <= clock_timestamp()
+        AND NOT EXISTS (SELECT FROM annotations WHERE resource_id = {{resource}} AND name = '{ROTATOR}')
+    THEN extract(epoch FROM {{value}}.expires_at)::double precision END
+"""
+
 _READ: Final = f"""
     {WITH_STANDING}
     SELECT
-        standing.*, secret.sealed, secret.version,
-        (SELECT value FROM annotations WHERE resource_id = $2 AND name = $3::text)
+        standing.*, CASE WHEN ended_at IS NULL THEN secret.sealed END, secret.version,
+        (SELECT value FROM annotations WHERE resource_id = $2 AND name = $3::text), ended_at
     FROM standing LEFT JOIN LATERAL
 """
+_ENDED: Final = (
+    f"LEFT JOIN LATERAL (SELECT {ENDED_AT.format(value='secret', resource='$2')} AS ended_at OFFSET 0) AS ended ON true"
+)
 _READ_NEWEST: Final = Statement(
     "secret_read_newest",
-    f"{_READ} (SELECT * FROM secrets WHERE resource_id = $2 ORDER BY version DESC LIMIT 1) AS secret ON true",
+    f"{_READ} (SELECT * FROM secrets WHERE resource_id = $2 ORDER BY version DESC LIMIT 1) AS secret ON true {_ENDED}",
 )
 _READ_VERSION: Final = Statement(
     "secret_read_version",
-    f"{_READ} (SELECT * FROM secrets WHERE resource_id = $2 AND version = $4::integer OFFSET 0) AS secret ON true",
+    f"{_READ} (SELECT * FROM secrets WHERE resource_id = $2 AND version = $4::integer OFFSET 0) AS secret ON true {_ENDED}",
 )
 
-# Each is read as by itself, but for what the caller holds, which is the same for all; the resource is the column of a row
-# where it was a parameter. No value is looked at before it is known that all of them together are few enough bytes.
+# Each is judged as by itself (``standing``, Note [Standing in one statement]), but for what is the same for many: what the
+# caller holds, and which owners' roles are among that. No value is looked at before it is known that all of them together
+# are few enough bytes.
 _READ_ALL: Final = Statement(
     "secret_read_all",
     f"""
-    WITH RECURSIVE {HELD.format(caller="$1")}
+    WITH RECURSIVE {HELD.format(caller="$1")},
+    asked (asked_id, number, resource_exists, owner_id, policy_id) AS MATERIALIZED (
+        SELECT listed.asked_id, number, found.resource_id IS NOT NULL, found.owner_id, found.policy_id
+        FROM unnest($2::text[]) WITH ORDINALITY AS listed (asked_id, number)
+        LEFT JOIN LATERAL (SELECT * FROM resources WHERE resource_id = listed.asked_id OFFSET 0) AS found ON true
+    ),
+    owned (owner_id, owns) AS MATERIALIZED (
+        SELECT owner_id, EXISTS (SELECT FROM held WHERE role_id IN (
+            WITH RECURSIVE administrators (role_id) AS (
+                SELECT owner.owner_id
+                UNION
+                SELECT unnest(ARRAY(
+                    SELECT member_id FROM memberships WHERE role_id = administrators.role_id AND admin_option
+                ))
+                FROM administrators
+            )
+            SELECT role_id FROM administrators
+        ))
+        FROM (SELECT DISTINCT owner_id FROM asked WHERE owner_id IS NOT NULL) AS owner
+    ),
+    caller (caller_exists) AS MATERIALIZED (SELECT EXISTS (SELECT FROM roles WHERE role_id = $1))
     SELECT
         caller_exists, resource_exists, owns, privileges, holds, policy_id,
-        CASE WHEN sum(size) OVER () <= $3::bigint THEN (
+        CASE WHEN sum(size) OVER () <= $3::bigint AND ended_at IS NULL THEN (
             SELECT sealed FROM secrets WHERE secrets.resource_id = one.asked_id AND secrets.version = one.version
         ) END,
         version,
-        NULL::text
+        NULL::text,
+        ended_at
     FROM (
-        SELECT judged.*, newest.version, newest.size, asked.resource_id AS asked_id, number
-        FROM unnest($2::text[]) WITH ORDINALITY AS asked (resource_id, number)
-        CROSS JOIN LATERAL (
-            WITH RECURSIVE {JUDGED.replace("$2", "asked.resource_id")} SELECT * FROM standing
-        ) AS judged
+        SELECT
+            caller_exists, asked.*, coalesce(owns, false) AS owns,
+            CASE WHEN owns OR NOT resource_exists THEN '{{}}' ELSE ARRAY(
+                SELECT privilege
+                FROM (SELECT privilege, role_id FROM permissions WHERE resource_id = asked_id OFFSET 0) AS given
+                WHERE role_id IN (SELECT role_id FROM held)
+            ) END AS privileges,
+            CASE WHEN EXISTS (SELECT FROM roles WHERE role_id = asked_id OFFSET 0)
+                THEN coalesce(owns, false) OR EXISTS (SELECT FROM held WHERE role_id = asked_id) ELSE false END AS holds,
+            newest.*
+        FROM asked CROSS JOIN caller LEFT JOIN owned ON owned.owner_id = asked.owner_id
         LEFT JOIN LATERAL (
-            SELECT version, octet_length(sealed) AS size FROM secrets
-            WHERE secrets.resource_id = asked.resource_id ORDER BY version DESC LIMIT 1
+            SELECT
+                version, octet_length(sealed) AS size,
+                {ENDED_AT.format(value="secrets", resource="asked_id")} AS ended_at
+            FROM secrets WHERE secrets.resource_id = asked_id ORDER BY version DESC LIMIT 1
         ) AS newest ON true
         OFFSET 0
     ) AS one
@@ -68,21 +109,44 @@ _READ_ALL: Final = Statement(
 )
 
 # What refers to the variable may be added meanwhile; deleting it must wait, and so must another writer.
-_LOCK: Final = Statement("secret_lock", "SELECT FROM resources WHERE resource_id = $1::text FOR NO KEY UPDATE")
+LOCK: Final = Statement(
+    "secret_lock",
+    f"""
+    SELECT (
+        SELECT value FROM annotations WHERE resource_id = $1 AND name = '{LIFETIME}'
+            AND NOT EXISTS (SELECT FROM annotations WHERE resource_id = $1 AND name = '{ROTATOR}')
+    )
+    FROM resources WHERE resource_id = $1::text FOR NO KEY UPDATE
+    """,
+)
 
-_WRITE: Final = Statement(
+# Whatever was decided about the value before is out of date. Annotations that nobody has looked at since come first.
+WRITE: Final = Statement(
     "secret_write",
     f"""
     WITH added AS (
-        INSERT INTO secrets (resource_id, version, sealed)
-        SELECT $1::text, coalesce(max(version), 0) + 1, $2::bytea FROM secrets WHERE resource_id = $1
-        RETURNING version
+        INSERT INTO secrets (resource_id, version, sealed, expires_at)
+        SELECT
+            $1::text, coalesce(max(version), 0) + 1, $2::bytea,
+            now() + make_interval(months => $3::integer, days => $4::integer, secs => $5::double precision)
+        FROM secrets WHERE resource_id = $1
+        RETURNING version, expires_at
     ), trimmed AS (
         DELETE FROM secrets WHERE resource_id = $1 AND version <= (SELECT version FROM added) - {VERSIONS_KEPT}
+    ), noted AS (
+        UPDATE expirations SET
+            due_at = coalesce((SELECT expires_at FROM added WHERE NOT changed), '-infinity'),
+            edition = edition + 1, failures = 0, fault = NULL
+        WHERE resource_id = $1
     )
     SELECT version FROM added
     """,
 )
+
+
+def span(duration: Duration | None) -> tuple[int | None, int | None, float | None]:
+    """A duration as the parameters of ``make_interval`` in a statement; nulls make it null."""
+    return (None, None, None) if duration is None else (duration.months, duration.days, duration.seconds)
 
 
 @implementer(ISecrets)
@@ -114,12 +178,13 @@ class SecretStore:
         """See ``ISecrets``."""
 
         async def work(transaction: Transaction) -> int | None:
-            await transaction.fetch(_LOCK, str(variable))
+            locked = await transaction.fetch(LOCK, str(variable))
             (row,) = await transaction.fetch(_READ_NEWEST, str(caller), str(variable), self._mime_type)
             sealed = decide(_reading_of(row))
             if sealed is None:
                 return None
-            ((version,),) = await transaction.fetch(_WRITE, str(variable), sealed)
+            lifetime = lifetime_of(locked[0][0]) if locked else None
+            ((version,),) = await transaction.fetch(WRITE, str(variable), sealed, *span(lifetime))
             return int(version)
 
         return await self._database.transact(work)
@@ -130,5 +195,5 @@ class SecretStore:
 
 
 def _reading_of(row: tuple[Any, ...]) -> SecretReading:
-    *standing, sealed, version, mime_type = row
-    return SecretReading(standing_of(tuple(standing)), sealed, version, mime_type)
+    *standing, sealed, version, mime_type, ended_at = row
+    return SecretReading(standing_of(tuple(standing)), sealed, version, mime_type, ended_at)

@@ -14,6 +14,7 @@ from svc.errors import AuthenticationRefused, BadRequest, Forbidden, InvalidName
 from svc.interfaces import IRoles
 from svc.keyring import AccessTokens, AccountKeys
 from svc.names import account_name
+from svc.web.basic import basic
 from svc.web.response import Response
 from svc.web.routing import OPTIONAL, PUBLIC, REQUIRED, Call, Routes
 
@@ -39,11 +40,8 @@ class Authn:
     @routes.add("GET", "/authn/<flat:account>/login", caller=OPTIONAL)
     async def tell_api_key(self, call: Call, account: str) -> Response:
         """Tell the API key of the role that HTTP Basic credentials prove (wire facts, authn 1.2)."""
-        name, password = _basic(call.header("Authorization"))
-        told = await self.login.api_key(Attempt(account, name, password, call.client_ip))
-        if isinstance(told, Refused):
-            raise AuthenticationRefused(told.reason, told.status)
-        return Response.content(told, "text/plain; charset=utf-8")
+        name, password = basic(call.header("Authorization"))
+        return await _told(self.login, Attempt(account, name, password, call.client_ip))
 
     @routes.add("POST", "/authn/<flat:account>/<tail:login>/authenticate", caller=PUBLIC)
     async def authenticate_by_api_key(self, call: Call, account: str, login: str) -> Response:
@@ -105,10 +103,48 @@ class FederatedAuthn:
         return await _exchanged(call, self.authenticator, attempt, self.tokens)
 
 
+@attrs.frozen
+class LdapAuthn:
+    """The routes of logging in with a password that an LDAP directory takes, at ``authn-ldap/<service id>``.
+
+    ``by_password`` decides, ``login`` tells a role its own API key; a refusal has an empty body.
+    """
+
+    routes = Routes()
+
+    by_password: IAuthenticator
+    login: ILogin
+    tokens: AccessTokens
+
+    @routes.add("GET", "/authn-ldap/<service_id>/<flat:account>/login", caller=OPTIONAL)
+    async def tell_api_key(self, call: Call, service_id: str, account: str) -> Response:
+        """Tell the API key of the role that HTTP Basic credentials prove (wire facts, authn 1.2 and 6)."""
+        name, password = basic(call.header("Authorization"))
+        return await _told(self.login, Attempt(account, name, password, call.client_ip, service_id))
+
+    @routes.add("POST", "/authn-ldap/<service_id>/<flat:account>/<tail:login>/authenticate", caller=PUBLIC)
+    async def authenticate(self, call: Call, service_id: str, account: str, login: str) -> Response:
+        """Exchange an API key or a password, the raw body, for an access token (wire facts, authn 6)."""
+        attempt = Attempt(account, login, call.body, call.client_ip, service_id)
+        return await _exchanged(call, self.by_password, attempt, self.tokens)
+
+    @routes.add("GET", "/authn-ldap/<service_id>/<flat:account>/status", caller=REQUIRED)
+    async def no_status(self, call: Call, service_id: str, account: str) -> Response:  # noqa: ARG002 (every route takes its call)
+        """Tell that there is no status: the type has none (wire facts, authn 5)."""
+        return Response.json({"status": "error", "error": "CONJ00056E Status check is not supported for authn-ldap"}, 501)
+
+
+async def _told(login: ILogin, attempt: Attempt) -> Response:
+    told = await login.api_key(attempt)
+    if isinstance(told, Refused):
+        raise AuthenticationRefused(told.reason, told.status, told.retry_after)
+    return Response.content(told, "text/plain; charset=utf-8")
+
+
 async def _exchanged(call: Call, authenticator: IAuthenticator, attempt: Attempt, tokens: AccessTokens) -> Response:
     decision = await authenticator.authenticate(attempt)
     if isinstance(decision, Refused):
-        raise AuthenticationRefused(decision.reason, decision.status)
+        raise AuthenticationRefused(decision.reason, decision.status, decision.retry_after)
     try:
         token = await tokens.issue(decision)
     except WrongDataKey as refusal:
@@ -128,20 +164,3 @@ def _existing(account: str) -> str:
         return account_name(account)
     except InvalidName:
         raise NotFound(account, "account", account) from None
-
-
-def _basic(header: str | None) -> tuple[str, bytes]:
-    """Read HTTP Basic credentials: the login, and the password's bytes (RFC 7617).
-
-    :raises AuthenticationRefused: there are none, or they don't decode.
-    """
-    scheme, _, encoded = (header or "").partition(" ")
-    try:
-        if scheme.lower() != "basic":
-            raise ValueError("another scheme")
-        name, colon, password = base64.b64decode(encoded.strip(), validate=True).partition(b":")
-        if not colon or not name or b"\x00" in name:
-            raise ValueError("no login")
-        return name.decode("utf-8"), password
-    except ValueError:
-        raise AuthenticationRefused(Reason.CREDENTIALS_MISSING) from None

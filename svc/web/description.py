@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Final
 
-from svc.records import RecordedVersion, Resource
+from svc.records import Expiration, RecordedVersion, Resource
 
 
 def described(resource: Resource) -> dict[str, object]:
@@ -44,7 +44,20 @@ def _moment(seconds: float) -> str:
 
 
 def _secrets(variable: Resource) -> dict[str, object]:
-    return {"secrets": [{"version": version, "expires_at": None} for version in variable.secret_versions]}
+    return {
+        "secrets": [
+            {"version": version.number, "expires_at": _perhaps(version.expires_at)} for version in variable.secret_versions
+        ],
+        **({} if variable.expiration is None else {"expiration": _expiration(variable.expiration)}),
+    }
+
+
+def _expiration(expiration: Expiration) -> dict[str, object]:
+    return {"due_at": _perhaps(expiration.due_at), "failures": expiration.failures, "fault": expiration.fault}
+
+
+def _perhaps(seconds: float | None) -> str | None:
+    return None if seconds is None else _moment(seconds)
 
 
 def _policy_versions(policy: Resource) -> dict[str, object]:

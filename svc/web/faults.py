@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 from typing import Any, Final
 
 from svc import errors
@@ -35,6 +36,15 @@ def _not_found(refusal: errors.NotFound) -> Response:
     )
 
 
+def _no_value(refusal: errors.NoValue) -> Response:
+    # Published clients look for these words, whatever follows them (wire facts, clients R29).
+    message = f"CONJ00076E Variable {refusal.name} is empty or not found."
+    if refusal.ended_at is not None:
+        ended = datetime.fromtimestamp(refusal.ended_at, UTC).isoformat(timespec="milliseconds")
+        message += f" Its value expired at {ended}: set a new one."
+    return _fault(404, "not_found", message)
+
+
 def _conflict(refusal: errors.Conflict) -> Response:
     details = {"code": "conflict", "target": "id", "message": refusal.identifier}
     return _fault(409, "conflict", refusal.message, target=refusal.target, details=details)
@@ -43,6 +53,13 @@ def _conflict(refusal: errors.Conflict) -> Response:
 def _policy_conflict(refusal: errors.PolicyConflict) -> Response:
     message = "Concurrent policy load in progress, please retry"
     return _later(_fault(409, "policy_conflict", message), refusal.retry_after)
+
+
+def _precondition_failed(refusal: errors.PreconditionFailed) -> Response:
+    if refusal.tag is None:
+        return _fault(412, "precondition_failed", f"{refusal.header} asks for a value, and there is none now")
+    response = _fault(412, "precondition_failed", f"the value is not as {refusal.header} asks; its tag is {refusal.tag} now")
+    return Response(response.status, response.body, response.content_type, (("ETag", refusal.tag),))
 
 
 def _policy_invalid(refusal: errors.PolicyInvalid) -> Response:
@@ -65,6 +82,11 @@ def _too_often(refusal: errors.TooOften) -> Response:
     return _later(_fault(429, "too_many_requests", refusal.message), refusal.retry_after)
 
 
+def _authentication_refused(refusal: errors.AuthenticationRefused) -> Response:
+    response = Response.empty(refusal.status)
+    return response if refusal.retry_after is None else _later(response, refusal.retry_after)
+
+
 def _later(response: Response, seconds: int) -> Response:
     return Response(response.status, response.body, response.content_type, (("Retry-After", str(seconds)),))
 
@@ -80,7 +102,13 @@ _FAULTS: Final[Mapping[type[errors.Refusal], Callable[[Any], Response]]] = {
     errors.BadRequest: lambda r: _fault(400, "bad_request", r.message),
     errors.TooLarge: lambda r: _fault(413, "too_large", f"{r.what} may have at most {r.limit} bytes"),
     errors.BearerRefused: lambda r: Response.text(r.message, 401),
-    errors.AuthenticationRefused: lambda r: Response.empty(r.status),
+    errors.AuthenticationRefused: _authentication_refused,
+    errors.CredentialInsufficient: lambda _: _fault(401, "unauthorized", "Credential strength is insufficient"),
+    errors.CredentialUnknown: lambda r: _fault(404, "not_found", f"CONJ00123E Role {r.name} is not found"),
+    errors.CredentialImpossible: lambda r: _fault(
+        405, "method_not_allowed", f"CONJ00126E {r.name} has no API key: users and hosts have one"
+    ),
+    errors.PasswordsBusy: lambda r: _later(_fault(503, "unavailable", "too many passwords wait"), r.retry_after),
     errors.Forbidden: lambda _: Response.empty(403),
     errors.NotFound: _not_found,
     errors.TooManyRoles: lambda r: _fault(
@@ -88,12 +116,13 @@ _FAULTS: Final[Mapping[type[errors.Refusal], Callable[[Any], Response]]] = {
         "unprocessable_entity",
         f"more than {r.limit} roles, or too many memberships between them, would have to be followed",
     ),
-    errors.NoValue: lambda r: _fault(404, "not_found", f"CONJ00076E Variable {r.name} is empty or not found."),
+    errors.NoValue: _no_value,
     errors.NotText: lambda r: _fault(
         406, "not_acceptable", f"CONJ00074E {r.name} is no text in UTF-8: ask with 'Accept-Encoding: base64'"
     ),
     errors.RouteNotFound: lambda r: no_route(r.path),
     errors.Conflict: _conflict,
+    errors.PreconditionFailed: _precondition_failed,
     errors.PolicyConflict: _policy_conflict,
     errors.PolicyInvalid: _policy_invalid,
     errors.StoreUnavailable: _unavailable,

@@ -38,6 +38,8 @@ class PublicKeys:
     @routes.add("POST", "/secrets/<flat:account>/public_key/<tail:identifier>", caller=REQUIRED)
     async def write(self, call: Call, account: str, identifier: str) -> Response:
         """Replace a key, which is the raw body; takes ``update``. An unchanged one makes no new version."""
+        if call.query.flag("expirations"):
+            raise InvalidParameter("kind", "Invalid secret kind: public_key")
         name = ResourceName.of(account, "public_key", identifier)
 
         def decide(reading: SecretReading) -> Sealed | None:

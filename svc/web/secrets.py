@@ -4,22 +4,30 @@ from __future__ import annotations
 
 import binascii
 import contextlib
+import re
 from typing import Final
 
 import attrs
 
 from svc.access import demand, demand_value
 from svc.credentials import same_key
-from svc.errors import InvalidName, InvalidParameter, NotFound, NotText, NoValue, TooLarge, WrongDataKey
+from svc.errors import InvalidName, InvalidParameter, NotFound, NotText, NoValue, RouteNotFound, TooLarge, WrongDataKey
+from svc.expirations import IExpirations
 from svc.interfaces import ISecrets
 from svc.names import ResourceName
 from svc.records import Sealed, SecretReading
 from svc.vault import Vault
+from svc.web.preconditions import Preconditions, tagged
 from svc.web.response import Response
 from svc.web.routing import REQUIRED, Call, Routes
 
 #: The content type of a secret whose variable doesn't say another.
 _ANY: Final = "application/octet-stream"
+
+#: What a content type may be (RFC 9110 8.3.1): policy may say anything, and browsers make something of anything.
+_TOKEN: Final = r"[A-Za-z0-9!#$%&'*+.^_`|~-]+"
+_TYPE: Final = re.compile(rf'{_TOKEN}/{_TOKEN}(?:[ \t]*;[ \t]*{_TOKEN}=(?:{_TOKEN}|"[ !\x23-\x5b\x5d-\x7e]*"))*')
+_TYPE_LIMIT: Final = 255
 
 #: How much one request reads of several secrets: how many, and of how many bytes, sealed. All of it is opened and written at
 #: once, while others wait.
@@ -37,17 +45,25 @@ class Secrets:
     routes = Routes()
 
     store: ISecrets
+    expirations: IExpirations
     vault: Vault
 
     @routes.add("GET", "/secrets/<flat:account>/variable/<tail:identifier>", caller=REQUIRED)
     async def read(self, call: Call, account: str, identifier: str) -> Response:
-        """Read a value: the newest, or the one of ``version``; the caller needs ``execute``."""
+        """Read a value: the newest, or the one of ``version``; the caller needs ``execute``.
+
+        Who knows it already, by its tag, is told so, and nobody else (RFC 9110 13.2.1: conditions come last).
+        """
         variable = ResourceName.of(account, "variable", identifier)
-        version = call.query.integer("version")
+        version, preconditions = call.query.integer("version"), Preconditions.of(call)
         reading = await self.store.read(call.caller.role, variable, version)
         demand_value(reading.standing, "execute", variable)
+        tag = self._tag(reading.version, reading.sealed)
+        if tag is not None and preconditions.fresh(tag):
+            return Response.empty(304, tagged(tag))
         value = self._value(variable, reading)
-        return Response.content(value, reading.mime_type or _ANY, headers=(("Content-Disposition", "attachment"),))
+        headers = (("Content-Disposition", "attachment"), *(tagged(tag) if tag else ()))
+        return Response.content(value, _content_type(reading.mime_type), headers=headers)
 
     @routes.add("GET", "/secrets", caller=REQUIRED)
     async def read_several(self, call: Call) -> Response:
@@ -70,8 +86,8 @@ class Secrets:
             if text not in seen:
                 raise NoValue(text)
         for text, reading in seen.items():
-            if reading.version is None:
-                raise NoValue(str(names[text]))
+            if reading.version is None or reading.ended_at is not None:
+                raise NoValue(str(names[text]), reading.ended_at)
         if any(reading.sealed is None for reading in seen.values()):
             raise TooLarge("all secrets that are read at once, sealed and together,", BATCH_BYTES)
         values = {text: self._value(names[text], reading) for text, reading in seen.items()}
@@ -82,24 +98,57 @@ class Secrets:
 
     @routes.add("POST", "/secrets/<flat:account>/variable/<tail:identifier>", caller=REQUIRED)
     async def write(self, call: Call, account: str, identifier: str) -> Response:
-        """Set the value, which is the raw body; the caller needs ``update``. An unchanged value makes no new version."""
+        """Set the value, which is the raw body; the caller needs ``update``. An unchanged value makes no new version.
+
+        What the request demands of the value that it replaces is decided while other writers wait. With ``expirations`` no
+        value is set, and those that there are don't end any more; what is rotated is rotated soon.
+        """
+        if call.query.flag("expirations"):
+            return await self.clear_expirations(call, account, "variable", identifier)
         variable = ResourceName.of(account, "variable", identifier)
-        value = call.body
+        value, preconditions = call.body, Preconditions.of(call)
+        kept: SecretReading | None = None
+        sealed: Sealed | None = None
 
         def decide(reading: SecretReading) -> Sealed | None:
+            nonlocal kept, sealed
             demand(reading.standing, "update", variable)
             if not value.strip():
                 raise InvalidParameter("value", "'value' may not be empty")
+            preconditions.demand(self._tag(reading.version, reading.sealed))
+            kept = reading
             if reading.sealed is not None and self._is(value, variable, reading.sealed):
-                return None
-            return self.vault.seal(str(variable), value)
+                sealed = None
+            else:
+                sealed = self.vault.seal(str(variable), value)
+            return sealed
 
-        await self.store.write(call.caller.role, variable, decide)
+        version = await self.store.write(call.caller.role, variable, decide)
+        assert kept is not None
+        tag = self._tag(kept.version, kept.sealed) if sealed is None else self._tag(version, sealed)
+        return Response.empty(201, tagged(tag) if tag else ())
+
+    @routes.add("POST", "/secrets/<flat:account>/<kind>/<tail:identifier>", caller=REQUIRED)
+    async def clear_expirations(self, call: Call, account: str, kind: str, identifier: str) -> Response:
+        """Have no value end, and what is rotated be rotated soon; only variables have such values (core 4)."""
+        if not call.query.flag("expirations"):
+            raise RouteNotFound("POST", f"/secrets/{account}/{kind}/{identifier}")
+        if kind != "variable":
+            raise InvalidParameter("kind", f"Invalid secret kind: {kind[:40]}")
+        variable = ResourceName.of(account, kind, identifier)
+        await self.expirations.clear(call.caller.role, variable, lambda standing: demand(standing, "update", variable))
         return Response.empty(201)
+
+    def _tag(self, version: int | None, sealed: Sealed | None) -> str | None:
+        """The entity tag of a value: its version, and what tells it from one of the same number in another life.
+
+        It is strong, the same on every server, and lasts as long as the value is kept as it is.
+        """
+        return None if sealed is None else f'"{version}-{self.vault.fingerprint(sealed)}"'
 
     def _value(self, name: ResourceName, reading: SecretReading) -> bytes:
         if reading.sealed is None:
-            raise NoValue(str(name))
+            raise NoValue(str(name), reading.ended_at)
         return self.vault.open(str(name), reading.sealed)
 
     def _is(self, value: bytes, variable: ResourceName, sealed: Sealed) -> bool:
@@ -108,6 +157,12 @@ class Secrets:
         except WrongDataKey:
             # A value that can't be read any more can still be replaced.
             return False
+
+
+def _content_type(annotated: str | None) -> str:
+    """The content type that policy gives, if it is one; no header can be forged with what isn't."""
+    fits = annotated is not None and len(annotated) <= _TYPE_LIMIT and _TYPE.fullmatch(annotated)
+    return annotated if annotated is not None and fits else _ANY
 
 
 def _ids(listed: str | None) -> list[str]:

@@ -18,8 +18,8 @@ end. Its life is counted from before it was asked for, by this machine's clock a
 the same, a read logs in afresh and tries once more. So no timer is needed, and who reads nothing asks nothing.
 
 Note [Tries]. Requests here change nothing, so each may be sent again: when nothing answered, or the answer broke off, or the
-service said when to come again (503 with ``Retry-After``). There are few tries, further and further apart, and all of them
-are within one deadline.
+service said when to come again (503 or 429 with ``Retry-After``). There are few tries, further and further apart, and all
+of them are within one deadline.
 """
 
 from __future__ import annotations
@@ -61,6 +61,9 @@ ANSWER_LIMIT: Final = 64 * 1024 * 1024
 
 #: How often a request is sent at most (Note [Tries]).
 TRIES: Final = 4
+
+#: The statuses of answers that another one may follow, without anything being changed: away or busy, or asked too often.
+_LATER: Final = {503, 429}
 
 #: Seconds before the second try; each pause is twice the one before, and up to twice as long again by chance.
 _BACKOFF: Final = 0.25
@@ -275,7 +278,7 @@ class Client:
             except Unreachable as unreachable:
                 fault: Fault = unreachable
             else:
-                if reply.status != 503 or reply.retry_after is None:
+                if reply.status not in _LATER or reply.retry_after is None:
                     return reply
                 fault, again = self._unusual(reply), reply.retry_after
             pause = again + _BACKOFF * 2**number * (1 + self._chance())
@@ -294,8 +297,8 @@ class Client:
             raise BadAnswer(origin(self._url), "in base64, as it was asked for", hint)
 
     def _unusual(self, reply: Reply) -> Fault:
-        if reply.status == 503:
-            return Unavailable(origin(self._url), reply.retry_after)
+        if reply.status in _LATER:
+            return Unavailable(origin(self._url), reply.retry_after, reply.status)
         return Unexpected(origin(self._url), reply.status, reply.said)
 
 

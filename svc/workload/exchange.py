@@ -72,7 +72,8 @@ class Reply:
     def said(self) -> str:
         """The message in a refusal, :func:`printable`; empty where there is none."""
         try:
-            message = parsed(self.body)["error"]["message"]
+            error = parsed(self.body)["error"]
+            message = error if isinstance(error, str) else error["message"]
         except (ValueError, KeyError, TypeError):
             message = self.body[: 4 * _SAID_LIMIT].decode("utf-8", "replace")
         return printable(message) if isinstance(message, str) else ""
@@ -181,8 +182,17 @@ def _fault(url: str, error: RequestTransmissionFailed | ResponseFailed | Respons
         if reason.check(CancelledError):
             return CancelledError()
         if reason.check(TLSError, VerificationError):
-            return Untrusted(url, reason.getErrorMessage() or "it is for another host")
-    return Unreachable(url, printable(reasons[0].getErrorMessage() if reasons else str(error)))
+            return Untrusted(url, _told(reason) or "it is for another host")
+    return Unreachable(url, printable(_told(reasons[0]) if reasons else str(error)))
+
+
+def _told(reason: Failure) -> str:
+    """The message of a failure; of OpenSSL's, which are lists of library, function and reason, the reasons alone."""
+    match reason.value:
+        case TLSError(args=([*errors],)):
+            return ", ".join(str(told) for *_, told in errors)
+        case _:
+            return reason.getErrorMessage()
 
 
 @implementer(IAgent)

@@ -133,13 +133,16 @@ class NotFound(Fault):
 
 @attrs.frozen(str=False)
 class Unavailable(Fault):
-    """The server can't serve now. ``retry_after`` is when to try again, in seconds, if the server said so."""
+    """The server can't serve now, or not this address. ``retry_after`` is when to try again, in seconds, if the server said
+    so.
+    """
 
     url: str
     retry_after: float | None = None
+    status: int = 503
 
     def _text(self) -> str:
-        return f"{self.url} cannot serve now (status 503): try again later"
+        return f"{self.url} cannot serve now (status {self.status}): try again later"
 
 
 @attrs.frozen(str=False)

@@ -32,7 +32,7 @@ from svc.dialect import NATIVE, Dialect
 from svc.errors import KeysUnavailable, Reason, StoreUnavailable
 from svc.interfaces import IAuthenticatorReadings
 from svc.jose import KeySet, parse_key_set
-from svc.names import RoleName
+from svc.names import ResourceName, RoleName
 from svc.records import Sealed
 from svc.vault import Vault
 from tests.signing import jwks, token
@@ -56,6 +56,7 @@ class Webservice:
     switched: bool | None = None
     distrusted: frozenset[str] = frozenset()
     refreshes: int = 0
+    annotations: dict[str, str] = attrs.Factory(dict)
 
 
 @implementer(IAuthenticatorReadings)
@@ -128,6 +129,13 @@ class Readings:
             signing_key="signing-key" if known else None,
             restrictions=tuple(ip_network(text) for text in self.restrictions.get(role, ())),
         )
+
+    async def webservice_annotations(self, webservice: ResourceName, names: Sequence[str], limit: int) -> Mapping[str, str]:
+        """Those of the webservice's policy branch."""
+        self.asked.append("annotations")
+        found = self.webservices.get(webservice.identifier)
+        told = {} if found is None or webservice.account != "acme" else found.annotations
+        return {name: told[name][:limit] for name in names if name in told}
 
 
 @implementer(IProviderKeys)

@@ -24,7 +24,7 @@ class PlaceTests(SynchronousTestCase):
         self.assertEqual(place(by_environment), "the database of SERVICE_DATABASE_URL")
 
     def test_help(self) -> None:
-        """Help says that it is the database, and not the server of other commands, that accounts are made and listed in."""
-        for arguments in ((), ("create",), ("list",)):
+        """Help says that it is the database, and not the server of other commands, that these commands work on."""
+        for arguments in ((), ("create",), ("list",), ("rotate-signing-key",)):
             said = " ".join(CliRunner().invoke(account, [*arguments, "--help"]).output.split())
             self.assertIn("not on the server at SVC_URL", said, arguments)

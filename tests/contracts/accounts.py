@@ -5,7 +5,7 @@ from __future__ import annotations
 import attrs
 from zope.interface.verify import verifyObject
 
-from svc.authentication import Credential
+from svc.credentials import Credential
 from svc.errors import Conflict, NotFound
 from svc.factories import FactoryToken
 from svc.interfaces import IAccounts

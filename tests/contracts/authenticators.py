@@ -107,6 +107,18 @@ class AuthenticatorsContract(Contract):
             self.assertEqual(settings, await stores.authenticators.settings("nobody", BRANCH, NAMES))
 
     @scenario
+    async def test_annotations_of_webservices(self) -> None:
+        """Those annotations of a webservice are read that are asked for, each as far as is wanted; of others none are."""
+        stores = await self.stores_with_account()
+        given = {"ldap-authn/host": "é" * 20, "ldap-authn/port": "389", "other": "x"}
+        await load(stores, authenticator().annotate(f"webservice:{BRANCH}", given))
+        names = ("ldap-authn/host", "ldap-authn/port", "ldap-authn/uri", 'it\'s \\ "odd"')
+        told = await stores.authenticators.webservice_annotations(WEBSERVICE, names, 10)
+        self.assertEqual(told, {"ldap-authn/host": "é" * 10, "ldap-authn/port": "389"})
+        self.assertEqual(await stores.authenticators.webservice_annotations(MISSING, names, 10), {})
+        self.assertEqual(await stores.authenticators.webservice_annotations(WEBSERVICE, (), 10), {})
+
+    @scenario
     async def test_edition_changes(self) -> None:
         """The edition changes when one of the variables is declared, set, set again, removed, and made anew."""
         stores = await self.stores_with_account()

@@ -10,12 +10,13 @@ import attrs
 from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
+from svc.credentials import ICredentials
+from svc.expirations import IExpirations
 from svc.factories import IHostFactories
 from svc.interfaces import (
     IAccounts,
     IAuthenticatorReadings,
     IAuthenticators,
-    ICredentials,
     IDatabaseState,
     IEffectivePolicies,
     IPolicies,
@@ -72,6 +73,7 @@ class Stores:
     effective: IEffectivePolicies
     factories: IHostFactories
     public_keys: IPublicKeys
+    expirations: IExpirations
 
 
 def role(name: str, account: str = ACCOUNT) -> RoleName:

@@ -2,13 +2,30 @@
 
 from __future__ import annotations
 
+from ipaddress import ip_network
+
 from zope.interface.verify import verifyObject
 
-from svc.authentication import Credential
-from svc.interfaces import ICredentials
+from svc.credentials import Credential, ICredentials
+from svc.errors import NotFound
 from svc.names import INTERNAL_ACCOUNT, RoleName
 from svc.records import Sealed
-from tests.contracts.base import ACCOUNT, ODD_IDENTIFIERS, ROOT, Contract, Draft, load, role, scenario
+from svc.rows import Changes, ResourceRow, Rows
+from tests.contracts.base import (
+    ACCOUNT,
+    ADMIN,
+    ODD_IDENTIFIERS,
+    ROOT,
+    Contract,
+    Draft,
+    Stores,
+    change,
+    load,
+    role,
+    scenario,
+)
+
+ONE, TWO = role("host:one"), role("host:two")
 
 
 class CredentialsContract(Contract):
@@ -67,3 +84,67 @@ class CredentialsContract(Contract):
         self.assertFalse(credential.account_exists)
         self.assertIsNone(credential.api_key)
         self.assertIsNone(credential.signing_key)
+
+    @scenario
+    async def test_new_api_keys(self) -> None:
+        """A role's API key is replaced, which is noted; nobody else's is, and an unknown role gets none."""
+        stores = await self._two_hosts()
+        self.assertIsNone(await stores.credentials.rotated_at(ONE))
+        await stores.credentials.set_api_key(ONE, Sealed(b"\x00new\\"))
+        self.assertEqual((await stores.credentials.credential(ONE)).api_key, b"\x00new\\")
+        self.assertIsInstance(await stores.credentials.rotated_at(ONE), float)
+        self.assertEqual((await stores.credentials.credential(TWO)).api_key, b"two")
+        self.assertIsNone(await stores.credentials.rotated_at(TWO))
+        for unknown in (role("host:none"), role("host:one", "other")):
+            with self.assertRaises(NotFound):
+                await stores.credentials.set_api_key(unknown, Sealed(b"x"))
+            self.assertIsNone(await stores.credentials.rotated_at(unknown))
+
+    @scenario
+    async def test_passwords(self) -> None:
+        """A role's password is set, whatever its API key; an unknown role, and one without API key, can have none."""
+        stores = await self._two_hosts()
+        await load(stores, Draft().define("group:ops"))
+        self.assertIs(await stores.credentials.set_password(ONE, Sealed(b"\x00first")), True)
+        self.assertEqual((await stores.credentials.credential(ONE)).password, b"\x00first")
+        await stores.credentials.set_api_key(ONE, Sealed(b"new"))
+        self.assertEqual((await stores.credentials.credential(ONE)).password, b"\x00first")
+        self.assertIsNone((await stores.credentials.credential(TWO)).password)
+        for name in ("host:none", "group:ops"):
+            self.assertIs(await stores.credentials.set_password(role(name), Sealed(b"x")), False)
+
+    @scenario
+    async def test_passwords_that_changed(self) -> None:
+        """A password that is set instead of another is not when the role has a third by then, or none."""
+        credentials = (await self._two_hosts()).credentials
+        self.assertIs(await credentials.set_password(ONE, Sealed(b"b"), Sealed(b"a")), False)
+        await credentials.set_password(ONE, Sealed(b"a"))
+        self.assertIs(await credentials.set_password(ONE, Sealed(b"b"), Sealed(b"a")), True)
+        self.assertIs(await credentials.set_password(ONE, Sealed(b"c"), Sealed(b"a")), False)
+        self.assertEqual((await credentials.credential(ONE)).password, b"b")
+
+    @scenario
+    async def test_restrictions(self) -> None:
+        """From where a role may authenticate comes with its credential."""
+        stores = await self.stores_with_account()
+        draft = Draft().define("host:one").restrict("host:one", "10.0.0.0/8", "2001:db8::/32")
+        await load(stores, draft, ROOT, {str(ONE): Sealed(b"one")})
+        networks = (ip_network("10.0.0.0/8"), ip_network("2001:db8::/32"))
+        self.assertEqual((await stores.credentials.credential(ONE)).restrictions, networks)
+
+    @scenario
+    async def test_deleted(self) -> None:
+        """Whoever is given the name of a deleted role has neither its password nor its history."""
+        stores = await self._two_hosts()
+        await stores.credentials.set_password(ONE, Sealed(b"old"))
+        await stores.credentials.set_api_key(ONE, Sealed(b"old"))
+        await change(stores, Changes(delete=Rows(resources=(ResourceRow(str(ONE), str(ADMIN)),))))
+        await load(stores, Draft().define("host:one"), ROOT, {str(ONE): Sealed(b"new")})
+        self.assertEqual(await stores.credentials.credential(ONE), Credential(True, True, Sealed(b"new"), "acct-1"))
+        self.assertIsNone(await stores.credentials.rotated_at(ONE))
+
+    async def _two_hosts(self) -> Stores:
+        stores = await self.stores_with_account()
+        keys = {str(ONE): Sealed(b"one"), str(TWO): Sealed(b"two")}
+        await load(stores, Draft().define("host:one", "host:two"), ROOT, keys)
+        return stores

@@ -113,8 +113,10 @@ class HostFactoriesContract(Contract):
         await stores.factories.add_tokens([ONE, TWO], TOKEN)
         await stores.factories.create_host(ONE, HOST, {"a": "b"}, KEY)
         before = await stores.resources.described([str(HOST)])
+        self.assertIsNone(await stores.credentials.rotated_at(HOST))
         self.assertIs(await stores.factories.create_host(TWO, HOST, {"a": "c", "d": "e"}, Sealed(b"other")), False)
         self.assertEqual((await stores.credentials.credential(HOST)).api_key, b"other")
+        self.assertIsNotNone(await stores.credentials.rotated_at(HOST))
         self.assertEqual(await stores.resources.described([str(HOST)]), before)
 
     @scenario

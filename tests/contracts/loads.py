@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import attrs
 
-from svc.authentication import Credential
+from svc.credentials import Credential
 from svc.errors import PolicyConflict
 from svc.names import RoleName
 from svc.records import MembersQuery, Sealed, Standing

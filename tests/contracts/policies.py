@@ -8,7 +8,7 @@ from typing import TypeVar
 import attrs
 from zope.interface.verify import verifyObject
 
-from svc.authentication import Credential
+from svc.credentials import Credential
 from svc.errors import Forbidden, PolicyConflict
 from svc.interfaces import IPolicies, IPolicyTransaction
 from svc.names import RoleName

@@ -8,7 +8,7 @@ from zope.interface.verify import verifyObject
 from svc.errors import TooManyRoles
 from svc.interfaces import IPolicyTransaction, IResources
 from svc.names import RoleName
-from svc.records import Annotation, Permission, ResourcesQuery, Search
+from svc.records import Annotation, Permission, ResourcesQuery, Search, SecretVersion
 from svc.rows import Changes, PermissionRow, PolicyVersion, Rows
 from tests.contracts.base import (
     ACCOUNT,
@@ -293,7 +293,8 @@ class ResourcesContract(Contract):
         for _ in range(22):
             await stores.secrets.write(ADMIN, resource("variable:v"), always(b"value"))
         full, empty = await stores.resources.described(["acct:variable:v", "acct:variable:w"])
-        self.assertEqual((full.secret_versions, empty.secret_versions), (tuple(range(3, 23)), ()))
+        self.assertEqual((full.secret_versions, empty.secret_versions), (tuple(map(SecretVersion, range(3, 23))), ()))
+        self.assertIsNone(full.expiration)
 
     @scenario
     async def test_layers(self) -> None:

@@ -8,16 +8,20 @@ import attrs
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
+from zope.interface import implementer
 from zope.interface.verify import verifyObject
 
 from svc.authentication import Admitted, Caller
-from svc.errors import BearerRefused, StoreUnavailable, WrongDataKey
+from svc.directories import IDirectories, LdapServer, Security
+from svc.errors import BearerRefused, DirectoryRefused, Reason, StoreUnavailable, WrongDataKey
 from svc.health.probes import (
     AuthnProbe,
     AuthzProbe,
     CoreProbe,
     DatabaseProbe,
+    ExpirationProbe,
     HostFactoryProbe,
+    LdapProbe,
     ProbeFailed,
     PublicKeysProbe,
 )
@@ -25,6 +29,7 @@ from svc.interfaces import IDatabaseState, IProbe
 from svc.names import admin_of
 from svc.tokens import SigningKey, parse_authorization
 from svc.vault import CANARY, Vault
+from tests.expiration.world import INTERVAL, LoopCase
 from tests.health.fakes import POSITION, VAULT, FakeState
 from tests.memory import Memory
 from tests.memory_factories import MemoryHostFactories, MemoryPublicKeys
@@ -225,3 +230,132 @@ class Bare(MemoryPublicKeys):
     async def key_known(self) -> bool:
         """It isn't there."""
         return False
+
+
+@implementer(IDirectories)
+@attrs.define
+class FakeDirectories:
+    """Those at the hosts in ``down`` can't be reached; those at hosts in ``slow`` answer when the test lets them."""
+
+    down: set[str] = attrs.field(factory=set)
+    slow: dict[str, Deferred[None]] = attrs.field(factory=dict)
+    reached: list[str] = attrs.field(factory=list)
+
+    async def prove(self, server: LdapServer, login: str, password: bytes) -> None:
+        """A probe has nobody's password."""
+        raise NotImplementedError
+
+    async def reach(self, server: LdapServer) -> None:
+        """Answer."""
+        self.reached.append(server.host)
+        if server.host in self.slow:
+            await self.slow[server.host]
+        if server.host in self.down:
+            raise DirectoryRefused(Reason.LDAP_UNAVAILABLE, "nobody there")
+
+
+class LdapProbeTests(SynchronousTestCase):
+    """Directories."""
+
+    def setUp(self) -> None:
+        """No directory is configured."""
+        self.servers: list[tuple[str, object]] = []
+        self.directories = FakeDirectories()
+
+    async def _all(self) -> list[tuple[str, object]]:
+        return self.servers
+
+    def check(self) -> Deferred[None]:
+        """Run the probe."""
+        probe = LdapProbe(self._all, lambda: self.directories)
+        self.assertTrue(verifyObject(IProbe, probe))
+        self.assertTrue(verifyObject(IDirectories, self.directories))
+        return Deferred.fromCoroutine(probe.check())
+
+    def add(self, *hosts: str) -> None:
+        """Configure directories."""
+        for host in hosts:
+            name = f"acme:webservice:svc/authn-ldap/{host}{len(self.servers)}"
+            self.servers.append((name, LdapServer(host, 389, Security.TLS, "dc=example", "(uid=%s)")))
+
+    def test_none(self) -> None:
+        """Where no directory is configured all is well, and no client is made."""
+        self.successResultOf(Deferred.fromCoroutine(LdapProbe(self._all, self.fail).check()))
+
+    def test_all_are_reached(self) -> None:
+        """Every directory is bound to, once, however many name it."""
+        self.add("a", "b", "a")
+        self.successResultOf(self.check())
+        self.assertEqual(sorted(self.directories.reached), ["a", "b"])
+
+    def test_one_is_down(self) -> None:
+        """A directory that can't be bound to fails the probe, which names it; all were asked at once."""
+        self.add("a", "b", "c")
+        self.directories.down = {"b"}
+        self.directories.slow = {"a": Deferred()}
+        checked = self.check()
+        self.assertEqual(self.directories.reached, ["a", "b", "c"])
+        self.assertNoResult(checked)
+        self.directories.slow["a"].callback(None)
+        failure = self.failureResultOf(checked, ProbeFailed)
+        self.assertIn("acme:webservice:svc/authn-ldap/b1: nobody there (ldap-unavailable)", str(failure.value))
+        self.assertNotIn("authn-ldap/a", str(failure.value))
+
+    def test_unusable(self) -> None:
+        """A directory whose settings are of no use fails the probe; of many faults a few are told."""
+        self.servers.append(("acme:webservice:svc/authn-ldap/x", "It is not said which directory is asked."))
+        self.add(*(f"h{number}" for number in range(20)))
+        self.directories.down = {f"h{number}" for number in range(20)}
+        failure = self.failureResultOf(self.check(), ProbeFailed)
+        self.assertIn("authn-ldap/x: It is not said", str(failure.value))
+        self.assertIn("and 16 more", str(failure.value))
+
+
+class ExpirationProbeTests(LoopCase):
+    """The probe of ``expiration``."""
+
+    def setUp(self) -> None:
+        """Make the probe of a loop that hasn't begun."""
+        super().setUp()
+        self.probe = ExpirationProbe(self.loop.last_round, self.loop.patience, self.clock)
+
+    def check(self) -> Deferred[None]:
+        """Check once."""
+        return Deferred.fromCoroutine(self.probe.check())
+
+    def test_provides(self) -> None:
+        """It is a probe, of the name in the report."""
+        verifyObject(IProbe, self.probe)
+        self.assertEqual(self.probe.service, "expiration")
+
+    def test_before_the_first_round(self) -> None:
+        """A loop that has ended no round has failed."""
+        self.failureResultOf(self.check(), ProbeFailed)
+
+    def test_rounds(self) -> None:
+        """A loop that ends its rounds works, also where the turn is another's and where it rests beside a standby."""
+        self.start()
+        for others, standby in ((False, False), (True, False), (False, True)):
+            self.store.others, self.memory.standby = others, standby
+            self.clock.advance(INTERVAL)
+            self.clock.advance(self.loop.patience - INTERVAL - 1)
+            self.successResultOf(self.check())
+
+    def test_rounds_that_fail(self) -> None:
+        """A loop that has ended no round for too long has failed, and works again with the next."""
+        self.start()
+        self.memory.down = True
+        self.clock.advance(self.loop.patience)
+        self.successResultOf(self.check())
+        self.clock.advance(1)
+        self.failureResultOf(self.check(), ProbeFailed)
+        self.memory.down = False
+        self.clock.advance(INTERVAL)
+        self.successResultOf(self.check())
+
+    def test_rounds_that_hang(self) -> None:
+        """A loop whose round hangs has failed, however long it waits."""
+        self.store.take_turn = lambda work: Deferred()  # type: ignore[method-assign, assignment, return-value]
+        self.start()
+        self.clock.advance(self.loop.patience + 1)
+        self.failureResultOf(self.check(), ProbeFailed)

@@ -53,6 +53,9 @@ PATIENCE: Final = 60.0
 #: The name of the database that migrated ones are copied from.
 TEMPLATE: Final = "svc_template"
 
+#: How roles prove themselves to a server that has a port.
+SCRAM: Final = "scram-sha-256"
+
 #: Waits for the end of the test process, which holds the other end of its standard input, then clears up after it.
 WATCH: Final = """
 cat >/dev/null
@@ -80,9 +83,11 @@ class Server:
     It is initialised when made, which takes a second and blocks, and runs from :meth:`start` on.
 
     :param fsync: whether it survives a crash of the operating system; a ``kill -9`` it survives either way.
+    :param port: a port of 127.0.0.1 on which it listens as well, for roles with passwords alone.
     """
 
-    def __init__(self, *, fsync: bool = False) -> None:
+    def __init__(self, *, fsync: bool = False, port: int | None = None) -> None:
+        self._port = port
         # PostgreSQL refuses to run as root. A socket's path may have about 100 bytes, and all parents of the directory must
         # be open to the user it runs as, so that TMPDIR is no place for it.
         self._account = _unprivileged_account()
@@ -112,10 +117,13 @@ class Server:
             "--no-sync",
             "--no-instructions",
         )
+        if port is not None:
+            (self._data / "pg_hba.conf").write_text(f"local all svc trust\nhost all all 127.0.0.1/32 {SCRAM}\n")
 
     def dsn(self, database: str = "postgres") -> str:
         """How to connect to one of its databases, as the superuser ``svc``."""
-        return f"host={self.directory} user=svc dbname={database}"
+        port = "" if self._port is None else f" port={self._port}"
+        return f"host={self.directory}{port} user=svc dbname={database}"
 
     def command(self, sql: str, database: str = "postgres") -> list[tuple[Any, ...]]:
         """Run a statement outside any transaction, as the superuser, and return its rows; blocks, but not for ever."""
@@ -234,7 +242,8 @@ class Server:
 
     def _launch(self) -> subprocess.Popen[bytes]:
         settings = {
-            "listen_addresses": "",
+            "listen_addresses": "" if self._port is None else "127.0.0.1",
+            "port": str(self._port or 5432),
             "unix_socket_directories": str(self.directory),
             "fsync": "on" if self._fsync else "off",
             "shared_buffers": "32MB",

@@ -26,6 +26,7 @@ from tests.contracts import (
     base,
     credentials,
     effective,
+    expirations,
     factories,
     lists,
     loads,
@@ -82,6 +83,10 @@ class AuthenticatorStoreTests(authenticators.AuthenticatorsContract, InPostgres)
 
 class CredentialStoreTests(credentials.CredentialsContract, InPostgres):
     """``CredentialStore``."""
+
+
+class ExpirationStoreTests(expirations.ExpirationsContract, InPostgres):
+    """``ExpirationStore``."""
 
 
 class HostFactoryStoreTests(factories.HostFactoriesContract, InPostgres):

@@ -11,7 +11,13 @@ from svc import errors
 from svc.web.faults import HEADERS_TOO_LARGE, LINE_TOO_LONG, MALFORMED, TOO_LARGE, TOO_SLOW, answer_to, internal_error
 
 #: Refusals that end a start, or that an authenticator turns into another: none of them reaches a route.
-ELSEWHERE = {errors.ConfigurationInvalid, errors.StartRefused, errors.KeysUnavailable}
+ELSEWHERE = {
+    errors.ConfigurationInvalid,
+    errors.StartRefused,
+    errors.KeysUnavailable,
+    errors.AddressRefused,
+    errors.DirectoryRefused,
+}
 
 
 class FaultTests(SynchronousTestCase):
@@ -35,6 +41,8 @@ class FaultTests(SynchronousTestCase):
             example = refusal(**{field.name: "401" for field in attrs.fields(refusal)})
             if refusal is errors.AuthenticationRefused:
                 example = errors.AuthenticationRefused(errors.Reason.TOKEN_MISSING)
+            elif refusal is errors.NoValue:
+                example = errors.NoValue("acct:variable:v", 401.0)
             self.assertEqual(answer_to(example) is None, refusal in ELSEWHERE, refusal.__name__)
 
     def test_not_found(self) -> None:
@@ -63,6 +71,25 @@ class FaultTests(SynchronousTestCase):
             self.error(errors.NoValue("acct:variable:v"), 404),
             {"code": "not_found", "message": "CONJ00076E Variable acct:variable:v is empty or not found."},
         )
+
+    def test_ended_value(self) -> None:
+        """A value that has expired is told in the words of a missing one, with when it expired after them."""
+        error = self.error(errors.NoValue("acct:variable:v", 1_700_000_000.5), 404)
+        self.assertEqual(error["code"], "not_found")
+        self.assertEqual(
+            error["message"],
+            "CONJ00076E Variable acct:variable:v is empty or not found."
+            " Its value expired at 2023-11-14T22:13:20.500+00:00: set a new one.",
+        )
+
+    def test_preconditions(self) -> None:
+        """A precondition that fails is told with its header, and with the tag that the value has now."""
+        refusal = errors.PreconditionFailed("If-Match", '"2-abc"')
+        self.assertIn("If-Match", str(self.error(refusal, 412)["message"]))
+        response = answer_to(refusal)
+        assert response is not None
+        self.assertEqual(response.headers, (("ETag", '"2-abc"'),))
+        self.assertEqual(self.error(errors.PreconditionFailed("If-Match", None), 412)["code"], "precondition_failed")
 
     def test_invalid(self) -> None:
         """A bad parameter is named, in the words of the wire facts where those name it already."""

@@ -14,16 +14,22 @@ from svc.authenticators.apikey import ApiKeyAuthenticator
 from svc.authenticators.cloud import cloud
 from svc.authenticators.federated import FederatedAuthenticator
 from svc.authenticators.jwt import JWT
+from svc.authenticators.ldap import LdapAuthenticator
+from svc.authenticators.ldapserver import NAME as LDAP
+from svc.authenticators.ldapserver import LdapServers
 from svc.dialect import NATIVE, Dialect
-from svc.errors import KeysUnavailable
+from svc.directories import IDirectories, LdapServer
+from svc.errors import DirectoryRefused, KeysUnavailable, Reason
 from svc.jose import KeySet, parse_key_set
 from svc.keyring import AccessTokens, AccountKeys, new_signing_key
 from svc.names import RoleName, admin_of
 from svc.policy.document import Bounds
+from svc.throttling import Throttle, ThrottledAuthenticator, ThrottledLogin
 from svc.vault import Vault, api_key_name
 from svc.web.accounts import Accounts
 from svc.web.authenticators import Authenticators
-from svc.web.authn import Authn, FederatedAuthn
+from svc.web.authn import Authn, FederatedAuthn, LdapAuthn
+from svc.web.credentials import Credentials
 from svc.web.effective import EffectivePolicies
 from svc.web.hostfactories import HostFactories
 from svc.web.loading import Loads
@@ -44,10 +50,12 @@ from tests.memory import (
     MemoryState,
 )
 from tests.memory_effective import MemoryEffectivePolicies
+from tests.memory_expirations import MemoryExpirations
 from tests.memory_factories import MemoryHostFactories, MemoryPublicKeys
 from tests.memory_policies import MemoryPolicies
 from tests.memory_resources import MemoryResources
 from tests.signing import jwks
+from tests.threads import Threads, passwords_in
 from tests.web.support import NOW, Answer, Client
 
 ACCOUNT: Final = "acme"
@@ -82,6 +90,30 @@ class Provider:
         return KeysState()
 
 
+@implementer(IDirectories)
+class Directory:
+    """Directories that all know the same people; ``refused`` says why none can be asked, if that is so."""
+
+    def __init__(self) -> None:
+        self.passwords: dict[str, bytes] = {}
+        self.refused: DirectoryRefused | None = None
+        self.asked: list[tuple[LdapServer, str, bytes]] = []
+
+    async def prove(self, server: LdapServer, login: str, password: bytes) -> None:
+        """Compare the password."""
+        self.asked.append((server, login, password))
+        await self.reach(server)
+        if login not in self.passwords:
+            raise DirectoryRefused(Reason.LDAP_ENTRY_UNKNOWN, "nobody")
+        if self.passwords[login] != password:
+            raise DirectoryRefused(Reason.CREDENTIALS_WRONG, "49")
+
+    async def reach(self, server: LdapServer) -> None:
+        """Be there, or not."""
+        if self.refused is not None:
+            raise self.refused
+
+
 class WorldCase(SynchronousTestCase):
     """A test of nouns, in one dialect."""
 
@@ -98,7 +130,12 @@ class WorldCase(SynchronousTestCase):
         self.keys = AccountKeys(accounts, vault, clock)
         self.tokens = AccessTokens(self.keys, clock, 480, 480)
         self.result_of(self.create_account(ACCOUNT, ADMIN_KEY))
-        by_api_key = ApiKeyAuthenticator(MemoryCredentials(memory), vault)
+        self.threads = Threads()
+        passwords = passwords_in(self.threads)
+        credentials = MemoryCredentials(memory)
+        by_api_key = ApiKeyAuthenticator(credentials, vault, passwords, clock)
+        self.throttle = Throttle(clock)
+        login = ThrottledLogin(by_api_key, self.throttle)
         cloud_kind = cloud(self.dialect)
         federated = [
             FederatedAuthenticator(
@@ -115,30 +152,39 @@ class WorldCase(SynchronousTestCase):
             )
             for kind in (JWT, cloud_kind)
         ]
+        readings, store = MemoryAuthenticatorReadings(memory), MemoryAuthenticators(memory)
+        self.directory = Directory()
+        corp = LISTED | {f"{LDAP}/corp"}
+        self.ldap_servers = LdapServers(readings, store, vault, self.dialect, corp)
+        self.ldap = LdapAuthenticator(
+            readings, credentials, self.ldap_servers, lambda: self.directory, vault, self.dialect, corp, clock
+        )
         roles, resources, secrets = MemoryRoles(memory), MemoryResources(memory), MemorySecrets(memory, self.dialect.prefix)
         authenticators = Authenticators(
             store=MemoryAuthenticators(memory),
             roles=roles,
-            installed=(JWT.name, cloud_kind.name),
+            installed=(JWT.name, cloud_kind.name, LDAP),
             listed=LISTED,
             dialect=self.dialect,
         )
         self.client = Client(
             Authn(
-                by_api_key=by_api_key,
-                login=by_api_key,
+                by_api_key=ThrottledAuthenticator(by_api_key, self.throttle),
+                login=login,
                 tokens=self.tokens,
                 keys=self.keys,
                 roles=roles,
             ),
+            Credentials(login, credentials, roles, vault, passwords),
             FederatedAuthn(JWT.name, federated[0], self.tokens),
             FederatedAuthn(cloud_kind.name, federated[1], self.tokens),
+            LdapAuthn(self.ldap, self.ldap, self.tokens),
             authenticators,
             Resources(resources, roles, self.dialect),
             Roles(roles, self.dialect),
             Policies(Loads(MemoryPolicies(memory), vault, self.dialect, Bounds()), roles),
             EffectivePolicies(MemoryEffectivePolicies(memory), roles, vault, clock),
-            Secrets(secrets, vault),
+            Secrets(secrets, MemoryExpirations(memory), vault),
             HostFactories(MemoryHostFactories(memory), roles, resources, vault, self.dialect, clock),
             PublicKeys(MemoryPublicKeys(memory), secrets, vault),
             Accounts(accounts, roles, self.keys, self.create_account),

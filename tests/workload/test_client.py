@@ -139,6 +139,7 @@ class ReadTests(ClientCase):
             (404, NotFound, "so the test wants it"),
             (422, Unexpected, "status 422): so the test wants it"),
             (503, Unavailable, "try again later"),
+            (429, Unavailable, "status 429"),
             (302, Unexpected, "status 302"),
         ):
             self.service.troubles = [(status, None)]
@@ -300,7 +301,7 @@ class TriesTests(ClientCase):
     def test_later(self) -> None:
         """When the service says when to come again, that is waited for, at logins and reads alike."""
         client = self.client()
-        self.service.troubles = [(503, "2"), (503, "1")]
+        self.service.troubles = [(503, "2"), (429, "1")]
         waiting = self.begin(client.secret("apps/password"))
         self.clock.pump([2.2, 0.1, 1.4])
         self.assertEqual((len(self.service.logins), len(self.service.reads)), (2, 0))
@@ -349,7 +350,7 @@ class TriesTests(ClientCase):
             (403, LoginRefused),
             (500, Unexpected),
             (503, Unavailable),
-            (429, Unexpected),
+            (429, Unavailable),
         ):
             self.wire.asked = 0
             self.service.troubles = [(status, None)]

@@ -128,6 +128,10 @@ class ExchangeTests(SynchronousTestCase):
         """A certificate that isn't trusted is a fault of its own, which says how to trust it."""
         fault = self.failureResultOf(self.ask(fail(ResponseNeverReceived([Failure(TLSError("bad"))]))), Untrusted)
         self.assertIn("--ca-file", str(fault.value))
+        failed = TLSError([("SSL routines", "", "certificate verify failed"), ("STORE", "", "unregistered scheme")])
+        fault = self.failureResultOf(self.ask(fail(ResponseNeverReceived([Failure(failed)]))), Untrusted)
+        self.assertIn("certificate verify failed, unregistered scheme", str(fault.value))
+        self.assertNotIn("SSL routines", str(fault.value))
 
     def test_retry_after(self) -> None:
         """When to come again is a number of seconds, or not told."""
@@ -145,6 +149,7 @@ class SaidTests(SynchronousTestCase):
             (b'{"error": {"message": "no such thing"}}', "no such thing"),
             (b"Not Found\n", "Not Found"),
             (b'{"error": {"message": 5}}', ""),
+            (b'{"status": "error", "error": "no such thing"}', "no such thing"),
             (b'{"error": 5}', '{"error": 5}'),
             (b"", ""),
             (b"\xff", "\ufffd"),

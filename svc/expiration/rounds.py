@@ -1,0 +1,152 @@
+"""The loop of expiration: rounds at a steady pace, on one server of the cluster at a time.
+
+A value ends at its moment whether or not anybody looks: readers compare it with the database's clock. The loop tells that it
+ended, gives values that were there before the annotation their end, rotates, and removes what nobody can use any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from twisted.application.service import Service
+from twisted.internet.defer import Deferred, gatherResults
+from twisted.internet.interfaces import IReactorTime
+from twisted.internet.task import LoopingCall
+from twisted.logger import Logger
+
+from svc.errors import Refusal
+from svc.expiration.plans import Lives, Rotates, Unusable, plan_of
+from svc.expiration.rotation import DEADLINE, Rotations
+from svc.expirations import Due, IExpirationEvents, IExpirations, IRotator, Turn
+from svc.factories import IHostFactories
+
+#: How many variables are seen to beside each other.
+BATCH: Final = 20
+
+#: How many intervals may pass from the end of one round to that of the next, beside what the last rotations take.
+INTERVALS_UNTIL_LATE: Final = 3
+
+_log = Logger()
+
+
+class Expirations(Service):
+    """A round every ``interval`` seconds. One that has much to do goes on for as long, and leaves the rest to the next."""
+
+    name = "expiration"
+
+    def __init__(
+        self,
+        clock: IReactorTime,
+        store: IExpirations,
+        factories: IHostFactories,
+        rotations: Rotations,
+        rotators: Sequence[IRotator],
+        events: IExpirationEvents,
+        interval: float,
+    ) -> None:
+        self._clock = clock
+        self._store = store
+        self._factories = factories
+        self._rotations = rotations
+        self._rotators: Mapping[str, IRotator] = {rotator.name: rotator for rotator in rotators}
+        self._events = events
+        self._interval = interval
+        self._loop = LoopingCall(self._begin)
+        self._loop.clock = clock
+        self._round: Deferred[None] | None = None
+        self._last: float | None = None
+        self._failing = False
+
+    def startService(self) -> None:
+        """Begin with a round at once."""
+        super().startService()  # type: ignore[no-untyped-call] # Twisted's
+        self._loop.start(self._interval).addErrback(lambda failure: _log.failure("The loop of expiration died", failure))
+
+    def stopService(self) -> Deferred[None] | None:
+        """End the loop; fires when the round that is under way has ended, whose rotations are broken off."""
+        super().stopService()  # type: ignore[no-untyped-call] # Twisted's
+        if self._loop.running:
+            self._loop.stop()
+        under_way = self._round
+        self._rotations.stop()
+        return under_way
+
+    @property
+    def patience(self) -> float:
+        """How long after a round the next one must have ended, in seconds."""
+        return INTERVALS_UNTIL_LATE * self._interval + 2 * DEADLINE
+
+    def last_round(self) -> float | None:
+        """When a round ended last that could do its work, or rightly had none; ``None`` before the first."""
+        return self._last
+
+    def _begin(self) -> Deferred[None]:
+        def ended(result: None) -> None:
+            self._round = None
+            return result
+
+        # Returned to the loop and to who stops it, each of whom waits by himself.
+        waiting: Deferred[None] = Deferred()
+        self._round = waiting
+        Deferred.fromCoroutine(self._attempt()).addBoth(ended).addBoth(waiting.callback)
+        return waiting
+
+    async def _attempt(self) -> None:
+        try:
+            turn = await self._store.take_turn(self._work)
+        except Refusal as refusal:
+            self._fail(str(refusal))
+        except Exception as error:
+            self._fail(f"{type(error).__name__}: {error}")
+            _log.failure("A round of expiration met a fault in the program")
+        else:
+            self._last = self._clock.seconds()
+            if self._failing:
+                _log.info("Expiration works again")
+            self._failing = False
+            if turn is not Turn.OURS:
+                _log.debug("Expiration rests here: {turn}", turn=turn.value)
+
+    def _fail(self, why: str) -> None:
+        if not self._failing:
+            _log.warn("A round of expiration failed: {why}", why=why)
+        self._failing = True
+
+    async def _work(self) -> None:
+        begun = self._clock.seconds()
+        await self._factories.remove_expired(begun)
+        while self.running and (batch := await self._store.due(BATCH)):
+            attended = await gatherResults([Deferred.fromCoroutine(self._attend(due)) for due in batch])
+            # What could not be seen to is still due: it waits for the next round.
+            if not all(attended) or self._clock.seconds() >= begun + self._interval:
+                return
+
+    async def _attend(self, due: Due) -> bool:
+        """See to one variable, whatever becomes of the others; whether that could be done."""
+        try:
+            await self._see_to(due)
+        except Refusal as refusal:
+            _log.warn("Expiration could not see to {variable}: {why}", variable=str(due.variable), why=str(refusal))
+            return False
+        except Exception:
+            _log.failure("Expiration met a fault in the program at {variable}", variable=str(due.variable))
+            return False
+        return True
+
+    async def _see_to(self, due: Due) -> None:
+        plan = plan_of(due.annotations, self._rotators)
+        match plan:
+            case Unusable(fault):
+                self._events.failed(due.variable, due.rotator or "-", fault)
+                await self._store.rest(due, fault)
+            case Rotates(interval=interval) if due.changed and due.ends_at is not None:
+                await self._store.set_interval(due, interval)
+            case Rotates():
+                await self._rotations.rotate(due, plan)
+            case Lives(lifetime) if due.changed:
+                await self._store.set_lifetime(due, lifetime)
+            case Lives():
+                if due.ended and due.ends_at is not None:
+                    self._events.expired(due.variable, due.ends_at)
+                await self._store.rest(due)

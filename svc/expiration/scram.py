@@ -1,0 +1,106 @@
+"""SCRAM-SHA-256 from the client's side (RFC 5802, RFC 7677), and what a server keeps of a password.
+
+The server never gets the password, neither at the login nor when it is changed. And it has to prove that it knows the old
+one: who leads us to a server of his own gets nothing out of us, and can't make us believe that anything was changed there.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import os
+import re
+import unicodedata
+from typing import Final
+
+import attrs
+
+#: How often a server may have us hash: below, a password is guessed too cheaply; above, the guess would be at our expense.
+ITERATIONS_LEAST: Final = 4096
+ITERATIONS_MOST: Final = 100_000
+
+MECHANISM: Final = "SCRAM-SHA-256"
+
+#: Without channel binding, and without a name, which PostgreSQL takes from the start-up message.
+_HEADER: Final = b"n,,"
+_FIRST: Final = re.compile(rb"r=([\x21-\x2b\x2d-\x7e]{1,256}),s=([A-Za-z0-9+/=]{1,256}),i=([0-9]{1,9})")
+_NONCE_BYTES: Final = 18
+_SALT_BYTES: Final = 16
+
+
+class ScramFailed(Exception):
+    """The server doesn't speak SCRAM, or doesn't know the password; the text says which."""
+
+
+@attrs.define
+class Exchange:
+    """One login: ``first`` is sent, the answer handed to ``final``, which is sent, and what comes then to ``verify``."""
+
+    _password: bytes = attrs.field(repr=False)
+    _nonce: bytes = attrs.field(factory=lambda: base64.b64encode(os.urandom(_NONCE_BYTES)))
+    _signature: bytes = attrs.field(default=b"", init=False, repr=False)
+
+    def first(self) -> bytes:
+        """The client's first message."""
+        return _HEADER + self._bare()
+
+    def final(self, server_first: bytes) -> bytes:
+        """The client's final message.
+
+        :raises ScramFailed: the server's message can't be answered.
+        """
+        match = _FIRST.fullmatch(server_first)
+        if match is None or not match[1].startswith(self._nonce) or len(match[1]) == len(self._nonce):
+            raise ScramFailed("the server's first message of SCRAM is malformed")
+        iterations = int(match[3])
+        if not ITERATIONS_LEAST <= iterations <= ITERATIONS_MOST:
+            raise ScramFailed(f"the server asks for fewer than {ITERATIONS_LEAST} or more than {ITERATIONS_MOST} iterations")
+        try:
+            salt = base64.b64decode(match[2], validate=True)
+        except ValueError:
+            raise ScramFailed("the server's first message of SCRAM is malformed") from None
+        client_key, server_key = _keys(self._password, salt, iterations)
+        without_proof = b"c=" + base64.b64encode(_HEADER) + b",r=" + match[1]
+        message = b",".join((self._bare(), server_first, without_proof))
+        signature = _hmac(hashlib.sha256(client_key).digest(), message)
+        proof = bytes(key ^ sign for key, sign in zip(client_key, signature, strict=True))
+        self._signature = _hmac(server_key, message)
+        return without_proof + b",p=" + base64.b64encode(proof)
+
+    def verify(self, server_final: bytes) -> None:
+        """Return when the server has proved that it knows the password.
+
+        :raises ScramFailed: it has not.
+        """
+        if not self._signature or not hmac.compare_digest(server_final, b"v=" + base64.b64encode(self._signature)):
+            raise ScramFailed("the server doesn't prove that it knows the password")
+
+    def _bare(self) -> bytes:
+        return b"n=,r=" + self._nonce
+
+
+def verifier(password: bytes, salt: bytes | None = None, iterations: int = ITERATIONS_LEAST) -> str:
+    """What PostgreSQL keeps of a password (``pg_authid.rolpassword``), from which the password can't be had."""
+    salt = os.urandom(_SALT_BYTES) if salt is None else salt
+    client_key, server_key = _keys(password, salt, iterations)
+    stored = hashlib.sha256(client_key).digest()
+    encoded = [base64.b64encode(part).decode("ascii") for part in (salt, stored, server_key)]
+    return f"{MECHANISM}${iterations}:{encoded[0]}${encoded[1]}:{encoded[2]}"
+
+
+def _keys(password: bytes, salt: bytes, iterations: int) -> tuple[bytes, bytes]:
+    salted = hashlib.pbkdf2_hmac("sha256", _prepared(password), salt, iterations)
+    return _hmac(salted, b"Client Key"), _hmac(salted, b"Server Key")
+
+
+def _prepared(password: bytes) -> bytes:
+    """A password as PostgreSQL hashes it: the compatibility form of text (RFC 4013 2.2), other bytes as they are."""
+    try:
+        return unicodedata.normalize("NFKC", password.decode("utf-8")).encode("utf-8")
+    except UnicodeDecodeError:
+        return password
+
+
+def _hmac(key: bytes, message: bytes) -> bytes:
+    return hmac.digest(key, message, "sha256")

@@ -1,0 +1,232 @@
+"""The messages of LDAP (RFC 4511): what is asked, in ldaptor's words, and what may be answered, read strictly.
+
+Note [Strict answers]. ldaptor writes what is asked. What a directory answers isn't read with it: its decoder exceeds
+Python's stack on elements that are nested a thousand deep, waits for ever for more when an element within a whole message
+is cut off, prints what it doesn't know to standard output, and checks shapes with ``assert``. A client that asks four
+questions needs to understand five answers, each of which is a flat list of elements, so that nothing is followed into its
+depth.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import attrs
+from ldaptor.protocols import pureldap
+
+#: The longest message that is read, in bytes.
+MESSAGE_LIMIT: Final = 64 * 1024
+
+_SEQUENCE: Final = 0x30
+_INTEGER: Final = 0x02
+_OCTETS: Final = 0x04
+_ENUMERATED: Final = 0x0A
+
+_LENGTHS: Final = 4
+_CODE_BYTES: Final = 2
+
+#: How much of what a directory says of a result is kept, in bytes.
+_DIAGNOSTIC: Final = 200
+
+#: The results of RFC 4511 A.1 by which operators know what to mend.
+_RESULTS: Final = {
+    0: "success",
+    1: "operations error",
+    2: "protocol error",
+    3: "time limit exceeded",
+    4: "size limit exceeded",
+    7: "authentication method not supported",
+    8: "stronger authentication required",
+    10: "referral",
+    11: "administrative limit exceeded",
+    13: "confidentiality required",
+    14: "SASL bind in progress",
+    32: "no such object",
+    34: "invalid DN syntax",
+    48: "inappropriate authentication",
+    49: "invalid credentials",
+    50: "insufficient access rights",
+    51: "busy",
+    52: "unavailable",
+    53: "unwilling to perform",
+    80: "other",
+}
+
+
+class Garbled(Exception):
+    """What arrived is no message of LDAP that may stand there; the text says what is wrong, and quotes nothing of it."""
+
+
+@attrs.frozen
+class Result:
+    """How an operation ended: a code of RFC 4511 A.1, and what the directory says of it, from outside."""
+
+    operation: int
+    code: int
+    diagnostic: str
+
+    def __str__(self) -> str:
+        said = f", {self.diagnostic!r}" if self.diagnostic else ""
+        return f"{self.code} ({_RESULTS.get(self.code, 'unknown')}){said}"
+
+
+@attrs.frozen
+class Entry:
+    """An entry that a search found, by its name."""
+
+    dn: bytes
+
+
+@attrs.frozen
+class Reference:
+    """Another directory, where a search could go on; nobody follows it."""
+
+
+@attrs.frozen
+class Message:
+    """One message; ``number`` is that of the request that it answers, 0 when it answers none."""
+
+    number: int
+    content: Result | Entry | Reference
+
+
+BIND: Final = 0x61
+ENTRY: Final = 0x64
+SEARCH: Final = 0x65
+REFERENCE: Final = 0x73
+EXTENDED: Final = 0x78
+
+SUCCESS: Final = 0
+SIZE_LIMIT_EXCEEDED: Final = 4
+INAPPROPRIATE_AUTHENTICATION: Final = 48
+INVALID_CREDENTIALS: Final = 49
+BUSY: Final = (51, 52)
+
+
+# -- what is asked ----------------------------------------------------------------------------------------------------
+
+
+def bind_request(number: int, dn: str | bytes, password: bytes) -> bytes:
+    """A simple bind (RFC 4513 5.1.3)."""
+    return _wire(number, pureldap.LDAPBindRequest(dn=dn, auth=password))
+
+
+def search_request(number: int, base_dn: str, wanted: pureldap.LDAPFilter, seconds: int) -> bytes:
+    """A search for the names of entries below one; two tell as much as many. Aliases are not followed."""
+    request = pureldap.LDAPSearchRequest(
+        baseObject=base_dn,
+        scope=pureldap.LDAP_SCOPE_wholeSubtree,
+        derefAliases=pureldap.LDAP_DEREF_neverDerefAliases,
+        sizeLimit=2,
+        timeLimit=seconds,
+        typesOnly=1,
+        filter=wanted,
+        attributes=["1.1"],  # which stands for none (RFC 4511 4.5.1.8)
+    )
+    return _wire(number, request)
+
+
+def start_tls_request(number: int) -> bytes:
+    """The wish to go on with TLS (RFC 4511 4.14.1)."""
+    return _wire(number, pureldap.LDAPStartTLSRequest())
+
+
+def _wire(number: int, request: pureldap.LDAPProtocolRequest) -> bytes:
+    written: bytes = pureldap.LDAPMessage(request, id=number).toWire()
+    return written
+
+
+# -- what is answered -------------------------------------------------------------------------------------------------
+
+
+def first_message(arrived: bytes) -> bytes | None:
+    """Cut the first whole message from the beginning of what arrived; ``None`` when more has to arrive for that.
+
+    :raises Garbled: what arrived begins with none, or with one that is longer than ``MESSAGE_LIMIT``.
+    """
+    if arrived and arrived[0] != _SEQUENCE:
+        raise Garbled("something else than an LDAP message arrived")
+    span = _span(arrived, 0)
+    if span is None:
+        return None
+    _, end = span
+    if end > MESSAGE_LIMIT:
+        raise Garbled(f"a message is longer than {MESSAGE_LIMIT} bytes")
+    return arrived[:end] if end <= len(arrived) else None
+
+
+def read(message: bytes) -> Message:
+    """Understand one whole message (Note [Strict answers]). Controls, and what follows what is needed, don't matter.
+
+    :raises Garbled: it is none that a client of four questions may be sent.
+    """
+    elements = _Elements(message, 0, len(message)).inside(_SEQUENCE)
+    number = int.from_bytes(elements.take(_INTEGER, _LENGTHS), signed=True)
+    operation = elements.tag()
+    within = elements.inside(operation)
+    match operation:
+        case 0x61 | 0x65 | 0x78:
+            code = int.from_bytes(within.take(_ENUMERATED, _CODE_BYTES), signed=True)
+            within.take(_OCTETS)
+            diagnostic = within.take(_OCTETS)[:_DIAGNOSTIC]
+            return Message(number, Result(operation, code, diagnostic.decode("utf-8", "replace").rstrip("\0")))
+        case 0x64:
+            return Message(number, Entry(within.take(_OCTETS)))
+        case 0x73:
+            return Message(number, Reference())
+        case _:
+            raise Garbled(f"an answer has the unexpected tag {operation:#x}")
+
+
+def _span(octets: bytes, start: int) -> tuple[int, int] | None:
+    """Where the content of the element begins that starts there, and where it ends; ``None`` when its length is cut off.
+
+    :raises Garbled: its length is indefinite, or takes more than four bytes; neither is allowed, or needed, in LDAP.
+    """
+    first = octets[start + 1 : start + 2]
+    if not first:
+        return None
+    begin = start + 2
+    if first[0] < 0x80:
+        return begin, begin + first[0]
+    size = first[0] & 0x7F
+    if not 0 < size <= _LENGTHS:
+        raise Garbled("an element has an impossible length")
+    if len(octets) < begin + size:
+        return None
+    return begin + size, begin + size + int.from_bytes(octets[begin : begin + size])
+
+
+class _Elements:
+    """Elements in a row, taken one by one."""
+
+    def __init__(self, octets: bytes, start: int, end: int) -> None:
+        self._octets = octets
+        self._place = start
+        self._end = end
+
+    def tag(self) -> int:
+        """The tag of the next element."""
+        if self._place >= self._end:
+            raise Garbled("an answer lacks an element")
+        return self._octets[self._place]
+
+    def take(self, tag: int, limit: int = MESSAGE_LIMIT) -> bytes:
+        """The content of the next element, which has this tag and one to ``limit`` bytes, or none where it is a text."""
+        begin, end = self._next(tag)
+        if end - begin > limit or (tag != _OCTETS and begin == end):
+            raise Garbled(f"an element with the tag {tag:#x} has an impossible length")
+        return self._octets[begin:end]
+
+    def inside(self, tag: int) -> _Elements:
+        """What the next element, which has this tag, is made of."""
+        return _Elements(self._octets, *self._next(tag))
+
+    def _next(self, tag: int) -> tuple[int, int]:
+        if self.tag() != tag:
+            raise Garbled(f"an answer has the tag {self.tag():#x} where {tag:#x} belongs")
+        span = _span(self._octets, self._place)
+        if span is None or span[1] > self._end:
+            raise Garbled("an element is cut off")
+        self._place = span[1]
+        return span

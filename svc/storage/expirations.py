@@ -1,0 +1,243 @@
+"""What is due of the values that end or are rotated, as PostgreSQL keeps it.
+
+Note [Turns]. A turn is a transaction that holds an advisory lock and nothing else, for as long as the work takes. When its
+server dies, PostgreSQL ends the session, and the next server to ask has the turn. A server that only lost the session goes
+on beside it for a moment: so all that is done in a turn is decided on an edition, or on the value that is kept, once more.
+
+Note [Editions]. What a row says is read in one transaction and acted upon in another. Meanwhile a value may be set, or an
+annotation be changed: both raise the edition, and what was decided on another finds no row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final
+
+import attrs
+from zope.interface import implementer
+
+from svc.expirations import LIFETIME, ROTATION_PREFIX, ROTATOR, Due, Duration, IExpirations, Turn
+from svc.names import ResourceName, RoleName
+from svc.records import Sealed, Standing
+from svc.storage.columns import column
+from svc.storage.database import Database, Statement, Transaction
+from svc.storage.roles import STANDING
+from svc.storage.secrets import ENDED_AT, LOCK, WRITE, span
+from svc.storage.standing import standing_of
+
+#: The key of the advisory lock, ``svc`` and a blank in ASCII, then 2: of this program, for this purpose.
+_KEY: Final = 0x7376632000000002
+
+_TURN: Final = Statement(
+    "expiration_turn",
+    """
+    SELECT standby, CASE WHEN standby THEN false ELSE pg_try_advisory_xact_lock($1::bigint) END
+    FROM (SELECT pg_is_in_recovery() AS standby OFFSET 0) AS mode
+    """,
+)
+
+_DUE: Final = Statement(
+    "expiration_due",
+    f"""
+    SELECT
+        due.resource_id, edition,
+        ARRAY(
+            SELECT ARRAY[name, value] FROM (SELECT * FROM annotations WHERE resource_id = due.resource_id OFFSET 0) AS given
+            WHERE name = '{LIFETIME}' OR name LIKE '{ROTATION_PREFIX}%'
+        ),
+        changed, sealed, extract(epoch FROM expires_at)::double precision, coalesce(expires_at <= clock_timestamp(), false),
+        failures
+    FROM (SELECT * FROM expirations WHERE due_at <= now() ORDER BY due_at LIMIT $1::bigint) AS due
+    LEFT JOIN LATERAL (
+        SELECT sealed, expires_at FROM secrets WHERE secrets.resource_id = due.resource_id ORDER BY version DESC LIMIT 1
+    ) AS newest ON true
+    """,
+)
+
+# Waits for whoever sets a value now, so that the values below are all that there are.
+_CURRENT: Final = Statement(
+    "expiration_current",
+    "SELECT edition FROM expirations WHERE resource_id = $1::text AND edition = $2::bigint FOR NO KEY UPDATE",
+)
+
+_END_ALL: Final = Statement(
+    "expiration_end_all",
+    """
+    UPDATE secrets SET
+        expires_at = created_at + make_interval(months => $2::integer, days => $3::integer, secs => $4::double precision)
+    WHERE resource_id = $1::text
+    """,
+)
+_REPLACE_NEWEST: Final = Statement(
+    "expiration_replace_newest",
+    """
+    UPDATE secrets SET
+        expires_at = CASE WHEN expires_at IS NOT NULL AND version = newest THEN
+            created_at + make_interval(months => $2::integer, days => $3::integer, secs => $4::double precision) END
+    FROM (SELECT max(version) AS newest FROM secrets WHERE resource_id = $1::text) AS known
+    WHERE resource_id = $1
+    """,
+)
+_SETTLE: Final = Statement(
+    "expiration_settle",
+    """
+    UPDATE expirations SET
+        changed = false, failures = 0, fault = NULL,
+        due_at = coalesce(
+            (SELECT expires_at FROM secrets WHERE resource_id = $1 ORDER BY version DESC LIMIT 1), $2::timestamptz
+        )
+    WHERE resource_id = $1::text
+    """,
+)
+_REST: Final = Statement(
+    "expiration_rest",
+    """
+    UPDATE expirations SET
+        changed = false, fault = $3::text,
+        due_at = coalesce((
+            SELECT CASE WHEN expires_at > now() THEN expires_at END FROM secrets
+            WHERE secrets.resource_id = $1 ORDER BY version DESC LIMIT 1
+        ), 'infinity')
+    WHERE resource_id = $1::text AND edition = $2::bigint
+    """,
+)
+_FAIL: Final = Statement(
+    "expiration_fail",
+    """
+    UPDATE expirations SET
+        failures = failures + 1, fault = $4::text, due_at = clock_timestamp() + make_interval(secs => $3::double precision)
+    WHERE resource_id = $1::text AND edition = $2::bigint
+    """,
+)
+_STAGE: Final = Statement(
+    "expiration_stage",
+    """
+    UPDATE expirations SET
+        candidate = coalesce(candidate, $2::bytea), due_at = clock_timestamp() + make_interval(secs => $3::double precision)
+    WHERE resource_id = $1::text
+    RETURNING candidate
+    """,
+)
+_CANDIDATE: Final = Statement(
+    "expiration_candidate",
+    "SELECT edition FROM expirations WHERE resource_id = $1::text AND candidate = $2::bytea FOR NO KEY UPDATE",
+)
+_PROMOTED: Final = Statement("expiration_promoted", "UPDATE expirations SET candidate = NULL WHERE resource_id = $1::text")
+
+_VALUES: Final = Statement(
+    "expiration_values",
+    f"""
+    SELECT asked.resource_id, sealed
+    FROM unnest($1::text[]) AS asked (resource_id)
+    CROSS JOIN LATERAL (
+        SELECT sealed, {ENDED_AT.format(value="secrets", resource="asked.resource_id")} AS ended_at
+        FROM secrets WHERE secrets.resource_id = asked.resource_id ORDER BY version DESC LIMIT 1
+    ) AS newest
+    WHERE ended_at IS NULL
+    """,
+)
+
+_CLEAR: Final = Statement("expiration_clear", "UPDATE secrets SET expires_at = NULL WHERE resource_id = $1::text")
+_CLEARED: Final = Statement(
+    "expiration_cleared",
+    f"""
+    UPDATE expirations SET
+        due_at = CASE WHEN EXISTS (SELECT FROM annotations WHERE resource_id = $1 AND name = '{ROTATOR}')
+            THEN '-infinity'::timestamptz ELSE 'infinity' END,
+        changed = false, edition = edition + 1, failures = 0, fault = NULL
+    WHERE resource_id = $1::text
+    """,
+)
+
+
+@implementer(IExpirations)
+@attrs.frozen
+class ExpirationStore:
+    """Provides ``IExpirations`` on PostgreSQL."""
+
+    _database: Database
+
+    async def take_turn(self, work: Callable[[], Awaitable[None]]) -> Turn:
+        """See ``IExpirations`` (Note [Turns])."""
+
+        async def hold(transaction: Transaction) -> Turn:
+            ((standby, ours),) = await transaction.fetch(_TURN, _KEY)
+            if not ours:
+                return Turn.STANDBY if standby else Turn.OTHERS
+            await work()
+            return Turn.OURS
+
+        return await self._database.transact(hold)
+
+    async def due(self, most: int) -> list[Due]:
+        """See ``IExpirations``."""
+        return [
+            Due(ResourceName(*resource.split(":", 2)), edition, dict(annotations), changed, sealed, ends_at, ended, failures)
+            for resource, edition, annotations, changed, sealed, ends_at, ended, failures in await self._database.fetch(
+                _DUE, most
+            )
+        ]
+
+    async def set_lifetime(self, due: Due, lifetime: Duration | None) -> None:
+        """See ``IExpirations``."""
+        await self._settle(due, _END_ALL, lifetime, "infinity")
+
+    async def set_interval(self, due: Due, interval: Duration) -> None:
+        """See ``IExpirations``."""
+        await self._settle(due, _REPLACE_NEWEST, interval, "-infinity")
+
+    async def _settle(self, due: Due, statement: Statement, duration: Duration | None, otherwise: str) -> None:
+        variable = str(due.variable)
+
+        async def work(transaction: Transaction) -> None:
+            await transaction.fetch(LOCK, variable)
+            if await transaction.fetch(_CURRENT, variable, due.edition):
+                await transaction.fetch(statement, variable, *span(duration))
+                await transaction.fetch(_SETTLE, variable, otherwise)
+
+        await self._database.transact(work)
+
+    async def rest(self, due: Due, fault: str | None = None) -> None:
+        """See ``IExpirations``."""
+        await self._database.fetch(_REST, str(due.variable), due.edition, fault)
+
+    async def fail(self, due: Due, pause: float, fault: str) -> None:
+        """See ``IExpirations``."""
+        await self._database.fetch(_FAIL, str(due.variable), due.edition, pause, fault)
+
+    async def stage(self, variable: ResourceName, candidate: Sealed, lease: float) -> Sealed | None:
+        """See ``IExpirations``."""
+        for (kept,) in await self._database.fetch(_STAGE, str(variable), candidate, lease):
+            return Sealed(kept)
+        return None
+
+    async def promote(self, variable: ResourceName, candidate: Sealed, interval: Duration) -> int | None:
+        """See ``IExpirations``."""
+
+        async def work(transaction: Transaction) -> int | None:
+            if not await transaction.fetch(LOCK, str(variable)):
+                return None
+            if not await transaction.fetch(_CANDIDATE, str(variable), candidate):
+                return None
+            ((version,),) = await transaction.fetch(WRITE, str(variable), candidate, *span(interval))
+            await transaction.fetch(_PROMOTED, str(variable))
+            return int(version)
+
+        return await self._database.transact(work)
+
+    async def values(self, variables: Sequence[ResourceName]) -> dict[str, Sealed]:
+        """See ``IExpirations``."""
+        rows = await self._database.fetch(_VALUES, column([str(name) for name in variables]))
+        return {name: Sealed(sealed) for name, sealed in rows}
+
+    async def clear(self, caller: RoleName, variable: ResourceName, decide: Callable[[Standing], None]) -> None:
+        """See ``IExpirations``."""
+
+        async def work(transaction: Transaction) -> None:
+            await transaction.fetch(LOCK, str(variable))
+            (row,) = await transaction.fetch(STANDING, str(caller), str(variable))
+            decide(standing_of(row))
+            await transaction.fetch(_CLEAR, str(variable))
+            await transaction.fetch(_CLEARED, str(variable))
+
+        await self._database.transact(work)

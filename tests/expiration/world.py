@@ -1,0 +1,158 @@
+"""A loop of expiration in memory, with a rotator whose doors the tests open and shut."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import attrs
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.task import Clock
+from twisted.trial.unittest import SynchronousTestCase
+from zope.interface import implementer
+
+from svc.expiration.rotation import Rotations
+from svc.expiration.rounds import Expirations
+from svc.expirations import IExpirationEvents, IRotator, Rotation, RotationFailed
+from svc.names import ResourceName
+from svc.records import Sealed
+from svc.rows import AnnotationRow, ResourceRow, Rows
+from svc.vault import Vault
+from tests.memory import Memory
+from tests.memory_expirations import MemoryExpirations
+from tests.memory_factories import MemoryHostFactories
+
+INTERVAL = 10.0
+
+
+@implementer(IExpirationEvents)
+@attrs.define
+class Events:
+    """All that was told."""
+
+    told: list[tuple[object, ...]] = attrs.field(factory=list)
+
+    def expired(self, variable: ResourceName, at: float) -> None:
+        """Keep it."""
+        self.told.append(("expired", variable.identifier, at))
+
+    def rotated(self, variable: ResourceName, rotator: str, version: int) -> None:
+        """Keep it."""
+        self.told.append(("rotated", variable.identifier, rotator, version))
+
+    def failed(self, variable: ResourceName, rotator: str, why: str) -> None:
+        """Keep it."""
+        self.told.append(("failed", variable.identifier, rotator, why))
+
+
+@implementer(IRotator)
+@attrs.define
+class Door:
+    """A lock with one key. ``shut``: nobody comes near it. ``stuck``: whoever comes waits for ever, whatever is said."""
+
+    key: bytes = b"key 0"
+    shut: bool = False
+    stuck: bool = False
+    made: int = 0
+    tried: int = 0
+    waiting: list[Deferred[None]] = attrs.field(factory=list)
+
+    name = "door"
+    siblings = ("place",)
+    optional = ("hint",)
+
+    def objection(self, annotations: Mapping[str, str]) -> str | None:
+        """One annotation is bad."""
+        return "rotation/door/bad is bad" if "rotation/door/bad" in annotations else None
+
+    def new_value(self, annotations: Mapping[str, str]) -> bytes:
+        """The next key."""
+        self.made += 1
+        return b"key %d" % self.made
+
+    async def rotate(self, rotation: Rotation) -> None:
+        """Change the lock."""
+        self.tried += 1
+        if self.shut:
+            raise RotationFailed("the door is shut")
+        while self.stuck:
+            waiting: Deferred[None] = Deferred(lambda _: None)
+            self.waiting.append(waiting)
+            try:
+                await waiting
+            except CancelledError:
+                continue
+        if self.key == rotation.candidate:
+            return
+        if self.key != rotation.current:
+            raise RotationFailed("the key doesn't fit")
+        self.key = rotation.candidate
+
+
+class Store(MemoryExpirations):
+    """The store, which a test has fail at a step."""
+
+    failing: str = ""
+    error: Exception = Exception("a bug")
+
+    async def promote(self, *arguments: Any) -> int | None:
+        """Commit, unless that fails."""
+        if self.failing == "promote":
+            raise self.error
+        return await super().promote(*arguments)
+
+    async def rest(self, *arguments: Any) -> None:
+        """Commit, unless that fails."""
+        if self.failing == "rest":
+            raise self.error
+        await super().rest(*arguments)
+
+
+class LoopCase(SynchronousTestCase):
+    """A test of the loop, or of what it does."""
+
+    def setUp(self) -> None:
+        """Make the loop, not started yet."""
+        self.memory, self.vault, self.clock, self.events = Memory(), Vault(b"k" * 32), Clock(), Events()
+        self.clock.advance(self.memory.now)
+        self.store, self.door = Store(self.memory), Door()
+        self.factories = MemoryHostFactories(self.memory)
+        self.rotations = Rotations(self.store, self.vault, self.clock, self.events)
+        self.loop = self.make_loop()
+        self.memory.add(Rows(resources=()), None)
+        self.memory.roles["a:user:admin"] = None
+
+    def make_loop(self, *rotators: Any) -> Expirations:
+        """A loop."""
+        return Expirations(
+            self.clock, self.store, self.factories, self.rotations, rotators or [self.door], self.events, INTERVAL
+        )
+
+    def declare(self, identifier: str, value: bytes | None = None, **annotations: str) -> str:
+        """Declare a variable; ``__`` in the name of an annotation stands for a slash. Return its full id."""
+        name = f"a:variable:{identifier}"
+        rows = tuple(AnnotationRow(name, key.replace("__", "/"), text) for key, text in annotations.items())
+        self.memory.add(Rows(resources=(ResourceRow(name, "a:user:admin"),), annotations=rows))
+        if value is not None:
+            self.memory.add_value(name, self.vault.seal(name, value))
+        return name
+
+    def declare_door(self, branch: str = "house", value: bytes | None = b"key 0", **annotations: str) -> str:
+        """Declare the key of the door, with what stands beside it."""
+        self.declare(f"{branch}/place", b"here")
+        return self.declare(f"{branch}/key", value, **{"rotation__rotator": "door", "rotation__ttl": "P1D", **annotations})
+
+    def start(self) -> None:
+        """Start the loop, whose first round is now."""
+        self.loop.startService()
+        self.addCleanup(self.loop.stopService)
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass, for the database too."""
+        self.memory.now += seconds
+        self.clock.advance(seconds)
+
+    def value(self, name: str) -> bytes:
+        """The newest value."""
+        values = self.memory.secrets[name]
+        return self.vault.open(name, Sealed(values[max(values)][1]))

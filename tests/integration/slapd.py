@@ -1,0 +1,166 @@
+"""OpenLDAP's server as a process of its own, with a few people in it, over LDAP, StartTLS and LDAPS on loopback ports.
+
+Where Debian's package ``slapd`` isn't installed, the tests that need it are skipped.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import signal
+import socket
+import subprocess
+from pathlib import Path
+from typing import Any, Final
+
+from OpenSSL import crypto
+from twisted.internet import reactor as installed_reactor
+from twisted.internet.endpoints import TCP4ClientEndpoint, connectProtocol
+from twisted.internet.error import ConnectError
+from twisted.internet.protocol import Protocol
+from twisted.internet.task import deferLater
+
+from tests.providers.authority import Authority
+
+reactor: Any = installed_reactor
+
+_SLAPD: Final = Path("/usr/sbin/slapd")
+_SLAPADD: Final = Path("/usr/sbin/slapadd")
+_SCHEMA: Final = Path("/etc/ldap/schema")
+_MODULES: Final = Path("/usr/lib/ldap")
+
+#: How often a server that starts is asked whether it is there, a tenth of a second apart.
+_TRIES: Final = 300
+
+BASE: Final = "dc=example,dc=org"
+SERVICE: Final = f"cn=svc,{BASE}"
+SERVICE_PASSWORD: Final = "service password"
+
+_CONFIGURATION: Final = """
+include {schema}/core.schema
+include {schema}/cosine.schema
+include {schema}/nis.schema
+include {schema}/inetorgperson.schema
+pidfile {directory}/pid
+argsfile {directory}/args
+modulepath {modules}
+moduleload back_mdb.la
+TLSCACertificateFile {directory}/ca.pem
+TLSCertificateFile {directory}/certificate.pem
+TLSCertificateKeyFile {directory}/certificate.pem
+database mdb
+maxsize 16777216
+suffix "{base}"
+directory {directory}/data
+access to attrs=userPassword by anonymous auth by * none
+access to * by dn.exact="{service}" read by * none
+"""
+
+_TREE: Final = f"""
+dn: {BASE}
+objectClass: dcObject
+objectClass: organization
+o: Example
+dc: example
+
+dn: {SERVICE}
+objectClass: organizationalRole
+objectClass: simpleSecurityObject
+cn: svc
+userPassword: {SERVICE_PASSWORD}
+
+dn: ou=people,{BASE}
+objectClass: organizationalUnit
+ou: people
+"""
+
+_PERSON: Final = f"""
+dn: {{attribute}}={{escaped}},ou=people,{BASE}
+objectClass: inetOrgPerson
+objectClass: posixAccount
+uid: {{uid}}
+cn: {{name}}
+sn: {{uid}}
+uidNumber: {{number}}
+gidNumber: 1000
+homeDirectory: /home
+userPassword:: {{password}}
+"""
+
+
+def unavailable() -> str | None:
+    """Why the tests that need it are skipped, ``None`` when they are not."""
+    missing = [str(path) for path in (_SLAPD, _SLAPADD, _SCHEMA, _MODULES) if not path.exists()]
+    return f"slapd isn't installed: there is no {', '.join(missing)}" if missing else None
+
+
+def _free_port() -> int:
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        return int(listening.getsockname()[1])
+
+
+class Slapd:
+    """One server. ``people`` are logins and passwords; ``twice`` is a login that two entries have.
+
+    ``authority`` is that of its certificate, which is for 127.0.0.1.
+    """
+
+    def __init__(self, directory: Path, people: dict[str, str], twice: str) -> None:
+        self.authority = Authority()
+        self.port, self.tls_port = _free_port(), _free_port()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._configuration = directory / "slapd.conf"
+        (directory / "data").mkdir(parents=True)
+        (directory / "ca.pem").write_text(self.authority.pem)
+        issued = self.authority.issue("127.0.0.1")
+        (directory / "certificate.pem").write_bytes(issued.dumpPEM() + issued.privateKey.dump(crypto.FILETYPE_PEM))
+        self._configuration.write_text(
+            _CONFIGURATION.format(schema=_SCHEMA, modules=_MODULES, directory=directory, base=BASE, service=SERVICE)
+        )
+        entries = [("uid", uid, uid, password) for uid, password in people.items()]
+        entries += [("uid", twice, twice, "twice"), ("cn", "another", twice, "twice")]
+        tree = _TREE + "".join(
+            _PERSON.format(
+                attribute=attribute,
+                escaped="".join(f"\\{octet:02x}" for octet in name.encode()),
+                name=name,
+                uid=uid,
+                password=base64.b64encode(password.encode()).decode(),
+                number=number,
+            )
+            for number, (attribute, name, uid, password) in enumerate(entries, 2000)
+        )
+        command = [str(_SLAPADD), "-f", str(self._configuration)]
+        loaded = subprocess.run(command, input=tree.encode(), capture_output=True, check=False)
+        assert loaded.returncode == 0, loaded.stderr.decode()
+
+    async def start(self) -> None:
+        """Start it, and wait until it can be connected to."""
+        urls = f"ldap://127.0.0.1:{self.port} ldaps://127.0.0.1:{self.tls_port}"
+        command = [str(_SLAPD), "-d", "0", "-h", urls, "-f", str(self._configuration)]
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        for _ in range(_TRIES):
+            assert self._process.poll() is None, "slapd ended at its start"
+            try:
+                probe = await connectProtocol(TCP4ClientEndpoint(reactor, "127.0.0.1", self.tls_port), Protocol())
+            except ConnectError:
+                await deferLater(reactor, 0.1)
+            else:
+                probe.transport.abortConnection()
+                return
+        raise AssertionError("slapd doesn't listen")
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send it a signal."""
+        assert self._process is not None
+        os.kill(self._process.pid, number)
+
+    def kill(self) -> None:
+        """End it, however it is."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
