@@ -30,7 +30,8 @@ _STYLE: Final = """
 @media (prefers-color-scheme: dark) { :root { --ground: #14161a; --card: #1d2026; --ink: #e9ebee; --quiet: #a9b0ba;
   --line: #363b44; --well: #86dba8; --well-ground: #173626; --ill: #ffa59d; --ill-ground: #4a1d1b; } }
 * { box-sizing: border-box; }
-body { margin: 0; background: var(--ground); color: var(--ink); font: 1rem/1.5 system-ui, sans-serif; }
+body { margin: 0; background: var(--ground); color: var(--ink); font: 1rem/1.5 system-ui, sans-serif;
+  overflow-wrap: break-word; }
 header, main, footer { max-width: 76rem; margin: 0 auto; padding: 0 1.25rem; }
 header { padding-top: 2rem; }
 h1 { font-size: 1.5rem; margin: 0; }
@@ -40,24 +41,25 @@ table { width: 100%; border-collapse: collapse; background: var(--card); border:
 caption { text-align: left; color: var(--quiet); font-size: .875rem; padding-bottom: .5rem; }
 th, td { padding: .7rem .8rem; text-align: left; vertical-align: top; border-top: 1px solid var(--line); }
 thead th { font-size: .8125rem; font-weight: 600; color: var(--quiet); border-top: 0; white-space: nowrap; }
-tbody th { overflow-wrap: break-word; max-width: 18rem; }
+th, td { overflow-wrap: anywhere; min-width: 6.5rem; } tbody th { min-width: 11rem; }
 small { display: block; font-size: .8125rem; font-weight: 400; color: var(--quiet); }
 .word { display: inline-block; padding: .05rem .55rem; border-radius: 1rem; font-weight: 600; white-space: nowrap; }
 .well .word { color: var(--well); background: var(--well-ground); }
 .ill .word { color: var(--ill); background: var(--ill-ground); }
-ul { list-style: none; margin: 0; padding: 0; display: flex; flex-wrap: wrap; gap: .15rem .9rem; }
-li { white-space: nowrap; font-size: .9375rem; }
+ul { list-style: none; margin: 0; padding: 0; display: flex; flex-wrap: wrap; gap: .15rem .9rem; min-width: 14rem; }
+li { font-size: .9375rem; }
 li b { font-weight: 600; }
 li.well b { color: var(--well); } li.ill b { color: var(--ill); }
 td.number { font-variant-numeric: tabular-nums; white-space: nowrap; }
-@media (max-width: 52rem) {
+@media (max-width: 66rem) {
   table, tbody, tr, th, td { display: block; } thead { display: none; }
   caption { display: block; }
   table { background: none; border: 0; }
   tr { background: var(--card); border: 1px solid var(--line); border-radius: .5rem; margin: .9rem 0; padding: .4rem 0; }
-  th, td { border: 0; padding: .25rem .9rem; }
-  tbody th { font-size: 1.1rem; max-width: none; overflow-wrap: anywhere; }
-  td { display: grid; grid-template-columns: 7rem 1fr; }
+  th, td, tbody th { border: 0; padding: .25rem .9rem; min-width: 0; }
+  tbody th { font-size: 1.1rem; }
+  td { display: grid; grid-template-columns: 7rem minmax(0, 1fr); }
+  td.number { white-space: normal; } ul { min-width: 0; }
   td::before { content: attr(data-label); color: var(--quiet); }
 }
 """

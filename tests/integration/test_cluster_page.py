@@ -70,6 +70,11 @@ class ClusterPageTests(PostgresTestCase, ServerTestCase):
             self.assertEqual(dim == "rgb(20, 22, 26)", dark)
             await self.read(browser, len(members) + 1)
             await self.keep(await browser.screenshot(), f"cluster-{width}-{'dark' if dark else 'light'}.png")
+        for width in (300, 520, 700, 840, 1000, 1600):
+            await browser.look(width=width)
+            wide = await browser.evaluate("return [document.documentElement.scrollWidth, innerWidth]")
+            self.assertLessEqual(wide[0], wide[1], width)
+            await self.keep(await browser.screenshot(), f"cluster-{width}.png")
         self.assertEqual(await browser.evaluate("return document.title"), "2 not ok: cluster")
         self.assertEqual(await browser.evaluate("return document.images.length + document.scripts.length"), 0)
 
