@@ -1,7 +1,7 @@
-"""Measures the service beside references, in one run: ``python -m bench [routes] [policy]…``.
+"""Measures the service beside references, in one run: ``python -m bench [PART …] [--json]``.
 
-The parts are ``routes``, ``policy``, ``growth``, ``storm`` and ``audit``, all if none is named; ``--json`` tells everything.
-``routes`` and ``audit`` need ``wrk`` (Debian's package of that name), all ``pip install '.[embedded]'``.
+Needs ``wrk`` (Debian's package of that name) for ``routes``, ``audit`` and ``health``, and ``pip install '.[embedded]'``. All
+parts if none is named.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from bench import audit, growth, policy, routes, settings, storm
+from bench import audit, growth, health, policy, routes, settings, storm
 from bench.report import Part
 
 PARTS: Final[Mapping[str, Callable[[Path], Part]]] = {
@@ -25,6 +25,7 @@ PARTS: Final[Mapping[str, Callable[[Path], Part]]] = {
     "growth": growth.measure,
     "storm": storm.measure,
     "audit": audit.measure,
+    "health": health.measure,
 }
 
 

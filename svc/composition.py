@@ -23,6 +23,8 @@ from svc.authenticators.jwt import JWT
 from svc.authenticators.ldap import LdapAuthenticator
 from svc.authenticators.ldapserver import NAME as LDAP
 from svc.authenticators.ldapserver import LdapServers
+from svc.cluster.inquiry import Inquiry, trust_of
+from svc.cluster.members import Members
 from svc.config import Settings
 from svc.directories import IDirectories
 from svc.errors import StartRefused
@@ -52,7 +54,7 @@ from svc.journal.retention import Retention
 from svc.journal.syslog import SyslogSink
 from svc.keyring import AccessTokens, AccountKeys
 from svc.listening import Endpoint, Listening
-from svc.metrics import CountedAuthenticator, Metrics
+from svc.metrics import CountedAuthenticator, Metrics, ReactorLag
 from svc.passwords import ModestPool, Passwords
 from svc.policy.document import Bounds
 from svc.providers.discovery import Publications
@@ -79,11 +81,13 @@ from svc.web.accounts import Accounts
 from svc.web.audit import Audit
 from svc.web.authenticators import Authenticators, FederatedAuthenticators
 from svc.web.authn import Authn, FederatedAuthn, LdapAuthn
+from svc.web.cluster import Cluster
 from svc.web.credentials import Credentials
 from svc.web.effective import EffectivePolicies
 from svc.web.health import Health
 from svc.web.hostfactories import HostFactories
 from svc.web.loading import NEAR_ROWS, Loads, NearAndFar
+from svc.web.measured import Measured
 from svc.web.origin import TrustedProxies
 from svc.web.policies import Policies
 from svc.web.publickeys import PublicKeys
@@ -160,9 +164,10 @@ class Composition:
             new_id=_new_id,
             journal=journal,
         )
+        respond = router.respond if metrics is None else Measured(router.respond, reactor, metrics.count_request)
         site = Site(
             Edge(
-                respond=router.respond,
+                respond=respond,
                 limits=settings.limits,
                 clock=reactor,
                 new_id=_new_id,
@@ -176,6 +181,9 @@ class Composition:
             # After the ports, so that it stops before they do: what it holds back they would wait for.
             throttle.setServiceParent(server)  # type: ignore[no-untyped-call] # Twisted's
         if self.metrics_endpoint is not None and metrics is not None:
+            metrics.watch_checks(rounds.findings)
+            metrics.watch_sessions(foundation.database.census)
+            ReactorLag(reactor, metrics.observe_lag).setServiceParent(server)  # type: ignore[no-untyped-call] # Twisted's
             await self._serve(metrics, self.metrics_endpoint, server)
         await rounds.first_round()
         return urls
@@ -199,7 +207,7 @@ class Composition:
         credentials = CredentialStore(database)
         by_api_key, logging_in = _slowed(ApiKeyAuthenticator(credentials, vault, passwords, self.reactor), throttle)
         login = LoggedLogin(logging_in, "authn")
-        federated = self._federated(foundation)
+        federated = self._federated(foundation, metrics)
         by_ldap, logging_in_by_ldap = _slowed(ldap, throttle)
         listed = frozenset(settings.authenticators)
         authenticators = Authenticators(
@@ -245,6 +253,7 @@ class Composition:
             Accounts(foundation.accounts, roles, keys, foundation.create_account),
             Status(foundation.state, roles, authenticators.tell_all, settings.dialect),
             Health(rounds, settings.dialect),
+            Cluster(rounds, settings.dialect, self._members()),
         ]
 
     async def _journal(self, server: MultiService, metrics: Metrics | None) -> Journal:
@@ -285,6 +294,22 @@ class Composition:
         (url,) = await listening.open()
         log.info("Metrics are served at {url}", url=url)
 
+    def _members(self) -> Members:
+        """The other servers of the cluster, each asked under the authorities that the settings name for it."""
+        settings = self.settings
+        common = None if settings.cluster_ca is None else trust_of(settings.cluster_ca, settings.key("cluster_ca"))
+        return Members(
+            self.reactor,
+            {
+                member.name: Inquiry(
+                    self.reactor,
+                    member,
+                    common if member.ca is None else trust_of(member.ca, settings.key("cluster")),
+                ).ask
+                for member in settings.cluster
+            },
+        )
+
     def _loads(self, foundation: Foundation, server: MultiService) -> ILoads:
         settings = self.settings
         bounds = Bounds(nesting=settings.nesting_limit, aliases=settings.alias_limit)
@@ -307,7 +332,7 @@ class Composition:
             settings.expiration_interval,
         )
 
-    def _federated(self, foundation: Foundation) -> dict[str, FederatedAuthenticator]:
+    def _federated(self, foundation: Foundation, metrics: Metrics | None) -> dict[str, FederatedAuthenticator]:
         """The authenticators that trust third parties, by name; they share what is known of these."""
         reactor, settings = self.reactor, self.settings
         client = GuardedClient(
@@ -324,6 +349,8 @@ class Composition:
             max_age=settings.jwks_max_age,
             stale_if_error=settings.jwks_stale_if_error,
         )
+        if metrics is not None:
+            metrics.watch_key_sets(keys.ages)
         return {
             kind.name: FederatedAuthenticator(
                 kind,

@@ -24,7 +24,7 @@ from svc.errors import ConfigurationInvalid
 from svc.forms import Form
 from svc.limits import Limits
 from svc.names import IDENTIFIER_LIMIT
-from svc.records import Network
+from svc.records import ClusterMember, Network
 
 _PREFIX: Final = "SERVICE_"
 _LIMITS: Final = Limits()
@@ -244,6 +244,19 @@ class Settings:
 
     health_interval: float = _setting(
         forms.decimal(0.1, 3600, "SECONDS"), "health", "The time from one round of health checks to the next.", 5.0
+    )
+    cluster: tuple[ClusterMember, ...] = _setting(
+        forms.CLUSTER,
+        "health",
+        "The other servers of the cluster, whose health this one tells too: their names and addresses, such as"
+        " b.example=https://b.example:8443; separated by commas.",
+        (),
+    )
+    cluster_ca: Path | None = _setting(
+        forms.PATH,
+        "health",
+        "A PEM file of the only authorities that the certificates of these may come from.",
+        shown="the platform's authorities",
     )
 
     expiration_interval: float = _setting(

@@ -25,7 +25,7 @@ from svc.directories import DirectoryRefused
 from svc.errors import Reason
 from svc.ldap import messages
 from svc.ldap.messages import Entry, Garbled, Message, Reference, Result
-from svc.providers.trust import tls_fault
+from svc.outgoing import tls_fault
 
 T = TypeVar("T")
 

@@ -182,6 +182,7 @@ class Route:
     admission: Admission = attrs.field(validator=attrs.validators.instance_of(Admission))
     body: BodySize
     writes: bool
+    query: bool
     handler: Handler
     audit: Recount | None = None
 
@@ -213,11 +214,13 @@ class Routes:
         caller: Admission,
         body: BodySize = BodySize.USUAL,
         writes: bool | None = None,
+        query: bool = True,
         audit: Recount | None = None,
     ) -> Callable[[_H], _H]:
         """Declare the decorated coroutine to be a route; see the module's docstring.
 
-        ``writes``: whether it changes anything, when the method doesn't say.
+        ``writes``: whether it changes anything, when the method doesn't say. One with ``query`` false knows no parameters:
+        its query is not read, and no query is a mistake.
 
         :raises TypeError: it is no coroutine, its parameters are not those that the path gives, or ``caller`` is none.
         :raises ValueError: there is no such method.
@@ -225,12 +228,17 @@ class Routes:
 
         def declare(handler: _H) -> _H:
             pattern = Pattern(path)
-            changes = method != "GET" if writes is None else writes
-            self._routes.append(
-                Route(
-                    method=method, pattern=pattern, admission=caller, body=body, writes=changes, handler=handler, audit=audit
-                )
+            route = Route(
+                method=method,
+                pattern=pattern,
+                admission=caller,
+                body=body,
+                writes=method != "GET" if writes is None else writes,
+                query=query,
+                handler=handler,
+                audit=audit,
             )
+            self._routes.append(route)
             return handler
 
         return declare
@@ -301,6 +309,7 @@ class Router:
 
     async def answer(self, number: int, route: Route, incoming: Incoming, raw: Mapping[str, str], query: str) -> Response:
         """The answer of a route of the noun of this number, whatever happens."""
+        incoming.route = route
         try:
             return await self._perform(self._nouns[number], route, incoming, raw, query)
         except Refusal as refusal:
@@ -317,7 +326,7 @@ class Router:
         incoming.limit = route.body.limit(self._limits)
         caller = await self._admitted(route, incoming)
         values = route.pattern.read(raw, self._limits.identifier)
-        parameters = Query.parse(query)
+        parameters = Query.parse(query if route.query else "")
         if route.writes and route.admission is not PUBLIC:
             await self._demand_primary()
         body = await incoming.body()
