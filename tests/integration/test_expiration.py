@@ -256,7 +256,7 @@ class ClusterTests(ServerTestCase, PostgresTestCase):
         self.assertNotEqual(rotated, await password(other))
         self.assertIn(b"rotated acme:variable:db/password", second.stdout)
         recorded = (await other.ask("GET", "/audit/resources/acme:variable:db%2Fpassword", token=token)).json()
-        self.assertEqual({event["action@43868"]["operation"] for event in recorded}, {"add", "update", "rotate"})
+        self.assertEqual({event["sdata"]["action@43868"]["operation"] for event in recorded}, {"add", "update", "rotate"})
         self.assertIn(b'operation="rotate"] svc rotated acme:variable:db/password by postgresql/password\n', second.stdout)
         self.assertIn(b"svc saw the value of acme:variable:db/short expire\n", first.stdout)
         path = "/policies/acme/policy/root"

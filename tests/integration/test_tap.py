@@ -75,7 +75,7 @@ class TapTests(PostgresTestCase):
         self.assertEqual(status["db_current_xlog_location_bytes"], (high << 32) + low)
 
     async def test_metrics(self) -> None:
-        """Counters are served on an endpoint of their own, which the log names, and on no other."""
+        """Metrics are served on an endpoint of their own, which the log names, and on no other."""
         settings = self.settings(account="acme", metrics_listen="tcp:0:interface=127.0.0.1")
         with capturedLogs() as events:
             [url] = await self.start(settings, self.hear).ready()
@@ -85,7 +85,19 @@ class TapTests(PostgresTestCase):
         answer = await agent.request(b"GET", f"{metrics}/metrics".encode("ascii"))
         self.assertIn("text/plain", answer.headers.getRawHeaders("content-type", [""])[0])
         labels = b'authenticator="authn",outcome="refused",reason="credentials-wrong"'
-        self.assertIn(b"svc_authentications_total{%s} 1.0\n" % labels, await treq.content(answer))
+        text = await treq.content(answer)
+        self.assertIn(b"svc_authentications_total{%s} 1.0\n" % labels, text)
+        self.assertRegex(text, rb'svc_requests_total{operation="POST /authn/[^"]*/authenticate",status="401"} 1\.0\n')
+        self.assertRegex(text, rb'svc_request_seconds_count{operation="POST /authn/[^"]*/authenticate"} 1\.0\n')
+        for service in (b"core", b"authn", b"authz", b"database"):
+            self.assertIn(b'svc_probe_ok{service="%s"} 1.0\n' % service, text)
+        for series in (
+            b"svc_key_sets 0.0",
+            b"svc_database_sessions ",
+            b"svc_database_waiting 0.0",
+            b"svc_reactor_lag_seconds_count ",
+        ):
+            self.assertIn(b"\n" + series, text)
         answer = await agent.request(b"GET", f"{url}/metrics".encode("ascii"))
         self.assertEqual(answer.code, 404)
 
