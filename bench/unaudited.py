@@ -25,7 +25,8 @@ def main(*arguments: str) -> None:
     installReactor(settings.REACTOR)
     # These load what wants a reactor.
     from svc.events import Trail  # noqa: PLC0415
-    from svc.web.routing import Call, Router  # noqa: PLC0415
+    from svc.web.router import Router  # noqa: PLC0415
+    from svc.web.routing import Call  # noqa: PLC0415
 
     Router._audited = _unaudited  # type: ignore[method-assign, assignment]
     Call.trail = property(lambda call: Trail(call.origin))  # type: ignore[method-assign, assignment]

@@ -8,7 +8,8 @@ from typing import Final
 import attrs
 from zope.interface import Interface
 
-from svc.errors import Reason, Refusal
+from svc.errors import Refusal
+from svc.reasons import Reason
 
 #: What stands in a filter template for the login of whoever asks to be admitted.
 PLACEHOLDER: Final = "%s"

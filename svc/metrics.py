@@ -110,6 +110,15 @@ class Metrics:
             labels=("service",),
         )
 
+    def watch_backlogs(self, backlogs: Callable[[], Sequence[tuple[str, int]]]) -> None:
+        """Tell how many audit records each sink has yet to take."""
+        self._watch(
+            "svc_audit_records_waiting",
+            "Audit records that a sink has not taken yet.",
+            lambda: [((name,), count) for name, count in backlogs()],
+            labels=("sink",),
+        )
+
     def watch_sessions(self, census: Callable[[], Census]) -> None:
         """Tell how the sessions with the database stand."""
         watch = self._watch

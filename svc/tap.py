@@ -21,10 +21,11 @@ from twisted.logger import Logger
 from twisted.python import usage
 
 from svc._version import VERSION
-from svc.config import OPTIONS, Option, Settings, read_settings, unknown_variables
+from svc.config import OPTIONS, Settings, read_settings, unknown_variables
 from svc.errors import ConfigurationInvalid, Refusal
 from svc.foundation import Foundation, check_data_key
 from svc.listening import Endpoint
+from svc.options import Option
 from svc.server import Server, Succession
 from svc.startup import Console, Launch, reason_of
 

@@ -18,6 +18,7 @@ ROOT = Path(__file__).resolve().parent.parent / "svc"
 VALUES = {
     "names",
     "errors",
+    "reasons",
     "limits",
     "dialect",
     "records",
@@ -35,23 +36,25 @@ DOMAIN = VALUES | {"access", "vault", "passwords", "tokens", "keyring", "jose", 
 #: What a room may import of svc, beside itself. A room is a package, or a module at the top of ``svc``.
 ARROWS: dict[str, set[str]] = {
     "_version": set(),
-    "errors": set(),
+    "reasons": set(),
+    "errors": {"reasons"},
     "limits": set(),
     "names": {"errors"},
     "dialect": {"errors"},
     "records": {"names", "errors"},
     "rows": {"names", "records", "events"},
     "events": {"names"},
-    "jose": {"names", "errors"},
-    "authentication": {"names", "errors", "records", "jose"},
+    "jose": {"names", "errors", "reasons"},
+    "authentication": {"names", "errors", "reasons", "records", "jose"},
     "credentials": {"names", "records", "events"},
     "factories": {"names", "records", "events"},
     "publickeys": {"names", "records"},
-    "directories": {"errors"},
+    "directories": {"errors", "reasons"},
     "expirations": {"names", "errors", "records", "events", "factories"},
     "interfaces": {"names", "records", "rows", "events", "authentication"},
     "forms": VALUES,
-    "config": VALUES | {"forms"},
+    "options": {"dialect", "errors", "forms"},
+    "config": VALUES | {"forms", "options"},
     "keyfiles": VALUES | {"vault"},
     "listening": {"errors"},
     "outgoing": {"errors"},
@@ -83,7 +86,7 @@ ARROWS: dict[str, set[str]] = {
 }
 
 #: Where a server is put together, of parts from everywhere.
-ROOTS: set[str] = {"tap", "composition"}
+ROOTS: set[str] = {"tap", "composition", "parts"}
 
 #: Modules that may import more than their room.
 EXCEPTIONS: dict[str, set[str]] = {
@@ -97,6 +100,7 @@ EXCEPTIONS: dict[str, set[str]] = {
 SIBLINGS: dict[str, set[str]] = {
     "web": {
         "routing",
+        "router",
         "response",
         "query",
         "paths",

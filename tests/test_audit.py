@@ -16,10 +16,10 @@ from zope.interface.verify import verifyObject
 
 from svc.audit import FIELD_LIMIT, LoggedAuthenticator, LoggedExpirations, LoggedLogin, printable
 from svc.authentication import Admitted, Attempt, IAuthenticator, ILogin, Refused
-from svc.errors import Reason
 from svc.expirations import IExpirationEvents
 from svc.factories import ExpiredToken
 from svc.names import ResourceName, RoleName
+from svc.reasons import Reason
 
 ATTEMPT = Attempt("acct", "host/web", b"the evidence", "10.0.0.1", "ci")
 ADMITTED = Admitted(RoleName("acct", "host", "web"), "key")

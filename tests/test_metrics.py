@@ -13,9 +13,9 @@ from zope.interface import implementer
 from zope.interface.verify import verifyObject
 
 from svc.authentication import Admitted, Attempt, IAuthenticator, Refused
-from svc.errors import Reason
 from svc.metrics import BEAT, CountedAuthenticator, Metrics, ReactorLag
 from svc.names import RoleName
+from svc.reasons import Reason
 from svc.records import Census, Finding
 
 ADMITTED = Admitted(RoleName("acct", "host", "web"), "key")
@@ -108,6 +108,7 @@ class MetricsTests(SynchronousTestCase):
         self.metrics.watch_checks(lambda: findings)
         self.metrics.watch_key_sets(lambda: ages)
         self.metrics.watch_sessions(lambda: census[-1])
+        self.metrics.watch_backlogs(lambda: [("/a", len(ages))])
         sample = self.metrics.registry.get_sample_value
         self.assertEqual([sample("svc_probe_ok", {"service": name}) for name in ("core", "ldap")], [1.0, 0.0])
         self.assertEqual([sample("svc_probe_seconds", {"service": name}) for name in ("core", "ldap")], [0.25, None])
@@ -115,6 +116,7 @@ class MetricsTests(SynchronousTestCase):
         stock = [sample(f"svc_database_{name}") for name in ("sessions", "sessions_lent", "waiting")]
         self.assertEqual(stock, [4, 3, 2])
         self.assertEqual((sample("svc_database_waits_total"), sample("svc_database_wait_seconds_total")), (7, 1.5))
+        self.assertEqual(sample("svc_audit_records_waiting", {"sink": "/a"}), 2)
         findings[0] = Finding("core", "failed", 2.0)
         ages.clear()
         census.append(Census(0, 0, 9, 16, 2.0))

@@ -144,6 +144,10 @@ class Journal(Service):
                 return f"{line.sink.name} is too far behind"
         return None
 
+    def backlogs(self) -> list[tuple[str, int]]:
+        """The name of each sink, and how many records it has yet to take."""
+        return [(line.sink.name, len(line.backlog)) for line in self._lines]
+
     async def take(self, origin: Origin, events: Sequence[Event], outcome: Outcome) -> None:
         """See ``IJournal``."""
         self.admit()

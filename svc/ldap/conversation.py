@@ -22,10 +22,10 @@ from twisted.protocols.tls import TLSMemoryBIOFactory
 from twisted.python.failure import Failure
 
 from svc.directories import DirectoryRefused
-from svc.errors import Reason
 from svc.ldap import messages
 from svc.ldap.messages import Entry, Garbled, Message, Reference, Result
 from svc.outgoing import tls_fault
+from svc.reasons import Reason
 
 T = TypeVar("T")
 

@@ -1,7 +1,7 @@
 """What each route's request is in the audit: its events, from the path, the query and what the route has found out.
 
 A route names its function here (``routes.add(…, audit=…)``); the router gives the events to the journal with the outcome,
-before anything is answered (``routing``, Note [Recorded before it is answered]). The words are those of the installed base
+before anything is answered (``router``, Note [Recorded before it is answered]). The words are those of the installed base
 where it has them (wire facts, core 6 and authn 7). What a body said is told by the route (``Call.tell``), never its secrets.
 """
 

@@ -14,10 +14,11 @@ from svc.access import Denial, Denied, demand, use
 from svc.audit import printable
 from svc.authentication import Attempt, AuthenticatorStatus, Explanation, IExplainer, Problem
 from svc.dialect import Dialect
-from svc.errors import AuthenticationRefused, BadRequest, Forbidden, InvalidParameter, NotFound, Reason, TooLarge, TooOften
+from svc.errors import AuthenticationRefused, BadRequest, Forbidden, InvalidParameter, NotFound, TooLarge, TooOften
 from svc.interfaces import IAuthenticators, IRoles
 from svc.jose import Malformed, json_object
 from svc.names import ResourceName
+from svc.reasons import Reason
 from svc.web import auditing
 from svc.web.response import Response
 from svc.web.routing import PUBLIC, REQUIRED, Call, Routes

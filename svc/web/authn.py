@@ -11,10 +11,11 @@ import attrs
 from twisted.logger import Logger
 
 from svc.authentication import Attempt, IAuthenticator, ILogin, Refused
-from svc.errors import AuthenticationRefused, BadRequest, Forbidden, InvalidName, NotFound, Reason, TooLarge, WrongDataKey
+from svc.errors import AuthenticationRefused, BadRequest, Forbidden, InvalidName, NotFound, TooLarge, WrongDataKey
 from svc.interfaces import IRoles
 from svc.keyring import AccessTokens, AccountKeys
 from svc.names import account_name
+from svc.reasons import Reason
 from svc.web import auditing
 from svc.web.basic import basic
 from svc.web.response import Response

@@ -23,11 +23,11 @@ from svc.errors import (
     InvalidName,
     InvalidParameter,
     NotFound,
-    Reason,
 )
 from svc.interfaces import IRoles
 from svc.names import ACTOR_KINDS, ROLE_KINDS, RoleName
 from svc.passwords import Passwords, demand_password
+from svc.reasons import Reason
 from svc.vault import Vault, api_key_name, password_name
 from svc.web import auditing
 from svc.web.basic import basic

@@ -18,13 +18,14 @@ from svc.access import demand, see
 from svc.audit import printable
 from svc.credentials import new_api_key
 from svc.dialect import Dialect
-from svc.errors import AuthenticationRefused, Conflict, Forbidden, InvalidName, InvalidParameter, NotFound, Reason
+from svc.errors import AuthenticationRefused, Conflict, Forbidden, InvalidName, InvalidParameter, NotFound
 from svc.factories import FactoryToken, IHostFactories, called, digest_of
 from svc.interfaces import IResources, IRoles
 from svc.jose import shown
 from svc.names import ResourceName, RoleName, identifier
 from svc.policy.ranges import cidr
 from svc.policy.resolve import ANNOTATION_NAME_LIMIT, ANNOTATION_VALUE_LIMIT
+from svc.reasons import Reason
 from svc.vault import Vault, api_key_name
 from svc.web import auditing
 from svc.web.description import described, expiration

@@ -11,8 +11,9 @@ from svc.authenticators.ldap import PASSWORD_LIMIT
 from svc.authenticators.ldapserver import LdapServers, Unusable
 from svc.dialect import CONJUR
 from svc.directories import DirectoryRefused, IDirectories, LdapServer, Security
-from svc.errors import Reason, StoreUnavailable
+from svc.errors import StoreUnavailable
 from svc.names import ResourceName
+from svc.reasons import Reason
 from svc.vault import Vault
 from tests.web.world import ACCOUNT, WorldCase, user
 

@@ -14,7 +14,7 @@ from zope.interface.verify import verifyObject
 
 from svc.authentication import Admitted, Caller
 from svc.directories import DirectoryRefused, IDirectories, LdapServer, Security
-from svc.errors import AuditUnavailable, BearerRefused, Reason, StoreUnavailable, WrongDataKey
+from svc.errors import AuditUnavailable, BearerRefused, StoreUnavailable, WrongDataKey
 from svc.events import Server
 from svc.health.probes import (
     AuditProbe,
@@ -32,6 +32,7 @@ from svc.interfaces import IDatabaseState, IProbe
 from svc.journal.files import RETRY, FileSink
 from svc.journal.journal import Journal
 from svc.names import admin_of
+from svc.reasons import Reason
 from svc.tokens import SigningKey, parse_authorization
 from svc.vault import CANARY, Vault
 from tests.expiration.world import INTERVAL, LoopCase

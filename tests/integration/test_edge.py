@@ -35,7 +35,8 @@ from svc.names import RoleName
 from svc.web.origin import TrustedProxies
 from svc.web.request import Edge
 from svc.web.response import Response
-from svc.web.routing import PUBLIC, REQUIRED, BodySize, Call, Router, Routes
+from svc.web.router import Router
+from svc.web.routing import PUBLIC, REQUIRED, BodySize, Call, Routes
 from svc.web.site import Site
 from tests.chronicle import Chronicle
 from tests.web.support import Answer, caller, primary, read_answers, token

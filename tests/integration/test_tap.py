@@ -95,6 +95,7 @@ class TapTests(PostgresTestCase):
             b"svc_key_sets 0.0",
             b"svc_database_sessions ",
             b"svc_database_waiting 0.0",
+            b"svc_audit_records_waiting{",
             b"svc_reactor_lag_seconds_count ",
         ):
             self.assertIn(b"\n" + series, text)

@@ -23,10 +23,10 @@ from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.directories import DirectoryRefused, LdapServer, Security
-from svc.errors import Reason
 from svc.ldap.client import Directories
 from svc.providers.lookup import LookUps
 from svc.providers.trust import client_tls
+from svc.reasons import Reason
 from tests.providers.authority import Authority
 from tests.providers.names import Names
 

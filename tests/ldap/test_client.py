@@ -11,9 +11,9 @@ from twisted.internet.error import ConnectionLost
 from zope.interface.verify import verifyObject
 
 from svc.directories import DirectoryRefused, IDirectories, LdapServer, Security
-from svc.errors import Reason
 from svc.ldap.client import IN_ALL, PER_SERVER
 from svc.ldap.conversation import CONVERSATION_LIMIT
+from svc.reasons import Reason
 from tests.ldap.directory import (
     ALICE,
     AUTHORITY,

@@ -26,7 +26,8 @@ from svc.names import RoleName
 from svc.web.connection import Channel
 from svc.web.origin import TrustedProxies
 from svc.web.request import Edge
-from svc.web.routing import Noun, Router
+from svc.web.router import Router
+from svc.web.routing import Noun
 from svc.web.site import Site
 from tests.chronicle import Chronicle
 

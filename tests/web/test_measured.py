@@ -13,8 +13,10 @@ from svc.limits import Limits
 from svc.web.incoming import Incoming
 from svc.web.measured import Measured
 from svc.web.response import Response
-from svc.web.routing import PUBLIC, REQUIRED, Call, Router, Routes
-from tests.web.support import caller
+from svc.web.router import Router
+from svc.web.routing import PUBLIC, REQUIRED, Call, Routes
+from tests.chronicle import Chronicle
+from tests.web.support import caller, primary
 
 
 class Noun:
@@ -49,7 +51,14 @@ class MeasuredTests(SynchronousTestCase):
         """Count nothing yet."""
         self.noun, self.clock = Noun(), Clock()
         self.counted: list[tuple[str, str, float]] = []
-        router = Router([self.noun], caller=caller, limits=Limits(), new_id=lambda: "id")
+        router = Router(
+            [self.noun],
+            caller=caller,
+            demand_primary=primary,
+            limits=Limits(),
+            new_id=lambda: "id",
+            journal=Chronicle(),
+        )
         self.measured = Measured(router.respond, self.clock, lambda *counted: self.counted.append(counted))
 
     def ask(self, target: str, method: str = "GET") -> Deferred[Response]:

@@ -27,7 +27,8 @@ from svc.names import RoleName
 from svc.web.incoming import Incoming
 from svc.web.origin import TrustedProxies
 from svc.web.response import Response
-from svc.web.routing import OPTIONAL, PUBLIC, REQUIRED, BodySize, Call, Router, Routes
+from svc.web.router import Router
+from svc.web.routing import OPTIONAL, PUBLIC, REQUIRED, BodySize, Call, Routes
 from tests.chronicle import Chronicle
 from tests.web.support import NOW, PEER, Client, primary, token
 

@@ -19,12 +19,13 @@ from svc.authenticators.ldapserver import NAME as LDAP
 from svc.authenticators.ldapserver import LdapServers
 from svc.dialect import NATIVE, Dialect
 from svc.directories import DirectoryRefused, IDirectories, LdapServer
-from svc.errors import KeysUnavailable, Reason
+from svc.errors import KeysUnavailable
 from svc.events import Trail
 from svc.jose import KeySet, parse_key_set
 from svc.keyring import AccessTokens, AccountKeys, new_signing_key
 from svc.names import RoleName, admin_of
 from svc.policy.document import Bounds
+from svc.reasons import Reason
 from svc.throttling import Throttle, ThrottledAuthenticator, ThrottledLogin
 from svc.vault import Vault, api_key_name
 from svc.web.accounts import Accounts
