@@ -17,7 +17,7 @@ from svc.records import Sealed, SecretReading
 from svc.storage.columns import column
 from svc.storage.database import Database, Statement, Transaction
 from svc.storage.events import record
-from svc.storage.standing import HELD, JUDGED, WITH_STANDING, standing_of
+from svc.storage.standing import HELD, WITH_STANDING, standing_of
 
 #: How many versions of a value are kept (wire facts, core 4).
 VERSIONS_KEPT: Final = 20
@@ -51,12 +51,33 @@ _READ_VERSION: Final = Statement(
     f"{_READ} (SELECT * FROM secrets WHERE resource_id = $2 AND version = $4::integer OFFSET 0) AS secret ON true {_ENDED}",
 )
 
-# Each is read as by itself, but for what the caller holds, which is the same for all; the resource is the column of a row
-# where it was a parameter. No value is looked at before it is known that all of them together are few enough bytes.
+# Each is judged as by itself (``standing``, Note [Standing in one statement]), but for what is the same for many: what the
+# caller holds, and which owners' roles are among that. No value is looked at before it is known that all of them together
+# are few enough bytes.
 _READ_ALL: Final = Statement(
     "secret_read_all",
     f"""
-    WITH RECURSIVE {HELD.format(caller="$1")}
+    WITH RECURSIVE {HELD.format(caller="$1")},
+    asked (asked_id, number, resource_exists, owner_id, policy_id) AS MATERIALIZED (
+        SELECT listed.asked_id, number, found.resource_id IS NOT NULL, found.owner_id, found.policy_id
+        FROM unnest($2::text[]) WITH ORDINALITY AS listed (asked_id, number)
+        LEFT JOIN LATERAL (SELECT * FROM resources WHERE resource_id = listed.asked_id OFFSET 0) AS found ON true
+    ),
+    owned (owner_id, owns) AS MATERIALIZED (
+        SELECT owner_id, EXISTS (SELECT FROM held WHERE role_id IN (
+            WITH RECURSIVE administrators (role_id) AS (
+                SELECT owner.owner_id
+                UNION
+                SELECT unnest(ARRAY(
+                    SELECT member_id FROM memberships WHERE role_id = administrators.role_id AND admin_option
+                ))
+                FROM administrators
+            )
+            SELECT role_id FROM administrators
+        ))
+        FROM (SELECT DISTINCT owner_id FROM asked WHERE owner_id IS NOT NULL) AS owner
+    ),
+    caller (caller_exists) AS MATERIALIZED (SELECT EXISTS (SELECT FROM roles WHERE role_id = $1))
     SELECT
         caller_exists, resource_exists, owns, privileges, holds, policy_id,
         CASE WHEN sum(size) OVER () <= $3::bigint AND ended_at IS NULL THEN (
@@ -66,16 +87,22 @@ _READ_ALL: Final = Statement(
         NULL::text,
         ended_at
     FROM (
-        SELECT judged.*, newest.version, newest.size, newest.ended_at, asked.resource_id AS asked_id, number
-        FROM unnest($2::text[]) WITH ORDINALITY AS asked (resource_id, number)
-        CROSS JOIN LATERAL (
-            WITH RECURSIVE {JUDGED.replace("$2", "asked.resource_id")} SELECT * FROM standing
-        ) AS judged
+        SELECT
+            caller_exists, asked.*, coalesce(owns, false) AS owns,
+            CASE WHEN owns OR NOT resource_exists THEN '{{}}' ELSE ARRAY(
+                SELECT privilege
+                FROM (SELECT privilege, role_id FROM permissions WHERE resource_id = asked_id OFFSET 0) AS given
+                WHERE role_id IN (SELECT role_id FROM held)
+            ) END AS privileges,
+            CASE WHEN EXISTS (SELECT FROM roles WHERE role_id = asked_id OFFSET 0)
+                THEN coalesce(owns, false) OR EXISTS (SELECT FROM held WHERE role_id = asked_id) ELSE false END AS holds,
+            newest.*
+        FROM asked CROSS JOIN caller LEFT JOIN owned ON owned.owner_id = asked.owner_id
         LEFT JOIN LATERAL (
             SELECT
                 version, octet_length(sealed) AS size,
-                {ENDED_AT.format(value="secrets", resource="asked.resource_id")} AS ended_at
-            FROM secrets WHERE secrets.resource_id = asked.resource_id ORDER BY version DESC LIMIT 1
+                {ENDED_AT.format(value="secrets", resource="asked_id")} AS ended_at
+            FROM secrets WHERE secrets.resource_id = asked_id ORDER BY version DESC LIMIT 1
         ) AS newest ON true
         OFFSET 0
     ) AS one
