@@ -58,9 +58,9 @@ async def verify(parent: MultiService, reactor: Any, path: Path, directory: Path
     try:
         good = is_dump(path)
     except OSError as error:
-        raise StartRefused(f"{path} can't be read: {error.strerror}") from None
+        raise StartRefused(f"it can't be read: {error.strerror}") from None
     if not good:
-        raise StartRefused(f"{path} is no dump in PostgreSQL's custom format, as pg_dump --format=custom makes it")
+        raise StartRefused("it is no dump in PostgreSQL's custom format, as pg_dump --format=custom makes it")
     embedded = EmbeddedPostgres(reactor, directory, durable=False)
     embedded.setServiceParent(parent)  # type: ignore[no-untyped-call] # Twisted's
     dsn = await embedded.ready()

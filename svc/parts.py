@@ -30,13 +30,14 @@ from svc.expiration.rotation import Rotations
 from svc.expiration.rounds import Expirations
 from svc.foundation import Foundation
 from svc.health.probes import (
+    AuditProbe,
     AuthzProbe,
     CoreProbe,
     DatabaseProbe,
     HostFactoryProbe,
     PublicKeysProbe,
 )
-from svc.health.rounds import Rounds
+from svc.health.rounds import NEEDED_TO_SERVE, Rounds
 from svc.interfaces import ILoads, IProbe
 from svc.journal.backlog import ISink
 from svc.journal.expirations import RecordedExpirations
@@ -223,4 +224,5 @@ class Parts:
             PublicKeysProbe(PublicKeyStore(database)),
             *others,
         ]
-        return Rounds(self.reactor, probes, DatabaseProbe(state), self.settings.health_interval)
+        needed = NEEDED_TO_SERVE | {AuditProbe.service} if self.settings.audit_failure == "refuse" else NEEDED_TO_SERVE
+        return Rounds(self.reactor, probes, DatabaseProbe(state), self.settings.health_interval, needed)

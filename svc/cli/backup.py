@@ -41,10 +41,14 @@ async def create(foundation: Foundation, settings: Settings, file: Path) -> None
     """Write a dump of the database to FILE, in PostgreSQL's custom format.
 
     It is made beside the running server, of the state of one moment; on a follower, too. It works on the database itself,
-    that of --data-dir or --database-url, and not on the server at SVC_URL.
+    that of --data-dir or --database-url, and not on the server at SVC_URL: give it the options or the environment that the
+    server has.
+
+    A database at --database-url is dumped by the pg_dump that this machine has, if it is not older than the database.
     """
     try:
-        await shown(dump(foundation.clock, foundation.dsn, file), f"Dumping {place(settings)}", foundation.clock, sys.stderr)
+        dumping = dump(foundation.clock, foundation.dsn, file, embedded=settings.database_url is None)
+        await shown(dumping, f"Dumping {place(settings)}", foundation.clock, sys.stderr)
     except OSError as error:
         raise click.ClickException(f"{file} can't be written: {error.strerror}") from None
     click.echo(f"{file}: {os.path.getsize(file)} bytes. Try it with: svc backup verify {file}")

@@ -67,12 +67,13 @@ _ADVICE: Final = {
     401: "not authenticated: run `svc login`, or set SVC_LOGIN and SVC_API_KEY",
     403: "not permitted: the role sees this, but lacks the privilege",
     404: "not found, or not visible to this role",
+    405: "not possible here; where this is a follower, the primary takes changes",
     409: "in conflict with something else",
     412: "not done: the value is another by now than was asked for",
     413: "too large",
     422: "the server cannot use this",
     429: "too many failures from this address: wait a minute",
-    503: "the server's database cannot be reached now: try again",
+    503: "not possible now: try again",
 }
 
 

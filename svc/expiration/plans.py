@@ -7,10 +7,14 @@ can't be used is found when the loop looks: it is told on the resource and in th
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Final
 
 import attrs
 
 from svc.expirations import LIFETIME, ROTATION_LIFETIME, ROTATOR, Duration, IRotator
+
+#: The shortest time from one rotation to the next, in seconds: each is recorded, and the records are kept for a year.
+SHORTEST_INTERVAL: Final = 1.0
 
 
 @attrs.frozen
@@ -53,7 +57,13 @@ def plan_of(annotations: Mapping[str, str], rotators: Mapping[str, IRotator]) ->
     objection = rotator.objection(annotations)
     if objection is not None:
         return Unusable(objection)
-    return _read(ROTATION_LIFETIME, interval, lambda read: Rotates(rotator, read))
+    return _read(ROTATION_LIFETIME, interval, lambda read: _rotates(rotator, read))
+
+
+def _rotates(rotator: IRotator, interval: Duration) -> Plan:
+    if not (interval.months or interval.days) and interval.seconds < SHORTEST_INTERVAL:
+        return Unusable(f"{ROTATION_LIFETIME} must be at least PT{SHORTEST_INTERVAL:g}S")
+    return Rotates(rotator, interval)
 
 
 def _read(name: str, text: str, make: Callable[[Duration], Plan]) -> Plan:

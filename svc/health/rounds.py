@@ -36,7 +36,8 @@ LONGEST_CHECK: Final = 2.0
 #: How many intervals old the last round may be.
 INTERVALS_UNTIL_STALE: Final = 3
 
-#: The services without which nobody can log in and read a secret: what readiness is about, beside the database.
+#: The services without which nobody can log in and read a secret: what readiness is about, beside the database. So is the
+#: audit, where requests are refused while their records can't be written.
 NEEDED_TO_SERVE: Final = frozenset({"core", "authn", "authz"})
 
 _STARTING: Final = "starting"
@@ -51,7 +52,8 @@ log = Logger()
 class HealthReport:
     """What ``/health`` answers: one word for each service and for the database (rulings: health).
 
-    ``position`` is where the database's log stands; ``None`` unless the database is ok. ``moment`` is when the last round
+    ``position`` is where the database's log stands; ``None`` unless the database is ok. ``needed`` are the services without
+    which this server can't serve. ``moment`` is when the last round
     ended, and ``changed`` when each value became what it is, that of the database under ``database``: both in epoch seconds.
     """
 
@@ -61,6 +63,7 @@ class HealthReport:
     position: ReplicationPosition | None
     moment: float | None = attrs.field(default=None, eq=False)
     changed: Mapping[str, float] = attrs.field(factory=dict, eq=False)
+    needed: frozenset[str] = attrs.field(default=NEEDED_TO_SERVE, eq=False)
 
     @property
     def services_ok(self) -> bool:
@@ -75,7 +78,7 @@ class HealthReport:
     @property
     def ready(self) -> bool:
         """Whether the server can serve: log somebody in, judge what he may, and read it."""
-        return self.database == _OK and all(self.services.get(name, _OK) == _OK for name in NEEDED_TO_SERVE)
+        return self.database == _OK and all(self.services.get(name, _OK) == _OK for name in self.needed)
 
     @property
     def status(self) -> int:
@@ -196,10 +199,12 @@ class Rounds(Service):
         probes: Sequence[IProbe],
         database: DatabaseProbe,
         interval: float,
+        needed: frozenset[str] = NEEDED_TO_SERVE,
     ) -> None:
         deadline = min(LONGEST_CHECK, interval / 2)
         self._clock = clock
         self._interval = interval
+        self._needed = needed
         self._services = [_Watch(clock, probe.service, probe.check, deadline) for probe in probes]
         self._database = _Watch(clock, "database", database.check, deadline)
         self._loop = LoopingCall(self._round)
@@ -240,6 +245,7 @@ class Rounds(Service):
             self._database.seen if self._database.value == _OK and not stale else None,
             self._last if self._first.called else None,
             {watch.name: watch.changed if since is None else since for watch in self._watches()},
+            self._needed,
         )
 
     def now(self) -> float:

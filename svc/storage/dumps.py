@@ -1,8 +1,14 @@
-"""Dumps of the database, in PostgreSQL's custom format, by PostgreSQL's own programs."""
+"""Dumps of the database, in PostgreSQL's custom format, by PostgreSQL's own programs.
+
+Note [Whose pg_dump]. The programs that come with the embedded PostgreSQL speak no TLS, and older programs than they are can't
+restore what they dump. So a database of the operator's is dumped by the ``pg_dump`` of this machine, and by ours where there
+is none, or it is older than the database, which it says before it does anything.
+"""
 
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -15,6 +21,9 @@ from svc.storage.binaries import installed
 
 #: What a dump in the custom format begins with.
 _MAGIC: Final = b"PGDMP"
+
+#: What ``pg_dump`` says of a database that is newer than itself.
+_TOO_OLD: Final = "server version mismatch"
 
 #: What of a program's complaint is repeated: what follows may quote rows.
 _COMPLAINT: Final = "error:"
@@ -29,9 +38,19 @@ def is_dump(path: Path) -> bool:
         return file.read(len(_MAGIC)) == _MAGIC
 
 
-async def dump(reactor: Any, dsn: str, path: Path) -> None:
+def dumpers(*, embedded: bool, own: str | None) -> list[str | None]:
+    """The programs to dump with, one after the other; ``None`` is that of the embedded PostgreSQL (Note [Whose pg_dump]).
+
+    :param embedded: whether the database is the embedded one.
+    :param own: where this machine has its ``pg_dump``.
+    """
+    return [None] if embedded or own is None else [own, None]
+
+
+async def dump(reactor: Any, dsn: str, path: Path, *, embedded: bool) -> None:
     """Write a dump of the database into a new file, which only its owner may read; none is left when that fails.
 
+    :param embedded: whether it is the embedded PostgreSQL (Note [Whose pg_dump]).
     :raises StartRefused: the file exists, or PostgreSQL can't be dumped; says why.
     :raises OSError: the file can't be made.
     """
@@ -40,7 +59,14 @@ async def dump(reactor: Any, dsn: str, path: Path) -> None:
     except FileExistsError:
         raise StartRefused(f"{path} exists: name a new file") from None
     try:
-        await _run(reactor, "pg_dump", dsn, ["--format=custom", "--no-password", f"--file={path}"])
+        whole = ["--format=custom", "--no-password", f"--file={path}"]
+        first, *others = dumpers(embedded=embedded, own=shutil.which("pg_dump"))
+        try:
+            await _run(reactor, "pg_dump", dsn, whole, first)
+        except StartRefused as refused:
+            if not others or _TOO_OLD not in str(refused):
+                raise
+            await _run(reactor, "pg_dump", dsn, whole)
     except BaseException:
         path.unlink(missing_ok=True)
         raise
@@ -55,13 +81,14 @@ async def restore(reactor: Any, dsn: str, path: Path) -> None:
     await _run(reactor, "pg_restore", dsn, whole)
 
 
-async def _run(reactor: Any, program: str, dsn: str, arguments: Sequence[str]) -> None:
+async def _run(reactor: Any, program: str, dsn: str, arguments: Sequence[str], place: str | None = None) -> None:
+    """Run one of PostgreSQL's programs; ``place`` is where it is, unless it is that of the embedded PostgreSQL."""
     # A password may stand in the DSN, and everybody on the machine may read the arguments of a program.
     parameters = parse_dsn(dsn)
     environment = {"PATH": os.defpath, "LC_ALL": "C", "PGPASSWORD": parameters.pop("password", "")}
     command = [f"--dbname={make_dsn(**parameters)}", *arguments]
     _, said, code = await getProcessOutputAndValue(
-        installed().program(program), command, {k: v for k, v in environment.items() if v}, reactor=reactor
+        place or installed().program(program), command, {k: v for k, v in environment.items() if v}, reactor=reactor
     )
     if code:
         lines = said.decode("utf-8", "replace").splitlines()

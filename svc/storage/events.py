@@ -19,6 +19,9 @@ RETENTION: Final = 365 * 86400.0
 #: Parameters of the subject that have a column, and an index, of their own.
 _INDEXED: Final = ("role", "resource", "member")
 
+#: A later page than any account has; what is asked for beyond could not be added to the size of a page.
+_FARTHEST: Final = 2**62
+
 #: How many events are removed by one statement.
 PURGED: Final = 1000
 
@@ -159,7 +162,7 @@ class EventStore:
             *named.values(),
             json.dumps(subject),
             query.limit,
-            query.offset,
+            min(query.offset, _FARTHEST),
         )
         if query.about is not None:
             return [_stored(row) for row in await self._database.fetch(_ABOUT, *parameters, query.about)]

@@ -201,11 +201,14 @@ def _count(text: str | None) -> int:
 
 
 def _instant(text: str) -> float:
-    """Read an ISO 8601 date, or date and time, as seconds since the epoch; without an offset it is UTC (clients R11)."""
+    """Read an ISO 8601 date, or date and time, as seconds since the epoch; without an offset it is UTC (clients R11).
+
+    Fractions are dropped, as they are where it is told: rounded up, the last moment of the year 9999 could not be.
+    """
     try:
         moment = datetime.fromisoformat(text)
         # What lies beyond the year 9999 somewhere could not be told.
-        return moment.replace(tzinfo=moment.tzinfo or UTC).astimezone(UTC).timestamp()
+        return moment.replace(tzinfo=moment.tzinfo or UTC).astimezone(UTC).replace(microsecond=0).timestamp()
     except (ValueError, OverflowError):
         message = f"Input is invalid ISO8601 datetime string: {text[:100]}"
         raise InvalidParameter("expiration", f"expiration: {message}") from None

@@ -28,8 +28,9 @@ class TrustedProxies:
     def client_ip(self, peer: str, forwarded: Sequence[bytes]) -> str:
         """The address of the client: the peer's own, unless the peer is trusted and names another.
 
-        Then it is the right-most address of the header that is not trusted itself, or the left-most when all are. What is
-        no address is passed over.
+        Then it is the right-most address of the header that is not trusted itself, or the left-most when all are. An entry
+        that is no address (``unknown``, ``unix:``) hides who spoke to the proxy that wrote it, and perhaps forged what
+        stands left of it: that is not looked at.
 
         :param peer: the address at the other end of the connection, in :func:`plain` form.
         :param forwarded: the values of the ``X-Forwarded-For`` headers, in their order.
@@ -38,11 +39,15 @@ class TrustedProxies:
         if address is None or not self._trusts(address):
             return peer
         for entry in reversed(b",".join(forwarded).rsplit(b",", _HOPS)[-_HOPS:]):
-            named = _address(_bare(entry.decode("latin-1").strip()))
-            if named is not None:
-                address = named
-                if not self._trusts(named):
-                    break
+            text = entry.decode("latin-1").strip()
+            if not text:  # elements of lists may be empty (RFC 9110 5.6.1)
+                continue
+            named = _address(_bare(text))
+            if named is None:
+                break
+            address = named
+            if not self._trusts(named):
+                break
         return str(address)
 
     def _trusts(self, address: _Address) -> bool:
@@ -58,7 +63,8 @@ def plain(host: str) -> str:
 def _bare(entry: str) -> str:
     """An entry without the port that some proxies add: ``1.2.3.4:80``, ``[::1]:80``."""
     if entry.startswith("["):
-        return entry[1:].partition("]")[0]
+        inside, bracket, _ = entry[1:].partition("]")
+        return inside if bracket else entry
     host, colon, _ = entry.partition(":")
     return host if colon and "." in host else entry
 

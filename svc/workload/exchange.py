@@ -70,11 +70,13 @@ class Reply:
 
     @property
     def said(self) -> str:
-        """The message in a refusal, :func:`printable`; empty where there is none."""
+        """The message in a refusal, :func:`printable`; empty where there is none, or a page for browsers."""
         try:
             error = parsed(self.body)["error"]
             message = error if isinstance(error, str) else error["message"]
         except (ValueError, KeyError, TypeError):
+            if self.headers.get("content-type", "").lower().startswith("text/html"):
+                return ""
             message = self.body[: 4 * _SAID_LIMIT].decode("utf-8", "replace")
         return printable(message) if isinstance(message, str) else ""
 

@@ -31,6 +31,8 @@ class AnswerTests(SynchronousTestCase):
             (Answer(422, body), "'limit' is no number"),
             (Answer(401, b"Unauthorized: Invalid token"), "svc login"),
             (Answer(403, b""), "lacks the privilege"),
+            (Answer(405, b'{"error":{"message":"Write operations are not allowed"}}'), "the primary takes changes"),
+            (Answer(503, b'{"error":{"message":"no audit"}}'), "try again (status 503): no audit"),
             (Answer(418, b"\xff short and stout"), "short and stout"),
         ):
             fault = self.assertRaises(click.ClickException, answer.expect, 200)

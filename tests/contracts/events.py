@@ -105,6 +105,8 @@ class EventsContract(Contract):
             ({"about": "acct:user:u", "msgid": "update"}, ["c", "a"]),
             ({"about": "acct:user:u", "limit": 1, "offset": 1}, ["b"]),
             ({"about": "acct:user:nobody"}, []),
+            ({"about": "acct:user:u", "limit": 1000, "offset": 2**63 - 1}, []),
+            ({"limit": 1000, "offset": 2**63 - 1}, []),
             ({"data": (("subject", "role", "acct:user:u"),)}, ["a"]),
             ({"data": (("subject", "resource", "acct:user:u"),)}, ["b"]),
             ({"data": (("subject", "member", "acct:user:u"),)}, ["c"]),

@@ -78,6 +78,17 @@ class EndingTests(LoopCase):
         self.advance(INTERVAL)
         self.assertIsNone(self.memory.expirations["a:variable:v"].fault)
 
+    def test_too_often(self) -> None:
+        """A value is rotated once a second at most: what asks for more would fill the disk with records."""
+        hasty, quick = (
+            self.declare_door(branch, rotation__ttl=ttl) for branch, ttl in (("a", "PT0.999999S"), ("b", "PT1S"))
+        )
+        self.start()
+        self.advance(INTERVAL)
+        self.assertEqual({event[:2] for event in self.events.told}, {("failed", "a/key"), ("rotated", "b/key")})
+        self.assertIn("at least PT1S", self.memory.expirations[hasty].fault or "")
+        self.assertIsNone(self.memory.expirations[quick].fault)
+
     def test_tokens_of_host_factories(self) -> None:
         """Tokens of host factories that have expired are removed, and no others."""
         self.memory.resources["a:host_factory:f"] = ("a:user:admin", None)
@@ -314,6 +325,7 @@ class PlanTests(LoopCase):
             ({"expiration/ttl": ""}, "expiration/ttl"),
             ({"rotation/rotator": "", "rotation/ttl": "P1D"}, "rotation/rotator"),
             ({"rotation/rotator": "door", "rotation/ttl": "often"}, "rotation/ttl"),
+            ({"rotation/rotator": "door", "rotation/ttl": "PT0.999999S"}, "rotation/ttl must be at least PT1S"),
             ({**rotated, "rotation/door/bad": "x"}, "rotation/door/bad"),
         ):
             plan = plan_of(bad, rotators)

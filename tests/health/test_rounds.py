@@ -16,7 +16,7 @@ from zope.interface.verify import verifyObject
 from svc.dialect import CONJUR, NATIVE
 from svc.errors import StoreUnavailable
 from svc.health.probes import DatabaseProbe
-from svc.health.rounds import HealthReport, Rounds
+from svc.health.rounds import NEEDED_TO_SERVE, HealthReport, Rounds
 from svc.interfaces import IDatabaseState, IProbe
 from svc.records import ReplicationPosition
 from tests.health.fakes import FakeState, nothing
@@ -330,6 +330,14 @@ class RoundsTests(SynchronousTestCase):
             services = dict.fromkeys(("core", "authn", "authz", "ldap", "audit"), "ok") | {broken: "failed"}
             self.assertEqual(HealthReport(NATIVE, services, "ok", None).ready, ready)
             self.assertFalse(HealthReport(NATIVE, services, "failed", None).ready)
+
+    def test_ready_with_the_audit(self) -> None:
+        """Where requests are refused while the audit takes no records, a server isn't ready then."""
+        for needed, ready in ((NEEDED_TO_SERVE, True), (NEEDED_TO_SERVE | {"audit"}, False)):
+            rounds = Rounds(self.clock, [FakeProbe("audit", _fail)], DatabaseProbe(self.state), 5.0, needed)
+            rounds.startService()
+            self.addCleanup(rounds.stopService)
+            self.assertEqual((rounds.report(NATIVE).services["audit"], rounds.report(NATIVE).ready), ("failed", ready))
 
     def test_findings(self) -> None:
         """Each check tells how long it took; one that was given up took as long as it may."""

@@ -166,7 +166,7 @@ class FaultTests(AuditCase):
 
     async def test_full_disk(self) -> None:
         """While the disk is full nothing secret is answered; when there is room again it is, and no line is torn."""
-        process = await self.begin()
+        process = await self.begin("--health-interval=0.5")
         self.allow(process, self.audit.stat().st_size + 20)
         for path in (DB, "/secrets?variable_ids=acme:variable:db"):
             answer = await self.api.ask("GET", path, token=self.admin)
@@ -176,6 +176,8 @@ class FaultTests(AuditCase):
         self.assertEqual(login.status, 503)
         self.assertEqual((await self.api.ask("POST", DB, b"another", self.admin)).status, 503)
         self.assertEqual((await self.api.ask("GET", "/authenticators")).status, 200)
+        while (await self.api.ask("GET", "/readyz")).status == 200:
+            await beat()
         self.allow(process, resource.RLIM_INFINITY)
         while (answer := await self.api.ask("GET", DB, token=self.admin)).status == 503:
             await beat()
@@ -186,10 +188,13 @@ class FaultTests(AuditCase):
 
     async def test_full_disk_and_going_on(self) -> None:
         """Where operators prefer that, requests are answered while the disk is full, and recorded when there is room."""
-        process = await self.begin("--audit-failure=continue")
+        process = await self.begin("--audit-failure=continue", "--health-interval=0.5")
         self.allow(process, self.audit.stat().st_size + 20)
         for _ in range(3):
             self.assertEqual((await self.api.ask("GET", DB, token=self.admin)).body, VALUE)
+        while (await self.api.ask("GET", "/health")).status == 200:
+            await beat()
+        self.assertEqual((await self.api.ask("GET", "/readyz")).status, 200)
         self.allow(process, resource.RLIM_INFINITY)
         while self.audit.read_bytes().count(b" fetched acme:variable:db\n") < 3:
             await beat()

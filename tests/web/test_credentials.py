@@ -322,7 +322,7 @@ class OriginTests(CredentialsCase):
             ("127.0.0.1", spoofed, 401),
             ("127.0.0.1", [*inside, ("X-Forwarded-For", "203.0.113.5")], 401),
             ("127.0.0.1", [("X-Forwarded-For", "203.0.113.5, 198.51.100.9")], 200),
-            ("127.0.0.1", [("X-Forwarded-For", "198.51.100.9, unknown")], 200),
+            ("127.0.0.1", [("X-Forwarded-For", "198.51.100.9, unknown")], 401),
             ("198.51.100.9", [("X-Forwarded-For", "203.0.113.5")], 200),
         ):
             answer = self.client.post("/authn/acme/dora/authenticate", key, peer=peer, headers=headers)

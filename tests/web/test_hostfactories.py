@@ -108,8 +108,11 @@ class TokenTests(FactoryCase):
             ("2023-11-15T01:02:03+01:00", "2023-11-15T00:02:03Z"),
             ("20231115T010203Z", "2023-11-15T01:02:03Z"),
             ("9999-12-31T23:59:59Z", "9999-12-31T23:59:59Z"),
+            ("9999-12-31T23:59:59.999999Z", "9999-12-31T23:59:59Z"),
+            ("9999-12-31T23:59:58.9-00:00:01.099999", "9999-12-31T23:59:59Z"),
         ):
             self.assertEqual(self.ask(expiration=text).json()[0]["expiration"], told)
+        self.assertEqual(self.client.get("/resources/acme/host_factory/fleet", role=ADMIN).status, 200)
 
     def test_order_of_checks(self) -> None:
         """No factory, an unseen one, another kind, no privilege, then what is wrong with the rest, one after the other."""

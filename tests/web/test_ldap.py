@@ -76,6 +76,38 @@ class LdapRouteTests(LdapCase):
         self.assert_refused(self.authenticate())
         self.assertEqual(len(answers), 1)
 
+    def test_guessing(self) -> None:
+        """Guesses by a directory are slowed down with all others of that user; its owner's password is taken at once."""
+        for _ in range(5):
+            self.assert_refused(self.login(password=b"wrong"))
+            self.assert_refused(self.authenticate(evidence=b"wrong"))
+        guess = base64.b64encode(b"alice:wrong").decode()
+        slow = [
+            self.client.begin("GET", path, headers=[("Authorization", f"Basic {guess}")])
+            for path in ("/authn-ldap/corp/acme/login", "/authn/acme/login")
+        ]
+        self.assertEqual([connection.received() for connection in slow], [b"", b""])
+        self.assertEqual((self.login().status, self.authenticate().status), (200, 200))
+        self.clock.advance(2)
+        for connection in slow:
+            self.assert_refused(connection.answer())
+
+    def test_a_directory_that_is_away(self) -> None:
+        """A directory that can't be asked makes nobody slow, however often that is tried."""
+        self.directory.refused = DirectoryRefused(Reason.LDAP_UNAVAILABLE, "down")
+        for _ in range(20):
+            self.assert_refused(self.login())
+
+    def test_who_has_left(self) -> None:
+        """Who is gone from the directory goes on with the API key that he was told, until it is rotated."""
+        key = self.login().body
+        self.directory.passwords.clear()
+        self.assert_refused(self.login())
+        self.assertEqual(self.client.post("/authn/acme/alice/authenticate", key).status, 200)
+        self.assertEqual(self.client.request("PUT", "/authn/acme/api_key?role=user:alice", role=ADMIN).status, 200)
+        self.assert_refused(self.client.post("/authn/acme/alice/authenticate", key))
+        self.assert_refused(self.authenticate(evidence=key))
+
     def test_no_credentials(self) -> None:
         """Without HTTP Basic credentials nobody is told a key, not even with an access token."""
         path = "/authn-ldap/corp/acme/login"

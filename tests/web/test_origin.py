@@ -38,10 +38,16 @@ class TrustedProxiesTests(SynchronousTestCase):
         self.assertEqual(WITH_PROXIES.client_ip("10.9.9.9", [b"10.1.1.1, 2001:db8::1, 127.0.0.1"]), "10.1.1.1")
 
     def test_no_address(self) -> None:
-        """An entry that is no address is passed over."""
-        for entry in (b"unknown", b"", b"192.0.2.999", b"\xff", b"[::1"):
-            self.assertEqual(LOOPBACK_ONLY.client_ip("127.0.0.1", [b"192.0.2.9, " + entry]), "192.0.2.9")
-        self.assertEqual(LOOPBACK_ONLY.client_ip("127.0.0.1", [b"unknown"]), "127.0.0.1")
+        """An entry that is no address hides who wrote what stands left of it, which is not believed."""
+        for entry in (b"unknown", b"unix:", b"192.0.2.999", b"\xff", b"[::1", b"_hidden"):
+            self.assertEqual(WITH_PROXIES.client_ip("10.9.9.9", [b"192.0.2.9, " + entry + b", 10.1.1.1"]), "10.1.1.1")
+            self.assertEqual(LOOPBACK_ONLY.client_ip("127.0.0.1", [b"192.0.2.9, " + entry]), "127.0.0.1")
+            self.assertEqual(LOOPBACK_ONLY.client_ip("127.0.0.1", [entry, b"192.0.2.9"]), "192.0.2.9")
+
+    def test_empty(self) -> None:
+        """An empty element is none."""
+        for forwarded in ([b"192.0.2.9, "], [b"192.0.2.9", b"", b" , ,"], [b",192.0.2.9"]):
+            self.assertEqual(LOOPBACK_ONLY.client_ip("127.0.0.1", forwarded), "192.0.2.9")
 
     def test_ports_and_scopes(self) -> None:
         """Ports and scopes that proxies add are dropped."""

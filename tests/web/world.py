@@ -185,7 +185,9 @@ class WorldCase(SynchronousTestCase):
             Credentials(login, credentials, roles, vault, passwords),
             FederatedAuthn(JWT.name, federated[0], self.tokens),
             FederatedAuthn(cloud_kind.name, federated[1], self.tokens),
-            LdapAuthn(self.ldap, self.ldap, self.tokens),
+            LdapAuthn(
+                ThrottledAuthenticator(self.ldap, self.throttle), ThrottledLogin(self.ldap, self.throttle), self.tokens
+            ),
             authenticators,
             Resources(resources, roles, self.dialect),
             Roles(roles, self.dialect),

@@ -156,6 +156,8 @@ class SaidTests(SynchronousTestCase):
             (b"[" * 100_000, "[" * 300),
         ):
             self.assertEqual(Reply(400, body).said, said)
+        page = {"content-type": "text/html; charset=utf-8"}
+        self.assertEqual(Reply(503, b"<html><h1>Service Unavailable</h1>", page).said, "")
 
     def test_terminals(self) -> None:
         """Nothing that a server says moves a cursor, or fills a screen."""
