@@ -50,6 +50,7 @@ from svc.storage.expirations import ExpirationStore
 from svc.storage.hostfactories import HostFactoryStore
 from svc.storage.policies import PolicyStore
 from svc.storage.publickeys import PublicKeyStore
+from svc.storage.replication import Replication
 from svc.storage.resources import ResourceStore
 from svc.storage.roles import RoleStore
 from svc.storage.secrets import SecretStore
@@ -104,7 +105,9 @@ class Composition:
         # Names are looked up in threads, each busy until a name service answers or is given up: a few that hang may not
         # keep the names of other providers from being found.
         reactor.suggestThreadPoolSize(_LOOK_UPS)
-        await self._make_account(foundation)
+        replication = Replication(foundation.database, reactor)
+        replication.setServiceParent(server)  # type: ignore[no-untyped-call] # Twisted's
+        await self._make_account(foundation, replication)
         keys = AccountKeys(foundation.accounts, foundation.vault, reactor)
         tokens = AccessTokens(keys, reactor, settings.user_token_ttl, settings.host_token_ttl)
         rounds = self._rounds(foundation, keys, tokens)
@@ -117,6 +120,7 @@ class Composition:
         router = Router(
             self._nouns(foundation, keys, tokens, self._loads(foundation, server), rounds, metrics, passwords, throttle),
             caller=tokens.caller,
+            demand_primary=replication.demand_primary,
             limits=settings.limits,
             new_id=_new_id,
         )
@@ -298,10 +302,15 @@ class Composition:
             settings.health_interval,
         )
 
-    async def _make_account(self, foundation: Foundation) -> None:
-        """Make the account that the settings name, unless it is there."""
+    async def _make_account(self, foundation: Foundation, replication: Replication) -> None:
+        """Make the account that the settings name, unless it is there; a follower waits for its primary's."""
         account = self.settings.account
         if account is None or account in await foundation.accounts.names():
+            return
+        if await replication.standby():
+            log.warn(
+                "There is no account {account} yet: this server is a follower, so make it on the primary", account=account
+            )
             return
         api_key, path, tell = new_api_key(), admin_key_file(self.settings.data_dir, account), self.tell_admin_key
         # Before the account is made: nobody could ever use an account whose key is lost.

@@ -103,7 +103,9 @@ class Settings:
     dialect: Dialect = _setting(
         forms.DIALECT, "server", "The vocabulary to speak: native, or conjur for its clients and policies.", NATIVE
     )
-    account: str | None = _setting(forms.ACCOUNT, "server", "An account to create at the start unless it is there.")
+    account: str | None = _setting(
+        forms.ACCOUNT, "server", "An account to create at the start unless it is there; a follower creates none."
+    )
 
     listen: tuple[str, ...] = _setting(
         forms.ENDPOINTS,
@@ -141,7 +143,7 @@ class Settings:
     database_url: str | None = _setting(
         forms.TEXT,
         "storage",
-        "The PostgreSQL database, as a libpq URL or DSN.",
+        "The PostgreSQL database, as a libpq URL or DSN. Where it is a hot standby, this server is a follower.",
         shown="an embedded PostgreSQL in the data directory",
         secret=True,
     )
@@ -165,7 +167,10 @@ class Settings:
         forms.decimal(0.1, 3600, "SECONDS"), "storage", "How long one statement may take in the database.", 5.0
     )
     database_wait: float = _setting(
-        forms.decimal(1, 86400, "SECONDS"), "storage", "How long to wait at the start for a database that isn't there.", 10.0
+        forms.decimal(1, 86400, "SECONDS"),
+        "storage",
+        "How long to wait at the start for a database that isn't there, on a follower for its primary too.",
+        10.0,
     )
 
     nesting_limit: int = _setting(

@@ -390,3 +390,8 @@ class StartRefused(Refusal):
     """The server cannot start as configured: data key, schema, port, data directory; raised by ``tap`` and ``storage``."""
 
     message: str
+
+
+@attrs.frozen(str=False)
+class StandbyBehind(StartRefused):
+    """A standby lacks what only its primary can write, schema or canary; raised by ``storage`` and ``foundation``."""

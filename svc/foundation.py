@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, Self
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, Self, TypeVar
 
 import attrs
 from twisted.application.service import MultiService
 from twisted.internet.interfaces import IReactorTime
+from twisted.internet.task import deferLater
 from twisted.logger import Logger
 
 from svc.config import Settings
-from svc.errors import ConfigurationInvalid, StartRefused, StoreUnavailable, WrongDataKey
+from svc.errors import (
+    ConfigurationInvalid,
+    StandbyBehind,
+    StartRefused,
+    StoreReadOnly,
+    StoreUnavailable,
+    WrongDataKey,
+)
 from svc.keyfiles import data_key_file, make_data_key, read_data_key
 from svc.keyring import new_signing_key
 from svc.names import admin_of
@@ -26,6 +35,11 @@ POOL_SIZE: Final = 8
 
 #: How long the embedded PostgreSQL, which accepts connections by then, may take to let us in, in seconds.
 EMBEDDED_WAIT: Final = 10.0
+
+#: Time between two looks at what a standby has received, in seconds.
+GLANCE: Final = 0.25
+
+T = TypeVar("T")
 
 _SONG: Final = b"svc"
 
@@ -68,15 +82,16 @@ class Foundation:
         ``joining``: it is for a command, which uses the embedded PostgreSQL of a server that runs, if one does.
 
         :raises ConfigurationInvalid: the database's URL or the data key isn't one.
-        :raises StartRefused: there is no database, it is not ours, or the data key doesn't fit it.
+        :raises StartRefused: there is no database, it is not ours, or the data key doesn't fit it; on a standby, what only
+            its primary can write has not arrived within ``--database-wait`` seconds.
         :raises StoreUnavailable: the database went away again.
         """
         check_data_key(settings)
         dsn, database = await _database(parent, reactor, settings, joining)
-        await migrate(database)
+        await _replicated(reactor, settings.database_wait, lambda: migrate(database))
         state = DatabaseState(database)
         data_key = await _data_key(settings, state)
-        vault = await _vault(data_key, state)
+        vault = await _replicated(reactor, settings.database_wait, lambda: _vault(data_key, state))
         return cls(reactor, dsn, database, state, AccountStore(database), data_key, vault)
 
     async def create_account(self, account: str, api_key: str) -> None:
@@ -108,11 +123,33 @@ async def _database(parent: MultiService, reactor: Any, settings: Settings, join
     return url, database
 
 
+async def _replicated(clock: IReactorTime, wait: float, work: Callable[[], Awaitable[T]]) -> T:
+    """Do ``work``; on a standby that lacks what it needs, again and again until that has arrived, for ``wait`` seconds.
+
+    :raises StandbyBehind: it has not arrived.
+    """
+    deadline, told = clock.seconds() + wait, ""
+    while True:
+        try:
+            return await work()
+        except StandbyBehind as refusal:
+            if clock.seconds() >= deadline:
+                raise
+            if refusal.message != told:
+                log.warn("Waiting for the primary: {why}", why=refusal.message)
+            told = refusal.message
+        await deferLater(clock, GLANCE)
+
+
 async def _vault(data_key: bytes, state: DatabaseState) -> Vault:
     """The vault under the data key, once that is known to be the database's (rulings: starting and configuring)."""
     vault = Vault(data_key)
     try:
         vault.open(CANARY, await state.establish_canary(vault.seal(CANARY, _SONG)))
+    except StoreReadOnly:
+        raise StandbyBehind(
+            "the database of this standby has not been initialised: start the same program on the primary first"
+        ) from None
     except WrongDataKey:
         raise StartRefused(
             "the data key does not fit this database, which was initialised with another one:"

@@ -372,7 +372,7 @@ class IDatabaseState(Interface):
         """
 
     async def position() -> ReplicationPosition:
-        """Where the log stands."""
+        """Where the log stands, and of a standby how far it lags behind."""
 
 
 class IProbe(Interface):

@@ -299,9 +299,13 @@ class StoredSigningKey:
 class ReplicationPosition:
     """Where the database's log stands: the write position of a primary, the last replayed one of a standby.
 
-    ``text`` has the form ``<hex>/<hex>``, ``position`` is the same in bytes.
+    ``text`` has the form ``<hex>/<hex>``, ``position`` is the same in bytes. Of a standby, ``lag_bytes`` is what it has
+    received and not replayed yet, ``None`` when it has received nothing since its start; and ``lag_seconds`` is the age of
+    the last sign of life of its primary that it has replayed, never negative. Both are ``None`` of a primary.
     """
 
     text: str
     position: int
     standby: bool
+    lag_bytes: int | None = None
+    lag_seconds: float | None = None

@@ -32,7 +32,7 @@ from twisted.internet.error import ReactorNotRunning
 from twisted.internet.interfaces import IReactorCore, IReactorFromThreads
 from twisted.logger import Logger
 
-from svc.errors import ConfigurationInvalid, Refusal, StartRefused, StoreUnavailable
+from svc.errors import ConfigurationInvalid, Refusal, StartRefused, StoreReadOnly, StoreUnavailable
 from svc.server import Server
 
 #: Signals that stop the server.
@@ -50,6 +50,8 @@ def reason_of(refusal: Refusal) -> str:
             return refusal.message
         case StoreUnavailable():
             return f"the database went away: {refusal.why}"
+        case StoreReadOnly():
+            return "the database takes no writes, as a standby does: do this on the primary"
         case _:
             return str(refusal)
 

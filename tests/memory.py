@@ -136,6 +136,11 @@ class Memory:
         if self.standby:
             raise StoreReadOnly
 
+    async def demand_primary(self) -> None:
+        """Return unless the memory stands by."""
+        if self.standby:
+            raise StoreReadOnly
+
     def held(self, role: str) -> set[str]:
         """The roles that ``role`` holds, itself included."""
         above: dict[str, set[str]] = {}
@@ -733,7 +738,8 @@ class MemoryState:
         """See ``IDatabaseState``."""
         self.memory.ask()
         high, low = divmod(self.memory.written, 1 << 32)
-        return ReplicationPosition(f"{high:X}/{low:X}", self.memory.written, self.memory.standby)
+        lag = (0, 0.0) if self.memory.standby else (None, None)
+        return ReplicationPosition(f"{high:X}/{low:X}", self.memory.written, self.memory.standby, *lag)
 
 
 def _copied(table: dict[Any, Any]) -> dict[Any, Any]:

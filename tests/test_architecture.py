@@ -55,6 +55,7 @@ ARROWS: dict[str, set[str]] = {
     "server": set(),
     "startup": {"errors", "server"},
     "foundation": DOMAIN | {"config", "keyfiles", "storage"},
+    "backup": DOMAIN | {"storage"},
     "access": VALUES | {"interfaces"},
     "vault": VALUES,
     "passwords": {"errors"},
@@ -82,6 +83,7 @@ ROOTS: set[str] = {"tap", "composition"}
 #: Modules that may import more than their room.
 EXCEPTIONS: dict[str, set[str]] = {
     "cli.admin": {"tap", "config", "foundation", "startup", "credentials", "keyring", "vault"},
+    "cli.backup": {"backup", "config", "foundation", "keyfiles", "server", "startup", "storage", "vault"},
     "cli.quickstart": {"tap", "config", "keyfiles", "startup"},
     "worker.main": {"storage", "vault", "web"},
 }

@@ -26,7 +26,7 @@ from svc.vault import new_data_key
 _ROOMS = ("server", "storage")
 
 
-def _of_the_server(command: Callable[..., Awaitable[None]]) -> Callable[..., None]:
+def of_the_server(command: Callable[..., Awaitable[None]]) -> Callable[..., None]:
     """Make a coroutine function, whose first argument is a :class:`Foundation`, a command with the server's options."""
 
     def run(**options: Any) -> None:
@@ -87,7 +87,7 @@ def account() -> None:
 @account.command()
 @click.argument("name")
 @click.option("--json", "as_json", is_flag=True, help="Print an object with account, admin and api_key.")
-@_of_the_server
+@of_the_server
 async def create(foundation: Foundation, settings: Settings, name: str, as_json: bool) -> None:  # noqa: ARG001 (of all)
     """Create the account NAME, and print the API key of its admin: it is not shown again.
 
@@ -102,7 +102,7 @@ async def create(foundation: Foundation, settings: Settings, name: str, as_json:
 
 
 @account.command("list")
-@_of_the_server
+@of_the_server
 async def list_accounts(foundation: Foundation, settings: Settings) -> None:  # noqa: ARG001 (of all)
     """List the accounts, one a line.
 
@@ -114,7 +114,7 @@ async def list_accounts(foundation: Foundation, settings: Settings) -> None:  # 
 
 @account.command()
 @click.argument("name")
-@_of_the_server
+@of_the_server
 async def rotate_signing_key(foundation: Foundation, settings: Settings, name: str) -> None:
     """Give the account NAME a new key to sign access tokens with.
 
@@ -140,7 +140,7 @@ def generate() -> None:
 
 
 @click.command()
-@_of_the_server
+@of_the_server
 async def migrate(foundation: Foundation, settings: Settings) -> None:  # noqa: ARG001 (of all)
     """Bring the schema of the database up to date, as every start of the server does."""
     click.echo("The schema is up to date.")

@@ -18,6 +18,7 @@ _COMMANDS: Final = {
     "account": ("admin", "Create and list accounts, and rotate their signing keys."),
     "authenticate": ("login", "Exchange a workload's proof of identity for an access token."),
     "authenticator": ("authenticator", "See how authenticators stand, and why one refuses a token."),
+    "backup": ("backup", "Make backups of a server's database, and try them."),
     "check": ("resource", "Say whether you, or a role that you hold, have a privilege on a resource."),
     "cloud": ("cloud", "See this machine as its cloud platform identifies it."),
     "data-key": ("admin", "Make the key under which everything of value is sealed."),

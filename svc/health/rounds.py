@@ -82,10 +82,19 @@ class HealthReport:
                 "replication_status": {
                     location: self.position.text if self.position else None,
                     f"{location}_bytes": self.position.position if self.position else None,
+                    **_lag(self.position),
                 },
             },
             "ok": self.ok,
         }
+
+
+def _lag(position: ReplicationPosition | None) -> dict[str, float | None]:
+    """How far a standby lags behind; nothing of a primary (rulings: health)."""
+    if position is None or not position.standby:
+        return {}
+    seconds = position.lag_seconds
+    return {"lag_bytes": position.lag_bytes, "lag_seconds": None if seconds is None else round(seconds, 3)}
 
 
 class _Watch(Generic[T]):

@@ -42,6 +42,10 @@ class Binaries:
         """The server."""
         return str(self.root / _INSTALLATION / "bin" / "postgres")
 
+    def program(self, name: str) -> str:
+        """Another of the programs, such as ``pg_dump``."""
+        return str(self.root / _INSTALLATION / "bin" / name)
+
     @property
     def needs(self) -> list[tuple[str, int]]:
         """Paths that the user who runs the programs must reach, with the mode of access(2)."""

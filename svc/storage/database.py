@@ -1,8 +1,8 @@
 """The database: single statements, and transactions of several, on a pool of sessions with PostgreSQL.
 
 PostgreSQL may come and go. While it is away every call fails soon with ``StoreUnavailable``; when it is back, calls succeed
-again. Nothing that was sent is sent again, except that a transaction which PostgreSQL rolled back for its conflict with
-another one is run again from the start.
+again. Nothing that was sent is sent again, except that a transaction, or single statement, which PostgreSQL rolled back for
+its conflict with another one, or with the replay of a standby's log, is run again from the start.
 """
 
 from __future__ import annotations
@@ -150,8 +150,9 @@ class Database(Service):
             if session.prepared.get(statement.name) is statement:
                 return await session.run(statement.execution, parameters, self._pool.release)
             return await shielded(self._fetch_first(session, statement, parameters))
-        except Contention as contention:
-            raise StoreUnavailable(str(contention)) from None
+        except Contention:
+            # It was rolled back, whole: on a standby, where replay takes precedence, that may befall any reading.
+            return await self.transact(lambda transaction: transaction.fetch(statement, *parameters))
 
     async def transact(self, work: Callable[[Transaction], Awaitable[T]], *, statement_timeout: float | None = None) -> T:
         """Run ``work`` in one transaction and return its result: all of it happens, or, when it raises, nothing.

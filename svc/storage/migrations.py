@@ -15,7 +15,7 @@ from typing import Final
 import attrs
 from twisted.logger import Logger
 
-from svc.errors import StartRefused, StoreReadOnly
+from svc.errors import StandbyBehind, StartRefused, StoreReadOnly
 from svc.storage.database import Database, Statement, Transaction
 from svc.storage.failures import StatementFailed, summary
 
@@ -89,7 +89,8 @@ async def migrate(database: Database, wanted: Sequence[Migration] | None = None)
 
     :param wanted: the migrations to have been applied, instead of :func:`packaged` ones.
     :raises StartRefused: the schema is newer than this program, or other files made it, or PostgreSQL does not let it be
-        changed; on a standby, it is too old.
+        changed.
+    :raises StandbyBehind: it is too old, and this is a standby, to which its primary has yet to send a newer one.
     :raises StoreUnavailable: PostgreSQL went away; each migration that was applied by then stays.
     """
     migrations = packaged() if wanted is None else wanted
@@ -119,7 +120,7 @@ async def _complete(transaction: Transaction, migrations: Sequence[Migration]) -
         raise StartRefused(f"the database's encoding is {encoding}: create it with ENCODING 'UTF8'")
     version = _version(await transaction.fetch(_APPLIED) if begun else [], migrations)
     if standby and version < len(migrations):
-        raise StartRefused(
+        raise StandbyBehind(
             f"the schema of this standby is at version {version}, and this program needs {len(migrations)}:"
             " start the same program on the primary first"
         )

@@ -21,11 +21,21 @@ _BEAT: Final = Statement("state_beat", "UPDATE heartbeat SET beaten_at = now()")
 _CANARY: Final = Statement("canary", "SELECT sealed FROM canary")
 _ADD_CANARY: Final = Statement("canary_add", "INSERT INTO canary (sealed) VALUES ($1::bytea) ON CONFLICT DO NOTHING")
 
-# A standby that has only just begun has replayed nothing: it stands where its copy of the primary ends.
+# A standby that has only just begun has replayed nothing: it stands where its copy of the primary ends. It asks for the log
+# from the beginning of a segment, and takes what comes before that for received: as long as it has replayed more, it has
+# received nothing since its start. See Note [Beats] in svc/storage/replication.py.
 _POSITION: Final = Statement(
     "state_position",
     """
-    SELECT lsn::text, pg_wal_lsn_diff(lsn, '0/0')::bigint, standby
+    SELECT
+        lsn::text,
+        pg_wal_lsn_diff(lsn, '0/0')::bigint,
+        standby,
+        CASE WHEN standby AND pg_last_wal_receive_lsn() >= lsn
+            THEN pg_wal_lsn_diff(pg_last_wal_receive_lsn(), lsn)::bigint END,
+        CASE WHEN standby THEN (
+            SELECT greatest(extract(epoch FROM clock_timestamp() - beaten_at), 0)::float FROM heartbeat WHERE single
+        ) END
     FROM (
         SELECT standby, CASE WHEN standby
             THEN coalesce(pg_last_wal_replay_lsn(), pg_last_wal_receive_lsn(), '0/0') ELSE pg_current_wal_lsn() END AS lsn

@@ -177,7 +177,7 @@ class FederatedAuthenticators:
         error = " ".join(problem.what for problem in status.problems)
         return Response.json({"status": "error", "error": error, **document}, 500)
 
-    @declared.add("POST", f"{_ONE}/<optional:login>/explain", caller=REQUIRED)
+    @declared.add("POST", f"{_ONE}/<optional:login>/explain", caller=REQUIRED, writes=False)
     async def explain(self, call: Call, service_id: str, account: str, login: str | None) -> Response:
         """Tell how a token, the form's field ``jwt``, would be judged, check by check; nothing is issued."""
         webservice = await self._operated(call, service_id, account)

@@ -43,7 +43,7 @@ class Authn:
         name, password = basic(call.header("Authorization"))
         return await _told(self.login, Attempt(account, name, password, call.client_ip))
 
-    @routes.add("POST", "/authn/<flat:account>/<tail:login>/authenticate", caller=PUBLIC)
+    @routes.add("POST", "/authn/<flat:account>/<tail:login>/authenticate", caller=PUBLIC, writes=False)
     async def authenticate_by_api_key(self, call: Call, account: str, login: str) -> Response:
         """Exchange an API key, the raw body, for an access token (wire facts, authn 1.3)."""
         attempt = Attempt(account, login, call.body, call.client_ip)
@@ -89,7 +89,7 @@ class FederatedAuthn:
         """Those that are declared, under the name."""
         return self.declared.under(self.name)
 
-    @declared.add("POST", "/<service_id>/<flat:account>/<optional:login>/authenticate", caller=PUBLIC)
+    @declared.add("POST", "/<service_id>/<flat:account>/<optional:login>/authenticate", caller=PUBLIC, writes=False)
     async def authenticate(self, call: Call, service_id: str, account: str, login: str | None) -> Response:
         """Exchange a token, the form's field ``jwt``, for an access token (source document, endpoints 1 and 2)."""
         token, fault = "", None

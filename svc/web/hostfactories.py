@@ -108,6 +108,7 @@ class HostFactories:
     async def create_host(self, call: Call) -> Response:
         """Make the host ``id`` of the token's factory, with ``annotations``, or give it another API key."""
         digest, token = await self._admitted(call)
+        await call.demand_primary()
         parameters = Parameters.of(call)
         host = RoleName(token.factory.account, "host", self._host_id(parameters.text("id")))
         annotations = _annotations(parameters.keyed("annotations"))

@@ -16,14 +16,18 @@ A noun declares its routes in one place, and there is no other way to add one::
         async def load(self, call: Call, account: str, identifier: str) -> Response: ...
 
 * ``caller`` has no default: a route says ``REQUIRED``, ``OPTIONAL`` or ``PUBLIC``, or its module doesn't import.
+* What changes anything is refused on a follower. A ``GET`` changes nothing, and every other route is taken to, unless it
+  says ``writes=False``.
 * Patterns are those of :class:`svc.web.paths.Pattern`; the values arrive decoded, under the names they have there. A route
   of ``GET`` answers ``HEAD`` too. Two decorators give one coroutine two paths.
 * A route takes values and returns a :class:`~svc.web.response.Response`; it never sees the request. To refuse it raises one
   of ``svc.errors``, which ``faults`` turns into an answer.
 * ``tap`` hands all nouns to one :class:`Router`, complete; a pattern that doesn't fit its coroutine stops the start there.
 
-Note [Order of checks]: unknown route or method (404); access token (401); names in the path and the query (422); size of the
-body (413); then the route. All but the last two happen before the body has arrived: none of it is kept for strangers.
+Note [Order of checks]: unknown route or method (404); access token (401); names in the path and the query (422); on a
+follower, whether the route writes (405); size of the body (413); then the route. All but the last two happen before the body
+has arrived: none of it is kept for strangers, nor where nothing can be done with it. A public route that writes proves by
+itself who calls, and then asks ``call.demand_primary()`` before it goes to any expense.
 
 Note [Klein without its resource]: Klein holds the map and runs the endpoints. Its ``KleinResource`` is not used: it decodes
 paths before it matches them, answers in HTML, runs on without a caller, and costs as much as all the rest of a request.
@@ -94,6 +98,14 @@ class Call:
     caller_if_any: Caller | None
     query: Query
     body: bytes = attrs.field(repr=False)
+    _demand_primary: Callable[[], Awaitable[None]] = attrs.field(repr=False)
+
+    async def demand_primary(self) -> None:
+        """Return when this server may write; the router sees to it for all routes but those that are public.
+
+        :raises StoreReadOnly: it is a follower (rulings: followers).
+        """
+        await self._demand_primary()
 
     @property
     def caller(self) -> Caller:
@@ -140,6 +152,7 @@ class Route:
     pattern: Pattern
     admission: Admission = attrs.field(validator=attrs.validators.instance_of(Admission))
     body: BodySize
+    writes: bool
     handler: Handler
 
     def __attrs_post_init__(self) -> None:
@@ -162,8 +175,18 @@ class Routes:
     def __iter__(self) -> Iterator[Route]:
         return iter(self._routes)
 
-    def add(self, method: str, path: str, *, caller: Admission, body: BodySize = BodySize.USUAL) -> Callable[[_H], _H]:
+    def add(
+        self,
+        method: str,
+        path: str,
+        *,
+        caller: Admission,
+        body: BodySize = BodySize.USUAL,
+        writes: bool | None = None,
+    ) -> Callable[[_H], _H]:
         """Declare the decorated coroutine to be a route; see the module's docstring.
+
+        ``writes``: whether it changes anything, when the method doesn't say.
 
         :raises TypeError: it is no coroutine, its parameters are not those that the path gives, or ``caller`` is none.
         :raises ValueError: there is no such method.
@@ -171,7 +194,10 @@ class Routes:
 
         def declare(handler: _H) -> _H:
             pattern = Pattern(path)
-            self._routes.append(Route(method=method, pattern=pattern, admission=caller, body=body, handler=handler))
+            changes = method != "GET" if writes is None else writes
+            self._routes.append(
+                Route(method=method, pattern=pattern, admission=caller, body=body, writes=changes, handler=handler)
+            )
             return handler
 
         return declare
@@ -204,17 +230,20 @@ class Router:
         nouns: Iterable[Noun],
         *,
         caller: Callable[[bytes | None], Awaitable[Caller]],
+        demand_primary: Callable[[], Awaitable[None]],
         limits: Limits,
         new_id: Callable[[], str],
     ) -> None:
         """Compose the routes of ``nouns``.
 
         :param caller: verifies the value of an ``Authorization`` header; raises ``BearerRefused``.
+        :param demand_primary: returns when this server may write; raises ``StoreReadOnly``.
         :param new_id: makes the ids under which bugs are logged.
         :raises ValueError: two routes match the same requests.
         """
         self._nouns = tuple(nouns)
         self._caller = caller
+        self._demand_primary = demand_primary
         self._limits = limits
         self._new_id = new_id
         self._klein = _composed(tuple(noun.routes for noun in self._nouns))
@@ -253,7 +282,9 @@ class Router:
         caller = await self._admitted(route, incoming)
         values = route.pattern.read(raw, self._limits.identifier)
         parameters = Query.parse(query)
-        call = Call(incoming, caller, parameters, await incoming.body())
+        if route.writes and route.admission is not PUBLIC:
+            await self._demand_primary()
+        call = Call(incoming, caller, parameters, await incoming.body(), self._demand_primary)
         response = await route.handler(noun, call, **values)
         if not isinstance(response, Response):
             raise TypeError("the route returned no response")

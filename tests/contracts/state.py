@@ -44,3 +44,4 @@ class StateContract(Contract):
         self.assertEqual(position.position, (int(high, 16) << 32) + int(low, 16))
         self.assertGreater(position.position, 0)
         self.assertFalse(position.standby)
+        self.assertEqual((position.lag_bytes, position.lag_seconds), (None, None))

@@ -18,6 +18,7 @@ from svc.errors import StoreUnavailable
 from svc.health.probes import DatabaseProbe
 from svc.health.rounds import HealthReport, Rounds
 from svc.interfaces import IDatabaseState, IProbe
+from svc.records import ReplicationPosition
 from tests.health.fakes import FakeState, nothing
 
 REFUSED = StoreUnavailable("connection refused")
@@ -101,6 +102,23 @@ class RoundsTests(SynchronousTestCase):
             },
         )
         self.assertEqual((report.ok, report.status), (True, 200))
+
+    def test_lag(self) -> None:
+        """Of a standby it is told how far it lags behind, also when that isn't known; of a primary, nothing of the kind."""
+        for lag, told in (((0, 0.51237), (0, 0.512)), ((None, 3600.0), (None, 3600.0)), ((7, None), (7, None))):
+            position = ReplicationPosition("0/16B3748", 23803720, True, *lag)
+            for dialect, prefix in ((NATIVE, "db_"), (CONJUR, "pg_")):
+                report = HealthReport(dialect, {}, "ok", position)
+                self.assertEqual(report.status, 200)
+                self.assertEqual(
+                    report.document()["database"]["replication_status"],
+                    {
+                        f"{prefix}current_xlog_location": "0/16B3748",
+                        f"{prefix}current_xlog_location_bytes": 23803720,
+                        "lag_bytes": told[0],
+                        "lag_seconds": told[1],
+                    },
+                )
 
     def test_dialect_names_the_fields(self) -> None:
         """The dialect decides how the names of the replication fields begin."""

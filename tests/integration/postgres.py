@@ -33,6 +33,7 @@ import pwd
 import signal
 import subprocess
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -84,9 +85,18 @@ class Server:
 
     :param fsync: whether it survives a crash of the operating system; a ``kill -9`` it survives either way.
     :param port: a port of 127.0.0.1 on which it listens as well, for roles with passwords alone.
+    :param origin: a running server whose hot standby this one is to be; its data are copied when this one is made.
+    :param settings: settings of PostgreSQL's, beside those that every test's server has.
     """
 
-    def __init__(self, *, fsync: bool = False, port: int | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        fsync: bool = False,
+        port: int | None = None,
+        origin: Server | None = None,
+        settings: Mapping[str, str] | None = None,
+    ) -> None:
         self._port = port
         # PostgreSQL refuses to run as root. A socket's path may have about 100 bytes, and all parents of the directory must
         # be open to the user it runs as, so that TMPDIR is no place for it.
@@ -96,6 +106,7 @@ class Server:
         #: What PostgreSQL logs.
         self.log = self.directory / "log"
         self._fsync = fsync
+        self._settings = settings or {}
         self._postmaster: subprocess.Popen[bytes] | None = None
         self._frozen: list[Any] = []
         self._watch = subprocess.Popen(
@@ -105,6 +116,9 @@ class Server:
         if self._account:
             os.chown(self.directory, self._account.pw_uid, self._account.pw_gid)
         self._binaries = self._reachable_binaries()
+        if origin is not None:
+            self._copy(origin)
+            return
         self._run(
             self._binaries.initdb,
             f"--pgdata={self._data}",
@@ -249,6 +263,7 @@ class Server:
             "shared_buffers": "32MB",
             "max_connections": "100",
             "log_destination": "stderr",
+            **self._settings,
         }
         with self.log.open("ab") as log:
             return subprocess.Popen(
@@ -265,6 +280,25 @@ class Server:
                 start_new_session=True,
                 **self._as_account(),
             )
+
+    def _copy(self, origin: Server) -> None:
+        """Become a hot standby of ``origin``, by its base backup."""
+        subprocess.run(
+            [
+                program("pg_basebackup"),
+                f"--pgdata={self._data}",
+                f"--dbname=host={origin.directory} user=svc application_name={self.directory.name}",
+                "--write-recovery-conf",
+                "--checkpoint=fast",
+                "--no-sync",
+            ],
+            check=True,
+            stdin=subprocess.DEVNULL,
+        )
+        if self._account:
+            for place, directories, names in os.walk(self._data):
+                for path in (place, *(os.path.join(place, name) for name in (*directories, *names))):
+                    os.lchown(path, self._account.pw_uid, self._account.pw_gid)
 
     def _processes(self) -> list[Any]:
         """The postmaster, then its children. It comes first so that, suspended, it makes no more of them."""
@@ -298,6 +332,11 @@ class Server:
         except PermissionError:
             return binaries.copied(self.directory)
         return binaries
+
+
+def program(name: str) -> str:
+    """One of the programs that come with PostgreSQL, such as ``pg_dump``."""
+    return str(Path(installed().postgres).with_name(name))
 
 
 def _unprivileged_account() -> pwd.struct_passwd | None:

@@ -37,7 +37,7 @@ from svc.web.request import Edge
 from svc.web.response import Response
 from svc.web.routing import PUBLIC, REQUIRED, BodySize, Call, Router, Routes
 from svc.web.site import Site
-from tests.web.support import Answer, caller, read_answers, token
+from tests.web.support import Answer, caller, primary, read_answers, token
 
 #: Seconds that a client waits for anything at all.
 PATIENCE: Final = 20
@@ -166,7 +166,7 @@ class EdgeTestCase(TestCase):
         self.things = Things()
         ids = iter(range(1 << 30))
         new_id = lambda: f"id-{next(ids)}"  # noqa: E731
-        router = Router([self.things], caller=caller, limits=self.limits, new_id=new_id)
+        router = Router([self.things], caller=caller, demand_primary=primary, limits=self.limits, new_id=new_id)
         self.site = Site(
             Edge(respond=router.respond, limits=self.limits, clock=reactor, new_id=new_id, proxies=TrustedProxies())
         )

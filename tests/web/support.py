@@ -8,7 +8,7 @@ something is asked with ``client.begin(…)``, which returns the connection: lat
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, Final
 
 import attrs
@@ -213,6 +213,10 @@ async def caller(authorization: bytes | None) -> Caller:
     return Caller(RoleName.parse(text[13:-1]), NOW)
 
 
+async def primary() -> None:
+    """Say that the server may write."""
+
+
 def token(role: RoleName) -> str:
     """The ``Authorization`` header of a role."""
     return f'Token token="{role}"'
@@ -221,12 +225,18 @@ def token(role: RoleName) -> str:
 class Client:
     """A server of some nouns, and a client that talks to it, in one."""
 
-    def __init__(self, *nouns: Noun, limits: Limits | None = None, proxies: TrustedProxies | None = None) -> None:
+    def __init__(
+        self,
+        *nouns: Noun,
+        limits: Limits | None = None,
+        proxies: TrustedProxies | None = None,
+        demand_primary: Callable[[], Awaitable[None]] = primary,
+    ) -> None:
         limits = limits or Limits()
         self.clock = Clock()
         self.clock.advance(NOW)
         self._ids = 0
-        self.router = Router(nouns, caller=caller, limits=limits, new_id=self._new_id)
+        self.router = Router(nouns, caller=caller, demand_primary=demand_primary, limits=limits, new_id=self._new_id)
         self.site = Site(
             Edge(
                 respond=self.router.respond,

@@ -14,6 +14,7 @@ from svc.web.faults import HEADERS_TOO_LARGE, LINE_TOO_LONG, MALFORMED, TOO_LARG
 ELSEWHERE = {
     errors.ConfigurationInvalid,
     errors.StartRefused,
+    errors.StandbyBehind,
     errors.KeysUnavailable,
     errors.AddressRefused,
     errors.DirectoryRefused,

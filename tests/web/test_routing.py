@@ -28,7 +28,7 @@ from svc.web.incoming import Incoming
 from svc.web.origin import TrustedProxies
 from svc.web.response import Response
 from svc.web.routing import OPTIONAL, PUBLIC, REQUIRED, BodySize, Call, Router, Routes
-from tests.web.support import NOW, PEER, Client, token
+from tests.web.support import NOW, PEER, Client, primary, token
 
 ALICE = RoleName("acct", "user", "alice")
 
@@ -378,7 +378,7 @@ class FailClosedTests(SynchronousTestCase):
             return None
 
         echo = Echo()
-        router = Router([echo], caller=broken, limits=Limits(), new_id=lambda: "i")
+        router = Router([echo], caller=broken, demand_primary=primary, limits=Limits(), new_id=lambda: "i")
         request = Incoming("GET", "/things/a/b/c", Headers(), PEER, "r", 0, 10)
         request.finish()
         response = self.successResultOf(router.respond(request))

@@ -189,6 +189,7 @@ class WorldCase(SynchronousTestCase):
             PublicKeys(MemoryPublicKeys(memory), secrets, vault),
             Accounts(accounts, roles, self.keys, self.create_account),
             Status(MemoryState(memory), roles, authenticators.tell_all, self.dialect),
+            demand_primary=memory.demand_primary,
         )
 
     async def create_account(self, account: str, api_key: str) -> None:

@@ -1,0 +1,124 @@
+"""Backups as operators make and try them: commands as processes, beside a server on the embedded PostgreSQL or another."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from svc.vault import new_data_key
+from tests.integration.client import Api
+from tests.integration.postgres import PostgresTestCase, program
+from tests.integration.process import DATA_KEY
+from tests.integration.stores import statements
+from tests.integration.test_cli import CommandTestCase
+
+#: Columns of bytes that hold nothing sealed, and why; every other is read by ``svc backup verify``.
+NOT_SEALED = {
+    ("canary", "sealed"): "looked at by itself",
+    ("host_factory_tokens", "digest"): "a digest",
+}
+
+#: Those that are read.
+SEALED = {("secrets", "sealed"), ("credentials", "api_key"), ("signing_keys", "sealed")}
+
+
+class BackupTests(CommandTestCase, PostgresTestCase):
+    """One server, with secrets, and what becomes of its backups."""
+
+    async def prepare(self) -> None:
+        """Start it, with two secrets, of which one has two versions."""
+        await super().prepare()
+        self.dsn = await self.create_database(migrated=False)
+        server = self.serve("--account=acme", database_url=self.dsn)
+        api = Api.of(self, await server.ready())
+        self.api_key = server.admin_key()
+        admin = await api.authenticate("admin", self.api_key)
+        policy = b"- !user alice\n- !variable first\n- !variable second\n"
+        loaded = await api.ask("POST", "/policies/acme/policy/root", policy, admin)
+        self.assertEqual(loaded.status, 201, loaded)
+        for name, value in (("first", b"hunter2"), ("first", b"hunter3"), ("second", b"s3cret")):
+            self.assertEqual((await api.ask("POST", api.variable(name), value, admin)).status, 201)
+        self.dump = Path(self.mktemp()).resolve()
+
+    async def create(self) -> None:
+        """Make a backup."""
+        environ = {"SERVICE_DATABASE_URL": self.dsn, "SERVICE_DATA_KEY": DATA_KEY}
+        made = await self.svc("backup", "create", str(self.dump), environ=environ)
+        self.assertIn("svc backup verify", made.stdout)
+        self.assertEqual(self.dump.stat().st_mode & 0o777, 0o600)
+
+    async def verify(self, code: int = 0, data_key: str | None = DATA_KEY, **environ: str) -> Any:
+        """Try it; nothing of it remains."""
+        scratch = Path(tempfile.mkdtemp(prefix="svc-test-", dir="/tmp"))  # sockets have short paths
+        self.addCleanup(shutil.rmtree, scratch)
+        given = {"TMPDIR": str(scratch), **({"SERVICE_DATA_KEY": data_key} if data_key else {}), **environ}
+        outcome = await self.svc("backup", "verify", str(self.dump), environ=given, code=code)
+        self.assertEqual(list(scratch.iterdir()), [])
+        for secret in (b"hunter2", b"hunter3", b"s3cret", self.api_key.encode()):
+            self.assertNotIn(secret.decode(), outcome.stdout + outcome.stderr)
+        return outcome
+
+    async def test_backup(self) -> None:
+        """A backup verifies: all is counted, none is shown; damaged, cut off or with another key, it fails and says why."""
+        await self.create()
+        good = await self.verify()
+        self.assertRegex(good.stdout, r"Schema: version [0-9]+\.\n")
+        self.assertIn("Opened: secrets: 3, API keys: 2, signing keys: 1\n", good.stdout)
+        self.assertIn("The backup can be restored, and all of it opens.", good.stdout)
+        again = await self.svc(
+            "backup",
+            "create",
+            str(self.dump),
+            environ={"SERVICE_DATABASE_URL": self.dsn, "SERVICE_DATA_KEY": DATA_KEY},
+            code=1,
+        )
+        self.assertIn("exists: name a new file", again.stderr)
+        other = await self.verify(code=1, data_key=new_data_key())
+        self.assertIn("the data key is not the one under which the backup was sealed", other.stderr)
+        missing = await self.verify(code=1, data_key=None)
+        self.assertIn("there is no data key", missing.stderr)
+        whole = self.dump.read_bytes()
+        self.dump.write_bytes(whole[: len(whole) // 2])
+        self.assertIn("pg_restore failed", (await self.verify(code=1)).stderr)
+        self.dump.write_bytes(b"SELECT 1;\n")
+        self.assertIn("is no dump in PostgreSQL's custom format", (await self.verify(code=1)).stderr)
+        self.dump.unlink()
+        self.assertIn("can't be read", (await self.verify(code=1)).stderr)
+
+    async def test_damage(self) -> None:
+        """Values that somebody has altered, or moved to another name, are told by their ids."""
+        name = self.dsn.rpartition("=")[2]
+        self.server.command(
+            "UPDATE secrets SET sealed = sealed || '\\x00' WHERE resource_id = 'acme:variable:first' AND version = 1;"
+            "UPDATE credentials SET api_key = (SELECT sealed FROM secrets WHERE resource_id = 'acme:variable:second')"
+            " WHERE role_id = 'acme:user:alice'",
+            name,
+        )
+        await self.create()
+        outcome = await self.verify(code=1)
+        self.assertIn("Does not open: acme:variable:first (version 1)\n", outcome.stderr)
+        self.assertIn("Does not open: API key of acme:user:alice\n", outcome.stderr)
+        self.assertIn("2 of its values can't be opened", outcome.stderr)
+        self.assertIn("Opened: secrets: 2, API keys: 1, signing keys: 1\n", outcome.stdout)
+
+    async def test_another_database(self) -> None:
+        """A dump of something else is none of ours."""
+        self.dsn = await self.create_database(migrated=False)
+        self.server.command("CREATE TABLE notes (id int)", self.dsn.rpartition("=")[2])
+        subprocess.run([program("pg_dump"), "--format=custom", f"--file={self.dump}", f"--dbname={self.dsn}"], check=True)
+        self.assertIn("it holds no database of this program", (await self.verify(code=1)).stderr)
+
+    async def test_everything_is_read(self) -> None:
+        """Every column of bytes in the schema is opened by the trial, or is known to hold nothing sealed."""
+        columns = self.server.command(
+            "SELECT table_name::text, column_name::text FROM information_schema.columns"
+            " WHERE table_schema = 'public' AND data_type = 'bytea'",
+            self.dsn.rpartition("=")[2],
+        )
+        self.assertEqual(set(columns) - NOT_SEALED.keys(), SEALED)
+        read = " ".join(statement.sql for statement in statements() if statement.name.startswith("sealed_"))
+        for table, column in SEALED:
+            self.assertRegex(read, rf"\b{column} FROM {table}\b")

@@ -1,0 +1,105 @@
+"""``docs/operations.md``, followed step by step with the files of ``etc/``."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+from typing import Final
+
+from tests.integration.client import Api
+from tests.integration.postgres import Server, program
+from tests.integration.process import DATA_KEY, beat
+from tests.integration.replication import Pair
+from tests.integration.test_cli import CommandTestCase
+
+ROOT: Final = Path(__file__).resolve().parent.parent.parent
+
+#: What doesn't suit servers that are reached by sockets alone.
+ELSEWHERE: Final = {"ssl", "ssl_min_protocol_version", "listen_addresses"}
+
+#: Servers under test have a superuser of the name that the page gives the service's role.
+ROLE: Final = ("svc LOGIN", "keeper LOGIN"), ("OWNER svc", "OWNER keeper")
+
+
+def settings(name: str) -> dict[str, str]:
+    """The settings of a file of ``etc/postgresql``."""
+    text = (ROOT / "etc" / "postgresql" / name).read_text(encoding="utf-8")
+    found = dict(re.findall(r"(?m)^(\w+) = (?:'?)([^'\n]*)'?$", text))
+    assert len(found) == len(re.findall(r"(?m)^\w", text)), "a line isn't understood"
+    return {name: value for name, value in found.items() if name not in ELSEWHERE}
+
+
+def documented(language: str) -> list[str]:
+    """The blocks of a language on the page, in order."""
+    return re.findall(rf"(?s)```{language}\n(.*?)```", (ROOT / "docs" / "operations.md").read_text(encoding="utf-8"))
+
+
+class OperationsTests(CommandTestCase):
+    """An operator who believes the page."""
+
+    async def test_two_servers(self) -> None:
+        """Two servers are set up as the page says, one is promoted, backed up and restored; svc needs no superuser."""
+        given = {**settings("primary.conf"), **settings("standby.conf")}
+        primary = Server(settings=given)
+        await primary.start()
+        (sql,) = documented("sql")
+        for statement in filter(str.strip, sql.split(";")):
+            for theirs, ours in ROLE:
+                statement = statement.replace(theirs, ours)  # noqa: PLW2901
+            primary.command(statement)
+
+        def dsn(server: Server, database: str = "svc") -> str:
+            return f"host={server.directory} user=keeper dbname={database}"
+
+        first = self.serve("--account=acme", database_url=dsn(primary))
+        api = Api.of(self, await first.ready())
+        admin = await api.authenticate("admin", first.admin_key())
+        loaded = await api.ask("POST", "/policies/acme/policy/root", b"- !variable v\n", admin)
+        self.assertEqual(loaded.status, 201, loaded)
+        self.assertEqual((await api.ask("POST", api.variable("v"), b"kept", admin)).status, 201)
+        standby = Server(origin=primary, settings={**given, "primary_slot_name": "two"})
+        await standby.start()
+        pair = Pair(primary, standby)
+        self.addCleanup(pair.destroy)
+        await pair.caught_up()
+        self.assertEqual(primary.command("SELECT active FROM pg_replication_slots WHERE slot_name = 'two'"), [(True,)])
+        second = self.serve("--account=acme", "--health-interval=0.5", database_url=dsn(standby))
+        follower = Api.of(self, await second.ready())
+        self.assertEqual((await follower.ask("GET", follower.variable("v"), token=admin)).body, b"kept")
+        self.assertEqual((await follower.ask("POST", follower.variable("v"), b"new", admin)).status, 405)
+        report = await follower.ask("GET", "/health")
+        self.assertEqual(report.status, 200, report)
+        self.assertLess(report.json()["database"]["replication_status"]["lag_seconds"], 30)
+        (expression,) = re.findall(
+            r"http-check expect rstring (.*)", (ROOT / "etc" / "haproxy.cfg").read_text(encoding="utf-8")
+        )
+        leader = re.compile(expression.replace("\\ ", " "))
+        self.assertIsNone(leader.search(report.body.decode()))
+        self.assertIsNotNone(leader.search((await api.ask("GET", "/health")).body.decode()))
+        # The primary is gone.
+        await first.stop()
+        await primary.kill()
+        await pair.promote()
+        while (await follower.ask("POST", follower.variable("v"), b"new", admin)).status == 503:
+            await beat()
+        self.assertEqual((await follower.ask("GET", follower.variable("v"), token=admin)).body, b"new")
+        for _ in range(600):
+            if leader.search((await follower.ask("GET", "/health")).body.decode()):
+                break
+            await beat()
+        else:
+            self.fail("the proxy would not find the new primary")
+        # Backup, and back.
+        dump = Path(self.mktemp()).resolve()
+        environ = {"SERVICE_DATA_KEY": DATA_KEY, "SERVICE_DATABASE_URL": dsn(standby)}
+        await self.svc("backup", "create", str(dump), environ=environ)
+        await self.svc("backup", "verify", str(dump), environ=environ)
+        standby.command("CREATE DATABASE again OWNER keeper ENCODING 'UTF8' TEMPLATE template0")
+        restored = next(block for block in documented("sh") if block.startswith("pg_restore"))
+        flags = re.findall(r"--[a-z-]+(?= )", restored)
+        self.assertEqual(len(flags), 4)
+        subprocess.run([program("pg_restore"), *flags, f"--dbname={dsn(standby, 'again')}", str(dump)], check=True)
+        third = self.serve("--account=acme", database_url=dsn(standby, "again"))
+        again = Api.of(self, await third.ready())
+        self.assertEqual((await again.ask("GET", again.variable("v"), token=admin)).body, b"new")
