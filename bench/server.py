@@ -31,13 +31,17 @@ class Server:
     ready_seconds: float
 
     @classmethod
-    def started(cls, folder: Path, *, watched: bool = False, more: Sequence[str] = ()) -> Server:
+    def started(cls, folder: Path, *, watched: bool = False, audited: bool = True, more: Sequence[str] = ()) -> Server:
         """Start it, with ``more`` options, and wait for its ready line; with its event loop ``watched``, in the manner of
         ``bench/loop.py``.
+
+        Unless it is ``audited``, it records nothing (``bench/unaudited.py``).
         """
         twistd = [str(Path(sys.executable).with_name("twistd")), f"--reactor={settings.REACTOR}"]
+        silent = [sys.executable, "-m", "bench.unaudited"]
+        loop = [sys.executable, "-m", "bench.loop", f"{folder}.loop"]
         command = [
-            *([sys.executable, "-m", "bench.loop", f"{folder}.loop"] if watched else twistd),
+            *(loop if watched else twistd if audited else silent),
             "-n",
             f"--logfile={folder}.log",
             f"--pidfile={folder}.pid",
@@ -47,6 +51,7 @@ class Server:
             f"--data-dir={folder}",
             "--listen=tcp:0:interface=127.0.0.1",
             f"--account={ACCOUNT}",
+            f"--audit-file={folder}.audit",
             f"--authenticators=authn,authn-jwt/{SERVICE},authn-cloud/{SERVICE}",
             "--allow-http-providers",
             "--allow-private-providers=127.0.0.0/8",

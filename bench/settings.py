@@ -44,6 +44,9 @@ BARE_BYTES: Final = 100
 #: Seconds that the server rests before its idle size is read.
 IDLE_SECONDS: Final = 10
 
+#: Connections that are open and idle, each of which has asked once.
+IDLE_CONNECTIONS: Final = 1000
+
 #: For how many seconds a core is asked for to learn which share of it the machine gives, and the longest time between two
 #: looks at the clock, in seconds, that isn't taken for somebody else's.
 SHARE_SECONDS: Final = 2

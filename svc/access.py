@@ -111,8 +111,8 @@ def demand_value(standing: Standing, privilege: str, variable: ResourceName) -> 
     """
     try:
         demand(standing, privilege, variable)
-    except NotFound:
-        raise NoValue(str(variable)) from None
+    except NotFound as missing:
+        raise NoValue(str(variable), hidden=missing.hidden) from None
 
 
 def see_role(standing: Standing, role: RoleName, caller: RoleName, dialect: Dialect) -> None:
@@ -135,5 +135,5 @@ def _enforce(decision: Decision, name: ResourceName | RoleName, privilege: str) 
             raise Forbidden(_GONE)
         case Denied(Denial.PRIVILEGE_MISSING):
             raise Forbidden(f"lacks {privilege} on {name}")
-        case Denied():
-            raise NotFound.of(name)
+        case Denied(denial):
+            raise NotFound.of(name, hidden=denial is Denial.INVISIBLE)

@@ -5,13 +5,16 @@ The wrappers here provide the interface of what they enclose. The client never l
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from twisted.logger import Logger
 from zope.interface import implementer
 
 from svc.authentication import Admitted, Attempt, IAuthenticator, ILogin, Refused
+from svc.events import Trail
 from svc.expirations import IExpirationEvents
+from svc.factories import ExpiredToken
 from svc.names import ResourceName
 
 #: Longest text from outside in a field of a log event, in characters; what is longer is cut.
@@ -20,19 +23,19 @@ FIELD_LIMIT: Final = 300
 _log = Logger()
 
 
-def printable(text: str) -> str:
-    """Make text from outside fit for a log: bounded, on one line, each character visible.
+def printable(text: str, limit: int = FIELD_LIMIT) -> str:
+    """Make text from outside fit for a log: ``limit`` characters at most, on one line, each character visible.
 
     What doesn't print (control characters, line separators, marks that turn the direction of writing, halves of
     surrogates) is written as an escape of Python's, and so is the backslash.
     """
-    if len(text) <= FIELD_LIMIT and text.isprintable() and "\\" not in text:
+    if len(text) <= limit and text.isprintable() and "\\" not in text:
         return text
     shown = "".join(
         character if character.isprintable() and character != "\\" else character.encode("unicode_escape").decode("ascii")
-        for character in text[:FIELD_LIMIT]
+        for character in text[:limit]
     )
-    return shown if len(text) <= FIELD_LIMIT else f"{shown}…"
+    return shown if len(text) <= limit else f"{shown}…"
 
 
 @implementer(IAuthenticator)
@@ -87,13 +90,22 @@ def _log_refusal(name: str, attempt: Attempt, refused: Refused) -> None:
 
 @implementer(IExpirationEvents)
 class LoggedExpirations:
-    """Logs what became of values that end or are rotated."""
+    """Logs what became of values that end or are rotated, and how many tokens of host factories are gone."""
 
-    def expired(self, variable: ResourceName, at: float) -> None:
+    def admit(self) -> None:
+        """Whatever happens is logged."""
+
+    def rotation(self, variable: ResourceName, rotator: str) -> Trail | None:
+        """The log needs no transaction."""
+
+    def removal(self, tokens: Sequence[ExpiredToken]) -> Trail | None:
+        """The log needs no transaction."""
+
+    async def expired(self, variable: ResourceName, at: float) -> None:
         """A value ended."""
         _log.info("The value of {variable} expired", variable=printable(str(variable)), at=at)
 
-    def rotated(self, variable: ResourceName, rotator: str, version: int) -> None:
+    async def rotated(self, variable: ResourceName, rotator: str, version: int) -> None:
         """A new value is in force."""
         _log.info(
             "{rotator} rotated {variable} to version {version}",
@@ -102,11 +114,15 @@ class LoggedExpirations:
             version=version,
         )
 
-    def failed(self, variable: ResourceName, rotator: str, why: str) -> None:
+    async def failed(self, variable: ResourceName, rotator: str | None, why: str) -> None:
         """A rotation failed."""
         _log.warn(
             "{rotator} did not rotate {variable}: {why}",
-            rotator=printable(rotator),
+            rotator=printable(rotator or "-"),
             variable=printable(str(variable)),
             why=printable(why),
         )
+
+    async def removed(self, tokens: Sequence[ExpiredToken]) -> None:
+        """Tokens are gone."""
+        _log.info("{count} tokens of host factories had expired and were removed", count=len(tokens))

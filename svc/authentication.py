@@ -11,9 +11,9 @@ from typing import Final
 import attrs
 from zope.interface import Interface
 
-from svc.errors import Reason
 from svc.jose import KeySet
 from svc.names import RoleName
+from svc.reasons import Reason
 from svc.records import Network, Sealed
 
 

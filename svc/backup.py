@@ -22,10 +22,10 @@ from svc.storage.embedded import EmbeddedPostgres
 from svc.storage.migrations import migrate, packaged
 from svc.storage.sealed import SealedStore
 from svc.storage.state import DatabaseState
-from svc.vault import CANARY, Vault, api_key_name, signing_key_name
+from svc.vault import CANARY, Vault, api_key_name, password_name, signing_key_name
 
 #: What is sealed, in the order in which it is opened.
-KINDS: Final = ("secrets", "API keys", "signing keys")
+KINDS: Final = ("secrets", "API keys", "passwords", "signing keys")
 
 #: How many of the values that don't open are named.
 NAMED: Final = 10
@@ -92,7 +92,11 @@ async def _sealed(store: SealedStore) -> AsyncIterator[tuple[str, str, str, Seal
     """All that is sealed: its kind, what it is called when it is told of, the name under which it opens, itself."""
     async for name, version, sealed in store.secrets():
         yield "secrets", f"{name} (version {version})", name, sealed
+    async for name, sealed in store.candidates():
+        yield "secrets", f"{name} (of an unfinished rotation)", name, sealed
     async for role, sealed in store.api_keys():
         yield "API keys", f"API key of {role}", api_key_name(RoleName.parse(role)), sealed
+    async for role, sealed in store.passwords():
+        yield "passwords", f"password of {role}", password_name(RoleName.parse(role)), sealed
     async for key_id, account, sealed in store.signing_keys():
         yield "signing keys", f"signing key {key_id} of {account}", signing_key_name(account, key_id), sealed

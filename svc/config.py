@@ -21,69 +21,14 @@ import platformdirs
 from svc import forms
 from svc.dialect import CLOUD_NAMES, NATIVE, Dialect
 from svc.errors import ConfigurationInvalid
-from svc.forms import Form
 from svc.limits import Limits
 from svc.names import IDENTIFIER_LIMIT
-from svc.records import Network
+from svc.options import PREFIX, Option, setting
+from svc.records import ClusterMember, Network
 
-_PREFIX: Final = "SERVICE_"
 _LIMITS: Final = Limits()
 _MIB: Final = 1024 * 1024
 _GIB: Final = 1024 * _MIB
-
-
-@attrs.frozen
-class Option:
-    """A setting as the user sees it: ``room`` is the part of the program that it is for, ``default`` a text for help."""
-
-    field: str
-    form: Form[Any]
-    room: str
-    help: str
-    default: str
-    on_command_line: bool
-    in_file: bool
-
-    @property
-    def name(self) -> str:
-        """The option without the dashes in front."""
-        return self.field.replace("_", "-")
-
-    @property
-    def variable(self) -> str:
-        """The environment variable."""
-        return _PREFIX + self.field.upper()
-
-
-def _shown(default: object) -> str:
-    match default:
-        case None | ():
-            return "none"
-        case bool():
-            return "on" if default else "off"
-        case tuple():
-            return ",".join(map(_shown, default))
-        case Dialect():
-            return default.name
-        case float():
-            return f"{default:g}"
-        case _:
-            return str(default)
-
-
-def _setting(
-    form: Form[Any],
-    room: str,
-    text: str,
-    default: Any = None,
-    *,
-    shown: str | None = None,
-    on_command_line: bool = True,
-    in_file: bool = True,
-    secret: bool = False,
-) -> Any:
-    option = Option("", form, room, text, shown or _shown(default), on_command_line, in_file)
-    return attrs.field(default=default, repr=not secret, metadata={"option": option})
 
 
 def _data_dir() -> Path:
@@ -97,64 +42,64 @@ class Settings:
     ``written`` has the name of each setting that was given, as the user wrote it; see :meth:`key`.
     """
 
-    config: Path | None = _setting(
+    config: Path | None = setting(
         forms.PATH, "server", "A TOML file of settings; its keys are these names with underscores.", in_file=False
     )
-    dialect: Dialect = _setting(
+    dialect: Dialect = setting(
         forms.DIALECT, "server", "The vocabulary to speak: native, or conjur for its clients and policies.", NATIVE
     )
-    account: str | None = _setting(
+    account: str | None = setting(
         forms.ACCOUNT, "server", "An account to create at the start unless it is there; a follower creates none."
     )
 
-    listen: tuple[str, ...] = _setting(
+    listen: tuple[str, ...] = setting(
         forms.ENDPOINTS,
         "web",
         "Where to serve: a Twisted endpoint such as tcp:8080, ssl:8443:privateKey=key.pem:certKey=cert.pem or"
         " systemd:domain=INET:index=0. Repeat it for more than one, or separate them by blanks.",
         ("tcp:8080:interface=127.0.0.1",),
     )
-    trusted_proxies: tuple[Network, ...] = _setting(
+    trusted_proxies: tuple[Network, ...] = setting(
         forms.NETWORKS,
         "web",
         "Networks of proxies, beside 127.0.0.1 and ::1, whose X-Forwarded-For names the client; separated by commas.",
         (),
     )
 
-    request_body_limit: int = _setting(
+    request_body_limit: int = setting(
         forms.whole(1, _GIB, "BYTES"), "web", "The longest body of a request that loads no policy.", _LIMITS.body
     )
-    policy_body_limit: int = _setting(
+    policy_body_limit: int = setting(
         forms.whole(1, _GIB, "BYTES"), "web", "The longest body of a request that loads policy.", _LIMITS.policy_body
     )
-    request_line_limit: int = _setting(
+    request_line_limit: int = setting(
         forms.whole(256, _MIB, "BYTES"), "web", "The longest first line of a request.", _LIMITS.request_line
     )
-    header_limit: int = _setting(
+    header_limit: int = setting(
         forms.whole(256, _MIB, "BYTES"), "web", "The longest block of header lines of a request.", _LIMITS.header_block
     )
-    identifier_limit: int = _setting(
+    identifier_limit: int = setting(
         forms.whole(1, IDENTIFIER_LIMIT, "BYTES"), "web", "The longest identifier in a path.", _LIMITS.identifier
     )
-    request_timeout: float = _setting(
+    request_timeout: float = setting(
         forms.decimal(0.1, 3600, "SECONDS"), "web", "How long a request may take to arrive.", _LIMITS.request_seconds
     )
 
-    database_url: str | None = _setting(
+    database_url: str | None = setting(
         forms.TEXT,
         "storage",
         "The PostgreSQL database, as a libpq URL or DSN. Where it is a hot standby, this server is a follower.",
         shown="an embedded PostgreSQL in the data directory",
         secret=True,
     )
-    data_dir: Path = _setting(
+    data_dir: Path = setting(
         forms.PATH,
         "storage",
         "The folder of all that the server keeps on disk.",
         attrs.Factory(_data_dir),
         shown="the platform's folder for user data; for root /var/lib/svc",
     )
-    data_key: str | None = _setting(
+    data_key: str | None = setting(
         forms.TEXT,
         "storage",
         "The base64 text of the 32 bytes that seal everything of value in the database.",
@@ -163,75 +108,75 @@ class Settings:
         in_file=False,
         secret=True,
     )
-    statement_timeout: float = _setting(
+    statement_timeout: float = setting(
         forms.decimal(0.1, 3600, "SECONDS"), "storage", "How long one statement may take in the database.", 5.0
     )
-    database_wait: float = _setting(
+    database_wait: float = setting(
         forms.decimal(1, 86400, "SECONDS"),
         "storage",
         "How long to wait at the start for a database that isn't there, on a follower for its primary too.",
         10.0,
     )
 
-    nesting_limit: int = _setting(
+    nesting_limit: int = setting(
         forms.whole(1, 256, "LEVELS"), "policy", "How deep the parts of a policy document may be nested.", 64
     )
-    alias_limit: int = _setting(
+    alias_limit: int = setting(
         forms.whole(0, 1_000_000, "NUMBER"), "policy", "How many aliases a policy document may have.", 10_000
     )
 
-    authenticators: tuple[str, ...] = _setting(
+    authenticators: tuple[str, ...] = setting(
         forms.AUTHENTICATORS,
         "authenticators",
         "The authenticators that may be used, separated by commas: authn (always enabled), authn-jwt/<service id>,"
         " authn-cloud/<service id> (authn-azure/<service id> in the dialect conjur), authn-ldap/<service id>.",
         ("authn",),
     )
-    ignore_missing_issuer: bool = _setting(
+    ignore_missing_issuer: bool = setting(
         forms.FLAG,
         "authenticators",
         "Admit JWTs without iss even where an issuer is known. For the conjur dialect; in native iss is optional anyway.",
         False,
     )
-    clock_skew: float = _setting(
+    clock_skew: float = setting(
         forms.decimal(0, 3600, "SECONDS"), "authenticators", "Leeway for the times in JWTs: exp, nbf and iat.", 0.0
     )
-    jwt_limit: int = _setting(forms.whole(256, 60 * 1024, "BYTES"), "authenticators", "The longest JWT.", 16 * 1024)
+    jwt_limit: int = setting(forms.whole(256, 60 * 1024, "BYTES"), "authenticators", "The longest JWT.", 16 * 1024)
 
-    allow_private_providers: tuple[Network, ...] = _setting(
+    allow_private_providers: tuple[Network, ...] = setting(
         forms.NETWORKS,
         "providers",
         "Private networks in which identity providers and LDAP directories may be asked, and passwords rotated; separated by"
         " commas.",
         (),
     )
-    allow_http_providers: bool = _setting(
+    allow_http_providers: bool = setting(
         forms.FLAG, "providers", "Fetch the keys of identity providers over plain HTTP too.", False
     )
-    allow_plain_ldap: bool = _setting(
+    allow_plain_ldap: bool = setting(
         forms.FLAG, "providers", "Send passwords to LDAP directories in plain where policy says connect_type: plain.", False
     )
-    jwks_max_age: float | None = _setting(
+    jwks_max_age: float | None = setting(
         forms.decimal_or_off(0.1, 31_536_000, "SECONDS"),
         "providers",
         "How old a provider's keys may become: they are fetched anew in the background before. When off, they are kept until"
         " a login needs newer ones.",
         shown="off",
     )
-    jwks_stale_if_error: float = _setting(
+    jwks_stale_if_error: float = setting(
         forms.decimal(0, 31_536_000, "SECONDS"),
         "providers",
         "How much longer than --jwks-max-age keys are used while the provider can't be asked for newer ones.",
         0.0,
     )
-    jwks_refetch_interval: float = _setting(
+    jwks_refetch_interval: float = setting(
         forms.decimal(0, 86400, "SECONDS"),
         "providers",
         "The least time between two fetches of one provider's keys that logins ask for.",
         10.0,
     )
 
-    login_throttle: bool = _setting(
+    login_throttle: bool = setting(
         forms.SWITCH,
         "credentials",
         "Slow down guessing of passwords and API keys: after 10 failures in a minute to prove a role, further ones are"
@@ -239,25 +184,57 @@ class Settings:
         True,
     )
 
-    user_token_ttl: int = _setting(forms.whole(1, 18000, "SECONDS"), "tokens", "How long a user's access token lives.", 480)
-    host_token_ttl: int = _setting(forms.whole(1, 18000, "SECONDS"), "tokens", "How long a host's access token lives.", 480)
+    user_token_ttl: int = setting(forms.whole(1, 18000, "SECONDS"), "tokens", "How long a user's access token lives.", 480)
+    host_token_ttl: int = setting(forms.whole(1, 18000, "SECONDS"), "tokens", "How long a host's access token lives.", 480)
 
-    health_interval: float = _setting(
+    health_interval: float = setting(
         forms.decimal(0.1, 3600, "SECONDS"), "health", "The time from one round of health checks to the next.", 5.0
     )
+    cluster: tuple[ClusterMember, ...] = setting(
+        forms.CLUSTER,
+        "health",
+        "The other servers of the cluster, whose health this one tells too: their names and addresses, such as"
+        " b.example=https://b.example:8443; separated by commas.",
+        (),
+    )
+    cluster_ca: Path | None = setting(
+        forms.PATH,
+        "health",
+        "A PEM file of the only authorities that the certificates of these may come from.",
+        shown="the platform's authorities",
+    )
 
-    expiration_interval: float = _setting(
+    expiration_interval: float = setting(
         forms.decimal(0.1, 3600, "SECONDS"),
         "expiration",
         "The time from one look at what is due to be rotated, or has expired, to the next, on one server of the cluster.",
         10.0,
     )
 
-    metrics_listen: str | None = _setting(
+    metrics_listen: str | None = setting(
         forms.ENDPOINT,
         "metrics",
         "Where to serve counters to Prometheus, as --listen says it; keep it from strangers, whom they would tell too much.",
         shown="off",
+    )
+
+    audit_file: Path | None = setting(
+        forms.PATH,
+        "audit",
+        "The file that audit records are appended to; SIGHUP has it opened anew.",
+        shown="standard output",
+    )
+    audit_syslog: str | None = setting(
+        forms.TEXT,
+        "audit",
+        "A receiver of syslog for audit records, besides, as a Twisted endpoint such as tcp:logs.example:601,"
+        " tls:logs.example:6514 or unix:/run/syslog.",
+    )
+    audit_failure: str = setting(
+        forms.AUDIT_FAILURE,
+        "audit",
+        "What happens to requests while audit records can't be written: refuse (503), or continue without.",
+        "refuse",
     )
 
     written: Mapping[str, str] = attrs.field(factory=dict)
@@ -318,7 +295,7 @@ def unknown_variables(environ: Mapping[str, str] | None = None) -> list[str]:
     """
     known = {option.variable for option in OPTIONS}
     surroundings = os.environ if environ is None else environ
-    return sorted(name for name in surroundings if name.startswith(_PREFIX) and name not in known)
+    return sorted(name for name in surroundings if name.startswith(PREFIX) and name not in known)
 
 
 class _Reading:

@@ -10,6 +10,7 @@ from typing import Final
 import attrs
 from zope.interface import Interface
 
+from svc.events import Trail
 from svc.names import RoleName
 from svc.records import Network, Sealed
 
@@ -41,13 +42,13 @@ class Credential:
 class ICredentials(Interface):
     """The store of credentials. Users and hosts have them, each from the moment on at which it is made.
 
-    Every method may raise ``StoreUnavailable``, and those that write ``StoreReadOnly``, as in ``interfaces``.
+    Every method may raise ``StoreUnavailable``, and those that write ``StoreReadOnly``, as in ``interfaces``; so ``trail``.
     """
 
     async def credential(role: RoleName) -> Credential:
         """The credential of a role; an unknown role or account has an empty one."""
 
-    async def set_api_key(role: RoleName, api_key: Sealed) -> None:
+    async def set_api_key(role: RoleName, api_key: Sealed, trail: Trail | None = None) -> None:
         """Replace the API key of a role, and note when; one that expires, expires when it did.
 
         :raises NotFound: there is no such role.
@@ -56,7 +57,9 @@ class ICredentials(Interface):
     async def rotated_at(role: RoleName) -> float | None:
         """When the API key was last replaced, in seconds since the epoch; ``None`` when it never was."""
 
-    async def set_password(role: RoleName, password: Sealed, instead_of: Sealed | None = None) -> bool:
+    async def set_password(
+        role: RoleName, password: Sealed, instead_of: Sealed | None = None, trail: Trail | None = None
+    ) -> bool:
         """Set the hash of a role's password: whatever stands there, or ``instead_of`` alone. Whether it was set.
 
         A role that is unknown, or has no API key, can have no password.

@@ -8,6 +8,9 @@ from typing import Final
 import attrs
 from zope.interface import Interface
 
+from svc.errors import Refusal
+from svc.reasons import Reason
+
 #: What stands in a filter template for the login of whoever asks to be admitted.
 PLACEHOLDER: Final = "%s"
 
@@ -40,6 +43,17 @@ class LdapServer:
     bind_dn: str | None = None
     bind_password: bytes | None = attrs.field(default=None, repr=False)
     ca_cert: str | None = attrs.field(default=None, repr=False)
+
+
+@attrs.frozen(str=False)
+class DirectoryRefused(Refusal):
+    """An LDAP directory doesn't take a password, or can't be asked; raised by ``ldap``, told as a refused login.
+
+    ``detail`` is for operators: what the directory answered, or what failed; never a password.
+    """
+
+    reason: Reason
+    detail: str
 
 
 class IDirectories(Interface):

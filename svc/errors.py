@@ -1,81 +1,16 @@
 """Everything the domain may refuse with.
 
 A refusal is a frozen exception. It carries what ``web`` needs to answer and what an operator needs to understand; one table
-in ``web`` turns the types into status codes. A :class:`Reason` is the bounded vocabulary in which refused logins are logged.
+in ``web`` turns the types into status codes. The vocabulary in which refused logins are logged is in ``reasons``.
 """
 
 from __future__ import annotations
 
-import enum
 from typing import Self
 
 import attrs
 
-
-class Reason(enum.StrEnum):
-    """Why an authentication was refused: a bounded set of codes, for the log and for operators, never for the client."""
-
-    ACCOUNT_UNKNOWN = "account-unknown"
-    AUTHENTICATOR_NOT_ENABLED = "authenticator-not-enabled"
-    CREDENTIALS_MISSING = "credentials-missing"
-    CREDENTIALS_WRONG = "credentials-wrong"
-    CREDENTIALS_EXPIRED = "credentials-expired"
-    CREDENTIALS_UNREADABLE = "credentials-unreadable"
-    FAILURES_TOO_MANY = "failures-too-many"
-    REQUEST_MALFORMED = "request-malformed"
-    TOKEN_MISSING = "token-missing"
-    TOKEN_TOO_LARGE = "token-too-large"
-    TOKEN_MALFORMED = "token-malformed"
-    TOKEN_UNSIGNED = "token-unsigned"
-    ALGORITHM_REFUSED = "algorithm-refused"
-    CRITICAL_HEADER = "critical-header"
-    KEY_UNKNOWN = "key-unknown"
-    KEY_ID_MISSING = "key-id-missing"
-    SIGNATURE_WRONG = "signature-wrong"
-    KEY_DISTRUSTED = "key-distrusted"
-    KEYS_UNAVAILABLE = "keys-unavailable"
-    CONFIGURATION_INVALID = "configuration-invalid"
-    EXPIRY_MISSING = "expiry-missing"
-    TOKEN_EXPIRED = "token-expired"
-    TOKEN_NOT_YET_VALID = "token-not-yet-valid"
-    TIME_CLAIM_INVALID = "time-claim-invalid"
-    ISSUER_WRONG = "issuer-wrong"
-    ISSUER_MISSING = "issuer-missing"
-    AUDIENCE_WRONG = "audience-wrong"
-    AUDIENCE_MISSING = "audience-missing"
-    IDENTITY_AMBIGUOUS = "identity-ambiguous"
-    IDENTITY_CLAIM_MISSING = "identity-claim-missing"
-    IDENTITY_CLAIM_INVALID = "identity-claim-invalid"
-    ROLE_UNKNOWN = "role-unknown"
-    WEBSERVICE_UNKNOWN = "webservice-unknown"
-    PRIVILEGE_MISSING = "privilege-missing"
-    ORIGIN_REFUSED = "origin-refused"
-    ANNOTATIONS_MISSING = "annotations-missing"
-    ANNOTATIONS_EXCESSIVE = "annotations-excessive"
-    ANNOTATION_ENFORCED = "annotation-enforced"
-    ANNOTATION_FORBIDDEN = "annotation-forbidden"
-    ANNOTATION_NAME_INVALID = "annotation-name-invalid"
-    ANNOTATION_EMPTY = "annotation-empty"
-    ANNOTATION_REQUIRED = "annotation-required"
-    ANNOTATION_UNSUPPORTED = "annotation-unsupported"
-    ANNOTATIONS_EXCLUSIVE = "annotations-exclusive"
-    RESOURCE_ID_MALFORMED = "resource-id-malformed"
-    CLAIM_MISSING = "claim-missing"
-    CLAIM_IS_NUMBER = "claim-is-number"
-    CLAIM_IS_BOOLEAN = "claim-is-boolean"
-    CLAIM_IS_ARRAY = "claim-is-array"
-    CLAIM_IS_OBJECT = "claim-is-object"
-    CLAIM_MISMATCH = "claim-mismatch"
-    CLAIM_CASE_MISMATCH = "claim-case-mismatch"
-    IDENTITY_KIND_MISMATCH = "identity-kind-mismatch"
-    LDAP_ROLE_REFUSED = "ldap-role-refused"
-    LDAP_UNAVAILABLE = "ldap-unavailable"
-    LDAP_TLS_FAILED = "ldap-tls-failed"
-    LDAP_ANSWER_MALFORMED = "ldap-answer-malformed"
-    LDAP_BIND_REFUSED = "ldap-bind-refused"
-    LDAP_SEARCH_REFUSED = "ldap-search-refused"
-    LDAP_ENTRY_UNKNOWN = "ldap-entry-unknown"
-    LDAP_ENTRY_AMBIGUOUS = "ldap-entry-ambiguous"
+from svc.reasons import Reason
 
 
 @attrs.frozen(init=False)
@@ -159,9 +94,13 @@ class CredentialInsufficient(Refusal):
 
 @attrs.frozen(str=False)
 class CredentialUnknown(Refusal):
-    """The role whose credential is asked for is missing, or the caller may not see it; raised by ``web`` (404)."""
+    """The role whose credential is asked for is missing, or the caller may not see it; raised by ``web`` (404).
+
+    ``hidden`` is as in ``NotFound``.
+    """
 
     name: str
+    hidden: bool = attrs.field(default=False, eq=False, repr=False)
 
 
 @attrs.frozen(str=False)
@@ -192,17 +131,6 @@ class AddressRefused(Refusal):
 
 
 @attrs.frozen(str=False)
-class DirectoryRefused(Refusal):
-    """An LDAP directory doesn't take a password, or can't be asked; raised by ``ldap``, and told as a refused login.
-
-    ``detail`` is for operators: what the directory answered, or what failed; never a password.
-    """
-
-    reason: Reason
-    detail: str
-
-
-@attrs.frozen(str=False)
 class Forbidden(Refusal):
     """The caller sees the thing but lacks the privilege; raised by ``access`` (403, empty body).
 
@@ -216,18 +144,20 @@ class Forbidden(Refusal):
 class NotFound(Refusal):
     """A record is missing, or the caller may not see it; raised by ``access`` and ``storage`` (404).
 
-    ``kind`` and ``identifier`` are those that were asked for, ``name`` is the full id (wire facts, core 0.4).
+    ``kind`` and ``identifier`` are those that were asked for, ``name`` is the full id (wire facts, core 0.4). ``hidden``,
+    for the audit alone, says that it is there.
     """
 
     account: str
     kind: str
     identifier: str
+    hidden: bool = attrs.field(default=False, eq=False, repr=False)
 
     @classmethod
-    def of(cls, name: object) -> Self:
+    def of(cls, name: object, *, hidden: bool = False) -> Self:
         """Make it from a ``RoleName`` or ``ResourceName``."""
         account, kind, identifier = str(name).split(":", 2)
-        return cls(account, kind, identifier)
+        return cls(account, kind, identifier, hidden)
 
     @property
     def name(self) -> str:
@@ -251,10 +181,12 @@ class NoValue(Refusal):
     """A variable has no value, is missing, or may not be seen; raised by ``access`` when a secret is read (404).
 
     ``ended_at``: when the value ended, in seconds since the epoch, if it had one; told to those who could have read it.
+    ``hidden`` is as in ``NotFound``.
     """
 
     name: str
     ended_at: float | None = None
+    hidden: bool = attrs.field(default=False, eq=False, repr=False)
 
 
 @attrs.frozen(str=False)
@@ -341,6 +273,17 @@ class LoadsUnavailable(Refusal):
 
     why: str
     retry_after: int = attrs.field(default=5, repr=False)
+
+
+@attrs.frozen(str=False)
+class AuditUnavailable(Refusal):
+    """What must be audited can't be recorded now; raised by ``journal`` (503 with ``Retry-After``).
+
+    ``why`` is for the log and for operators; ``retry_after`` is in seconds.
+    """
+
+    why: str
+    retry_after: int = attrs.field(default=1, repr=False)
 
 
 @attrs.frozen(str=False)

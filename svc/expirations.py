@@ -16,6 +16,8 @@ import attrs
 from zope.interface import Attribute, Interface
 
 from svc.errors import Refusal
+from svc.events import Trail
+from svc.factories import ExpiredToken
 from svc.names import ResourceName, RoleName
 from svc.records import Sealed, Standing
 
@@ -113,7 +115,7 @@ class Due:
 
 
 class IExpirations(Interface):
-    """What is due. Every method may raise ``StoreUnavailable`` and ``StoreReadOnly``, as in ``interfaces``.
+    """What is due. Every method may raise ``StoreUnavailable`` and ``StoreReadOnly``, as in ``interfaces``; so ``trail``.
 
     What is decided on an edition that is not the current one any more is dropped: the variable is due again.
     """
@@ -143,7 +145,9 @@ class IExpirations(Interface):
         ``None`` when there is no such variable.
         """
 
-    async def promote(variable: ResourceName, candidate: Sealed, interval: Duration) -> int | None:
+    async def promote(
+        variable: ResourceName, candidate: Sealed, interval: Duration, trail: Trail | None = None
+    ) -> int | None:
         """Make the value that is kept the variable's newest, due to be replaced after ``interval``, and return its version.
 
         ``None``, and nothing happens, when that value isn't kept any more.
@@ -152,7 +156,9 @@ class IExpirations(Interface):
     async def values(variables: Sequence[ResourceName]) -> dict[str, Sealed]:
         """The newest values of those that have one which hasn't ended, by full ids."""
 
-    async def clear(caller: RoleName, variable: ResourceName, decide: Callable[[Standing], None]) -> None:
+    async def clear(
+        caller: RoleName, variable: ResourceName, decide: Callable[[Standing], None], trail: Trail | None = None
+    ) -> None:
         """Let ``decide`` look, then have no value of the variable end: one that is rotated is due now (core 4).
 
         What ``decide`` raises ends it.
@@ -160,16 +166,35 @@ class IExpirations(Interface):
 
 
 class IExpirationEvents(Interface):
-    """Who is told what became of values."""
+    """Who is told what became of values, and of tokens of host factories.
 
-    def expired(variable: ResourceName, at: float) -> None:
+    A change is told twice: to the transaction that makes it, by a trail, and when it is made. Who tells waits until it is
+    known; that may raise ``AuditUnavailable``.
+    """
+
+    def admit() -> None:
+        """Return when anything can be told now.
+
+        :raises AuditUnavailable: it can't, and nothing is to be changed then.
+        """
+
+    def rotation(variable: ResourceName, rotator: str) -> Trail | None:
+        """The events of a rotation, for the transaction that makes the new value the newest."""
+
+    def removal(tokens: Sequence[ExpiredToken]) -> Trail | None:
+        """The events of tokens that have expired, for the transaction that removes them."""
+
+    async def expired(variable: ResourceName, at: float) -> None:
         """The newest value ended, at that moment in seconds since the epoch."""
 
-    def rotated(variable: ResourceName, rotator: str, version: int) -> None:
+    async def rotated(variable: ResourceName, rotator: str, version: int) -> None:
         """A new value is in force, of this version."""
 
-    def failed(variable: ResourceName, rotator: str, why: str) -> None:
-        """A rotation failed, or can't be begun as policy has it."""
+    async def failed(variable: ResourceName, rotator: str | None, why: str) -> None:
+        """A rotation failed, or policy's annotations can't be used; ``rotator`` is the one that they name, if any."""
+
+    async def removed(tokens: Sequence[ExpiredToken]) -> None:
+        """Tokens that had expired are gone."""
 
 
 @attrs.frozen

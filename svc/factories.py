@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from ipaddress import ip_network
 
 import attrs
 from zope.interface import Interface
 
+from svc.events import Trail
 from svc.names import RoleName
 from svc.records import Sealed, is_within
 
@@ -35,13 +36,30 @@ def digest_of(token: str) -> bytes:
     return hashlib.sha256(token.encode("utf-8")).digest()
 
 
+def called(digest: bytes) -> str:
+    """What a token is called where it may not be told."""
+    return f"sha256:{digest.hex()[:12]}"
+
+
+@attrs.frozen
+class ExpiredToken:
+    """A token that was removed since it had expired: what it is ``called``, and its factory."""
+
+    name: str
+    factory: RoleName
+
+
+#: Tells the events of tokens that were removed.
+Recount = Callable[[Sequence[ExpiredToken]], Trail | None]
+
+
 class IHostFactories(Interface):
     """Tokens of host factories, each known by its ``digest_of``, and the hosts that they make.
 
-    Every method may raise ``StoreUnavailable``, and those that write ``StoreReadOnly``, as in ``interfaces``.
+    Every method may raise ``StoreUnavailable``, and those that write ``StoreReadOnly``, as in ``interfaces``; so ``trail``.
     """
 
-    async def add_tokens(digests: Sequence[bytes], token: FactoryToken) -> None:
+    async def add_tokens(digests: Sequence[bytes], token: FactoryToken, trail: Trail | None = None) -> None:
         """Add tokens that are alike.
 
         :raises NotFound: there is no such factory.
@@ -50,10 +68,12 @@ class IHostFactories(Interface):
     async def token(digest: bytes) -> FactoryToken | None:
         """The token, expired or not; ``None`` when there is none."""
 
-    async def remove_token(digest: bytes) -> bool:
+    async def remove_token(digest: bytes, trail: Trail | None = None) -> bool:
         """Remove a token; whether there was one."""
 
-    async def create_host(digest: bytes, host: RoleName, annotations: Mapping[str, str], api_key: Sealed) -> bool:
+    async def create_host(
+        digest: bytes, host: RoleName, annotations: Mapping[str, str], api_key: Sealed, trail: Trail | None = None
+    ) -> bool:
         """Make a host of the token's factory, or give the one that it has made another API key; whether it was made.
 
         The factory owns it, and it becomes a member of the factory's layers, both as recorded by no policy. One that is
@@ -63,8 +83,11 @@ class IHostFactories(Interface):
         :raises Conflict: the id belongs to another, or did.
         """
 
-    async def remove_expired(now: float) -> int:
-        """Remove the tokens that have expired at ``now``, and tell how many they were."""
+    async def remove_expired(now: float, recount: Recount) -> list[ExpiredToken]:
+        """Remove tokens that have expired at ``now``, some of them if they are many, and return those.
+
+        ``recount`` tells the events of what was removed; none are told when that was nothing.
+        """
 
     async def token_known() -> bool:
         """Look up a token that is always there, and one that never is: whether both were answered rightly."""

@@ -18,7 +18,7 @@ import attrs
 from svc.dialect import CLOUD_NAMES, Dialect, dialect_named
 from svc.errors import ConfigurationInvalid, InvalidName
 from svc.names import RESERVED_ACCOUNT, account_name, identifier
-from svc.records import Network
+from svc.records import ClusterMember, Network
 
 T = TypeVar("T")
 
@@ -27,6 +27,20 @@ _BARE_TYPE: Final = "authn"
 _SERVICE_TYPES: Final = ("authn-jwt", "authn-ldap", *CLOUD_NAMES)
 
 _WORDS: Final = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
+#: How many other servers a cluster may have: a look at all of them asks each.
+_MEMBERS_LIMIT: Final = 100
+
+_LABEL: Final = r"[A-Za-z0-9](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9])?"
+_HOST: Final = re.compile(rf"{_LABEL}(?:\.{_LABEL})*", re.ASCII)
+_URL: Final = re.compile(
+    rf"(?P<scheme>https?)://(?P<host>\[[0-9A-Fa-f:.]{{2,45}}\]|{_LABEL}(?:\.{_LABEL})*)(?::(?P<port>[0-9]{{1,5}}))?"
+    r"(?P<path>(?:/[A-Za-z0-9._~-]+)*)/?",
+    re.ASCII,
+)
+_HOST_LIMIT: Final = 253
+_URL_LIMIT: Final = 2048
+_NEAR: Final = "localhost"
+
 _WHOLE: Final = re.compile(r"[0-9]{1,15}", re.ASCII)
 _DECIMAL: Final = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?", re.ASCII)
 
@@ -158,6 +172,12 @@ def _dialect(text: str) -> Dialect:
         raise ValueError(refusal.message) from None
 
 
+def _audit_failure(text: str) -> str:
+    if text not in {"refuse", "continue"}:
+        raise ValueError(f"must be refuse or continue, not {_shown(text)}")
+    return text
+
+
 def _network(text: str) -> Network:
     try:
         return ipaddress.ip_network(text)
@@ -179,13 +199,84 @@ def _authenticator(text: str) -> str:
     return text
 
 
+def _member(name: str, url: str, ca: str | None = None) -> ClusterMember:
+    """Another server of the cluster (rulings: health)."""
+    if len(name) > _HOST_LIMIT or not _HOST.fullmatch(name):
+        raise ValueError(f"names {_shown(name)}, which is no name of a host")
+    address = _URL.fullmatch(url) if len(url) <= _URL_LIMIT else None
+    # What is wrong may be a password that stands in it, so it isn't repeated.
+    if address is None or not 0 < int(address["port"] or 1) < 1 << 16 or not _is_host(address["host"]):
+        raise ValueError(f"gives {name} no address of the form https://host[:port][/path], without user, query and fragment")
+    secure = address["scheme"] == "https"
+    if not secure and not _is_near(address["host"]):
+        raise ValueError(
+            f"gives {name} an http address of another machine, whose answers anybody between could forge: use https"
+        )
+    if not secure and ca is not None:
+        raise ValueError(f"gives {name} a ca, which is for https alone")
+    return ClusterMember(name, url.rstrip("/"), None if ca is None else _path(ca))
+
+
+def _is_host(host: str) -> bool:
+    try:
+        return not host.startswith("[") or bool(ipaddress.IPv6Address(host.strip("[]")))
+    except ValueError:
+        return False
+
+
+def _is_near(host: str) -> bool:
+    """Whether a host is this machine."""
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host.lower() == _NEAR or host.lower().endswith(f".{_NEAR}")
+
+
+def _members(members: Iterable[ClusterMember]) -> tuple[ClusterMember, ...]:
+    found: dict[str, ClusterMember] = {}
+    for member in members:
+        # Names of hosts that differ in case alone are the same.
+        if found.setdefault(member.name.lower(), member) is not member:
+            raise ValueError(f"names {member.name} twice")
+    if len(found) > _MEMBERS_LIMIT:
+        raise ValueError(f"names {len(found)} servers, more than {_MEMBERS_LIMIT}")
+    return tuple(found.values())
+
+
+def _members_of_text(text: str) -> tuple[ClusterMember, ...]:
+    def member(item: str) -> ClusterMember:
+        name, equals, url = item.partition("=")
+        if not equals:
+            raise ValueError("must list servers as NAME=URL, such as b.example=https://b.example:8443")
+        return _member(name.strip(), url.strip())
+
+    return _members(member(item.strip()) for item in text.split(",") if item.strip())
+
+
+def _members_of_toml(value: object) -> tuple[ClusterMember, ...]:
+    def member(table: dict[str, object]) -> ClusterMember:
+        unknown = sorted(table.keys() - {"name", "url", "ca"})
+        if unknown:
+            raise ValueError(f"has a table with {_shown(unknown[0])}; known are name, url and ca")
+        name, url, ca = table.get("name"), table.get("url"), table.get("ca")
+        if not isinstance(name, str) or not isinstance(url, str) or not isinstance(ca, str | None):
+            raise ValueError("must give each server a name and a url, and may give it a ca, all of them texts")
+        return _member(name, url, ca)
+
+    if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
+        raise ValueError("must be written as tables, [[cluster]], each with name, url and perhaps ca")
+    return _members(map(member, value))
+
+
 FLAG: Final = Form(None, _flag, _toml_flag)
 SWITCH: Final = _scalar("on|off", _switch, '"on" or "off"', str, bool)
 TEXT: Final = _scalar("TEXT", _secret)
 PATH: Final = _scalar("PATH", _path)
 DIALECT: Final = _scalar("DIALECT", _dialect)
+AUDIT_FAILURE: Final = _scalar("refuse|continue", _audit_failure)
 ACCOUNT: Final = _scalar("NAME", _account)
 ENDPOINT: Final = _scalar("ENDPOINT", _secret)
 ENDPOINTS: Final = _several("ENDPOINT", str, separator=None, empty=None)
 NETWORKS: Final = _several("CIDRS", _network)
 AUTHENTICATORS: Final = _several("LIST", _authenticator, empty=(_BARE_TYPE,))
+CLUSTER: Final = Form("NAME=URL", _members_of_text, _members_of_toml)

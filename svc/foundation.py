@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any, Final, Self, TypeVar
 
 import attrs
@@ -12,15 +13,18 @@ from twisted.internet.task import deferLater
 from twisted.logger import Logger
 
 from svc.config import Settings
+from svc.credentials import new_api_key
 from svc.errors import (
     ConfigurationInvalid,
+    Conflict,
     StandbyBehind,
     StartRefused,
     StoreReadOnly,
     StoreUnavailable,
     WrongDataKey,
 )
-from svc.keyfiles import data_key_file, make_data_key, read_data_key
+from svc.events import Trail
+from svc.keyfiles import admin_key_file, data_key_file, make_data_key, read_data_key, write_admin_key
 from svc.keyring import new_signing_key
 from svc.names import admin_of
 from svc.storage.accounts import AccountStore
@@ -94,14 +98,38 @@ class Foundation:
         vault = await _replicated(reactor, settings.database_wait, lambda: _vault(data_key, state))
         return cls(reactor, dsn, database, state, AccountStore(database), data_key, vault)
 
-    async def create_account(self, account: str, api_key: str) -> None:
+    async def create_account(self, account: str, api_key: str, trail: Trail | None = None) -> None:
         """Make an account, whose admin has that API key.
 
         :raises Conflict: it exists.
         """
         admin_key = self.vault.seal(api_key_name(admin_of(account)), api_key.encode("ascii"))
         signing_key = new_signing_key(self.vault, account, self.clock.seconds())
-        await self.accounts.create(account, admin_key, signing_key)
+        await self.accounts.create(account, admin_key, signing_key, trail)
+
+    async def ensure_account(self, account: str, data_dir: Path, tell: Callable[[str], bool] | None) -> None:
+        """Make an account unless it is there, and have the API key of its admin told, or written to a file.
+
+        ``tell`` shows it to whoever started the server, and says whether that was possible; a daemon has none.
+        """
+        if account in await self.accounts.names():
+            return
+        api_key, path = new_api_key(), admin_key_file(data_dir, account)
+        # Before the account is made: nobody could ever use an account whose key is lost.
+        if tell is None:
+            write_admin_key(path, api_key)
+        try:
+            await self.create_account(account, api_key)
+        except Conflict:
+            # Another server has just made it, and knows the key.
+            if tell is None:
+                path.unlink()
+            return
+        if tell is not None and tell(api_key):
+            return
+        if tell is not None:
+            write_admin_key(path, api_key)
+        log.warn("The account {account} was made. The API key of its admin is in {path}", account=account, path=str(path))
 
 
 async def _database(parent: MultiService, reactor: Any, settings: Settings, joining: bool) -> tuple[str, Database]:

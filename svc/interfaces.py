@@ -1,7 +1,8 @@
 """The seams that have two providers: the real one, and a fake in ``tests/`` that passes the same contract suite.
 
 Every method that asks the store may raise ``StoreUnavailable`` (try again later) and every one that writes
-``StoreReadOnly`` (a standby); this is not repeated below. Names in quotation marks are fields of ``records``.
+``StoreReadOnly`` (a standby); this is not repeated below. Names in quotation marks are fields of ``records``. What changes
+something writes the events of ``trail``, if it is given, in the transaction of the change, and none where nothing changed.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from svc.authentication import (
     AuthenticatorSettings,
     DistrustedKey,
 )
+from svc.events import Trail
 from svc.names import ResourceName, RoleName
 from svc.records import (
     EffectiveMembers,
@@ -46,11 +48,14 @@ from svc.rows import (
 
 T = TypeVar("T")
 
+Decide = Callable[[MemberReading], None]
+Seal = Callable[[SecretReading], Sealed | None]
+
 
 class IAccounts(Interface):
     """Accounts and their signing keys."""
 
-    async def create(account: str, admin_key: Sealed, signing_key: StoredSigningKey) -> None:
+    async def create(account: str, admin_key: Sealed, signing_key: StoredSigningKey, trail: Trail | None = None) -> None:
         """Make an account with its ``admin`` user, root policy and first signing key.
 
         The service's own account gets ``ACCOUNTS_WEBSERVICE`` too, which its admin owns.
@@ -58,7 +63,7 @@ class IAccounts(Interface):
         :raises Conflict: an account of that name exists.
         """
 
-    async def delete(account: str) -> None:
+    async def delete(account: str, trail: Trail | None = None) -> None:
         """Delete an account and all that it holds, in one transaction, however long that takes.
 
         :raises NotFound: there is no such account.
@@ -108,22 +113,22 @@ class IAuthenticators(Interface):
         whether it was switched on or off, ``None`` when it never was; the first ``WEBSERVICES_LIMIT`` of them.
         """
 
-    async def switch(webservice: ResourceName, on: bool) -> None:
+    async def switch(webservice: ResourceName, on: bool, trail: Trail | None = None) -> None:
         """Switch an authenticator on or off.
 
         :raises NotFound: there is no such webservice; so do the next three.
         """
 
-    async def refresh(webservice: ResourceName) -> int:
+    async def refresh(webservice: ResourceName, trail: Trail | None = None) -> int:
         """Note that an operator wants newer keys, and return the wish's number (see ``AuthenticatorSettings``)."""
 
-    async def distrust(webservice: ResourceName, key: str, by: RoleName) -> None:
+    async def distrust(webservice: ResourceName, key: str, by: RoleName, trail: Trail | None = None) -> None:
         """Distrust a key, by its id or thumbprint; one that is distrusted already stays so, since when it was.
 
         :raises InvalidParameter: ``DISTRUSTED_LIMIT`` others are.
         """
 
-    async def trust(webservice: ResourceName, key: str) -> bool:
+    async def trust(webservice: ResourceName, key: str, trail: Trail | None = None) -> bool:
         """Take that back; whether the key was distrusted."""
 
     async def distrusted(webservice: ResourceName) -> tuple[DistrustedKey, ...]:
@@ -180,18 +185,19 @@ class IRoles(Interface):
         """
 
     async def add_member(
-        caller: RoleName, role: RoleName, member: RoleName, decide: Callable[[MemberReading], None]
-    ) -> None:
+        caller: RoleName, role: RoleName, member: RoleName, decide: Decide, trail: Trail | None = None
+    ) -> bool:
         """Let ``decide`` look, then grant the role to the member, without admin option, as recorded by no policy.
 
-        A grant that is there already stays as it is. ``decide`` may be called again when it lost against another
+        A grant that is there already stays as it is: whether there was none. ``decide`` may be called again when it lost
+        against another
         transaction. What it raises ends the transaction.
 
         :raises NotFound: the role or the member went meanwhile.
         """
 
     async def remove_member(
-        caller: RoleName, role: RoleName, member: RoleName, decide: Callable[[MemberReading], None]
+        caller: RoleName, role: RoleName, member: RoleName, decide: Decide, trail: Trail | None = None
     ) -> bool:
         """Let ``decide`` look, as in ``add_member``, then take the grant back, whoever recorded it.
 
@@ -233,9 +239,7 @@ class ISecrets(Interface):
         Where all values together have more than ``most`` bytes, sealed, none is told, though each has its ``version``.
         """
 
-    async def write(
-        caller: RoleName, variable: ResourceName, decide: Callable[[SecretReading], Sealed | None]
-    ) -> int | None:
+    async def write(caller: RoleName, variable: ResourceName, decide: Seal, trail: Trail | None = None) -> int | None:
         """Let ``decide`` look at the variable, locked against other writers, and store what it returns as a new version.
 
         Keeps the newest ``VERSIONS_KEPT`` versions. ``decide`` may be called again when it lost against another transaction.
@@ -296,6 +300,9 @@ class IPolicyTransaction(Interface):
 
     async def record(version: PolicyVersion) -> int:
         """Add a version to the policy's history and return its number, counting from 1."""
+
+    async def audit(trail: Trail) -> tuple[int, int]:
+        """Write events, and return their numbers: after the first of the two, up to the second."""
 
     async def at_stake(resources: Sequence[str], most: int) -> Rows | None:
         """Every row that may go when ``resources`` are deleted: theirs, and of all that they own or recorded, and so on.

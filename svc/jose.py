@@ -29,7 +29,7 @@ from cryptography.hazmat.primitives.asymmetric.padding import PKCS1v15
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey, RSAPublicNumbers
 from cryptography.hazmat.primitives.hashes import SHA256, SHA384, SHA512, HashAlgorithm
 
-from svc.errors import Reason
+from svc.reasons import Reason
 
 #: Longest token, in bytes, unless the caller says otherwise (rulings 8).
 TOKEN_LIMIT: Final = 16 * 1024

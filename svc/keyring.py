@@ -10,9 +10,10 @@ import attrs
 from twisted.internet.interfaces import IReactorTime
 
 from svc.authentication import Admitted, Caller
-from svc.errors import AuthenticationRefused, BearerRefused, Reason
+from svc.errors import AuthenticationRefused, BearerRefused
 from svc.interfaces import IAccounts
 from svc.names import admin_of
+from svc.reasons import Reason
 from svc.records import StoredSigningKey
 from svc.tokens import INVALID, MISSING, SigningKey, VerificationKey, parse_authorization
 from svc.vault import Vault, signing_key_name

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from ipaddress import IPv4Network, IPv6Network, ip_address
+from pathlib import Path
 from typing import NewType
 
 import attrs
@@ -309,3 +310,42 @@ class ReplicationPosition:
     standby: bool
     lag_bytes: int | None = None
     lag_seconds: float | None = None
+
+
+@attrs.frozen
+class ClusterMember:
+    """Another server of the cluster: the name by which it is asked for, and the address below which it is reached.
+
+    ``url`` ends without a slash. ``ca`` is a file of the only authorities that its certificate may come from; with ``None``
+    they are those that are configured for all members.
+    """
+
+    name: str
+    url: str
+    ca: Path | None = None
+
+
+@attrs.frozen
+class Finding:
+    """What came of one check of health last: the word of the report, and how many seconds it took, ``None`` before it ended.
+
+    The check of the database has the name ``database``.
+    """
+
+    name: str
+    value: str
+    seconds: float | None
+
+
+@attrs.frozen
+class Census:
+    """How the sessions with the database stand: how many there are, how many of them are lent, and who waits for one.
+
+    ``waits`` is how often somebody has had to wait, ``waited`` for how many seconds altogether, since the start.
+    """
+
+    sessions: int
+    lent: int
+    waiting: int
+    waits: int
+    waited: float

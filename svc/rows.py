@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import attrs
 
+from svc.events import Origin
 from svc.names import RoleName
 from svc.records import Sealed
 
@@ -112,7 +113,7 @@ class LoadMode(enum.StrEnum):
 @attrs.frozen
 class Load:
     """A document that ``caller``, at ``client_ip``, wants loaded into a policy. ``rehearsed``: only to be told what that
-    would change.
+    would change. ``origin`` is where the events of its changes come from; without, none are written.
     """
 
     policy: RoleName
@@ -121,14 +122,19 @@ class Load:
     client_ip: str
     document: bytes = attrs.field(repr=False)
     rehearsed: bool = False
+    origin: Origin | None = None
 
 
 @attrs.frozen
 class LoadAnswer:
-    """What a load is answered with: a status of HTTP, and JSON in ASCII, written already since it may be long."""
+    """What a load is answered with: a status of HTTP, and JSON in ASCII, written already since it may be long.
+
+    ``audited`` are the numbers of its events in the database: after the first of the two, up to the second.
+    """
 
     status: int
     json: bytes = attrs.field(repr=False)
+    audited: tuple[int, int] = (0, 0)
 
 
 @attrs.frozen

@@ -14,17 +14,18 @@ from typing import Any, Final, NoReturn, TypeVar
 
 from twisted.application.service import MultiService
 from twisted.internet.defer import Deferred
-from twisted.internet.endpoints import serverFromString
-from twisted.internet.interfaces import IReactorTime
+from twisted.internet.endpoints import clientFromString, serverFromString
+from twisted.internet.interfaces import IReactorTime, IStreamClientEndpoint
 from twisted.internet.task import deferLater
 from twisted.logger import Logger
 from twisted.python import usage
 
 from svc._version import VERSION
-from svc.config import OPTIONS, Option, Settings, read_settings, unknown_variables
+from svc.config import OPTIONS, Settings, read_settings, unknown_variables
 from svc.errors import ConfigurationInvalid, Refusal
 from svc.foundation import Foundation, check_data_key
 from svc.listening import Endpoint
+from svc.options import Option
 from svc.server import Server, Succession
 from svc.startup import Console, Launch, reason_of
 
@@ -130,13 +131,17 @@ def build(reactor: Any, settings: Settings, tell_admin_key: Callable[[str], bool
     metrics = settings.metrics_listen
     metrics_endpoint = None if metrics is None else _endpoint(reactor, settings, "metrics_listen", metrics)
 
+    syslog = settings.audit_syslog
+    syslog_endpoint = None if syslog is None else _client_endpoint(reactor, settings, "audit_syslog", syslog)
+
     async def compose(server: MultiService) -> Sequence[str]:
         importing = Deferred.fromCoroutine(_import_parts(reactor))
         foundation = await Foundation.lay(server, reactor, settings)
         await importing
         from svc.composition import Composition  # noqa: PLC0415 - Note [While the database starts]
 
-        return await Composition(reactor, settings, endpoints, metrics_endpoint, tell_admin_key).compose(server, foundation)
+        composition = Composition(reactor, settings, endpoints, metrics_endpoint, tell_admin_key, syslog_endpoint)
+        return await composition.compose(server, foundation)
 
     return Server(reactor, compose)
 
@@ -158,6 +163,14 @@ async def administer(reactor: Any, settings: Settings, work: Callable[[Foundatio
         return await work(await Foundation.lay(services, reactor, settings, joining=True))
     finally:
         await services.stopService()
+
+
+def _client_endpoint(reactor: Any, settings: Settings, field: str, text: str) -> IStreamClientEndpoint:
+    try:
+        return IStreamClientEndpoint(clientFromString(reactor, text))
+    except Exception as error:  # as below
+        message = f"has an endpoint that can't be used, {text!r}: {error}"
+        raise ConfigurationInvalid(settings.key(field), message) from None
 
 
 def _endpoint(reactor: Any, settings: Settings, field: str, text: str) -> Endpoint:

@@ -32,7 +32,7 @@ from twisted.internet.interfaces import IReactorTime
 from zope.interface import implementer
 
 from svc.authentication import Admitted, Attempt, IAuthenticator, ILogin, Refused
-from svc.errors import Reason
+from svc.reasons import Reason
 from svc.records import Network, is_within
 
 K = TypeVar("K")

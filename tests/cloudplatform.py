@@ -51,6 +51,10 @@ class Unruly(Platform):
         self.troubles: list[int] = []
         self.asked: list[Request] = []
 
+    def rotate(self) -> None:
+        """Sign with another key from now on, which has the former one's id."""
+        self._key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+
     def metadata(self, request: Request) -> Answered:
         """Misbehave, or answer."""
         return self._trouble(request, super().metadata)

@@ -25,6 +25,7 @@ from svc.authentication import (
 )
 from svc.credentials import Credential, ICredentials
 from svc.errors import Conflict, InvalidParameter, NotFound, PolicyConflict, StoreReadOnly, StoreUnavailable
+from svc.events import Event, Origin, Trail
 from svc.expirations import LIFETIME, ROTATOR, Duration, is_about_expiration, lifetime_of
 from svc.factories import FactoryToken
 from svc.interfaces import IAccounts, IAuthenticatorReadings, IAuthenticators, IDatabaseState, IRoles, ISecrets
@@ -104,6 +105,10 @@ class Memory:
     distrusted: dict[tuple[str, str], tuple[float, str]] = attrs.field(factory=dict)
     #: Tokens of host factories, by their digests.
     factory_tokens: dict[bytes, FactoryToken] = attrs.field(factory=dict)
+    #: Events, with where they came from, by their numbers.
+    events: dict[int, tuple[Origin, Event]] = attrs.field(factory=dict)
+    #: The number of the last event when each account was made.
+    since: dict[str, int] = attrs.field(factory=dict)
     canary: Sealed | None = None
     #: Where the log stands, in bytes.
     written: int = 0x16B3748
@@ -140,6 +145,14 @@ class Memory:
         """Return unless the memory stands by."""
         if self.standby:
             raise StoreReadOnly
+
+    def record(self, trail: Trail | None) -> tuple[int, int]:
+        """Keep the events of a trail; their numbers come after the first that is returned, up to the second."""
+        before = max(self.events, default=0)
+        for number, event in enumerate(() if trail is None else trail.events, before + 1):
+            assert trail is not None
+            self.events[number] = (trail.origin, event)
+        return (before, max(self.events)) if trail is not None and trail.events else (0, 0)
 
     def held(self, role: str) -> set[str]:
         """The roles that ``role`` holds, itself included."""
@@ -308,7 +321,9 @@ class MemoryAccounts:
 
     memory: Memory
 
-    async def create(self, account: str, admin_key: Sealed, signing_key: StoredSigningKey) -> None:
+    async def create(
+        self, account: str, admin_key: Sealed, signing_key: StoredSigningKey, trail: Trail | None = None
+    ) -> None:
         """See ``IAccounts``."""
         self.memory.write()
         if account in self.memory.accounts:
@@ -324,14 +339,17 @@ class MemoryAccounts:
         )
         if account == RESERVED_ACCOUNT:
             self.memory.add(Rows(resources=(ResourceRow(str(ACCOUNTS_WEBSERVICE), admin),)))
+        self.memory.since[account] = max(self.memory.events, default=0)
+        self.memory.record(trail)
 
-    async def delete(self, account: str) -> None:
+    async def delete(self, account: str, trail: Trail | None = None) -> None:
         """See ``IAccounts``."""
         self.memory.write()
         if self.memory.accounts.pop(account, None) is None:
             raise NotFound(account, "account", account)
         self.memory.delete_resources([name for name in self.memory.resources if name.startswith(f"{account}:")])
         self.memory.delete_roles([name for name in self.memory.roles if name.startswith(f"{account}:")])
+        self.memory.record(trail)
 
     async def names(self) -> list[str]:
         """See ``IAccounts``."""
@@ -380,20 +398,23 @@ class MemoryCredentials:
             tuple(ip_network(cidr) for name, cidr in sorted(self.memory.restrictions) if name == str(role)),
         )
 
-    async def set_api_key(self, role: RoleName, api_key: Sealed) -> None:
+    async def set_api_key(self, role: RoleName, api_key: Sealed, trail: Trail | None = None) -> None:
         """See ``ICredentials``."""
         self.memory.write()
         if str(role) not in self.memory.roles:
             raise NotFound.of(role)
         self.memory.credentials[str(role)] = api_key
         self.memory.rotations[str(role)] = self.memory.made_at
+        self.memory.record(trail)
 
     async def rotated_at(self, role: RoleName) -> float | None:
         """See ``ICredentials``."""
         self.memory.ask()
         return self.memory.rotations.get(str(role))
 
-    async def set_password(self, role: RoleName, password: Sealed, instead_of: Sealed | None = None) -> bool:
+    async def set_password(
+        self, role: RoleName, password: Sealed, instead_of: Sealed | None = None, trail: Trail | None = None
+    ) -> bool:
         """See ``ICredentials``."""
         self.memory.write()
         if str(role) not in self.memory.credentials:
@@ -401,6 +422,7 @@ class MemoryCredentials:
         if instead_of is not None and self.memory.passwords.get(str(role)) != instead_of:
             return False
         self.memory.passwords[str(role)] = password
+        self.memory.record(trail)
         return True
 
 
@@ -477,8 +499,13 @@ class MemoryRoles:
             yield seen[start : start + 2]
 
     async def add_member(
-        self, caller: RoleName, role: RoleName, member: RoleName, decide: Callable[[MemberReading], None]
-    ) -> None:
+        self,
+        caller: RoleName,
+        role: RoleName,
+        member: RoleName,
+        decide: Callable[[MemberReading], None],
+        trail: Trail | None = None,
+    ) -> bool:
         """See ``IRoles``."""
         self.memory.ask()
         decide(self._member_reading(caller, role, member))
@@ -486,16 +513,28 @@ class MemoryRoles:
         for name in (role, member):
             if str(name) not in self.memory.roles:
                 raise NotFound.of(name)
-        self.memory.memberships.setdefault((str(role), str(member), False), (False, None))
+        key = (str(role), str(member), False)
+        if key in self.memory.memberships:
+            return False
+        self.memory.memberships[key] = (False, None)
+        self.memory.record(trail)
+        return True
 
     async def remove_member(
-        self, caller: RoleName, role: RoleName, member: RoleName, decide: Callable[[MemberReading], None]
+        self,
+        caller: RoleName,
+        role: RoleName,
+        member: RoleName,
+        decide: Callable[[MemberReading], None],
+        trail: Trail | None = None,
     ) -> bool:
         """See ``IRoles``."""
         self.memory.ask()
         decide(self._member_reading(caller, role, member))
         self.memory.write()
-        return self.memory.memberships.pop((str(role), str(member), False), None) is not None
+        removed = self.memory.memberships.pop((str(role), str(member), False), None) is not None
+        self.memory.record(trail if removed else None)
+        return removed
 
     def _listed(self, query: MembersQuery, own: int) -> list[Membership]:
         """What matches of the memberships whose column ``own`` has the role; 0 is that of roles, 1 that of members."""
@@ -562,13 +601,18 @@ class MemorySecrets:
         return readings
 
     async def write(
-        self, caller: RoleName, variable: ResourceName, decide: Callable[[SecretReading], Sealed | None]
+        self,
+        caller: RoleName,
+        variable: ResourceName,
+        decide: Callable[[SecretReading], Sealed | None],
+        trail: Trail | None = None,
     ) -> int | None:
         """See ``ISecrets``."""
         self.memory.write()
         sealed = decide(self._reading(caller, variable, None))
         if sealed is None:
             return None
+        self.memory.record(trail)
         about = self.memory.about_expiration(str(variable))
         lifetime = None if ROTATOR in about else lifetime_of(about.get(LIFETIME))
         return self.memory.add_value(str(variable), sealed, after(self.memory.now, lifetime))
@@ -663,30 +707,35 @@ class MemoryAuthenticators:
         found = [name for name in names if name.kind == "webservice" and name.identifier.startswith(f"{prefix}/")]
         return [(name, self.memory.switches.get(str(name))) for name in found[:WEBSERVICES_LIMIT]]
 
-    async def switch(self, webservice: ResourceName, on: bool) -> None:
+    async def switch(self, webservice: ResourceName, on: bool, trail: Trail | None = None) -> None:
         """See ``IAuthenticators``."""
         self._write(webservice)
+        self.memory.record(trail)
         self.memory.switches[str(webservice)] = on
 
-    async def refresh(self, webservice: ResourceName) -> int:
+    async def refresh(self, webservice: ResourceName, trail: Trail | None = None) -> int:
         """See ``IAuthenticators``."""
         self._write(webservice)
+        self.memory.record(trail)
         self.memory.refreshed += 1
         self.memory.refreshes[str(webservice)] = self.memory.refreshed
         return self.memory.refreshed
 
-    async def distrust(self, webservice: ResourceName, key: str, by: RoleName) -> None:
+    async def distrust(self, webservice: ResourceName, key: str, by: RoleName, trail: Trail | None = None) -> None:
         """See ``IAuthenticators``."""
         self._write(webservice)
         others = [other for name, other in self.memory.distrusted if name == str(webservice) and other != key]
         if len(others) >= DISTRUSTED_LIMIT:
             raise InvalidParameter("key", "too many")
         self.memory.distrusted.setdefault((str(webservice), key), (self.memory.made_at, str(by)))
+        self.memory.record(trail)
 
-    async def trust(self, webservice: ResourceName, key: str) -> bool:
+    async def trust(self, webservice: ResourceName, key: str, trail: Trail | None = None) -> bool:
         """See ``IAuthenticators``."""
         self._write(webservice)
-        return self.memory.distrusted.pop((str(webservice), key), None) is not None
+        trusted = self.memory.distrusted.pop((str(webservice), key), None) is not None
+        self.memory.record(trail if trusted else None)
+        return trusted
 
     async def distrusted(self, webservice: ResourceName) -> tuple[DistrustedKey, ...]:
         """See ``IAuthenticators``."""

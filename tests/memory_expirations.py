@@ -9,6 +9,7 @@ from typing import Any
 import attrs
 from zope.interface import implementer
 
+from svc.events import Trail
 from svc.expirations import ROTATOR, Due, Duration, IExpirations, Turn
 from svc.names import ResourceName, RoleName
 from svc.records import Sealed, Standing
@@ -89,7 +90,9 @@ class MemoryExpirations:
         self.memory.expirations[str(variable)] = attrs.evolve(row, candidate=kept, due_at=self.memory.now + lease)
         return kept
 
-    async def promote(self, variable: ResourceName, candidate: Sealed, interval: Duration) -> int | None:
+    async def promote(
+        self, variable: ResourceName, candidate: Sealed, interval: Duration, trail: Trail | None = None
+    ) -> int | None:
         """See ``IExpirations``."""
         self.memory.write()
         row = self._row(str(variable))
@@ -98,6 +101,7 @@ class MemoryExpirations:
         version = self.memory.add_value(str(variable), candidate, after(self.memory.now, interval))
         row = self.memory.expirations[str(variable)]
         self.memory.expirations[str(variable)] = attrs.evolve(row, candidate=None)
+        self.memory.record(trail)
         return version
 
     async def values(self, variables: Sequence[ResourceName]) -> dict[str, Sealed]:
@@ -110,12 +114,15 @@ class MemoryExpirations:
                 found[name] = values[max(values)][1]
         return found
 
-    async def clear(self, caller: RoleName, variable: ResourceName, decide: Callable[[Standing], None]) -> None:
+    async def clear(
+        self, caller: RoleName, variable: ResourceName, decide: Callable[[Standing], None], trail: Trail | None = None
+    ) -> None:
         """See ``IExpirations``."""
         self.memory.ask()
         name = str(variable)
         decide(self.memory.standing(str(caller), name))
         self.memory.write()
+        self.memory.record(trail)
         for (thing, version), (set_at, _) in list(self.memory.lives.items()):
             if thing == name:
                 self.memory.lives[thing, version] = (set_at, None)

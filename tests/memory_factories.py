@@ -8,12 +8,13 @@ import attrs
 from zope.interface import implementer
 
 from svc.errors import Conflict, NotFound
-from svc.factories import FactoryToken, IHostFactories
+from svc.events import Trail
+from svc.factories import ExpiredToken, FactoryToken, IHostFactories, Recount, called
 from svc.names import RoleName
 from svc.publickeys import KEYS_LIMIT, IPublicKeys
 from svc.records import Sealed
 from svc.rows import AnnotationRow, MembershipRow, ResourceRow, Rows
-from tests.memory import Memory, kind_of, remove
+from tests.memory import Memory, kind_of
 
 
 @implementer(IHostFactories)
@@ -23,24 +24,34 @@ class MemoryHostFactories:
 
     memory: Memory
 
-    async def add_tokens(self, digests: Sequence[bytes], token: FactoryToken) -> None:
+    async def add_tokens(self, digests: Sequence[bytes], token: FactoryToken, trail: Trail | None = None) -> None:
         """See ``IHostFactories``."""
         self.memory.write()
         if str(token.factory) not in self.memory.resources:
             raise NotFound.of(token.factory)
         self.memory.factory_tokens.update(dict.fromkeys(digests, token))
+        self.memory.record(trail)
 
     async def token(self, digest: bytes) -> FactoryToken | None:
         """See ``IHostFactories``."""
         self.memory.ask()
         return self.memory.factory_tokens.get(digest)
 
-    async def remove_token(self, digest: bytes) -> bool:
+    async def remove_token(self, digest: bytes, trail: Trail | None = None) -> bool:
         """See ``IHostFactories``."""
         self.memory.write()
-        return self.memory.factory_tokens.pop(digest, None) is not None
+        removed = self.memory.factory_tokens.pop(digest, None) is not None
+        self.memory.record(trail if removed else None)
+        return removed
 
-    async def create_host(self, digest: bytes, host: RoleName, annotations: Mapping[str, str], api_key: Sealed) -> bool:
+    async def create_host(
+        self,
+        digest: bytes,
+        host: RoleName,
+        annotations: Mapping[str, str],
+        api_key: Sealed,
+        trail: Trail | None = None,
+    ) -> bool:
         """See ``IHostFactories``."""
         memory, name = self.memory, str(host)
         memory.write()
@@ -70,14 +81,18 @@ class MemoryHostFactories:
         else:
             memory.rotations[name] = memory.made_at
         memory.credentials[name] = api_key
+        memory.record(trail)
         return made
 
-    async def remove_expired(self, now: float) -> int:
-        """See ``IHostFactories``."""
+    async def remove_expired(self, now: float, recount: Recount) -> list[ExpiredToken]:
+        """See ``IHostFactories``; many are more than a thousand."""
         self.memory.write()
-        before = len(self.memory.factory_tokens)
-        remove(self.memory.factory_tokens, lambda _, token: token.expires_at <= now)
-        return before - len(self.memory.factory_tokens)
+        expired = [(digest, token) for digest, token in self.memory.factory_tokens.items() if token.expires_at <= now]
+        for digest, _ in expired[:1000]:
+            del self.memory.factory_tokens[digest]
+        removed = [ExpiredToken(called(digest), token.factory) for digest, token in expired[:1000]]
+        self.memory.record(recount(removed) if removed else None)
+        return removed
 
     async def token_known(self) -> bool:
         """See ``IHostFactories``."""

@@ -9,6 +9,7 @@ import attrs
 from zope.interface import implementer
 
 from svc.errors import PolicyConflict
+from svc.events import Trail
 from svc.interfaces import IPolicies, IPolicyTransaction
 from svc.names import RoleName
 from svc.records import Sealed, Standing
@@ -174,6 +175,11 @@ class MemoryPolicyTransaction:
         history[number] = version
         history.pop(number - KEPT, None)
         return number
+
+    async def audit(self, trail: Trail) -> tuple[int, int]:
+        """See ``IPolicyTransaction``."""
+        self.memory.write()
+        return self.memory.record(trail)
 
     async def at_stake(self, resources: Sequence[str], most: int) -> Rows | None:
         """See ``IPolicyTransaction``."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Coroutine
+from typing import Any
+
 import attrs
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,9 +16,10 @@ from zope.interface.verify import verifyObject
 
 from svc.audit import FIELD_LIMIT, LoggedAuthenticator, LoggedExpirations, LoggedLogin, printable
 from svc.authentication import Admitted, Attempt, IAuthenticator, ILogin, Refused
-from svc.errors import Reason
 from svc.expirations import IExpirationEvents
+from svc.factories import ExpiredToken
 from svc.names import ResourceName, RoleName
+from svc.reasons import Reason
 
 ATTEMPT = Attempt("acct", "host/web", b"the evidence", "10.0.0.1", "ci")
 ADMITTED = Admitted(RoleName("acct", "host", "web"), "key")
@@ -148,14 +152,22 @@ class ExpirationTests(SynchronousTestCase):
         verifyObject(IExpirationEvents, logged)
         variable = ResourceName("acct", "variable", "db/pass\nword")
         with capturedLogs() as events:
-            logged.expired(variable, 5.0)
-            logged.rotated(variable, "postgresql/password", 3)
-            logged.failed(variable, "postgresql/password", "the server\nrefused")
+            self.tell(logged.expired(variable, 5.0))
+            self.tell(logged.rotated(variable, "postgresql/password", 3))
+            self.tell(logged.failed(variable, "postgresql/password", "the server\nrefused"))
+            self.tell(logged.failed(variable, None, "no duration"))
+            self.tell(logged.removed([ExpiredToken("sha256:1", RoleName("acct", "host_factory", "f"))]))
         self.assertEqual(
             [formatEvent(event) for event in events],
             [
                 "The value of acct:variable:db/pass\\nword expired",
                 "postgresql/password rotated acct:variable:db/pass\\nword to version 3",
                 "postgresql/password did not rotate acct:variable:db/pass\\nword: the server\\nrefused",
+                "- did not rotate acct:variable:db/pass\\nword: no duration",
+                "1 tokens of host factories had expired and were removed",
             ],
         )
+
+    def tell(self, telling: Coroutine[Any, Any, None]) -> None:
+        """Tell, which the log waits for no one to do."""
+        self.successResultOf(Deferred.fromCoroutine(telling))

@@ -13,6 +13,7 @@ from svc.config import OPTIONS, Settings, read_settings, unknown_variables
 from svc.dialect import CONJUR, NATIVE
 from svc.errors import ConfigurationInvalid
 from svc.limits import Limits
+from svc.records import ClusterMember
 
 SAMPLE = Path(__file__).resolve().parent.parent / "etc" / "svc.toml"
 
@@ -78,8 +79,13 @@ class ConfigTests(SynchronousTestCase):
                 "user_token_ttl": 480,
                 "host_token_ttl": 480,
                 "health_interval": 5.0,
+                "cluster": (),
+                "cluster_ca": None,
                 "expiration_interval": 10.0,
                 "metrics_listen": None,
+                "audit_file": None,
+                "audit_syslog": None,
+                "audit_failure": "refuse",
                 "written": {},
             },
         )
@@ -236,6 +242,22 @@ class ConfigTests(SynchronousTestCase):
         self.assertEqual(self.refusal(ignore_missing_issuer=True).key, "--ignore-missing-issuer")
         self.assertFalse(self.read("ignore_missing_issuer = false").ignore_missing_issuer)
 
+    def test_cluster(self) -> None:
+        """Other servers are listed by name and address; in a file they are tables, which may name an authority for each."""
+        member = ClusterMember("b.example", "https://b.example:8443")
+        self.assertEqual(self.read(cluster=" b.example = https://b.example:8443/ ,").cluster, (member,))
+        toml = '[[cluster]]\nname = "b.example"\nurl = "https://b.example:8443"\n'
+        self.assertEqual(self.read(toml).cluster, (member,))
+        self.assertEqual(self.read(toml + 'ca = "/b.pem"').cluster, (attrs.evolve(member, ca=Path("/b.pem")),))
+        self.assertEqual(self.read("cluster = []").cluster, ())
+
+    def test_bad_cluster(self) -> None:
+        """What is wrong with the list of servers is told under the name that the user wrote."""
+        self.assertEqual(self.refusal(cluster="b").key, "--cluster")
+        self.assertEqual(self.refusal(environ={"SERVICE_CLUSTER": "b=ftp://b"}).key, "SERVICE_CLUSTER")
+        self.assertEqual(self.refusal('cluster = ["b=https://b"]').key, "cluster")
+        self.assertEqual(self.refusal('[[cluster]]\nname = "b"').key, "cluster")
+
     def test_limits(self) -> None:
         """The limits of requests are those of the edge by default, and each setting reaches its limit."""
         self.assertEqual(self.read().limits, Limits())
@@ -319,7 +341,13 @@ def _examples(field: str) -> tuple[str, str]:
         "allow_private_providers": "10.0.0.0/8",
         "login_throttle": "off",
         "metrics_listen": "tcp:1",
+        "audit_file": "/a",
+        "audit_syslog": "tcp:h:1",
+        "audit_failure": "continue",
+        "cluster_ca": "/ca.pem",
     }
+    if field == "cluster":
+        return "b.example=https://b.example", '[{ name = "b.example", url = "https://b.example" }]'
     if field in {"allow_http_providers", "allow_plain_ldap"}:
         return "true", "true"
     if field not in special:

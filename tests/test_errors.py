@@ -16,12 +16,12 @@ from svc.errors import (
     InvalidName,
     NotFound,
     PolicyInvalid,
-    Reason,
     Refusal,
     StoreReadOnly,
     StoreUnavailable,
 )
 from svc.names import ResourceName, RoleName
+from svc.reasons import Reason
 
 DOCUMENT = Path(__file__).resolve().parent.parent / "docs" / "reasons.md"
 

@@ -14,6 +14,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from svc import forms
 from svc.dialect import CONJUR
 from svc.forms import Form
+from svc.records import ClusterMember
 
 
 class FormsTests(SynchronousTestCase):
@@ -144,3 +145,94 @@ class FormsTests(SynchronousTestCase):
     def test_long_values_are_cut(self) -> None:
         """A refusal repeats no more than the beginning of a long value."""
         self.assertLess(len(self.refused(forms.FLAG, "x" * 10000)), 120)
+
+
+class ClusterTests(SynchronousTestCase):
+    """The servers of a cluster."""
+
+    def refused(self, text: str) -> str:
+        """The message with which a list of servers is refused."""
+        return str(self.assertRaises(ValueError, forms.CLUSTER.of_text, text))
+
+    def test_addresses(self) -> None:
+        """An address is https with a host, a port or none, and a path or none; its last slash doesn't count."""
+        for url in ("https://b", "https://b.example:1", "https://[::1]:65535", "https://10.0.0.1/svc/b", "https://b_1/"):
+            (member,) = forms.CLUSTER.of_text(f"b={url}")
+            self.assertEqual(member, ClusterMember("b", url.rstrip("/")))
+
+    def test_plain_http_is_for_this_machine(self) -> None:
+        """An http address is taken when it is this machine's own, and no other."""
+        for host in ("127.0.0.1", "127.1.2.3:80", "[::1]:80", "localhost", "a.localhost:8080"):
+            self.assertEqual(forms.CLUSTER.of_text(f"b=http://{host}")[0].url, f"http://{host}")
+        for host in ("b.example", "10.0.0.1", "[::2]", "0.0.0.0", "localhost.example", "127.0.0.1.example", "127.1"):
+            self.assertIn("use https", self.refused(f"b=http://{host}"))
+
+    def test_bad_addresses(self) -> None:
+        """Users, queries, fragments, impossible hosts and ports, and other schemes are refused, and not repeated."""
+        for url in (
+            "https://u:pässword@b",
+            "https://u@b",
+            "https://b?x",
+            "https://b#x",
+            "https://b:0",
+            "https://b:65536",
+            "https://b:",
+            "https://",
+            "https://-b",
+            "https://[::1",
+            "https://[:::]",
+            "https://b\\c",
+            "https://b/%2e",
+            "https://b/a b",
+            "https://b\x00",
+            "https://b\nc",
+            "https://\u0431",
+            "https:/b",
+            "ftp://b",
+            "b",
+            "",
+            "https://" + "b" * 3000,
+        ):
+            message = self.refused(f"b={url}")
+            self.assertIn("gives b no address of the form https://", message)
+            self.assertNotIn("pässword", message)
+
+    def test_names(self) -> None:
+        """A name is one of a host; what is none, and one that stands there twice, in whatever case, is refused."""
+        for name in ("", "a b", "-a", "a..b", "a/b", "a:1", "u@a", "\u212a", "a" * 64, ".".join(["a" * 60] * 5), "a\x00"):
+            self.assertIn("which is no name of a host", self.refused(f"{name}=https://b"))
+        self.assertIn("names B twice", self.refused("b=https://b,B=https://c"))
+        self.assertIn("names b twice", self.refused("b=https://b,b=https://b"))
+        self.assertIn("NAME=URL", self.refused("https://b"))
+        self.assertIn("more than 100", self.refused(",".join(f"b{n}=https://b" for n in range(101))))
+
+    def test_tables(self) -> None:
+        """In TOML a server is a table of a name, an address and perhaps an authority, all texts, and nothing else."""
+        good = {"name": "b", "url": "https://b"}
+        self.assertEqual(forms.CLUSTER.of_toml([good]), (ClusterMember("b", "https://b"),))
+        self.assertEqual(forms.CLUSTER.of_toml([{**good, "ca": "/x"}]), (ClusterMember("b", "https://b", Path("/x")),))
+        for bad in (
+            good,
+            "b=https://b",
+            ["b=https://b"],
+            [{"name": "b"}],
+            [{**good, "url": 1}],
+            [{**good, "ca": False}],
+            [{**good, "ca": ""}],
+            [{**good, "CA": "/x"}],
+            [{"name": "b", "url": "http://127.0.0.1", "ca": "/x"}],
+            [good, good],
+        ):
+            self.assertRaises(ValueError, forms.CLUSTER.of_toml, bad)
+
+    @given(st.text(max_size=60))
+    def test_any_text_is_read_or_refused(self, text: str) -> None:
+        """Whatever is written, it lists servers with plain names and addresses, or is refused."""
+        for prefix in ("", "b=", "b=https://", "b=https://b"):
+            try:
+                members = forms.CLUSTER.of_text(prefix + text)
+            except ValueError:
+                continue
+            for member in members:
+                self.assertTrue((member.name + member.url).isascii())
+                self.assertFalse({"@", "?", "#", "%", "\\"} & set(member.url))

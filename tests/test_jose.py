@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 import svc
-from svc.errors import Reason
 from svc.jose import (
     EvidenceRefused,
     KeyRefused,
@@ -32,6 +31,7 @@ from svc.jose import (
     parse_key_set,
     shown,
 )
+from svc.reasons import Reason
 from tests import EXAMPLES, signing
 from tests.signing import jwk, jwks, number, private_key, sign, signed, token
 

@@ -20,8 +20,8 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.errors import Reason
 from svc.jose import EvidenceRefused, KeySet, Malformed, parse_compact, parse_key_set
+from svc.reasons import Reason
 from tests.signing import base64url, jwk, jwks, number, private_key, sign, signed, token
 
 CLAIMS: Mapping[str, object] = {"sub": "build", "exp": 2_000_000_000}

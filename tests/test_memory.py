@@ -11,6 +11,7 @@ from tests.contracts import (
     base,
     credentials,
     effective,
+    events,
     expirations,
     factories,
     lists,
@@ -35,6 +36,7 @@ from tests.memory import (
     MemoryState,
 )
 from tests.memory_effective import MemoryEffectivePolicies
+from tests.memory_events import MemoryEvents
 from tests.memory_expirations import MemoryExpirations
 from tests.memory_factories import MemoryHostFactories, MemoryPublicKeys
 from tests.memory_policies import MemoryPolicies
@@ -56,6 +58,7 @@ def stores_of(memory: Memory) -> Stores:
         MemoryEffectivePolicies(memory),
         MemoryHostFactories(memory),
         MemoryPublicKeys(memory),
+        MemoryEvents(memory),
         MemoryExpirations(memory),
     )
 
@@ -87,6 +90,10 @@ class MemoryAuthenticatorsTests(authenticators.AuthenticatorsContract, InMemory)
 
 class MemoryCredentialsTests(credentials.CredentialsContract, InMemory):
     """``MemoryCredentials``."""
+
+
+class MemoryEventsTests(events.EventsContract, InMemory):
+    """``MemoryEvents``."""
 
 
 class MemoryExpirationsTests(expirations.ExpirationsContract, InMemory):

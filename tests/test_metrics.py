@@ -7,14 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import generate_latest
 from twisted.internet.defer import Deferred
+from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 from zope.interface.verify import verifyObject
 
 from svc.authentication import Admitted, Attempt, IAuthenticator, Refused
-from svc.errors import Reason
-from svc.metrics import CountedAuthenticator, Metrics
+from svc.metrics import BEAT, CountedAuthenticator, Metrics, ReactorLag
 from svc.names import RoleName
+from svc.reasons import Reason
+from svc.records import Census, Finding
 
 ADMITTED = Admitted(RoleName("acct", "host", "web"), "key")
 
@@ -70,6 +72,12 @@ class MetricsTests(SynchronousTestCase):
         self.metrics = Metrics()
         self.assertIsNone(self.counted("authn-jwt", "admitted", ""))
 
+    def test_lost_records_are_counted(self) -> None:
+        """Audit records that were lost are counted, from none on."""
+        for lost, count in ((0, 0.0), (3, 3.0), (2, 5.0)):
+            self.metrics.count_lost_records(lost)
+            self.assertEqual(self.metrics.registry.get_sample_value("svc_audit_records_lost_total"), count)
+
     @given(st.text(min_size=1))
     def test_labels_are_bounded(self, text: str) -> None:
         """Nothing that is sent becomes a label."""
@@ -80,6 +88,56 @@ class MetricsTests(SynchronousTestCase):
         self.decide(ADMITTED, text=text)
         self.decide(Refused(Reason.ROLE_UNKNOWN, text, text), text=text)
         self.assertEqual(_series(self.metrics), before)
+
+    def test_requests_are_counted(self) -> None:
+        """Each request counts once, by route and status, and takes its time."""
+        for status, seconds in (("200", 0.01), ("200", 0.03), ("404", 2.0)):
+            self.metrics.count_request("GET /health", status, seconds)
+        sample = self.metrics.registry.get_sample_value
+        self.assertEqual(sample("svc_requests_total", {"operation": "GET /health", "status": "200"}), 2)
+        self.assertEqual(sample("svc_requests_total", {"operation": "GET /health", "status": "404"}), 1)
+        self.assertAlmostEqual(sample("svc_request_seconds_sum", {"operation": "GET /health"}) or 0.0, 2.04)
+
+    def test_what_is_watched(self) -> None:
+        """Checks, key sets and sessions are read when somebody asks, each time anew."""
+        findings, ages, census = (
+            [Finding("core", "ok", 0.25), Finding("ldap", "starting", None)],
+            [3.0, 40.5],
+            [Census(4, 3, 2, 7, 1.5)],
+        )
+        self.metrics.watch_checks(lambda: findings)
+        self.metrics.watch_key_sets(lambda: ages)
+        self.metrics.watch_sessions(lambda: census[-1])
+        self.metrics.watch_backlogs(lambda: [("/a", len(ages))])
+        sample = self.metrics.registry.get_sample_value
+        self.assertEqual([sample("svc_probe_ok", {"service": name}) for name in ("core", "ldap")], [1.0, 0.0])
+        self.assertEqual([sample("svc_probe_seconds", {"service": name}) for name in ("core", "ldap")], [0.25, None])
+        self.assertEqual((sample("svc_key_sets"), sample("svc_key_set_oldest_seconds")), (2, 40.5))
+        stock = [sample(f"svc_database_{name}") for name in ("sessions", "sessions_lent", "waiting")]
+        self.assertEqual(stock, [4, 3, 2])
+        self.assertEqual((sample("svc_database_waits_total"), sample("svc_database_wait_seconds_total")), (7, 1.5))
+        self.assertEqual(sample("svc_audit_records_waiting", {"sink": "/a"}), 2)
+        findings[0] = Finding("core", "failed", 2.0)
+        ages.clear()
+        census.append(Census(0, 0, 9, 16, 2.0))
+        self.assertEqual((sample("svc_probe_ok", {"service": "core"}), sample("svc_key_set_oldest_seconds")), (0.0, 0.0))
+        self.assertIn(b"svc_database_waits_total 16.0", generate_latest(self.metrics.registry))
+
+
+class ReactorLagTests(SynchronousTestCase):
+    """How late the event loop is."""
+
+    def test_lag(self) -> None:
+        """It is what passes beyond the time at which a call was due; none is negative, and none comes after the end."""
+        clock, late = Clock(), list[float]()
+        lag = ReactorLag(clock, late.append)
+        lag.startService()
+        for passed in (BEAT, BEAT + 0.5, BEAT):
+            clock.advance(passed)
+        self.assertEqual(late, [0.0, 0.5, 0.0])
+        lag.stopService()
+        clock.advance(10)
+        self.assertEqual((len(late), clock.getDelayedCalls()), (3, []))
 
 
 def _series(metrics: Metrics) -> list[bytes]:

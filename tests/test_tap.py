@@ -155,6 +155,7 @@ class MakeServiceTests(SynchronousTestCase):
             (["--listen", "tcp:port"], "--listen has an endpoint"),
             (["--listen", "tcp"], "--listen has an endpoint"),
             (["--listen", "ssl:0:privateKey=/nonexistent"], "No such file"),
+            (["--audit-syslog", "nonsense:5"], "--audit-syslog has an endpoint that can't be used, 'nonsense:5'"),
             (["--metrics-listen", "nonsense:5"], "--metrics-listen has an endpoint that can't be used, 'nonsense:5'"),
             (["--authenticators", "authn-iam/x"], "authn-iam/x"),
             (["--database-url", "dbname=svc"], "SERVICE_DATA_KEY must hold the data key"),

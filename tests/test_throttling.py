@@ -13,8 +13,9 @@ from zope.interface.verify import verifyObject
 
 from svc import throttling
 from svc.authentication import Admitted, Attempt, IAuthenticator, ILogin, Refused
-from svc.errors import InvalidName, Reason, StoreUnavailable
+from svc.errors import InvalidName, StoreUnavailable
 from svc.names import RoleName
+from svc.reasons import Reason
 from svc.throttling import ADDRESS_FAILURES, KEPT, Throttle, ThrottledAuthenticator, ThrottledLogin
 
 KEY = b"the key"

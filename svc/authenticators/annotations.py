@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from svc.authenticators.claims import find, kind_of, name_fault
-from svc.errors import Reason
 from svc.jose import EvidenceRefused, SignedClaims, shown
+from svc.reasons import Reason
 
 #: Claims that no annotation may be named after: they are checked otherwise, and say nothing about a host.
 DENIED: Final = frozenset({"iss", "exp", "nbf", "iat", "jti", "aud"})

@@ -16,10 +16,11 @@ from zope.interface import implementer
 
 from svc.authentication import Admitted, Attempt, IAuthenticator, ILogin, Refused
 from svc.credentials import Credential, ICredentials, new_api_key, same_key
-from svc.errors import InvalidName, PasswordsBusy, Reason, StoreReadOnly, StoreUnavailable, WrongDataKey
+from svc.errors import InvalidName, PasswordsBusy, StoreReadOnly, StoreUnavailable, WrongDataKey
 from svc.jose import shown
 from svc.names import RoleName
 from svc.passwords import Passwords, can_be_password
+from svc.reasons import Reason
 from svc.records import Sealed, is_within
 from svc.vault import DECOY, Vault, api_key_name, password_name
 

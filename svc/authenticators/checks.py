@@ -13,8 +13,9 @@ from svc.authenticators.claims import check_audience, check_begun, check_expiry,
 from svc.authenticators.settings import Misconfiguration
 from svc.authenticators.trial import Check, Trial
 from svc.dialect import Dialect
-from svc.errors import KeysUnavailable, Reason
+from svc.errors import KeysUnavailable
 from svc.jose import EvidenceRefused, KeyRefused, KeySet, parse_compact, shown
+from svc.reasons import Reason
 from svc.records import is_within
 
 #: Keys and networks that are named to operators.

@@ -11,9 +11,10 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from svc.errors import InvalidName, Reason
+from svc.errors import InvalidName
 from svc.jose import EvidenceRefused, SignedClaims, shown
 from svc.names import RoleName
+from svc.reasons import Reason
 
 _PART: Final = r"[A-Za-z$_|][A-Za-z0-9$_.|-]*"
 _NAME: Final = re.compile(f"{_PART}(?:/{_PART})*")

@@ -48,8 +48,8 @@ from svc.authenticators.resourceid import ResourceId
 from svc.authenticators.settings import Configuration, Misconfiguration, texts_of
 from svc.authenticators.trial import Check, Kind, Trial
 from svc.dialect import Dialect
-from svc.errors import Reason
 from svc.jose import EvidenceRefused, shown
+from svc.reasons import Reason
 
 _VARIABLES: Final = ("provider-uri", "audience")
 

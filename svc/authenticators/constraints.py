@@ -17,8 +17,8 @@ from typing import Final
 
 from svc.authenticators.claims import kind_of
 from svc.authenticators.resourceid import ResourceId
-from svc.errors import Reason
 from svc.jose import EvidenceRefused, SignedClaims, shown
+from svc.reasons import Reason
 
 #: The claims that say which resource a token is for, and which identity it has.
 RESOURCE_CLAIM: Final = "xms_mirid"

@@ -42,10 +42,11 @@ from svc.authenticators.checks import ACCOUNT, ENABLED, why_disabled
 from svc.authenticators.settings import Misconfiguration, opened
 from svc.authenticators.trial import Check, Kind, Known, Terms, Trial
 from svc.dialect import Dialect
-from svc.errors import InvalidName, KeysUnavailable, Reason, StoreUnavailable
+from svc.errors import InvalidName, KeysUnavailable, StoreUnavailable
 from svc.interfaces import IAuthenticatorReadings
 from svc.jose import EvidenceRefused, KeySet, shown
 from svc.names import ResourceName, RoleName
+from svc.reasons import Reason
 from svc.vault import Vault
 
 #: Authenticators whose settings are remembered, and as many without any.

@@ -33,8 +33,8 @@ from svc.authenticators.checks import (
 from svc.authenticators.claims import host_of, role_of
 from svc.authenticators.settings import VARIABLES, configuration_of
 from svc.authenticators.trial import Check, Kind, Trial
-from svc.errors import Reason
 from svc.jose import EvidenceRefused, shown
+from svc.reasons import Reason
 
 # -- identity ---------------------------------------------------------------------------------------------------------
 

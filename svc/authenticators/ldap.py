@@ -33,11 +33,12 @@ from svc.authenticators.checks import why_disabled
 from svc.authenticators.ldapserver import NAME, VARIABLES, LdapServers, Unusable
 from svc.credentials import Credential, ICredentials, new_api_key, same_key
 from svc.dialect import Dialect
-from svc.directories import IDirectories
-from svc.errors import DirectoryRefused, InvalidName, Reason, WrongDataKey
+from svc.directories import DirectoryRefused, IDirectories
+from svc.errors import InvalidName, WrongDataKey
 from svc.interfaces import IAuthenticatorReadings
 from svc.jose import shown
 from svc.names import ResourceName, RoleName, admin_of
+from svc.reasons import Reason
 from svc.records import is_within
 from svc.vault import DECOY, Vault, api_key_name
 

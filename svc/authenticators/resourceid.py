@@ -17,8 +17,8 @@ from typing import Final
 
 import attrs
 
-from svc.errors import Reason
 from svc.jose import EvidenceRefused, shown
+from svc.reasons import Reason
 
 _FORM: Final = "/subscriptions/…/resourcegroups/…/providers/<namespace>/<type>/<name>"
 

@@ -55,7 +55,7 @@ async def create(foundation: Foundation, settings: Settings, file: Path) -> None
 @click.option("--data-dir", metavar="DIR", help="Where the data key is, unless SERVICE_DATA_KEY has it.")
 @click.option("--config", metavar="FILE", help="The server's TOML file, for its data_dir.")
 def verify_command(file: Path, data_dir: str | None, config: str | None) -> None:
-    """Restore the dump FILE on trial, and open every secret, API key and signing key in it.
+    """Restore the dump FILE on trial, and open every secret, API key, password and signing key in it.
 
     It is restored into a PostgreSQL of its own in a temporary directory (TMPDIR says where), which is removed again; the
     server's database isn't touched. Values are never shown. The exit code is 1 if anything is wrong.

@@ -1,19 +1,65 @@
-"""The command that asks for a server's health."""
+"""The command that asks for a server's health, and for that of all servers that it knows."""
 
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import click
 
-from svc.cli.connection import Connection, anonymously
+from svc.cli.connection import Answer, Connection, anonymously
+from svc.cli.table import plain, print_table
+
+_HEADER = ("SERVER", "STATE", "ROLE", "DATABASE", "LAG", "NOT OK")
 
 
 @click.command()
+@click.option("--all", "everywhere", is_flag=True, help="Ask about all servers of its cluster too, and print a table.")
+@click.option("--json", "as_json", is_flag=True, help="With --all, print JSON instead of a table.")
 @anonymously
-async def health(connection: Connection) -> None:
-    """Print a server's health report; exit code 0 when all is well, 1 when it is not."""
-    answer = (await connection.request("GET", "/health")).expect(200, 502)
-    click.echo(json.dumps(answer.json(), indent=2))
-    if answer.status != 200:
-        raise click.ClickException(f"{connection.url} is not healthy")
+async def health(connection: Connection, everywhere: bool, as_json: bool) -> None:
+    """Print a server's health report; exit code 0 when all is well, 1 when it is not.
+
+    With --all the server tells of each server that its setting "cluster" lists, and all must be well.
+    """
+    if as_json and not everywhere:
+        raise click.UsageError("--json goes with --all: without it the report is JSON anyway")
+    if not everywhere:
+        answer = (await connection.request("GET", "/health")).expect(200, 502)
+        click.echo(json.dumps(answer.json(), indent=2))
+        if answer.status != 200:
+            raise click.ClickException(f"{connection.url} is not healthy")
+        return
+    answer = (await connection.request("GET", "/ui/health", Accept="application/json")).expect(200)
+    servers = _servers(answer)
+    if as_json:
+        click.echo(json.dumps(answer.json(), indent=2))
+    else:
+        print_table(_HEADER, [_row(server) for server in servers])
+    ill = [plain(str(server["name"])) for server in servers if server["ok"] is not True]
+    if ill:
+        raise click.ClickException(f"not healthy: {', '.join(ill)}")
+
+
+def _servers(answer: Answer) -> list[dict[str, Any]]:
+    document = answer.json()
+    servers = document.get("servers") if isinstance(document, dict) else None
+    if not isinstance(servers, list) or not all(
+        isinstance(each, dict) and {"name", "ok"} <= each.keys() for each in servers
+    ):
+        raise click.ClickException("the answer lists no servers; is this the address of the service?")
+    return servers
+
+
+def _row(server: dict[str, Any]) -> tuple[str, ...]:
+    services = server.get("services")
+    services = services if isinstance(services, dict) else {}
+    failing = ", ".join(f"{name} {word}" for name, word in services.items() if word != "ok")
+    seconds, size = server.get("lag_seconds"), server.get("lag_bytes")
+    lag = ", ".join(text for text in (_with(seconds, "s"), _with(size, "bytes")) if text)
+    texts = (server["name"], server.get("word"), server.get("role") or "unknown", server.get("database") or "unknown")
+    return (*map(str, texts), lag, failing)
+
+
+def _with(number: object, unit: str) -> str:
+    return "" if number is None else f"{number} {unit}"

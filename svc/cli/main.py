@@ -16,6 +16,7 @@ from svc._version import VERSION
 #: The module of each command, which has it under the command's name, and what help says of it.
 _COMMANDS: Final = {
     "account": ("admin", "Create and list accounts, and rotate their signing keys."),
+    "audit": ("audit", "See what was changed, by whom and when."),
     "authenticate": ("login", "Exchange a workload's proof of identity for an access token."),
     "authenticator": ("authenticator", "See how authenticators stand, and why one refuses a token."),
     "backup": ("backup", "Make backups of a server's database, and try them."),

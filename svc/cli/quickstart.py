@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import signal
 import tempfile
 from collections.abc import Callable
 from importlib import resources
@@ -117,6 +118,7 @@ async def _show(reactor: Any, folder: Path, cloud: bool, once: bool, refusals: C
             "data_dir": str(server_folder),
             "listen": f"tcp:0:interface={_LOOPBACK}",
             "account": ACCOUNT,
+            "audit_file": str(folder / "audit.log"),
             "authenticators": f"authn,authn-jwt/{SERVICE_ID}{f',authn-cloud/{SERVICE_ID}' if cloud else ''}",
             # The providers of the quickstart are on this machine, which a server by default takes no keys from.
             "allow_http_providers": True,
@@ -128,6 +130,8 @@ async def _show(reactor: Any, folder: Path, cloud: bool, once: bool, refusals: C
     server.startService()
     reactor.addSystemEventTrigger("before", "shutdown", server.stopService)
     [url] = await server.ready()
+    # A server opens its audit file anew then; this one ends with its terminal.
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
     admin_key = admin_key_file(server_folder, ACCOUNT).read_text().strip()
 
     provider = Provider.kept_at(folder / "provider.pem", "https://provider.quickstart.example")

@@ -68,12 +68,15 @@ class Rotations:
         try:
             staged = await self._put_in_force(due, rotator)
         except RotationFailed as failed:
-            self._events.failed(due.variable, rotator.name, failed.why)
+            await self._events.failed(due.variable, rotator.name, failed.why)
             await self._store.fail(due, pause_after(due.failures), failed.why)
             return
-        version = None if staged is None else await self._store.promote(due.variable, staged, plan.interval)
+        if staged is None:
+            return
+        trail = self._events.rotation(due.variable, rotator.name)
+        version = await self._store.promote(due.variable, staged, plan.interval, trail)
         if version is not None:
-            self._events.rotated(due.variable, rotator.name, version)
+            await self._events.rotated(due.variable, rotator.name, version)
 
     def stop(self) -> None:
         """Break off what is under way."""

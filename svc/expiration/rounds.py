@@ -56,6 +56,7 @@ class Expirations(Service):
         self._loop.clock = clock
         self._round: Deferred[None] | None = None
         self._last: float | None = None
+        self._waiting: list[Deferred[None]] = []
         self._failing = False
 
     def startService(self) -> None:
@@ -76,6 +77,13 @@ class Expirations(Service):
     def patience(self) -> float:
         """How long after a round the next one must have ended, in seconds."""
         return INTERVALS_UNTIL_LATE * self._interval + 2 * DEADLINE
+
+    async def first_round(self) -> None:
+        """Return when a round has ended that could do its work, or rightly had none. May be cancelled."""
+        if self._last is None:
+            waiting: Deferred[None] = Deferred()
+            self._waiting.append(waiting)
+            await waiting
 
     def last_round(self) -> float | None:
         """When a round ended last that could do its work, or rightly had none; ``None`` before the first."""
@@ -105,6 +113,9 @@ class Expirations(Service):
             if self._failing:
                 _log.info("Expiration works again")
             self._failing = False
+            waiting, self._waiting = self._waiting, []
+            for each in waiting:
+                each.callback(None)
             if turn is not Turn.OURS:
                 _log.debug("Expiration rests here: {turn}", turn=turn.value)
 
@@ -115,8 +126,11 @@ class Expirations(Service):
 
     async def _work(self) -> None:
         begun = self._clock.seconds()
-        await self._factories.remove_expired(begun)
+        self._events.admit()
+        while removed := await self._factories.remove_expired(begun, self._events.removal):
+            await self._events.removed(removed)
         while self.running and (batch := await self._store.due(BATCH)):
+            self._events.admit()
             attended = await gatherResults([Deferred.fromCoroutine(self._attend(due)) for due in batch])
             # What could not be seen to is still due: it waits for the next round.
             if not all(attended) or self._clock.seconds() >= begun + self._interval:
@@ -138,7 +152,7 @@ class Expirations(Service):
         plan = plan_of(due.annotations, self._rotators)
         match plan:
             case Unusable(fault):
-                self._events.failed(due.variable, due.rotator or "-", fault)
+                await self._events.failed(due.variable, due.rotator, fault)
                 await self._store.rest(due, fault)
             case Rotates(interval=interval) if due.changed and due.ends_at is not None:
                 await self._store.set_interval(due, interval)
@@ -148,5 +162,5 @@ class Expirations(Service):
                 await self._store.set_lifetime(due, lifetime)
             case Lives():
                 if due.ended and due.ends_at is not None:
-                    self._events.expired(due.variable, due.ends_at)
+                    await self._events.expired(due.variable, due.ends_at)
                 await self._store.rest(due)

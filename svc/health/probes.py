@@ -13,8 +13,8 @@ from twisted.internet.task import deferLater
 from zope.interface import implementer
 
 from svc.authentication import Admitted, Caller
-from svc.directories import IDirectories, LdapServer
-from svc.errors import DirectoryRefused, Refusal
+from svc.directories import DirectoryRefused, IDirectories, LdapServer
+from svc.errors import Refusal
 from svc.factories import IHostFactories
 from svc.interfaces import IDatabaseState, IProbe
 from svc.publickeys import IPublicKeys
@@ -128,6 +128,27 @@ class PublicKeysProbe:
 _NAMED: Final = 5
 
 
+class Recording(Protocol):
+    """What tells whether audit records can be written."""
+
+    async def check(self) -> None:
+        """Return when the sinks have taken the last record, and one more."""
+
+
+@implementer(IProbe)
+@attrs.frozen
+class AuditProbe:
+    """Asks whether the audit's sinks took the last record, and gives them one more, unless there was another meanwhile."""
+
+    service = "audit"
+
+    _journal: Recording
+
+    async def check(self) -> None:
+        """Fail while a sink takes no records."""
+        await self._journal.check()
+
+
 @implementer(IProbe)
 @attrs.frozen
 class LdapProbe:
@@ -166,21 +187,22 @@ class LdapProbe:
 class ExpirationProbe:
     """Looks when the loop of expiration ended its last round, which may be ``patience`` seconds ago.
 
-    A server whose turn it isn't, and one whose database is a standby, ends its rounds by finding that out.
+    Before the first has ended it waits for that, as long as a check may take: so a server that has just started isn't ill. A
+    server whose turn it isn't, and one whose database is a standby, ends its rounds by finding that out.
     """
 
     service = "expiration"
 
+    _first_round: Callable[[], Coroutine[Any, Any, None]]
     _last_round: Callable[[], float | None]
     _patience: float
     _clock: IReactorTime
 
     async def check(self) -> None:
-        """Fail when it has ended none, or not for too long; also when that is to come, once the clock was set back."""
+        """Fail when it has ended none for too long; also when that is to come, once the clock was set back."""
+        await self._first_round()
         last = self._last_round()
-        if last is None:
-            raise ProbeFailed("no round of expiration has ended yet")
-        if abs(self._clock.seconds() - last) > self._patience:
+        if last is None or abs(self._clock.seconds() - last) > self._patience:
             raise ProbeFailed(f"no round of expiration has ended for {self._patience:g} s")
 
 

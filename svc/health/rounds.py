@@ -26,7 +26,7 @@ from svc.dialect import Dialect
 from svc.errors import Refusal
 from svc.health.probes import DatabaseProbe
 from svc.interfaces import IProbe
-from svc.records import ReplicationPosition
+from svc.records import Finding, ReplicationPosition
 
 T = TypeVar("T")
 
@@ -35,6 +35,9 @@ LONGEST_CHECK: Final = 2.0
 
 #: How many intervals old the last round may be.
 INTERVALS_UNTIL_STALE: Final = 3
+
+#: The services without which nobody can log in and read a secret: what readiness is about, beside the database.
+NEEDED_TO_SERVE: Final = frozenset({"core", "authn", "authz"})
 
 _STARTING: Final = "starting"
 _OK: Final = "ok"
@@ -48,13 +51,16 @@ log = Logger()
 class HealthReport:
     """What ``/health`` answers: one word for each service and for the database (rulings: health).
 
-    ``position`` is where the database's log stands; ``None`` unless the database is ok.
+    ``position`` is where the database's log stands; ``None`` unless the database is ok. ``moment`` is when the last round
+    ended, and ``changed`` when each value became what it is, that of the database under ``database``: both in epoch seconds.
     """
 
     dialect: Dialect
     services: Mapping[str, str]
     database: str
     position: ReplicationPosition | None
+    moment: float | None = attrs.field(default=None, eq=False)
+    changed: Mapping[str, float] = attrs.field(factory=dict, eq=False)
 
     @property
     def services_ok(self) -> bool:
@@ -65,6 +71,11 @@ class HealthReport:
     def ok(self) -> bool:
         """Whether the server works."""
         return self.services_ok and self.database == _OK
+
+    @property
+    def ready(self) -> bool:
+        """Whether the server can serve: log somebody in, judge what he may, and read it."""
+        return self.database == _OK and all(self.services.get(name, _OK) == _OK for name in NEEDED_TO_SERVE)
 
     @property
     def status(self) -> int:
@@ -98,11 +109,16 @@ def _lag(position: ReplicationPosition | None) -> dict[str, float | None]:
 
 
 class _Watch(Generic[T]):
-    """One check, and what came of it last: ``value`` is the word for the report, ``seen`` what the check returned."""
+    """One check, and what came of it last: ``value`` is the word for the report, ``seen`` what the check returned.
+
+    ``changed`` is when the word became what it is, ``took`` how long the last check did, in seconds.
+    """
 
     def __init__(self, clock: IReactorTime, name: str, check: Callable[[], Coroutine[Any, Any, T]], deadline: float) -> None:
         self.name = name
         self.value = _STARTING
+        self.changed = clock.seconds()
+        self.took: float | None = None
         self.seen: T | None = None
         self._clock = clock
         self._check = check
@@ -116,10 +132,12 @@ class _Watch(Generic[T]):
             self._failed("an earlier check has not ended yet")
             return succeed(None)
         known: Deferred[None] = Deferred()
+        began = self._clock.seconds()
         running = self._running = Deferred.fromCoroutine(self._check())
 
         def late() -> None:
             self._timer = None
+            self.took = self._deadline
             self._failed(f"no answer within {self._deadline:g} s")
             running.cancel()
             known.callback(None)
@@ -129,6 +147,7 @@ class _Watch(Generic[T]):
             if self._timer is not None:
                 self._timer.cancel()
                 self._timer = None
+                self.took = max(0.0, self._clock.seconds() - began)
                 self._record(result)
                 known.callback(None)
 
@@ -148,7 +167,8 @@ class _Watch(Generic[T]):
         if not isinstance(result, Failure):
             if self.value == _FAILED:
                 log.info("Health: {service} works again", service=self.name)
-            self.value, self.seen = _OK, result
+            self._become(_OK)
+            self.seen = result
         elif result.check(Refusal):
             self._failed(str(result.value))
         else:
@@ -158,7 +178,11 @@ class _Watch(Generic[T]):
         # Only a change is news: a line in every round would bury the one that tells the cause.
         if self.value != _FAILED:
             log.warn("Health: {service} has failed: {reason}", service=self.name, reason=reason, **fields)
-        self.value = _FAILED
+        self._become(_FAILED)
+
+    def _become(self, value: str) -> None:
+        if self.value != value:
+            self.value, self.changed = value, self._clock.seconds()
 
 
 class Rounds(Service):
@@ -204,14 +228,27 @@ class Rounds(Service):
 
     def report(self, dialect: Dialect) -> HealthReport:
         """What the last round found. Answers at once, whatever hangs (Note [Staleness])."""
-        age = 0.0 if self._last is None else self._clock.seconds() - self._last
-        stale = abs(age) > INTERVALS_UNTIL_STALE * self._interval
+        now = self._clock.seconds()
+        patience = INTERVALS_UNTIL_STALE * self._interval
+        stale = self._last is not None and abs(now - self._last) > patience
+        # What is stale became so when it was as old as it may be; after a clock was set back, who knows.
+        since = None if not stale or self._last is None else min(now, self._last + patience)
         return HealthReport(
             dialect,
             {watch.name: _STALE if stale else watch.value for watch in self._services},
             _STALE if stale else self._database.value,
             self._database.seen if self._database.value == _OK and not stale else None,
+            self._last if self._first.called else None,
+            {watch.name: watch.changed if since is None else since for watch in self._watches()},
         )
+
+    def now(self) -> float:
+        """The moment by which the times of reports go, in epoch seconds."""
+        return self._clock.seconds()
+
+    def findings(self) -> list[Finding]:
+        """What came of each check last, that of the database under ``database``."""
+        return [Finding(watch.name, watch.value, watch.took) for watch in self._watches()]
 
     def _watches(self) -> list[_Watch[Any]]:
         return [*self._services, self._database]

@@ -17,13 +17,14 @@ from twisted.internet.error import ConnectError, ConnectingCancelledError
 from twisted.internet.interfaces import IOpenSSLClientConnectionCreator, IStreamClientEndpoint
 from zope.interface import implementer
 
-from svc.directories import IDirectories, LdapServer, Security
-from svc.errors import AddressRefused, DirectoryRefused, KeysUnavailable, Reason
+from svc.directories import DirectoryRefused, IDirectories, LdapServer, Security
+from svc.errors import AddressRefused, KeysUnavailable
 from svc.ldap import messages
 from svc.ldap.conversation import Conversation, Line, LineFactory
 from svc.ldap.filters import InvalidTemplate, search_filter
 from svc.providers.addresses import Address
 from svc.providers.lookup import LookUps
+from svc.reasons import Reason
 
 #: Makes the TLS of a connection to the host of that name, with the certificates of the authorities to trust, which the
 #: variable of that name has: ``client_tls`` of ``providers.trust``.

@@ -21,10 +21,11 @@ from twisted.internet.protocol import Factory, Protocol, connectionDone
 from twisted.protocols.tls import TLSMemoryBIOFactory
 from twisted.python.failure import Failure
 
-from svc.errors import DirectoryRefused, Reason
+from svc.directories import DirectoryRefused
 from svc.ldap import messages
 from svc.ldap.messages import Entry, Garbled, Message, Reference, Result
-from svc.providers.trust import tls_fault
+from svc.outgoing import tls_fault
+from svc.reasons import Reason
 
 T = TypeVar("T")
 

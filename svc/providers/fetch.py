@@ -1,7 +1,6 @@
 """The guarded client: fetches one document from an address that a policy names, and can be led nowhere else.
 
-Note [One line]. Each try has a connection of its own through a ``_Line``, which counts what arrives, headers and body alike,
-and hangs up at the limit. At the end it hangs up whatever happened, so no slow server keeps a connection.
+Each try has a connection of its own (``outgoing``, Note [One line]).
 """
 
 from __future__ import annotations
@@ -11,29 +10,21 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final, TypeVar
 
 import attrs
-from treq.client import HTTPClient
 from twisted.internet.abstract import isIPv6Address
 from twisted.internet.defer import Deferred
 from twisted.internet.endpoints import TCP4ClientEndpoint, TCP6ClientEndpoint, wrapClientTLS
-from twisted.internet.error import ConnectError, ConnectionClosed
+from twisted.internet.error import ConnectError
 from twisted.internet.interfaces import (
     IHostnameResolver,
     IOpenSSLClientConnectionCreator,
-    IProtocol,
-    IProtocolFactory,
     IStreamClientEndpoint,
 )
-from twisted.protocols.policies import ProtocolWrapper, WrappingFactory
-from twisted.web.client import ProxyAgent, RequestTransmissionFailed, ResponseFailed
-from twisted.web.http_headers import Headers
-from twisted.web.iweb import IAgent, IBodyProducer, IResponse
-from zope.interface import implementer
 
 from svc.errors import AddressRefused, KeysUnavailable
 from svc.jose import shown
+from svc.outgoing import Unanswered, get
 from svc.providers.addresses import Address
 from svc.providers.lookup import LookUps
-from svc.providers.trust import tls_fault
 from svc.records import Network
 
 T = TypeVar("T")
@@ -47,8 +38,6 @@ DEADLINE: Final = 5.0
 
 #: Most bytes that are read of an answer, its headers included (rulings 4).
 ANSWER_LIMIT: Final = 256 * 1024
-
-_STAND_IN: Final = "http://provider.invalid/"
 
 _URI_LIMIT: Final = 2048
 _NAME_LIMIT: Final = 253
@@ -165,26 +154,11 @@ class GuardedClient:
 
         :raises ConnectError: nothing answers there; another address may.
         """
-        line = _Line(endpoint, self._limit)
-        client = HTTPClient(_PlainAgent(ProxyAgent(line, self._reactor), target.path.encode("ascii")))
-        headers = Headers({"Host": [target.authority], "Accept": ["application/json"], "User-Agent": ["svc"]})
-        body: list[bytes] = []
+        asked = get(endpoint, self._reactor, target.authority, target.path, self._limit, _demand_success)
         try:
-            # treq takes no IPv6 address, no name with an underscore and no path as it is. The line knows where to go and the
-            # agent what to ask for, so any address does.
-            asked = client.get(_STAND_IN, headers=headers, allow_redirects=False, unbuffered=True, reactor=self._reactor)
-            response = await self._until(deadline, asked)
-            if not 200 <= response.code < 300:
-                raise KeysUnavailable(f"the answer has status {response.code}, and redirects are not followed")
-            await self._until(deadline, response.collect(body.append))
-        except (ConnectionClosed, RequestTransmissionFailed, ResponseFailed) as error:
-            if not line.overrun:
-                raise KeysUnavailable(_sentence(error)) from None
-        finally:
-            line.hang_up()
-        if line.overrun:  # which looks like a normal end where the end of a body is that of its connection
-            raise KeysUnavailable(f"the answer is longer than {self._limit} bytes")
-        return b"".join(body)
+            return (await self._until(deadline, Deferred.fromCoroutine(asked))).body
+        except Unanswered as error:
+            raise KeysUnavailable(error.why) from None
 
     def _endpoint(self, target: _Target, ca_cert: str | None, address: Address, patience: float) -> IStreamClientEndpoint:
         kind = TCP4ClientEndpoint if address.version == 4 else TCP6ClientEndpoint
@@ -211,104 +185,6 @@ class GuardedClient:
         return float(min(self._seconds, max(0.0, deadline - self._reactor.seconds())))  # the clock may be put back meanwhile
 
 
-def _sentence(error: Exception) -> str:
-    """What went wrong between the connection and the end of the answer."""
-    causes = [failure.value for failure in getattr(error, "reasons", ())] or [error]
-    return "; ".join(dict.fromkeys(map(_cause, causes)))
-
-
-def _cause(cause: BaseException) -> str:
-    fault = tls_fault(cause)
-    if fault is not None:
-        return fault
-    if isinstance(cause, ConnectionClosed | RequestTransmissionFailed):
-        return f"{type(cause).__name__}: {cause}"
-    return "the answer is not HTTP"  # of which the fault would quote a part
-
-
-@implementer(IStreamClientEndpoint)
-class _Line:
-    """A connection to the endpoint given, counted (Note [One line])."""
-
-    def __init__(self, endpoint: IStreamClientEndpoint, limit: int) -> None:
-        self._endpoint = endpoint
-        self._left = limit
-        self._wire: _Wire | None = None
-
-    @property
-    def overrun(self) -> bool:
-        """Whether more arrived than was allowed."""
-        return self._left < 0
-
-    def connect(self, protocolFactory: IProtocolFactory) -> Deferred[IProtocol]:
-        """Connect, counting."""
-        return self._endpoint.connect(_WireFactory(protocolFactory, self)).addCallback(self._connected)
-
-    def _connected(self, wire: IProtocol) -> IProtocol:
-        assert isinstance(wire, _Wire)
-        self._wire = wire
-        return wire.wrappedProtocol
-
-    def admits(self, size: int) -> bool:
-        """Count ``size`` more bytes; whether they are still within the limit."""
-        self._left -= size
-        return self._left >= 0
-
-    def hang_up(self) -> None:
-        """End the connection at once, if there is one."""
-        if self._wire is not None:
-            self._wire.abortConnection()
-
-
-class _Wire(ProtocolWrapper):
-    """Between transport and client: passes on what the line admits."""
-
-    def dataReceived(self, data: bytes) -> None:
-        """Count, and pass on or hang up."""
-        if self.factory.line.admits(len(data)):
-            self.wrappedProtocol.dataReceived(data)
-        else:
-            self.abortConnection()
-
-
-class _WireFactory(WrappingFactory[_Wire]):
-    protocol = _Wire
-    noisy = False
-
-    def __init__(self, wrapped: IProtocolFactory, line: _Line) -> None:
-        super().__init__(wrapped)  # type: ignore[no-untyped-call] # Twisted's policies have no annotations
-        # Otherwise each fetch writes two lines into the log that tell nobody anything.
-        wrapped.noisy = False  # type: ignore[attr-defined] # Twisted's factories have it
-        self.line = line
-
-
-@implementer(IAgent)
-class _PlainAgent:
-    """An agent that asks for one path, as it is written, and takes no compressed answers.
-
-    A few compressed bytes can become a gigabyte; treq asks for gzip and unpacks it, unless what it wraps sees to it that
-    there is none. Libraries write paths anew: ``//a`` would become ``////a`` under some versions of Python. A ``ProxyAgent``
-    is the one of Twisted's agents that sends what it is given.
-    """
-
-    def __init__(self, agent: ProxyAgent, path: bytes) -> None:
-        self._agent = agent
-        self._path = path
-
-    def request(
-        self,
-        method: bytes,
-        uri: bytes,  # noqa: ARG002 (the path was settled before)
-        headers: Headers | None = None,
-        bodyProducer: IBodyProducer | None = None,
-    ) -> Deferred[IResponse]:
-        """Ask, and refuse an answer that is compressed all the same."""
-        plain = Headers() if headers is None else headers.copy()
-        plain.setRawHeaders(b"Accept-Encoding", [b"identity"])
-        asked: Deferred[IResponse] = self._agent.request(method, self._path, plain, bodyProducer)
-        return asked.addCallback(self._checked)
-
-    def _checked(self, response: IResponse) -> IResponse:
-        if response.headers.hasHeader(b"Content-Encoding"):
-            raise KeysUnavailable("the answer is compressed")
-        return response
+def _demand_success(status: int) -> None:
+    if not 200 <= status < 300:
+        raise KeysUnavailable(f"the answer has status {status}, and redirects are not followed")

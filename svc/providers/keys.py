@@ -147,6 +147,14 @@ class ProviderKeys:
             failure=known.failure,
         )
 
+    def ages(self) -> list[float]:
+        """The age of each key set that may be used, in seconds. It may be asked from another thread, and changes nothing."""
+        now, most = self._clock.seconds(), self._max_age + self._stale_if_error
+        # A dict's own iteration is one step; that of an OrderedDict calls for hashes, and others have their turn meanwhile.
+        sources = list(dict.values(self._sources))
+        ages = [max(0.0, now - known.set_at) for known in sources if known.keys is not None]
+        return [age for age in ages if age < most]
+
     # -- sources ------------------------------------------------------------------------------------------------------
 
     def _known(self, source: KeySource) -> _Known:

@@ -9,11 +9,13 @@ import attrs
 from zope.interface import implementer
 
 from svc.errors import Conflict, NotFound
+from svc.events import Trail
 from svc.interfaces import IAccounts
 from svc.names import ACCOUNTS_WEBSERVICE, RESERVED_ACCOUNT, admin_of, root_policy
 from svc.records import Sealed, StoredSigningKey
 from svc.storage.columns import column
 from svc.storage.database import Database, Statement, Transaction
+from svc.storage.events import record
 from svc.storage.search import index
 
 _CREATE: Final = Statement(
@@ -92,7 +94,9 @@ class AccountStore:
 
     _database: Database
 
-    async def create(self, account: str, admin_key: Sealed, signing_key: StoredSigningKey) -> None:
+    async def create(
+        self, account: str, admin_key: Sealed, signing_key: StoredSigningKey, trail: Trail | None = None
+    ) -> None:
         """See ``IAccounts``."""
         admin, root = str(admin_of(account)), str(root_policy(account))
 
@@ -108,10 +112,11 @@ class AccountStore:
             if account == RESERVED_ACCOUNT:
                 await transaction.fetch(_CREATE_WEBSERVICE, str(ACCOUNTS_WEBSERVICE), admin)
                 await index(transaction, (str(ACCOUNTS_WEBSERVICE),))
+            await record(transaction, trail)
 
         await self._database.transact(work)
 
-    async def delete(self, account: str) -> None:
+    async def delete(self, account: str, trail: Trail | None = None) -> None:
         """See ``IAccounts``. What is added meanwhile goes with its owner, or waits and then finds him gone."""
 
         async def work(transaction: Transaction) -> None:
@@ -121,6 +126,7 @@ class AccountStore:
             for kind in _KINDS:
                 await _empty(transaction, _SOME_ROLES, f"{account}:{kind}", (_DELETE_ROLES,))
             await transaction.fetch(_DELETE, account)
+            await record(transaction, trail)
 
         await self._database.transact(work)
 

@@ -23,10 +23,12 @@ from svc.authentication import (
     DistrustedKey,
 )
 from svc.errors import InvalidParameter, NotFound
+from svc.events import Trail
 from svc.interfaces import IAuthenticatorReadings, IAuthenticators
 from svc.names import ResourceName, RoleName
 from svc.storage.columns import column
-from svc.storage.database import Database, Statement
+from svc.storage.database import Database, Statement, Transaction
+from svc.storage.events import record
 from svc.storage.failures import ForeignKeyViolation
 from svc.storage.secrets import ENDED_AT
 from svc.storage.standing import HELD
@@ -219,34 +221,42 @@ class AuthenticatorStore:
         rows = await self._database.fetch(_WEBSERVICES, prefix, WEBSERVICES_LIMIT)
         return [(ResourceName.parse(name), switch) for name, switch in rows]
 
-    async def switch(self, webservice: ResourceName, on: bool) -> None:
+    async def switch(self, webservice: ResourceName, on: bool, trail: Trail | None = None) -> None:
         """See ``IAuthenticators``."""
-        await self._told(_SWITCH, webservice, on)
+        await self._told(trail, _SWITCH, webservice, on)
 
-    async def refresh(self, webservice: ResourceName) -> int:
+    async def refresh(self, webservice: ResourceName, trail: Trail | None = None) -> int:
         """See ``IAuthenticators``."""
-        return int(await self._told(_REFRESH, webservice))
+        return int(await self._told(trail, _REFRESH, webservice))
 
-    async def distrust(self, webservice: ResourceName, key: str, by: RoleName) -> None:
+    async def distrust(self, webservice: ResourceName, key: str, by: RoleName, trail: Trail | None = None) -> None:
         """See ``IAuthenticators``."""
-        if not await self._told(_DISTRUST, webservice, key, str(by), DISTRUSTED_LIMIT):
+        if not await self._told(trail, _DISTRUST, webservice, key, str(by), DISTRUSTED_LIMIT):
             raise InvalidParameter("key", f"{DISTRUSTED_LIMIT} keys are distrusted already: trust some of them again first")
 
-    async def trust(self, webservice: ResourceName, key: str) -> bool:
+    async def trust(self, webservice: ResourceName, key: str, trail: Trail | None = None) -> bool:
         """See ``IAuthenticators``."""
-        return bool(await self._told(_TRUST, webservice, key))
+        return bool(await self._told(trail, _TRUST, webservice, key))
 
     async def distrusted(self, webservice: ResourceName) -> tuple[DistrustedKey, ...]:
         """See ``IAuthenticators``."""
         return tuple(DistrustedKey(*row) for row in await self._database.fetch(_DISTRUSTED, str(webservice)))
 
-    async def _told(self, statement: Statement, webservice: ResourceName, *more: str | bool | int) -> Any:
-        """Tell a webservice something, and return what the statement does.
+    async def _told(
+        self, trail: Trail | None, statement: Statement, webservice: ResourceName, *more: str | bool | int
+    ) -> Any:
+        """Tell a webservice something, and return what the statement does; false when that changed nothing.
 
         :raises NotFound: there is no such webservice.
         """
+
+        async def work(transaction: Transaction) -> list[tuple[Any, ...]]:
+            rows = await transaction.fetch(statement, str(webservice), *more)
+            await record(transaction, trail if rows and rows[0][0] else None)
+            return rows
+
         try:
-            rows = await self._database.fetch(statement, str(webservice), *more)
+            rows = await self._database.transact(work)
         except ForeignKeyViolation:  # it went meanwhile
             rows = []
         if not rows:

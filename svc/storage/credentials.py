@@ -11,9 +11,11 @@ from zope.interface import implementer
 from svc.authentication import RESTRICTIONS_LIMIT
 from svc.credentials import Credential, ICredentials
 from svc.errors import NotFound
+from svc.events import Trail
 from svc.names import RoleName
 from svc.records import Sealed
-from svc.storage.database import Database, Statement
+from svc.storage.database import Database, Statement, Transaction
+from svc.storage.events import record
 from svc.storage.failures import ForeignKeyViolation
 
 _CREDENTIAL: Final = Statement(
@@ -65,13 +67,13 @@ class CredentialStore:
         restrictions = tuple(map(ip_network, networks))
         return Credential(account_exists, role_exists, api_key, signing_key, password, expires_at, restrictions)
 
-    async def set_api_key(self, role: RoleName, api_key: Sealed) -> None:
+    async def set_api_key(self, role: RoleName, api_key: Sealed, trail: Trail | None = None) -> None:
         """See ``ICredentials``."""
         try:
-            rows = await self._database.fetch(_SET_API_KEY, str(role), api_key)
+            found = await self._set(trail, _SET_API_KEY, str(role), api_key)
         except ForeignKeyViolation:  # the role went meanwhile
-            rows = []
-        if not rows:
+            found = False
+        if not found:
             raise NotFound.of(role)
 
     async def rotated_at(self, role: RoleName) -> float | None:
@@ -79,6 +81,18 @@ class CredentialStore:
         rows = await self._database.fetch(_ROTATED_AT, str(role))
         return rows[0][0] if rows else None
 
-    async def set_password(self, role: RoleName, password: Sealed, instead_of: Sealed | None = None) -> bool:
+    async def set_password(
+        self, role: RoleName, password: Sealed, instead_of: Sealed | None = None, trail: Trail | None = None
+    ) -> bool:
         """See ``ICredentials``."""
-        return bool(await self._database.fetch(_SET_PASSWORD, str(role), password, instead_of))
+        return await self._set(trail, _SET_PASSWORD, str(role), password, instead_of)
+
+    async def _set(self, trail: Trail | None, statement: Statement, *parameters: object) -> bool:
+        """Change a credential, and record that with it; whether there was one to change."""
+
+        async def work(transaction: Transaction) -> bool:
+            found = bool(await transaction.fetch(statement, *parameters))
+            await record(transaction, trail if found else None)
+            return found
+
+        return await self._database.transact(work)

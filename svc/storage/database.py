@@ -19,6 +19,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import deferLater
 
 from svc.errors import StoreUnavailable
+from svc.records import Census
 from svc.storage.connection import Fetched, Session
 from svc.storage.failures import Contention, StatementFailed
 from svc.storage.location import Location, milliseconds
@@ -118,6 +119,10 @@ class Database(Service):
         self._chance = chance
         self._patience = statement_timeout + GRACE
         self._pool = Pool(reactor, self._connect, size=pool_size, patience=self._patience, chance=chance)
+
+    def census(self) -> Census:
+        """How its sessions stand, and who waits for one; it may be asked from another thread."""
+        return self._pool.census()
 
     def startService(self) -> None:
         """Begin to connect."""

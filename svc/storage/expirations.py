@@ -16,11 +16,13 @@ from typing import Final
 import attrs
 from zope.interface import implementer
 
+from svc.events import Trail
 from svc.expirations import LIFETIME, ROTATION_PREFIX, ROTATOR, Due, Duration, IExpirations, Turn
 from svc.names import ResourceName, RoleName
 from svc.records import Sealed, Standing
 from svc.storage.columns import column
 from svc.storage.database import Database, Statement, Transaction
+from svc.storage.events import record
 from svc.storage.roles import STANDING
 from svc.storage.secrets import ENDED_AT, LOCK, WRITE, span
 from svc.storage.standing import standing_of
@@ -211,7 +213,9 @@ class ExpirationStore:
             return Sealed(kept)
         return None
 
-    async def promote(self, variable: ResourceName, candidate: Sealed, interval: Duration) -> int | None:
+    async def promote(
+        self, variable: ResourceName, candidate: Sealed, interval: Duration, trail: Trail | None = None
+    ) -> int | None:
         """See ``IExpirations``."""
 
         async def work(transaction: Transaction) -> int | None:
@@ -221,6 +225,7 @@ class ExpirationStore:
                 return None
             ((version,),) = await transaction.fetch(WRITE, str(variable), candidate, *span(interval))
             await transaction.fetch(_PROMOTED, str(variable))
+            await record(transaction, trail)
             return int(version)
 
         return await self._database.transact(work)
@@ -230,7 +235,9 @@ class ExpirationStore:
         rows = await self._database.fetch(_VALUES, column([str(name) for name in variables]))
         return {name: Sealed(sealed) for name, sealed in rows}
 
-    async def clear(self, caller: RoleName, variable: ResourceName, decide: Callable[[Standing], None]) -> None:
+    async def clear(
+        self, caller: RoleName, variable: ResourceName, decide: Callable[[Standing], None], trail: Trail | None = None
+    ) -> None:
         """See ``IExpirations``."""
 
         async def work(transaction: Transaction) -> None:
@@ -239,5 +246,6 @@ class ExpirationStore:
             decide(standing_of(row))
             await transaction.fetch(_CLEAR, str(variable))
             await transaction.fetch(_CLEARED, str(variable))
+            await record(transaction, trail)
 
         await self._database.transact(work)

@@ -9,11 +9,13 @@ import attrs
 from zope.interface import implementer
 
 from svc.errors import Conflict, NotFound
-from svc.factories import FactoryToken, IHostFactories
+from svc.events import Trail
+from svc.factories import ExpiredToken, FactoryToken, IHostFactories, Recount, called
 from svc.names import INTERNAL_ACCOUNT, RoleName
 from svc.records import Sealed
 from svc.storage.columns import column, for_each
 from svc.storage.database import Database, Statement, Transaction
+from svc.storage.events import record
 from svc.storage.failures import Contention, ForeignKeyViolation, summary
 from svc.storage.search import index
 
@@ -39,7 +41,7 @@ _REMOVE_EXPIRED: Final = Statement(
     DELETE FROM host_factory_tokens WHERE digest = ANY (ARRAY(
         SELECT digest FROM host_factory_tokens WHERE expires_at <= $1::double precision LIMIT {EXPIRED_BATCH}
     ))
-    RETURNING digest
+    RETURNING digest, factory_id
     """,
 )
 
@@ -91,10 +93,15 @@ class HostFactoryStore:
 
     _database: Database
 
-    async def add_tokens(self, digests: Sequence[bytes], token: FactoryToken) -> None:
+    async def add_tokens(self, digests: Sequence[bytes], token: FactoryToken, trail: Trail | None = None) -> None:
         """See ``IHostFactories``."""
+
+        async def work(transaction: Transaction) -> None:
+            await transaction.fetch(_ADD, column(digests), str(token.factory), token.expires_at, column(token.networks))
+            await record(transaction, trail)
+
         try:
-            await self._database.fetch(_ADD, column(digests), str(token.factory), token.expires_at, column(token.networks))
+            await self._database.transact(work)
         except ForeignKeyViolation:
             raise NotFound.of(token.factory) from None
 
@@ -104,17 +111,31 @@ class HostFactoryStore:
             return FactoryToken(RoleName(*factory.split(":", 2)), expires_at, tuple(networks))
         return None
 
-    async def remove_token(self, digest: bytes) -> bool:
+    async def remove_token(self, digest: bytes, trail: Trail | None = None) -> bool:
         """See ``IHostFactories``."""
-        return bool(await self._database.fetch(_REMOVE, digest))
 
-    async def create_host(self, digest: bytes, host: RoleName, annotations: Mapping[str, str], api_key: Sealed) -> bool:
+        async def work(transaction: Transaction) -> bool:
+            removed = bool(await transaction.fetch(_REMOVE, digest))
+            await record(transaction, trail if removed else None)
+            return removed
+
+        return await self._database.transact(work)
+
+    async def create_host(
+        self,
+        digest: bytes,
+        host: RoleName,
+        annotations: Mapping[str, str],
+        api_key: Sealed,
+        trail: Trail | None = None,
+    ) -> bool:
         """See ``IHostFactories``."""
 
         async def work(transaction: Transaction) -> bool:
             try:
                 made = await _make(transaction, digest, str(host), annotations)
                 await transaction.fetch(_SET_KEY, str(host), api_key)
+                await record(transaction, trail)
             except ForeignKeyViolation as violation:
                 # The factory, one of its layers or the host was deleted meanwhile: look again.
                 raise Contention(summary(violation)) from None
@@ -122,12 +143,16 @@ class HostFactoryStore:
 
         return await self._database.transact(work)
 
-    async def remove_expired(self, now: float) -> int:
+    async def remove_expired(self, now: float, recount: Recount) -> list[ExpiredToken]:
         """See ``IHostFactories``."""
-        count = 0
-        while removed := len(await self._database.fetch(_REMOVE_EXPIRED, now)):
-            count += removed
-        return count
+
+        async def work(transaction: Transaction) -> list[ExpiredToken]:
+            rows = await transaction.fetch(_REMOVE_EXPIRED, now)
+            removed = [ExpiredToken(called(digest), RoleName(*factory.split(":", 2))) for digest, factory in rows]
+            await record(transaction, recount(removed) if removed else None)
+            return removed
+
+        return await self._database.transact(work)
 
     async def token_known(self) -> bool:
         """See ``IHostFactories``. They are asked for with the statement that real requests use."""

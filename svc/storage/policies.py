@@ -10,6 +10,7 @@ from twisted.logger import Logger
 from zope.interface import implementer
 
 from svc.errors import PolicyConflict
+from svc.events import Trail
 from svc.interfaces import IPolicies, IPolicyTransaction
 from svc.names import RESOURCE_KINDS, RoleName
 from svc.records import Sealed, Standing
@@ -17,6 +18,7 @@ from svc.rows import Changes, PolicyVersion, Present, Rows, Surroundings
 from svc.storage import recorded, stakes
 from svc.storage.columns import column, for_each
 from svc.storage.database import Database, Statement, Transaction
+from svc.storage.events import record
 from svc.storage.failures import ForeignKeyViolation, UniqueViolation, summary
 from svc.storage.holding import CALLER, UPDATABLE, holding, updating
 from svc.storage.roles import STANDING
@@ -263,6 +265,10 @@ class _PolicyTransaction:
             version.client_ip,
         )
         return int(number)
+
+    async def audit(self, trail: Trail) -> tuple[int, int]:
+        """See ``IPolicyTransaction``."""
+        return await record(self._transaction, trail)
 
     async def at_stake(self, resources: Sequence[str], most: int) -> Rows | None:
         """See ``IPolicyTransaction``."""

@@ -21,6 +21,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from svc.errors import StoreUnavailable
+from svc.records import Census
 from svc.storage.failures import summary
 
 #: Time between two looks at what waits, in seconds.
@@ -111,6 +112,14 @@ class Pool(Generic[S]):
         self._drained: Deferred[None] | None = None
         self._beat = LoopingCall(self._grow_older)
         self._beat.clock = reactor
+        self._waits = 0
+        self._waited = 0.0
+
+    def census(self) -> Census:
+        """How it stands now; it may be asked from another thread."""
+        waiting = sum(not waiter.session.called for waiter in list(self._waiters))
+        sessions, idle = len(self._sessions), len(self._idle)
+        return Census(sessions, max(0, sessions - idle), waiting, self._waits, self._waited)
 
     def start(self) -> None:
         """Begin to connect."""
@@ -176,7 +185,12 @@ class Pool(Generic[S]):
             raise StoreUnavailable(f"{QUEUE_LIMIT} callers wait for a database connection")
         waiter: _Waiter[S] = _Waiter(Deferred())
         self._waiters.append(waiter)
-        return await waiter.session
+        self._waits += 1
+        since = self._reactor.seconds()
+        try:
+            return await waiter.session
+        finally:
+            self._waited += max(0.0, self._reactor.seconds() - since)
 
     def release(self, session: S) -> None:
         """Give a session back, outside any transaction; the caller that has waited longest gets it."""

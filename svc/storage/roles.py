@@ -9,11 +9,13 @@ import attrs
 from zope.interface import implementer
 
 from svc.errors import NotFound
+from svc.events import Trail
 from svc.interfaces import IRoles
 from svc.names import ResourceName, RoleName
 from svc.records import EffectiveMembers, MemberReading, Membership, MembersQuery, RoleReading, Standing
 from svc.storage import lineage, memberships
 from svc.storage.database import Database, Statement, Transaction
+from svc.storage.events import record
 from svc.storage.failures import ForeignKeyViolation
 from svc.storage.standing import WITH_STANDING, standing_of
 
@@ -41,7 +43,7 @@ _ADD: Final = Statement(
     "member_add",
     """
     INSERT INTO memberships (role_id, member_id, ownership, admin_option) VALUES ($1::text, $2::text, false, false)
-    ON CONFLICT DO NOTHING
+    ON CONFLICT DO NOTHING RETURNING role_id
     """,
 )
 _REMOVE: Final = Statement(
@@ -104,24 +106,32 @@ class RoleStore:
         """See ``IRoles``."""
         return lineage.graph(self._database, caller, role)
 
-    async def add_member(self, caller: RoleName, role: RoleName, member: RoleName, decide: Decide) -> None:
-        """See ``IRoles``."""
-
-        async def work(transaction: Transaction) -> None:
-            decide(await _reading(transaction, caller, role, member))
-            await transaction.fetch(_ADD, str(role), str(member))
-
-        try:
-            await self._database.transact(work)
-        except ForeignKeyViolation:
-            raise NotFound.of(role if await self.exists(member) else member) from None
-
-    async def remove_member(self, caller: RoleName, role: RoleName, member: RoleName, decide: Decide) -> bool:
+    async def add_member(
+        self, caller: RoleName, role: RoleName, member: RoleName, decide: Decide, trail: Trail | None = None
+    ) -> bool:
         """See ``IRoles``."""
 
         async def work(transaction: Transaction) -> bool:
             decide(await _reading(transaction, caller, role, member))
-            return bool(await transaction.fetch(_REMOVE, str(role), str(member)))
+            added = bool(await transaction.fetch(_ADD, str(role), str(member)))
+            await record(transaction, trail if added else None)
+            return added
+
+        try:
+            return await self._database.transact(work)
+        except ForeignKeyViolation:
+            raise NotFound.of(role if await self.exists(member) else member) from None
+
+    async def remove_member(
+        self, caller: RoleName, role: RoleName, member: RoleName, decide: Decide, trail: Trail | None = None
+    ) -> bool:
+        """See ``IRoles``."""
+
+        async def work(transaction: Transaction) -> bool:
+            decide(await _reading(transaction, caller, role, member))
+            removed = bool(await transaction.fetch(_REMOVE, str(role), str(member)))
+            await record(transaction, trail if removed else None)
+            return removed
 
         return await self._database.transact(work)
 

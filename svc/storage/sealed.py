@@ -26,6 +26,20 @@ _API_KEYS: Final = Statement(
     "sealed_api_keys",
     f"SELECT role_id, api_key FROM credentials WHERE role_id > $1::text ORDER BY role_id LIMIT {BATCH}",
 )
+_PASSWORDS: Final = Statement(
+    "sealed_passwords",
+    f"""
+    SELECT role_id, password FROM credentials
+    WHERE role_id > $1::text AND password IS NOT NULL ORDER BY role_id LIMIT {BATCH}
+    """,
+)
+_CANDIDATES: Final = Statement(
+    "sealed_candidates",
+    f"""
+    SELECT resource_id, candidate FROM expirations
+    WHERE resource_id > $1::text AND candidate IS NOT NULL ORDER BY resource_id LIMIT {BATCH}
+    """,
+)
 _SIGNING_KEYS: Final = Statement(
     "sealed_signing_keys",
     f"SELECT key_id, account, sealed FROM signing_keys WHERE key_id > $1::text ORDER BY key_id LIMIT {BATCH}",
@@ -59,6 +73,16 @@ class SealedStore:
         """Every API key: whose it is, and itself."""
         async for role, sealed in self._all(_API_KEYS, ""):
             yield role, Sealed(sealed)
+
+    async def passwords(self) -> AsyncIterator[tuple[str, Sealed]]:
+        """The hash of every password: whose it is, and itself."""
+        async for role, sealed in self._all(_PASSWORDS, ""):
+            yield role, Sealed(sealed)
+
+    async def candidates(self) -> AsyncIterator[tuple[str, Sealed]]:
+        """Every value that a rotation may have put in force: the full id of its variable, and itself."""
+        async for name, sealed in self._all(_CANDIDATES, ""):
+            yield name, Sealed(sealed)
 
     async def signing_keys(self) -> AsyncIterator[tuple[str, str, Sealed]]:
         """Every signing key: its id, its account, itself."""

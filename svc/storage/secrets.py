@@ -9,12 +9,14 @@ import attrs
 from zope.interface import implementer
 
 from svc.dialect import Dialect
+from svc.events import Trail
 from svc.expirations import LIFETIME, ROTATOR, Duration, lifetime_of
 from svc.interfaces import ISecrets
 from svc.names import ResourceName, RoleName
 from svc.records import Sealed, SecretReading
 from svc.storage.columns import column
 from svc.storage.database import Database, Statement, Transaction
+from svc.storage.events import record
 from svc.storage.standing import HELD, WITH_STANDING, standing_of
 
 #: How many versions of a value are kept (wire facts, core 4).
@@ -173,7 +175,11 @@ class SecretStore:
         return [_reading_of(row) for row in rows]
 
     async def write(
-        self, caller: RoleName, variable: ResourceName, decide: Callable[[SecretReading], Sealed | None]
+        self,
+        caller: RoleName,
+        variable: ResourceName,
+        decide: Callable[[SecretReading], Sealed | None],
+        trail: Trail | None = None,
     ) -> int | None:
         """See ``ISecrets``."""
 
@@ -185,6 +191,7 @@ class SecretStore:
                 return None
             lifetime = lifetime_of(locked[0][0]) if locked else None
             ((version,),) = await transaction.fetch(WRITE, str(variable), sealed, *span(lifetime))
+            await record(transaction, trail)
             return int(version)
 
         return await self._database.transact(work)

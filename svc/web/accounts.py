@@ -12,10 +12,12 @@ from svc.access import Allowed, use
 from svc.audit import printable
 from svc.credentials import new_api_key
 from svc.errors import Conflict, Forbidden, InvalidName, InvalidParameter, NotFound
+from svc.events import Trail
 from svc.interfaces import IAccounts, IRoles
 from svc.jose import shown
 from svc.keyring import AccountKeys
 from svc.names import ACCOUNTS_WEBSERVICE, RESERVED_ACCOUNT, account_name
+from svc.web import auditing
 from svc.web.parameters import Parameters
 from svc.web.response import Response
 from svc.web.routing import REQUIRED, Call, Routes
@@ -39,31 +41,32 @@ class Accounts:
     store: IAccounts
     roles: IRoles
     keys: AccountKeys
-    create: Callable[[str, str], Awaitable[None]]
+    create: Callable[[str, str, Trail | None], Awaitable[None]]
 
-    @routes.add("POST", "/accounts", caller=REQUIRED)
+    @routes.add("POST", "/accounts", caller=REQUIRED, audit=auditing.account_made)
     async def make(self, call: Call) -> Response:
         """Make the account ``id``, and tell the API key of its admin; takes ``execute``."""
         await self._demand(call, "execute")
-        account = _new_name(Parameters.of(call).text("id"))
-        api_key = new_api_key()
-        await self.create(account, api_key)
+        asked = Parameters.of(call).text("id")
+        call.tell(account=asked or "-")
+        account, api_key = _new_name(asked), new_api_key()
+        await self.create(account, api_key, call.trail)
         _log_change(call, "made", account)
         return Response.json({"id": account, "api_key": api_key}, 201)
 
-    @routes.add("GET", "/accounts", caller=REQUIRED)
+    @routes.add("GET", "/accounts", caller=REQUIRED, audit=auditing.accounts_listed)
     async def tell_all(self, call: Call) -> Response:
         """Tell the names of all accounts, in order; takes ``read``."""
         await self._demand(call, "read")
         return Response.json(await self.store.names())
 
-    @routes.add("DELETE", "/accounts/<account>", caller=REQUIRED)
+    @routes.add("DELETE", "/accounts/<account>", caller=REQUIRED, audit=auditing.account_deleted)
     async def delete(self, call: Call, account: str) -> Response:
         """Delete an account with all that it holds; takes ``update``."""
         await self._demand(call, "update")
         if account == RESERVED_ACCOUNT:
             raise NotFound(account, "account", account)
-        await self.store.delete(account)
+        await self.store.delete(account, call.trail)
         # Its tokens die here at once, and on other servers within a round of health checks.
         await self.keys.refresh()
         _log_change(call, "deleted", account)

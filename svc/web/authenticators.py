@@ -14,10 +14,12 @@ from svc.access import Denial, Denied, demand, use
 from svc.audit import printable
 from svc.authentication import Attempt, AuthenticatorStatus, Explanation, IExplainer, Problem
 from svc.dialect import Dialect
-from svc.errors import AuthenticationRefused, BadRequest, Forbidden, InvalidParameter, NotFound, Reason, TooLarge, TooOften
+from svc.errors import AuthenticationRefused, BadRequest, Forbidden, InvalidParameter, NotFound, TooLarge, TooOften
 from svc.interfaces import IAuthenticators, IRoles
 from svc.jose import Malformed, json_object
 from svc.names import ResourceName
+from svc.reasons import Reason
+from svc.web import auditing
 from svc.web.response import Response
 from svc.web.routing import PUBLIC, REQUIRED, Call, Routes
 
@@ -76,17 +78,17 @@ class Authenticators:
             }
         )
 
-    @routes.add("PATCH", "/authn/<flat:account>", caller=REQUIRED)
+    @routes.add("PATCH", "/authn/<flat:account>", caller=REQUIRED, audit=auditing.switched)
     async def switch_default(self, call: Call, account: str) -> Response:
         """Switch ``authn``: kept, though it is always enabled."""
         return await self._switch(call, account, _ALWAYS)
 
-    @routes.add("PATCH", "/authn-<flat:kind>/<flat:account>", caller=REQUIRED)
+    @routes.add("PATCH", "/authn-<flat:kind>/<flat:account>", caller=REQUIRED, audit=auditing.switched)
     async def switch_only(self, call: Call, kind: str, account: str) -> Response:
         """Switch an authenticator of a type that has one for each account."""
         return await self._switch(call, account, f"authn-{kind}")
 
-    @routes.add("PATCH", "/authn-<flat:kind>/<service_id>/<flat:account>", caller=REQUIRED)
+    @routes.add("PATCH", "/authn-<flat:kind>/<service_id>/<flat:account>", caller=REQUIRED, audit=auditing.switched)
     async def switch(self, call: Call, kind: str, service_id: str, account: str) -> Response:
         """Switch an authenticator on or off."""
         return await self._switch(call, account, f"authn-{kind}/{service_id}")
@@ -108,7 +110,8 @@ class Authenticators:
             case Denied(denial):
                 raise Forbidden(f"may not switch {webservice}: {denial.value}")
         on = _switch_of(call)
-        await self.store.switch(webservice, on)
+        call.tell(enabled=on)
+        await self.store.switch(webservice, on, call.trail)
         _log.info(
             "{role} switched {webservice} {state}",
             role=printable(str(caller)),
@@ -148,12 +151,13 @@ class FederatedAuthenticators:
         """Those that are declared, under the name."""
         return self.declared.under(self.name)
 
-    @declared.add("GET", f"{_ONE}/status", caller=REQUIRED)
+    @declared.add("GET", f"{_ONE}/status", caller=REQUIRED, audit=auditing.status_validated)
     async def status(self, call: Call, service_id: str, account: str) -> Response:
         """Tell all that is wrong with an authenticator, and what is known of its keys (wire facts, authn 5).
 
         A faulty configuration is 500, as installed clients expect (rulings 2.14).
         """
+        call.tell(authenticator=self.name)
         try:
             webservice = await self._operated(call, service_id, account)
         except NotFound as refusal:
@@ -177,9 +181,10 @@ class FederatedAuthenticators:
         error = " ".join(problem.what for problem in status.problems)
         return Response.json({"status": "error", "error": error, **document}, 500)
 
-    @declared.add("POST", f"{_ONE}/<optional:login>/explain", caller=REQUIRED, writes=False)
+    @declared.add("POST", f"{_ONE}/<optional:login>/explain", caller=REQUIRED, writes=False, audit=auditing.explained)
     async def explain(self, call: Call, service_id: str, account: str, login: str | None) -> Response:
         """Tell how a token, the form's field ``jwt``, would be judged, check by check; nothing is issued."""
+        call.tell(authenticator=self.name)
         webservice = await self._operated(call, service_id, account)
         token = (call.form().text("jwt") or "").strip().encode("utf-8")
         if len(token) > self.token_limit:
@@ -194,12 +199,13 @@ class FederatedAuthenticators:
         )
         return _explained(explanation)
 
-    @declared.add("POST", f"{_ONE}/refresh-keys", caller=REQUIRED)
+    @declared.add("POST", f"{_ONE}/refresh-keys", caller=REQUIRED, audit=auditing.keys_refreshed)
     async def refresh_keys(self, call: Call, service_id: str, account: str) -> Response:
         """Have the provider's keys fetched anew, here at once, elsewhere by the next login (rulings 4)."""
+        call.tell(authenticator=self.name)
         webservice = await self._operated(call, service_id, account)
         self._spend_refresh(webservice)
-        await self.store.refresh(webservice)
+        await self.store.refresh(webservice, call.trail)
         _log.info(
             "{role} has the keys for {webservice} fetched anew",
             role=printable(str(call.caller.role)),
@@ -208,19 +214,21 @@ class FederatedAuthenticators:
         status = await self.explainer.status(account, service_id)
         return Response.json({"keys": self._keys(status), **_problems(status.problems)})
 
-    @declared.add("PUT", f"{_ONE}/distrusted-keys/<key>", caller=REQUIRED)
+    @declared.add("PUT", f"{_ONE}/distrusted-keys/<key>", caller=REQUIRED, audit=auditing.key_distrusted)
     async def distrust(self, call: Call, service_id: str, account: str, key: str) -> Response:
         """Let a key, by its id or its thumbprint, verify nothing any more (rulings 4)."""
+        call.tell(authenticator=self.name)
         webservice = await self._changeable(call, service_id, account)
-        await self.store.distrust(webservice, key, call.caller.role)
+        await self.store.distrust(webservice, key, call.caller.role, call.trail)
         _log_key(call, "distrusts", key, webservice)
         return Response.empty()
 
-    @declared.add("DELETE", f"{_ONE}/distrusted-keys/<key>", caller=REQUIRED)
+    @declared.add("DELETE", f"{_ONE}/distrusted-keys/<key>", caller=REQUIRED, audit=auditing.key_trusted)
     async def trust(self, call: Call, service_id: str, account: str, key: str) -> Response:
         """Take that back."""
+        call.tell(authenticator=self.name)
         webservice = await self._changeable(call, service_id, account)
-        if not await self.store.trust(webservice, key):
+        if not await self.store.trust(webservice, key, call.trail):
             raise NotFound(account, "key", key)
         _log_key(call, "trusts again", key, webservice)
         return Response.empty()

@@ -5,18 +5,24 @@ from __future__ import annotations
 import base64
 import datetime
 from collections.abc import Mapping
+from typing import Final
 
 import attrs
 from twisted.logger import Logger
 
 from svc.authentication import Attempt, IAuthenticator, ILogin, Refused
-from svc.errors import AuthenticationRefused, BadRequest, Forbidden, InvalidName, NotFound, Reason, TooLarge, WrongDataKey
+from svc.errors import AuthenticationRefused, BadRequest, Forbidden, InvalidName, NotFound, TooLarge, WrongDataKey
 from svc.interfaces import IRoles
 from svc.keyring import AccessTokens, AccountKeys
 from svc.names import account_name
+from svc.reasons import Reason
+from svc.web import auditing
 from svc.web.basic import basic
 from svc.web.response import Response
 from svc.web.routing import OPTIONAL, PUBLIC, REQUIRED, Call, Routes
+
+#: What LDAP authenticators are called in the audit.
+_LDAP: Final = "authn-ldap"
 
 _log = Logger()
 
@@ -37,13 +43,19 @@ class Authn:
     keys: AccountKeys
     roles: IRoles
 
-    @routes.add("GET", "/authn/<flat:account>/login", caller=OPTIONAL)
+    @routes.add("GET", "/authn/<flat:account>/login", caller=OPTIONAL, audit=auditing.logged_in)
     async def tell_api_key(self, call: Call, account: str) -> Response:
         """Tell the API key of the role that HTTP Basic credentials prove (wire facts, authn 1.2)."""
         name, password = basic(call.header("Authorization"))
-        return await _told(self.login, Attempt(account, name, password, call.client_ip))
+        return await _told(call, self.login, Attempt(account, name, password, call.client_ip))
 
-    @routes.add("POST", "/authn/<flat:account>/<tail:login>/authenticate", caller=PUBLIC, writes=False)
+    @routes.add(
+        "POST",
+        "/authn/<flat:account>/<tail:login>/authenticate",
+        caller=PUBLIC,
+        writes=False,
+        audit=auditing.authenticated,
+    )
     async def authenticate_by_api_key(self, call: Call, account: str, login: str) -> Response:
         """Exchange an API key, the raw body, for an access token (wire facts, authn 1.3)."""
         attempt = Attempt(account, login, call.body, call.client_ip)
@@ -57,7 +69,7 @@ class Authn:
             raise NotFound(account, "account", account)
         return attrs.evolve(Response.json({"keys": keys}), cache_control="public, max-age=60")
 
-    @routes.add("GET", "/whoami", caller=REQUIRED)
+    @routes.add("GET", "/whoami", caller=REQUIRED, audit=auditing.identity_checked)
     async def tell_caller(self, call: Call) -> Response:
         """Tell what the service knows of the caller (wire facts, authn 1.8)."""
         role = call.caller.role
@@ -89,9 +101,16 @@ class FederatedAuthn:
         """Those that are declared, under the name."""
         return self.declared.under(self.name)
 
-    @declared.add("POST", "/<service_id>/<flat:account>/<optional:login>/authenticate", caller=PUBLIC, writes=False)
+    @declared.add(
+        "POST",
+        "/<service_id>/<flat:account>/<optional:login>/authenticate",
+        caller=PUBLIC,
+        writes=False,
+        audit=auditing.authenticated,
+    )
     async def authenticate(self, call: Call, service_id: str, account: str, login: str | None) -> Response:
         """Exchange a token, the form's field ``jwt``, for an access token (source document, endpoints 1 and 2)."""
+        call.tell(authenticator=self.name)
         token, fault = "", None
         try:
             token = (call.form().text("jwt") or "").strip()
@@ -116,34 +135,47 @@ class LdapAuthn:
     login: ILogin
     tokens: AccessTokens
 
-    @routes.add("GET", "/authn-ldap/<service_id>/<flat:account>/login", caller=OPTIONAL)
+    @routes.add("GET", "/authn-ldap/<service_id>/<flat:account>/login", caller=OPTIONAL, audit=auditing.logged_in)
     async def tell_api_key(self, call: Call, service_id: str, account: str) -> Response:
         """Tell the API key of the role that HTTP Basic credentials prove (wire facts, authn 1.2 and 6)."""
+        call.tell(authenticator=_LDAP)
         name, password = basic(call.header("Authorization"))
-        return await _told(self.login, Attempt(account, name, password, call.client_ip, service_id))
+        return await _told(call, self.login, Attempt(account, name, password, call.client_ip, service_id))
 
-    @routes.add("POST", "/authn-ldap/<service_id>/<flat:account>/<tail:login>/authenticate", caller=PUBLIC)
+    @routes.add(
+        "POST",
+        "/authn-ldap/<service_id>/<flat:account>/<tail:login>/authenticate",
+        caller=PUBLIC,
+        writes=False,
+        audit=auditing.authenticated,
+    )
     async def authenticate(self, call: Call, service_id: str, account: str, login: str) -> Response:
         """Exchange an API key or a password, the raw body, for an access token (wire facts, authn 6)."""
+        call.tell(authenticator=_LDAP)
         attempt = Attempt(account, login, call.body, call.client_ip, service_id)
         return await _exchanged(call, self.by_password, attempt, self.tokens)
 
-    @routes.add("GET", "/authn-ldap/<service_id>/<flat:account>/status", caller=REQUIRED)
-    async def no_status(self, call: Call, service_id: str, account: str) -> Response:  # noqa: ARG002 (every route takes its call)
+    @routes.add("GET", "/authn-ldap/<service_id>/<flat:account>/status", caller=REQUIRED, audit=auditing.status_validated)
+    async def no_status(self, call: Call, service_id: str, account: str) -> Response:  # noqa: ARG002 (every route takes its values)
         """Tell that there is no status: the type has none (wire facts, authn 5)."""
+        call.tell(authenticator=_LDAP)
         return Response.json({"status": "error", "error": "CONJ00056E Status check is not supported for authn-ldap"}, 501)
 
 
-async def _told(login: ILogin, attempt: Attempt) -> Response:
+async def _told(call: Call, login: ILogin, attempt: Attempt) -> Response:
+    call.tell(login=attempt.login)
     told = await login.api_key(attempt)
     if isinstance(told, Refused):
+        call.tell(role=told.role, unknown=told.reason is Reason.ROLE_UNKNOWN)
         raise AuthenticationRefused(told.reason, told.status, told.retry_after)
     return Response.content(told, "text/plain; charset=utf-8")
 
 
 async def _exchanged(call: Call, authenticator: IAuthenticator, attempt: Attempt, tokens: AccessTokens) -> Response:
     decision = await authenticator.authenticate(attempt)
+    call.tell(role=None if decision.role is None else str(decision.role))
     if isinstance(decision, Refused):
+        call.tell(unknown=decision.reason is Reason.ROLE_UNKNOWN)
         raise AuthenticationRefused(decision.reason, decision.status, decision.retry_after)
     try:
         token = await tokens.issue(decision)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import base64
 
-from svc.errors import AuthenticationRefused, Reason
+from svc.errors import AuthenticationRefused
+from svc.reasons import Reason
 
 
 def basic(header: str | None) -> tuple[str, bytes]:

@@ -23,12 +23,13 @@ from svc.errors import (
     InvalidName,
     InvalidParameter,
     NotFound,
-    Reason,
 )
 from svc.interfaces import IRoles
 from svc.names import ACTOR_KINDS, ROLE_KINDS, RoleName
 from svc.passwords import Passwords, demand_password
+from svc.reasons import Reason
 from svc.vault import Vault, api_key_name, password_name
+from svc.web import auditing
 from svc.web.basic import basic
 from svc.web.description import expiration
 from svc.web.response import Response
@@ -49,7 +50,7 @@ class Credentials:
     vault: Vault
     passwords: Passwords
 
-    @routes.add("PUT", "/authn/<flat:account>/password", caller=OPTIONAL)
+    @routes.add("PUT", "/authn/<flat:account>/password", caller=OPTIONAL, audit=auditing.password_changed)
     async def change_password(self, call: Call, account: str) -> Response:
         """Make the raw body the caller's password. Access tokens, and the API key, stay as they are."""
         if call.caller_if_any is not None:
@@ -63,7 +64,7 @@ class Credentials:
         if user.kind != "user":
             raise Forbidden(f"{user} can have no password: users have one")
         hashed = await self.passwords.hashed(demand_password(call.body))
-        if not await self.store.set_password(user, self.vault.seal(password_name(user), hashed)):
+        if not await self.store.set_password(user, self.vault.seal(password_name(user), hashed), trail=call.trail):
             # It was deleted in between.
             raise AuthenticationRefused(Reason.ROLE_UNKNOWN)
         _log.info(
@@ -73,13 +74,13 @@ class Credentials:
         )
         return Response.empty()
 
-    @routes.add("PUT", "/authn/<flat:account>/api_key", caller=OPTIONAL)
+    @routes.add("PUT", "/authn/<flat:account>/api_key", caller=OPTIONAL, audit=auditing.api_key_rotated)
     async def rotate_api_key(self, call: Call, account: str) -> Response:
         """Give the caller, or the role ``role``, another API key, and tell it; the old one proves nothing any more."""
         caller, role = await self._changeable(call, account)
         api_key = new_api_key()
         try:
-            await self.store.set_api_key(role, self.vault.seal(api_key_name(role), api_key.encode("ascii")))
+            await self.store.set_api_key(role, self.vault.seal(api_key_name(role), api_key.encode("ascii")), call.trail)
         except NotFound:
             # It was deleted in between.
             raise CredentialUnknown(str(role)) from None
@@ -91,7 +92,7 @@ class Credentials:
         )
         return Response.content(api_key.encode("ascii"), "text/plain; charset=utf-8")
 
-    @routes.add("GET", "/authn/<flat:account>/api_key", caller=OPTIONAL)
+    @routes.add("GET", "/authn/<flat:account>/api_key", caller=OPTIONAL, audit=auditing.rotation_asked)
     async def tell_rotation(self, call: Call, account: str) -> Response:
         """Tell when an API key was rotated, to whom may do that; an empty text when it never was."""
         _, role = await self._changeable(call, account)
@@ -110,15 +111,16 @@ class Credentials:
         by_token = call.caller_if_any is not None
         caller = call.caller.role if by_token else await self._proven(call, account)
         role = _named(call, account) or caller
+        call.tell(target=str(role))
         if role == caller and not by_token:
             return caller, role
         standing = await self.roles.standing(caller, role.resource)
         try:
             see(standing, role.resource)
-        except NotFound:
+        except NotFound as missing:
             if role == caller:
                 raise CredentialInsufficient from None
-            raise CredentialUnknown(str(role)) from None
+            raise CredentialUnknown(str(role), missing.hidden) from None
         if role == caller:
             raise CredentialInsufficient
         if not by_token:
@@ -131,8 +133,10 @@ class Credentials:
     async def _proven(self, call: Call, account: str) -> RoleName:
         """The role that HTTP Basic credentials prove."""
         name, password = basic(call.header("Authorization"))
+        call.tell(login=name)
         told = await self.login.api_key(Attempt(account, name, password, call.client_ip))
         if isinstance(told, Refused):
+            call.tell(role=told.role, unknown=told.reason is Reason.ROLE_UNKNOWN)
             raise AuthenticationRefused(told.reason, told.status, told.retry_after)
         return RoleName.from_login(account, name)
 

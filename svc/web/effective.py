@@ -18,6 +18,7 @@ from svc.policy.effective import asked, statements
 from svc.policy.writing import as_json, as_yaml
 from svc.rows import Effective, Excess
 from svc.vault import Vault
+from svc.web import auditing
 from svc.web.query import Query
 from svc.web.response import Response
 from svc.web.routing import REQUIRED, Call, Routes
@@ -44,7 +45,7 @@ class EffectivePolicies:
     vault: Vault
     clock: IReactorTime
 
-    @routes.add("GET", "/policies/<flat:account>/policy/<tail:identifier>", caller=REQUIRED)
+    @routes.add("GET", "/policies/<flat:account>/policy/<tail:identifier>", caller=REQUIRED, audit=auditing.policy_read)
     async def show(self, call: Call, account: str, identifier: str) -> Response:
         """Print the effective policy: in JSON where the request says that this is its content type, else in YAML."""
         policy = RoleName.of(account, "policy", identifier)

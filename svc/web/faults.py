@@ -74,6 +74,10 @@ def _unavailable(refusal: errors.StoreUnavailable) -> Response:
     return _later(_fault(503, "unavailable", "the database is away now, or took too long over this"), refusal.retry_after)
 
 
+def _audit_unavailable(refusal: errors.AuditUnavailable) -> Response:
+    return _later(_fault(503, "unavailable", "what is asked for can't be recorded in the audit now"), refusal.retry_after)
+
+
 def _loads_unavailable(refusal: errors.LoadsUnavailable) -> Response:
     return _later(_fault(503, "unavailable", refusal.why), refusal.retry_after)
 
@@ -126,10 +130,32 @@ _FAULTS: Final[Mapping[type[errors.Refusal], Callable[[Any], Response]]] = {
     errors.PolicyConflict: _policy_conflict,
     errors.PolicyInvalid: _policy_invalid,
     errors.StoreUnavailable: _unavailable,
+    errors.AuditUnavailable: _audit_unavailable,
     errors.LoadsUnavailable: _loads_unavailable,
     errors.TooOften: _too_often,
     errors.StoreReadOnly: lambda _: _fault(405, 405, "Write operations are not allowed"),
     errors.WrongDataKey: lambda _: _fault(422, "data_key_invalid", "a value does not open under the server's data key"),
+}
+
+#: What the audit calls each; what isn't here is ``invalid``.
+_REASONS: Final[Mapping[type[errors.Refusal], str]] = {
+    errors.Forbidden: "forbidden",
+    errors.NotFound: "not-found",
+    errors.NoValue: "not-found",
+    errors.RouteNotFound: "not-found",
+    errors.CredentialUnknown: "not-found",
+    errors.CredentialInsufficient: "credentials-insufficient",
+    errors.PreconditionFailed: "precondition-failed",
+    errors.Conflict: "conflict",
+    errors.PolicyConflict: "conflict",
+    errors.StoreUnavailable: "unavailable",
+    errors.LoadsUnavailable: "unavailable",
+    errors.PasswordsBusy: "unavailable",
+    errors.StoreReadOnly: "read-only",
+    errors.TooOften: "too-often",
+    errors.TooManyRoles: "too-many",
+    errors.TooLarge: "too-large",
+    errors.WrongDataKey: "data-key-wrong",
 }
 
 #: Answers to requests that cannot be read as one; the connection closes after each of them.
@@ -144,6 +170,15 @@ def answer_to(refusal: errors.Refusal) -> Response | None:
     """The answer that the table has for a refusal; ``None`` for one that should not have reached the web: a bug."""
     fault = _FAULTS.get(type(refusal))
     return None if fault is None else fault(refusal)
+
+
+def reason_of(refusal: errors.Refusal) -> str:
+    """The code of a refusal in the audit; there what is hidden from the caller is forbidden (wire facts, core 6)."""
+    if isinstance(refusal, errors.AuthenticationRefused):
+        return refusal.reason.value
+    if isinstance(refusal, errors.NotFound | errors.NoValue | errors.CredentialUnknown) and refusal.hidden:
+        return "forbidden"
+    return _REASONS.get(type(refusal), "invalid")
 
 
 def internal_error(incident: str) -> Response:

@@ -18,14 +18,16 @@ from svc.access import demand, see
 from svc.audit import printable
 from svc.credentials import new_api_key
 from svc.dialect import Dialect
-from svc.errors import AuthenticationRefused, Conflict, Forbidden, InvalidName, InvalidParameter, NotFound, Reason
-from svc.factories import FactoryToken, IHostFactories, digest_of
+from svc.errors import AuthenticationRefused, Conflict, Forbidden, InvalidName, InvalidParameter, NotFound
+from svc.factories import FactoryToken, IHostFactories, called, digest_of
 from svc.interfaces import IResources, IRoles
 from svc.jose import shown
 from svc.names import ResourceName, RoleName, identifier
 from svc.policy.ranges import cidr
 from svc.policy.resolve import ANNOTATION_NAME_LIMIT, ANNOTATION_VALUE_LIMIT
+from svc.reasons import Reason
 from svc.vault import Vault, api_key_name
+from svc.web import auditing
 from svc.web.description import described, expiration
 from svc.web.parameters import Parameters
 from svc.web.response import Response
@@ -55,67 +57,73 @@ class HostFactories:
     dialect: Dialect
     clock: IReactorTime
 
-    @routes.add("POST", "/host_factory_tokens", caller=REQUIRED)
+    @routes.add("POST", "/host_factory_tokens", caller=REQUIRED, audit=auditing.factory_tokens_made)
     async def create_tokens(self, call: Call) -> Response:
         """Make ``count`` tokens that are good until ``expiration``, from the networks ``cidr``; takes ``execute``."""
         parameters, caller = Parameters.of(call), call.caller.role
-        factory = await self._factory(caller, parameters.text("host_factory"))
+        named = parameters.text("host_factory")
+        call.tell(factory=named or "-")
+        factory = await self._factory(caller, named)
         expiration_text = parameters.text("expiration")
         if expiration_text is None:
             raise InvalidParameter("expiration", "expiration")
         count = _count(parameters.text("count"))
+        call.tell(count=count)
         expires_at = _instant(expiration_text)
         if expires_at <= self.clock.seconds():
             message = f"Value for parameter expiration must be in the future: {expiration_text[:100]}"
             raise InvalidParameter("expiration", message)
         token = FactoryToken(factory.role, expires_at, _networks(parameters))
         texts = [new_api_key() for _ in range(count)]
-        await self.store.add_tokens([digest_of(text) for text in texts], token)
+        await self.store.add_tokens([digest_of(text) for text in texts], token, call.trail)
         _log.info(
             "{role} made {count} tokens of {factory}, good until {expiration}: {tokens}",
             role=printable(str(caller)),
             count=count,
             factory=printable(str(factory)),
             expiration=expiration(expires_at),
-            tokens=", ".join(_called(digest_of(text)) for text in texts[:10]),
+            tokens=", ".join(called(digest_of(text)) for text in texts[:10]),
         )
         told = {"expiration": expiration(expires_at), "cidr": list(token.networks)}
         return Response.json([{**told, "token": text} for text in texts])
 
-    @routes.add("DELETE", "/host_factory_tokens/<token>", caller=REQUIRED)
+    @routes.add("DELETE", "/host_factory_tokens/<token>", caller=REQUIRED, audit=auditing.factory_token_revoked)
     async def revoke_token(self, call: Call, token: str) -> Response:
         """Remove a token; takes ``update`` on its factory. Who doesn't see the factory doesn't learn that there is one."""
         digest, caller = digest_of(token), call.caller.role
-        missing = NotFound(caller.account, "host_factory_token", _called(digest))
+        call.tell(token=called(digest))
+        missing = NotFound(caller.account, "host_factory_token", called(digest))
         found = await self.store.token(digest)
         if found is None:
             raise missing
+        call.tell(factory=str(found.factory))
         try:
             demand(await self.roles.standing(caller, found.factory.resource), "update", found.factory.resource)
         except NotFound:
             raise missing from None
-        if not await self.store.remove_token(digest):
+        if not await self.store.remove_token(digest, call.trail):
             raise missing
         _log.info(
             "{role} revoked the token {token} of {factory}",
             role=printable(str(caller)),
-            token=_called(digest),
+            token=called(digest),
             factory=printable(str(found.factory)),
         )
         return Response.empty()
 
-    @routes.add("POST", "/host_factories/hosts", caller=PUBLIC)
+    @routes.add("POST", "/host_factories/hosts", caller=PUBLIC, audit=auditing.factory_host_made)
     async def create_host(self, call: Call) -> Response:
         """Make the host ``id`` of the token's factory, with ``annotations``, or give it another API key."""
         digest, token = await self._admitted(call)
         await call.demand_primary()
         parameters = Parameters.of(call)
         host = RoleName(token.factory.account, "host", self._host_id(parameters.text("id")))
+        call.tell(host=str(host))
         annotations = _annotations(parameters.keyed("annotations"))
         api_key = new_api_key()
         try:
             made = await self.store.create_host(
-                digest, host, annotations, self.vault.seal(api_key_name(host), api_key.encode("ascii"))
+                digest, host, annotations, self.vault.seal(api_key_name(host), api_key.encode("ascii")), call.trail
             )
         except NotFound:
             raise _refused(call, digest, Reason.CREDENTIALS_WRONG) from None
@@ -125,7 +133,7 @@ class HostFactories:
             "{host} {outcome} with the token {token} of {factory} from {client_ip}",
             host=printable(str(host)),
             outcome="was made" if made else "was given another API key",
-            token=_called(digest),
+            token=called(digest),
             factory=printable(str(token.factory)),
             client_ip=printable(call.client_ip),
         )
@@ -170,9 +178,11 @@ class HostFactories:
         if matched is None:
             raise _refused(call, None, Reason.CREDENTIALS_MISSING)
         digest = digest_of(matched[2])
+        call.tell(token=called(digest))
         token = await self.store.token(digest)
         if token is None or token.factory.kind != "host_factory":
             raise _refused(call, digest, Reason.CREDENTIALS_WRONG)
+        call.tell(factory=str(token.factory))
         if token.expires_at <= self.clock.seconds():
             raise _refused(call, digest, Reason.TOKEN_EXPIRED)
         if not token.admits(call.client_ip):
@@ -222,15 +232,10 @@ def _annotations(given: Mapping[str, str]) -> Mapping[str, str]:
     return given
 
 
-def _called(digest: bytes) -> str:
-    """What a token is called where it may not be told."""
-    return f"sha256:{digest.hex()[:12]}"
-
-
 def _refused(call: Call, digest: bytes | None, reason: Reason) -> AuthenticationRefused:
     _log.info(
         "Host factory token {token} refused, from {client_ip}: {reason} ({id})",
-        token="-" if digest is None else _called(digest),
+        token="-" if digest is None else called(digest),
         client_ip=printable(call.client_ip),
         reason=reason.value,
         id=call.request_id,

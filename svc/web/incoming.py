@@ -16,7 +16,8 @@ class Incoming:
     The body is kept in memory, and never more of it than ``limit``; none of it once nobody asks for it any more.
 
     ``target`` is the request's target as it arrived, in ASCII. ``declared`` is the value of ``Content-Length``, ``None`` for
-    a chunked body. ``abandoned`` says that the client is gone, or has had an answer already.
+    a chunked body. ``abandoned`` says that the client is gone, or has had an answer already. ``route`` is the one that
+    answers, once that is known.
     """
 
     method: str
@@ -27,6 +28,7 @@ class Incoming:
     declared: int | None
     limit: int
     abandoned: bool = False
+    route: object | None = None
     _received: int = 0
     _complete: bool = False
     _kept: bytearray | None = attrs.field(factory=bytearray, repr=False)

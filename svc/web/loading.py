@@ -9,7 +9,8 @@ its transaction is rolled back, and it begins again, far.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from itertools import islice
 from typing import Final
 
 import attrs
@@ -19,12 +20,14 @@ from svc.access import demand
 from svc.credentials import new_api_key
 from svc.dialect import Dialect
 from svc.errors import Forbidden, PolicyInvalid
+from svc.events import Event, Origin, Trail
 from svc.interfaces import ILoads, IPolicies, IPolicyTransaction
 from svc.names import RoleName
 from svc.policy.document import Bounds
 from svc.policy.grammar import parse
 from svc.policy.meaning import Resolved
 from svc.policy.plan import keys_due, new_actors, plan
+from svc.policy.recount import recount
 from svc.policy.references import claims, dropped, left_alone, missing, refuse_deletions
 from svc.policy.resolve import resolve
 from svc.records import Sealed
@@ -41,6 +44,10 @@ NEAR_BYTES: Final = 8 * 1024
 
 #: How many rows of a sort a document may mean, and its policy hold, when they are compared near.
 NEAR_ROWS: Final = 1000
+
+
+#: How many events of a load are made and written at once.
+EVENTS: Final = 5000
 
 
 class TooLarge(Exception):
@@ -99,7 +106,9 @@ class Loads:
         refuse_deletions(mode, resolved)
         self._bound(resolved.related > (self.most or 0))
 
-        async def work(transaction: IPolicyTransaction) -> tuple[dict[str, str], int, tuple[str, ...]]:
+        async def work(
+            transaction: IPolicyTransaction,
+        ) -> tuple[dict[str, str], int, tuple[str, ...], tuple[int, int]]:
             await transaction.lock(policy)
             await _admit(transaction, caller, policy, mode)
             if refusals := list(missing(resolved, await transaction.existing(tuple(resolved.references)))):
@@ -124,12 +133,15 @@ class Loads:
             text = load.document.decode("utf-8-sig")
             digest = hashlib.sha256(load.document).hexdigest()
             version = await transaction.record(PolicyVersion(policy, text, digest, caller, load.client_ip))
-            return api_keys, version, warnings
+            audited = (0, 0)
+            if load.origin is not None:
+                audited = await _audit(transaction, load.origin, recount(policy, version, changes))
+            return api_keys, version, warnings, audited
 
-        api_keys, version, warnings = await self.store.transact(work)
+        api_keys, version, warnings, audited = await self.store.transact(work)
         made = {actor: {"id": actor, "api_key": key} for actor, key in api_keys.items()}
         result: dict[str, object] = {"created_roles": made, "version": version}
-        return _answer(result | ({"warnings": warnings} if warnings else {}), 201)
+        return _answer(result | ({"warnings": warnings} if warnings else {}), 201, audited)
 
     def _bound(self, exceeds: bool) -> None:
         if exceeds and self.most is not None:
@@ -165,8 +177,16 @@ class Loads:
         return self.vault.seal(api_key_name(RoleName.parse(actor)), api_key.encode("ascii"))
 
 
-def _answer(document: Mapping[str, object], status: int) -> LoadAnswer:
-    return LoadAnswer(status, Response.json(document).body)
+async def _audit(transaction: IPolicyTransaction, origin: Origin, events: Iterator[Event]) -> tuple[int, int]:
+    """Write the events of a load, some at a time, and return their numbers as ``IPolicyTransaction.audit`` does."""
+    ranges = []
+    while some := tuple(islice(events, EVENTS)):
+        ranges.append(await transaction.audit(Trail(origin, some)))
+    return (ranges[0][0], ranges[-1][1]) if ranges else (0, 0)
+
+
+def _answer(document: Mapping[str, object], status: int, audited: tuple[int, int] = (0, 0)) -> LoadAnswer:
+    return LoadAnswer(status, Response.json(document).body, audited)
 
 
 async def _admit(transaction: IPolicyTransaction, caller: RoleName, policy: RoleName, mode: LoadMode) -> None:

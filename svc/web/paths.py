@@ -37,6 +37,12 @@ class _Tail(BaseConverter):
     weight = 200
 
 
+class _Raw(BaseConverter):
+    """One segment as it stands on the wire."""
+
+    part_isolating = True
+
+
 class _Optional(BaseConverter):
     """Any number of segments, none included."""
 
@@ -47,7 +53,7 @@ class _Optional(BaseConverter):
 
 def prepare(routes: Map) -> None:
     """Teach a map the converters of :class:`Pattern`, and keep it from rewriting paths."""
-    routes.converters.update(flat=_Flat, tail=_Tail, optional=_Optional)
+    routes.converters.update(flat=_Flat, tail=_Tail, raw=_Raw, optional=_Optional)
     routes.merge_slashes = False
     routes.redirect_defaults = False
 
@@ -74,7 +80,7 @@ class Pattern:
 
     ``<name>`` is one segment, ``%2F`` allowed; ``<flat:name>`` one without a slash, encoded or not; ``<tail:name>`` one or
     more, where ``/`` and ``%2F`` are one; ``<optional:name>`` may be absent too, with its slash or without (rulings 2.16),
-    and is then ``None``.
+    and is then ``None``. ``<raw:name>``, which has no other beside it, is one segment that isn't decoded, of any length.
     """
 
     text: str
@@ -100,6 +106,8 @@ class Pattern:
 
         :raises InvalidName: one doesn't decode, or is too long.
         """
+        if "<raw:" in self.text:
+            return dict(raw)
         return {name: _value(name, text, limit) if text else None for name, text in raw.items()}
 
 

@@ -11,6 +11,7 @@ from svc.names import ResourceName, RoleName
 from svc.publickeys import IPublicKeys, public_key
 from svc.records import Sealed, SecretReading
 from svc.vault import Vault
+from svc.web import auditing
 from svc.web.response import Response
 from svc.web.routing import OPTIONAL, REQUIRED, Call, Routes
 
@@ -35,7 +36,9 @@ class PublicKeys:
         keys = [self.vault.open(name, sealed).strip() for name, sealed in await self.store.newest(user)]
         return Response.content(b"\n".join(keys) + b"\n", "text/plain; charset=utf-8")
 
-    @routes.add("POST", "/secrets/<flat:account>/public_key/<tail:identifier>", caller=REQUIRED)
+    @routes.add(
+        "POST", "/secrets/<flat:account>/public_key/<tail:identifier>", caller=REQUIRED, audit=auditing.public_key_updated
+    )
     async def write(self, call: Call, account: str, identifier: str) -> Response:
         """Replace a key, which is the raw body; takes ``update``. An unchanged one makes no new version."""
         if call.query.flag("expirations"):
@@ -50,7 +53,7 @@ class PublicKeys:
                 raise InvalidParameter("value", "Invalid public key format") from None
             return None if self._is(line, name, reading.sealed) else self.vault.seal(str(name), line)
 
-        await self.values.write(call.caller.role, name, decide)
+        await self.values.write(call.caller.role, name, decide, call.trail)
         return Response.empty(201)
 
     def _is(self, line: bytes, name: ResourceName, sealed: Sealed | None) -> bool:

@@ -13,6 +13,7 @@ from svc.errors import Forbidden, InvalidName, InvalidParameter, NotFound, Route
 from svc.interfaces import IResources, IRoles
 from svc.names import RESOURCE_KINDS, ResourceName, RoleName, account_name
 from svc.records import ResourcesQuery
+from svc.web import auditing
 from svc.web.description import described
 from svc.web.listing import in_batches, search_in
 from svc.web.response import Response
@@ -49,24 +50,24 @@ class Resources:
     roles: IRoles
     dialect: Dialect
 
-    @routes.add("GET", "/resources", caller=REQUIRED)
+    @routes.add("GET", "/resources", caller=REQUIRED, audit=auditing.resources_listed)
     async def everywhere(self, call: Call) -> Response:
         """List or count the resources that the caller sees, of every account or of the one in the query."""
         return await self._list(call, call.query.text("account"), call.query.texts("kind"))
 
-    @routes.add("GET", "/resources/<flat:account>", caller=REQUIRED)
+    @routes.add("GET", "/resources/<flat:account>", caller=REQUIRED, audit=auditing.resources_listed)
     async def of_account(self, call: Call, account: str) -> Response:
         """List or count the resources of an account that the caller sees."""
         return await self._list(call, account, call.query.texts("kind"))
 
-    @routes.add("GET", "/resources/<flat:account>/<kind>", caller=REQUIRED)
+    @routes.add("GET", "/resources/<flat:account>/<kind>", caller=REQUIRED, audit=auditing.resources_listed)
     async def of_kind(self, call: Call, account: str, kind: str) -> Response:
         """List or count the resources of an account and a kind that the caller sees."""
         if kind not in RESOURCE_KINDS:
             raise RouteNotFound("GET", f"/resources/{account}/{kind}")
         return await self._list(call, account, (kind,))
 
-    @routes.add("GET", _PATH, caller=REQUIRED)
+    @routes.add("GET", _PATH, caller=REQUIRED, audit=auditing.resource_asked)
     async def one(self, call: Call, account: str, kind: str, identifier: str) -> Response:
         """Show a resource; or, with ``check`` or ``permitted_roles``, answer who has a privilege on it (core 3.4)."""
         if kind not in RESOURCE_KINDS:

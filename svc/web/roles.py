@@ -14,6 +14,7 @@ from svc.errors import Forbidden, InvalidName, InvalidParameter, NotFound, Route
 from svc.interfaces import IRoles
 from svc.names import ROLE_KINDS, ResourceName, RoleName
 from svc.records import EffectiveMembers, MemberReading, Membership, MembersQuery, Place
+from svc.web import auditing
 from svc.web.listing import BATCH, Listed, counted, in_batches, link, members_query
 from svc.web.query import Query
 from svc.web.response import Response
@@ -31,7 +32,7 @@ class Roles:
     store: IRoles
     dialect: Dialect
 
-    @routes.add("GET", _PATH, caller=REQUIRED)
+    @routes.add("GET", _PATH, caller=REQUIRED, audit=auditing.role_asked)
     async def ask(self, call: Call, account: str, kind: str, identifier: str) -> Response:
         """Answer the first of the questions that the query has; without any, show the role."""
         role = _role("GET", account, kind, identifier)
@@ -45,19 +46,20 @@ class Roles:
             return await self._members(call, role)
         return await self._show(call, role)
 
-    @routes.add("POST", _PATH, caller=REQUIRED)
+    @routes.add("POST", _PATH, caller=REQUIRED, audit=auditing.member_added)
     async def grant(self, call: Call, account: str, kind: str, identifier: str) -> Response:
         """Make ``member`` a member of the role; the caller needs ``create`` on the policy that recorded it."""
         role, member = _grant("POST", call.query, account, kind, identifier)
-        await self.store.add_member(call.caller.role, role, member, self._decide(call, role, member, "create"))
+        decide = self._decide(call, role, member, "create")
+        call.tell(unchanged=not await self.store.add_member(call.caller.role, role, member, decide, call.trail))
         return Response.empty()
 
-    @routes.add("DELETE", _PATH, caller=REQUIRED)
+    @routes.add("DELETE", _PATH, caller=REQUIRED, audit=auditing.member_removed)
     async def revoke(self, call: Call, account: str, kind: str, identifier: str) -> Response:
         """Take the role back from ``member``; the caller needs ``update`` on the policy that recorded it."""
         role, member = _grant("DELETE", call.query, account, kind, identifier)
         decide = self._decide(call, role, member, "update")
-        if not await self.store.remove_member(call.caller.role, role, member, decide):
+        if not await self.store.remove_member(call.caller.role, role, member, decide, call.trail):
             raise NotFound.of(member)
         return Response.empty()
 

@@ -1,4 +1,4 @@
-"""How a route is declared, and how a request finds its way to it and an answer its way back.
+"""How a route is declared, and what it sees of a request.
 
 A noun declares its routes in one place, and there is no other way to add one::
 
@@ -20,44 +20,29 @@ A noun declares its routes in one place, and there is no other way to add one::
   says ``writes=False``.
 * Patterns are those of :class:`svc.web.paths.Pattern`; the values arrive decoded, under the names they have there. A route
   of ``GET`` answers ``HEAD`` too. Two decorators give one coroutine two paths.
+* ``audit`` names the function of ``auditing`` that tells what the request is in the audit; a route without leaves no record.
 * A route takes values and returns a :class:`~svc.web.response.Response`; it never sees the request. To refuse it raises one
   of ``svc.errors``, which ``faults`` turns into an answer.
-* ``tap`` hands all nouns to one :class:`Router`, complete; a pattern that doesn't fit its coroutine stops the start there.
-
-Note [Order of checks]: unknown route or method (404); access token (401); names in the path and the query (422); on a
-follower, whether the route writes (405); size of the body (413); then the route. All but the last two happen before the body
-has arrived: none of it is kept for strangers, nor where nothing can be done with it. A public route that writes proves by
-itself who calls, and then asks ``call.demand_primary()`` before it goes to any expense.
-
-Note [Klein without its resource]: Klein holds the map and runs the endpoints. Its ``KleinResource`` is not used: it decodes
-paths before it matches them, answers in HTML, runs on without a caller, and costs as much as all the rest of a request.
+* ``composition`` hands all nouns to one ``router.Router``, complete. What doesn't fit its coroutine stops the import.
 """
 
 from __future__ import annotations
 
 import enum
-import functools
 import inspect
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
-from typing import Final, Protocol, TypeVar
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from typing import Any, Final, Protocol, TypeVar
 
 import attrs
-from klein import Klein
-from twisted.internet.defer import CancelledError, Deferred, succeed
-from twisted.logger import Logger
-from werkzeug.exceptions import HTTPException
 
-from svc.audit import printable
 from svc.authentication import Caller
-from svc.errors import BearerRefused, Forbidden, Refusal, StoreUnavailable, WrongDataKey
+from svc.errors import BearerRefused
+from svc.events import Event, Origin, Trail
 from svc.limits import Limits
-from svc.web.faults import answer_to, internal_error, no_route
 from svc.web.incoming import Incoming
-from svc.web.paths import Pattern, prepare, split_target
+from svc.web.paths import Pattern
 from svc.web.query import Form, Query
 from svc.web.response import Response
-
-_log = Logger()
 
 _METHODS: Final = frozenset({"GET", "POST", "PUT", "PATCH", "DELETE"})
 
@@ -98,7 +83,14 @@ class Call:
     caller_if_any: Caller | None
     query: Query
     body: bytes = attrs.field(repr=False)
+    #: What the path says, under the names of the route's pattern.
+    values: Mapping[str, Any]
+    #: Where the request comes from, for the audit.
+    origin: Origin
     _demand_primary: Callable[[], Awaitable[None]] = attrs.field(repr=False)
+    _recount: Recount | None = None
+    #: What the route has found out, for the audit; see :meth:`tell`.
+    facts: dict[str, Any] = attrs.field(factory=dict, repr=False, init=False)
 
     async def demand_primary(self) -> None:
         """Return when this server may write; the router sees to it for all routes but those that are public.
@@ -131,6 +123,15 @@ class Call:
         """The value of a header; several lines of one name are joined with commas (RFC 9110 5.3)."""
         return self._incoming.header(name.encode("ascii"))
 
+    def tell(self, **facts: object) -> None:
+        """Tell the audit what the path and the query don't say, as soon as it is known; never a secret."""
+        self.facts.update(facts)
+
+    @property
+    def trail(self) -> Trail:
+        """The events of this request as far as they are known, for the transaction that makes its changes."""
+        return Trail(self.origin, () if self._recount is None else tuple(self._recount(self)))
+
     def form(self) -> Form:
         """The body as a form, whatever its content type.
 
@@ -140,7 +141,10 @@ class Call:
         return Form.parse(self.body)
 
 
-Handler = Callable[..., Awaitable[Response]]
+#: Tells the events of a request, for the audit, from the call; a list of none for one that changed nothing after all.
+Recount = Callable[[Call], Sequence[Event]]
+
+Handler = Callable[..., Coroutine[Any, Any, Response]]
 _H = TypeVar("_H", bound=Handler)
 
 
@@ -153,7 +157,9 @@ class Route:
     admission: Admission = attrs.field(validator=attrs.validators.instance_of(Admission))
     body: BodySize
     writes: bool
+    query: bool
     handler: Handler
+    audit: Recount | None = None
 
     def __attrs_post_init__(self) -> None:
         """Refuse what is no coroutine, or doesn't take what the pattern gives."""
@@ -183,10 +189,13 @@ class Routes:
         caller: Admission,
         body: BodySize = BodySize.USUAL,
         writes: bool | None = None,
+        query: bool = True,
+        audit: Recount | None = None,
     ) -> Callable[[_H], _H]:
         """Declare the decorated coroutine to be a route; see the module's docstring.
 
-        ``writes``: whether it changes anything, when the method doesn't say.
+        ``writes``: whether it changes anything, when the method doesn't say. One with ``query`` false knows no parameters:
+        its query is not read, and no query is a mistake.
 
         :raises TypeError: it is no coroutine, its parameters are not those that the path gives, or ``caller`` is none.
         :raises ValueError: there is no such method.
@@ -194,10 +203,17 @@ class Routes:
 
         def declare(handler: _H) -> _H:
             pattern = Pattern(path)
-            changes = method != "GET" if writes is None else writes
-            self._routes.append(
-                Route(method=method, pattern=pattern, admission=caller, body=body, writes=changes, handler=handler)
+            route = Route(
+                method=method,
+                pattern=pattern,
+                admission=caller,
+                body=body,
+                writes=method != "GET" if writes is None else writes,
+                query=query,
+                handler=handler,
+                audit=audit,
             )
+            self._routes.append(route)
             return handler
 
         return declare
@@ -220,139 +236,3 @@ class Noun(Protocol):
     @property
     def routes(self) -> Routes:
         """The routes, whose coroutines are methods of this object."""
-
-
-class Router:
-    """All routes of the server, complete when it is made."""
-
-    def __init__(
-        self,
-        nouns: Iterable[Noun],
-        *,
-        caller: Callable[[bytes | None], Awaitable[Caller]],
-        demand_primary: Callable[[], Awaitable[None]],
-        limits: Limits,
-        new_id: Callable[[], str],
-    ) -> None:
-        """Compose the routes of ``nouns``.
-
-        :param caller: verifies the value of an ``Authorization`` header; raises ``BearerRefused``.
-        :param demand_primary: returns when this server may write; raises ``StoreReadOnly``.
-        :param new_id: makes the ids under which bugs are logged.
-        :raises ValueError: two routes match the same requests.
-        """
-        self._nouns = tuple(nouns)
-        self._caller = caller
-        self._demand_primary = demand_primary
-        self._limits = limits
-        self._new_id = new_id
-        self._klein = _composed(tuple(noun.routes for noun in self._nouns))
-        self._map = self._klein.url_map.bind("svc")
-
-    def respond(self, incoming: Incoming) -> Deferred[Response]:
-        """Answer a request. The result fails only by cancellation, once ``incoming.abandoned`` is set."""
-        path, query = split_target(incoming.target)
-        # werkzeug would read "get" as "GET", and "//x" or "x" as "/x".
-        if incoming.method.isupper() and path.startswith("/") and not path.startswith("//"):
-            try:
-                endpoint, raw = self._map.match(path, incoming.method)
-            except HTTPException:
-                pass
-            else:
-                # Klein calls the first a request, and hands them all on to the endpoint untouched.
-                return self._klein.execute_endpoint(endpoint, self, incoming, raw, query)  # type: ignore[arg-type, return-value]
-        return succeed(no_route(path))
-
-    async def answer(self, number: int, route: Route, incoming: Incoming, raw: Mapping[str, str], query: str) -> Response:
-        """The answer of a route of the noun of this number, whatever happens."""
-        try:
-            return await self._perform(self._nouns[number], route, incoming, raw, query)
-        except Refusal as refusal:
-            return self._refused(route, incoming, refusal)
-        except CancelledError:
-            if incoming.abandoned:
-                raise
-            return self._failed(route, incoming)
-        except Exception:
-            return self._failed(route, incoming)
-
-    async def _perform(self, noun: Noun, route: Route, incoming: Incoming, raw: Mapping[str, str], query: str) -> Response:
-        """Note [Order of checks]."""
-        incoming.limit = route.body.limit(self._limits)
-        caller = await self._admitted(route, incoming)
-        values = route.pattern.read(raw, self._limits.identifier)
-        parameters = Query.parse(query)
-        if route.writes and route.admission is not PUBLIC:
-            await self._demand_primary()
-        call = Call(incoming, caller, parameters, await incoming.body(), self._demand_primary)
-        response = await route.handler(noun, call, **values)
-        if not isinstance(response, Response):
-            raise TypeError("the route returned no response")
-        return response
-
-    async def _admitted(self, route: Route, incoming: Incoming) -> Caller | None:
-        if route.admission is PUBLIC:
-            return None
-        values = incoming.headers.getRawHeaders(b"Authorization", ())
-        if len(values) > 1:
-            raise BearerRefused("Malformed authorization token")
-        authorization = values[0] if values else None
-        if route.admission is OPTIONAL and not (authorization or b"").startswith(b"Token "):
-            return None
-        caller = await self._caller(authorization)
-        # Nothing less will do, however the verifier was wired.
-        if not isinstance(caller, Caller):
-            raise TypeError("the verifier of access tokens returned no caller")
-        return caller
-
-    def _refused(self, route: Route, incoming: Incoming, refusal: Refusal) -> Response:
-        response = answer_to(refusal)
-        if response is None:
-            return self._failed(route, incoming)
-        if isinstance(refusal, Forbidden):
-            _log.info(
-                "{route} is forbidden: {why} ({id})", route=str(route), why=printable(refusal.why), id=incoming.request_id
-            )
-        elif isinstance(refusal, StoreUnavailable):
-            _log.warn("{route} lacks its store: {why} ({id})", route=str(route), why=refusal.why, id=incoming.request_id)
-        elif isinstance(refusal, WrongDataKey):
-            _log.error(
-                "{route}: {name} doesn't open ({id})", route=str(route), name=printable(refusal.name), id=incoming.request_id
-            )
-        return response
-
-    def _failed(self, route: Route, incoming: Incoming) -> Response:
-        incident = self._new_id()
-        _log.failure(
-            "{route} failed, incident {incident} ({id})", route=str(route), incident=incident, id=incoming.request_id
-        )
-        return internal_error(incident)
-
-
-@functools.cache
-def _composed(declared: tuple[Routes, ...]) -> Klein:
-    """The map of all routes, each with the number of its noun; it depends on nothing but the declarations.
-
-    :raises ValueError: two routes match the same requests.
-    """
-    klein = Klein()
-    prepare(klein.url_map)
-    taken: set[tuple[str, str]] = set()
-    for number, routes in enumerate(declared):
-        for route in routes:
-            shapes = {(route.method, shape) for shape in route.pattern.shapes()}
-            if shapes & taken:
-                raise ValueError(f"{route} is declared twice")
-            taken |= shapes
-            _add(klein, number, route)
-    return klein
-
-
-def _add(klein: Klein, number: int, route: Route) -> None:
-    def endpoint(router: Router, incoming: Incoming, raw: Mapping[str, str], query: str) -> Awaitable[Response]:
-        return router.answer(number, route, incoming, raw, query)
-
-    for rule, values in route.pattern.rules():
-        name = f"{route.method} {rule}"
-        # Klein's types know of endpoints that return what it can render; it hands on whatever there is.
-        klein.route(rule, methods=[route.method], defaults=values, endpoint=name)(endpoint)  # type: ignore[type-var]

@@ -17,6 +17,7 @@ from svc.interfaces import ISecrets
 from svc.names import ResourceName
 from svc.records import Sealed, SecretReading
 from svc.vault import Vault
+from svc.web import auditing
 from svc.web.preconditions import Preconditions, tagged
 from svc.web.response import Response
 from svc.web.routing import REQUIRED, Call, Routes
@@ -48,7 +49,7 @@ class Secrets:
     expirations: IExpirations
     vault: Vault
 
-    @routes.add("GET", "/secrets/<flat:account>/variable/<tail:identifier>", caller=REQUIRED)
+    @routes.add("GET", "/secrets/<flat:account>/variable/<tail:identifier>", caller=REQUIRED, audit=auditing.fetched)
     async def read(self, call: Call, account: str, identifier: str) -> Response:
         """Read a value: the newest, or the one of ``version``; the caller needs ``execute``.
 
@@ -65,7 +66,7 @@ class Secrets:
         headers = (("Content-Disposition", "attachment"), *(tagged(tag) if tag else ()))
         return Response.content(value, _content_type(reading.mime_type), headers=headers)
 
-    @routes.add("GET", "/secrets", caller=REQUIRED)
+    @routes.add("GET", "/secrets", caller=REQUIRED, audit=auditing.fetched_several)
     async def read_several(self, call: Call) -> Response:
         """Read the newest values of several resources, as an object by their full ids; the caller needs ``execute`` on each.
 
@@ -75,6 +76,7 @@ class Secrets:
         asked = _ids(call.query.text("variable_ids"))
         if len(asked) > BATCH_MOST:
             raise InvalidParameter("variable_ids", f"'variable_ids' may name at most {BATCH_MOST} secrets at once")
+        call.tell(resources=asked)
         names = {text: name for text in asked if (name := _name(text)) is not None}
         readings = await self.store.read_all(call.caller.role, tuple(names.values()), BATCH_BYTES)
         seen: dict[str, SecretReading] = {}
@@ -96,7 +98,7 @@ class Secrets:
             return Response.json(encoded, headers=(("Content-Encoding", "base64"),))
         return Response.json({text: _text(text, value) for text, value in values.items()})
 
-    @routes.add("POST", "/secrets/<flat:account>/variable/<tail:identifier>", caller=REQUIRED)
+    @routes.add("POST", "/secrets/<flat:account>/variable/<tail:identifier>", caller=REQUIRED, audit=auditing.updated)
     async def write(self, call: Call, account: str, identifier: str) -> Response:
         """Set the value, which is the raw body; the caller needs ``update``. An unchanged value makes no new version.
 
@@ -123,12 +125,14 @@ class Secrets:
                 sealed = self.vault.seal(str(variable), value)
             return sealed
 
-        version = await self.store.write(call.caller.role, variable, decide)
+        version = await self.store.write(call.caller.role, variable, decide, call.trail)
         assert kept is not None
         tag = self._tag(kept.version, kept.sealed) if sealed is None else self._tag(version, sealed)
         return Response.empty(201, tagged(tag) if tag else ())
 
-    @routes.add("POST", "/secrets/<flat:account>/<kind>/<tail:identifier>", caller=REQUIRED)
+    @routes.add(
+        "POST", "/secrets/<flat:account>/<kind>/<tail:identifier>", caller=REQUIRED, audit=auditing.expirations_cleared
+    )
     async def clear_expirations(self, call: Call, account: str, kind: str, identifier: str) -> Response:
         """Have no value end, and what is rotated be rotated soon; only variables have such values (core 4)."""
         if not call.query.flag("expirations"):
@@ -136,7 +140,9 @@ class Secrets:
         if kind != "variable":
             raise InvalidParameter("kind", f"Invalid secret kind: {kind[:40]}")
         variable = ResourceName.of(account, kind, identifier)
-        await self.expirations.clear(call.caller.role, variable, lambda standing: demand(standing, "update", variable))
+        await self.expirations.clear(
+            call.caller.role, variable, lambda standing: demand(standing, "update", variable), call.trail
+        )
         return Response.empty(201)
 
     def _tag(self, version: int | None, sealed: Sealed | None) -> str | None:

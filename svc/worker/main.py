@@ -7,6 +7,7 @@ import signal
 import sys
 from typing import Any, Final
 
+import attrs
 from twisted.internet.defer import Deferred
 from twisted.internet.protocol import Protocol
 from twisted.internet.stdio import StandardIO
@@ -54,7 +55,7 @@ class Work(Protocol):
                 case Task() as task:
                     self._begin(task)
                 case Load() as load:
-                    whole = Load(load.policy, load.mode, load.caller, load.client_ip, message.content, load.rehearsed)
+                    whole = attrs.evolve(load, document=message.content)
                     Deferred.fromCoroutine(self._load(whole)).addErrback(self._failed)
 
     def connectionLost(self, reason: Failure | None = None) -> None:  # noqa: ARG002 - Twisted's
@@ -77,7 +78,7 @@ class Work(Protocol):
         except Refusal as refusal:
             self._answer(refusal)
         else:
-            self._answer(answer.status, answer.json)
+            self._answer(attrs.evolve(answer, json=b""), answer.json)
 
     def _failed(self, failure: Failure) -> None:
         _log.failure("A policy load failed", failure)

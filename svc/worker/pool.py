@@ -211,8 +211,8 @@ class _Worker(ProcessProtocol):
                         answer.errback(refusal)
                     case Bug() as bug:
                         answer.errback(RuntimeError(f"a policy load met a bug, which is in the log above: {bug.why}"))
-                    case status:
-                        answer.callback(LoadAnswer(status, message.content))
+                    case LoadAnswer() as head:
+                        answer.callback(attrs.evolve(head, json=message.content))
             self._freed(self)
 
     def errReceived(self, data: bytes) -> None:

@@ -8,8 +8,8 @@ from typing import Any
 from svc.authentication import Admitted, Attempt, Refused
 from svc.authenticators.cloud import cloud
 from svc.authenticators.federated import FederatedAuthenticator
-from svc.errors import Reason
 from svc.names import RoleName
+from svc.reasons import Reason
 from tests.authenticators.shapes import GROUP, SHAPES, SUBSCRIPTION
 from tests.authenticators.world import NOW, Case
 from tests.signing import jwks, token

@@ -21,8 +21,8 @@ from svc.authenticators.annotations import (
     read_enforced,
 )
 from svc.authenticators.claims import name_fault
-from svc.errors import Reason
 from svc.jose import EvidenceRefused
+from svc.reasons import Reason
 from tests.authenticators.test_claims import VALUES, Case, claims
 
 #: Texts that look like lists.

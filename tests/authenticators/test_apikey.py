@@ -12,9 +12,10 @@ from zope.interface.verify import verifyObject
 from svc.authentication import Admitted, Attempt, IAuthenticator, ILogin, Refused
 from svc.authenticators.apikey import ApiKeyAuthenticator
 from svc.credentials import new_api_key
-from svc.errors import PasswordsBusy, Reason, StoreUnavailable
+from svc.errors import PasswordsBusy, StoreUnavailable
 from svc.names import RoleName, admin_of
 from svc.passwords import Cost
+from svc.reasons import Reason
 from svc.records import Sealed, StoredSigningKey
 from svc.rows import ResourceRow, Rows
 from svc.vault import Vault, api_key_name, password_name

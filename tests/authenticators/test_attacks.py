@@ -10,8 +10,8 @@ import json
 from collections.abc import Mapping
 
 from svc.dialect import CONJUR
-from svc.errors import Reason
 from svc.names import RoleName
+from svc.reasons import Reason
 from svc.tokens import SigningKey
 from tests.authenticators.world import CLAIMS, HOST, ISSUER, NOW, URI, Case
 from tests.signing import base64url, jwks, token

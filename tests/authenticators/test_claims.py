@@ -21,8 +21,8 @@ from svc.authenticators.claims import (
     name_fault,
     role_of,
 )
-from svc.errors import Reason
 from svc.jose import EvidenceRefused, SignedClaims
+from svc.reasons import Reason
 
 NOW = 1_700_000_000.25
 

@@ -12,9 +12,10 @@ from twisted.internet.defer import Deferred
 from svc.authentication import ANNOTATIONS_LIMIT, KeySource, Refused
 from svc.authenticators.cloud import cloud
 from svc.dialect import CONJUR
-from svc.errors import Reason, StoreUnavailable
+from svc.errors import StoreUnavailable
 from svc.jose import shown
 from svc.names import RoleName
+from svc.reasons import Reason
 from tests.authenticators.shapes import GROUP, SHAPES, SLOT, SUBSCRIPTION
 from tests.authenticators.tenant import ASSIGNED, CLAIMS, HOST, MACHINE, OID, TENANT, CloudCase
 from tests.authenticators.world import ALICE, NOW, Webservice

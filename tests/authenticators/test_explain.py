@@ -9,7 +9,8 @@ from twisted.internet.defer import Deferred
 from svc.authentication import Admitted, Refused, Step
 from svc.authenticators.jwt import JWT
 from svc.dialect import CONJUR
-from svc.errors import InvalidName, Reason, StoreUnavailable
+from svc.errors import InvalidName, StoreUnavailable
+from svc.reasons import Reason
 from tests.authenticators.world import CLAIMS, HOST, ISSUER, NOW, PROVIDER, URI, Case
 from tests.signing import jwk, jwks, token
 

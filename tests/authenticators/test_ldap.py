@@ -10,9 +10,10 @@ from svc.authentication import Admitted, Attempt, IAuthenticator, ILogin, Refuse
 from svc.authenticators.ldap import PASSWORD_LIMIT
 from svc.authenticators.ldapserver import LdapServers, Unusable
 from svc.dialect import CONJUR
-from svc.directories import IDirectories, LdapServer, Security
-from svc.errors import DirectoryRefused, Reason, StoreUnavailable
+from svc.directories import DirectoryRefused, IDirectories, LdapServer, Security
+from svc.errors import StoreUnavailable
 from svc.names import ResourceName
+from svc.reasons import Reason
 from svc.vault import Vault
 from tests.web.world import ACCOUNT, WorldCase, user
 

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.authenticators.resourceid import ResourceId
-from svc.errors import Reason
 from svc.jose import EvidenceRefused
+from svc.reasons import Reason
 from tests.authenticators.shapes import GROUP, SHAPES, SLOT, SUBSCRIPTION
 
 VM = "/subscriptions/s/resourcegroups/g/providers/Microsoft.Compute/virtualMachines/web"

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from svc.authentication import ANNOTATIONS_LIMIT, Refused
 from svc.dialect import CONJUR
-from svc.errors import Reason
+from svc.reasons import Reason
 from tests.authenticators.world import ALICE, CLAIMS, HOST, ISSUER, NOW, PROVIDER, URI, Case, Webservice
 from tests.signing import jwk, jwks, signed, token
 

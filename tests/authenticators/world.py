@@ -29,10 +29,11 @@ from svc.authentication import (
 from svc.authenticators.federated import FederatedAuthenticator
 from svc.authenticators.jwt import JWT
 from svc.dialect import NATIVE, Dialect
-from svc.errors import KeysUnavailable, Reason, StoreUnavailable
+from svc.errors import KeysUnavailable, StoreUnavailable
 from svc.interfaces import IAuthenticatorReadings
 from svc.jose import KeySet, parse_key_set
 from svc.names import ResourceName, RoleName
+from svc.reasons import Reason
 from svc.records import Sealed
 from svc.vault import Vault
 from tests.signing import jwks, token

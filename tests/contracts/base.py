@@ -11,6 +11,7 @@ from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.credentials import ICredentials
+from svc.events import IEvents
 from svc.expirations import IExpirations
 from svc.factories import IHostFactories
 from svc.interfaces import (
@@ -73,6 +74,7 @@ class Stores:
     effective: IEffectivePolicies
     factories: IHostFactories
     public_keys: IPublicKeys
+    events: IEvents
     expirations: IExpirations
 
 

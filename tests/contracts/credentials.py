@@ -11,6 +11,7 @@ from svc.errors import NotFound
 from svc.names import INTERNAL_ACCOUNT, RoleName
 from svc.records import Sealed
 from svc.rows import Changes, ResourceRow, Rows
+from tests.contracts import events
 from tests.contracts.base import (
     ACCOUNT,
     ADMIN,
@@ -90,15 +91,16 @@ class CredentialsContract(Contract):
         """A role's API key is replaced, which is noted; nobody else's is, and an unknown role gets none."""
         stores = await self._two_hosts()
         self.assertIsNone(await stores.credentials.rotated_at(ONE))
-        await stores.credentials.set_api_key(ONE, Sealed(b"\x00new\\"))
+        await stores.credentials.set_api_key(ONE, Sealed(b"\x00new\\"), events.trail(events.event(operation="rotate")))
         self.assertEqual((await stores.credentials.credential(ONE)).api_key, b"\x00new\\")
         self.assertIsInstance(await stores.credentials.rotated_at(ONE), float)
         self.assertEqual((await stores.credentials.credential(TWO)).api_key, b"two")
         self.assertIsNone(await stores.credentials.rotated_at(TWO))
         for unknown in (role("host:none"), role("host:one", "other")):
             with self.assertRaises(NotFound):
-                await stores.credentials.set_api_key(unknown, Sealed(b"x"))
+                await stores.credentials.set_api_key(unknown, Sealed(b"x"), events.trail(events.event()))
             self.assertIsNone(await stores.credentials.rotated_at(unknown))
+        self.assertEqual(await events.operations(stores), ["rotate"])
 
     @scenario
     async def test_passwords(self) -> None:
@@ -116,11 +118,15 @@ class CredentialsContract(Contract):
     @scenario
     async def test_passwords_that_changed(self) -> None:
         """A password that is set instead of another is not when the role has a third by then, or none."""
-        credentials = (await self._two_hosts()).credentials
-        self.assertIs(await credentials.set_password(ONE, Sealed(b"b"), Sealed(b"a")), False)
+        stores = await self._two_hosts()
+        credentials = stores.credentials
+        changed = events.trail(events.event(operation="change"))
+        self.assertIs(await credentials.set_password(ONE, Sealed(b"b"), Sealed(b"a"), changed), False)
         await credentials.set_password(ONE, Sealed(b"a"))
-        self.assertIs(await credentials.set_password(ONE, Sealed(b"b"), Sealed(b"a")), True)
-        self.assertIs(await credentials.set_password(ONE, Sealed(b"c"), Sealed(b"a")), False)
+        self.assertEqual(await events.operations(stores), [])
+        self.assertIs(await credentials.set_password(ONE, Sealed(b"b"), Sealed(b"a"), changed), True)
+        self.assertIs(await credentials.set_password(ONE, Sealed(b"c"), Sealed(b"a"), changed), False)
+        self.assertEqual(await events.operations(stores), ["change"])
         self.assertEqual((await credentials.credential(ONE)).password, b"b")
 
     @scenario

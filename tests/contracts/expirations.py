@@ -8,6 +8,7 @@ from svc.errors import Forbidden
 from svc.expirations import Due, Duration, IExpirations, Turn
 from svc.records import Sealed, SecretVersion, Standing
 from svc.rows import AnnotationRow, Changes, ResourceRow, Rows
+from tests.contracts import events
 from tests.contracts.base import ACCOUNT, ADMIN, Contract, Draft, Stores, change, load, resource, scenario
 from tests.contracts.secrets import OWNED, always
 
@@ -202,8 +203,10 @@ class ExpirationsContract(Contract):
         self.assertEqual(await expirations.stage(VARIABLE, Sealed(b"two"), 0.0), b"one")
         self.assertEqual((await stores.secrets.read(ADMIN, VARIABLE)).version, 1)
         self.assertIsNone(await expirations.promote(VARIABLE, Sealed(b"two"), DAY))
-        self.assertEqual(await expirations.promote(VARIABLE, Sealed(b"one"), DAY), 2)
-        self.assertIsNone(await expirations.promote(VARIABLE, Sealed(b"one"), DAY))
+        trail = events.trail(events.event(operation="rotate", resource=str(VARIABLE)))
+        self.assertEqual(await expirations.promote(VARIABLE, Sealed(b"one"), DAY, trail), 2)
+        self.assertIsNone(await expirations.promote(VARIABLE, Sealed(b"one"), DAY, trail))
+        self.assertEqual(await events.operations(stores), ["rotate"])
         self.assertEqual((await stores.secrets.read(ADMIN, VARIABLE)).sealed, b"one")
         [told] = await stores.resources.described([str(VARIABLE)])
         self.assertEqual(told.secret_versions[0], SecretVersion(1))
@@ -267,7 +270,9 @@ class ExpirationsContract(Contract):
         [due] = [each for each in await stores.expirations.due(10) if each.variable == VARIABLE]
         await stores.expirations.set_lifetime(due, PAST)
         seen: list[Standing] = []
-        await stores.expirations.clear(ADMIN, VARIABLE, seen.append)
+        trail = events.trail(events.event(operation="clear", resource=str(VARIABLE)))
+        await stores.expirations.clear(ADMIN, VARIABLE, seen.append, trail)
+        self.assertEqual(await events.operations(stores), ["clear"])
         self.assertEqual(seen, [OWNED])
         self.assertEqual(await self.ends(stores), (None,))
         self.assertEqual((await stores.secrets.read(ADMIN, VARIABLE)).sealed, b"value")
@@ -288,6 +293,7 @@ class ExpirationsContract(Contract):
 
         for variable, exists in ((VARIABLE, True), (resource("variable:no"), False)):
             with self.assertRaises(Forbidden) as caught:
-                await stores.expirations.clear(ADMIN, variable, refuse)
+                await stores.expirations.clear(ADMIN, variable, refuse, events.trail(events.event()))
             self.assertEqual(caught.exception.why, str(exists))
         self.assertIsNotNone((await stores.secrets.read(ADMIN, VARIABLE)).ended_at)
+        self.assertEqual(await events.operations(stores), [])

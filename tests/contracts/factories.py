@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from twisted.internet.defer import Deferred, gatherResults
 from zope.interface.verify import verifyObject
 
 from svc.errors import Conflict, NotFound
-from svc.factories import FactoryToken, IHostFactories, digest_of
+from svc.events import EventsQuery, Trail
+from svc.factories import ExpiredToken, FactoryToken, IHostFactories, called, digest_of
 from svc.records import Annotation, MembersQuery, OutstandingToken, Sealed, Search
 from svc.rows import Changes, ResourceRow, Rows
+from tests.contracts import events
 from tests.contracts.base import (
     ACCOUNT,
     ADMIN,
@@ -188,14 +192,33 @@ class HostFactoriesContract(Contract):
 
     @scenario
     async def test_expired(self) -> None:
-        """Tokens that have expired are removed and counted; the others stay."""
-        factories = (await self._factories()).factories
-        self.assertEqual(await factories.remove_expired(1e12), 0)
+        """Tokens that have expired are removed, some at a time, and recorded with that; the others stay."""
+        stores = await self._factories()
+        factories, counts = stores.factories, list[int]()
+
+        def recount(tokens: Sequence[ExpiredToken]) -> Trail:
+            counts.append(len(tokens))
+            return events.trail(*(events.event(resource=str(token.factory), token=token.name) for token in tokens))
+
+        async def remove(now: float) -> int:
+            count = 0
+            while removed := await factories.remove_expired(now, recount):
+                count += len(removed)
+            return count
+
+        self.assertEqual(await remove(1e12), 0)
         digests = [digest_of(str(number)) for number in range(2500)]
         await factories.add_tokens(digests, FactoryToken(FACTORY, 1000.0))
         await factories.add_tokens([ONE], TOKEN)
-        self.assertEqual(await factories.remove_expired(999.9), 0)
-        self.assertEqual(await factories.remove_expired(1000.0), 2500)
+        self.assertEqual(await remove(999.9), 0)
+        self.assertEqual(counts, [])
+        self.assertEqual(await remove(1000.0), 2500)
+        self.assertEqual(sum(counts), 2500)
+        self.assertEqual(len(await events.operations(stores, EventsQuery(ACCOUNT, limit=5000))), 2500)
+        self.assertEqual(
+            await events.operations(stores, EventsQuery(ACCOUNT, data=(("subject", "token", called(digests[7])),))),
+            ["update"],
+        )
         self.assertEqual((await factories.token(digests[0]), await factories.token(ONE)), (None, TOKEN))
         self.assertIs(await factories.token_known(), True)
 

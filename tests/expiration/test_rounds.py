@@ -68,7 +68,7 @@ class EndingTests(LoopCase):
         self.advance(DAY)
         self.assertEqual(
             [event[:3] for event in self.events.told],
-            [("failed", "v", "-"), ("failed", "w", "none"), ("failed", "x", "door")],
+            [("failed", "v", None), ("failed", "w", "none"), ("failed", "x", "door")],
         )
         faults = [self.memory.expirations[f"a:variable:{name}"].fault or "" for name in "vwx"]
         self.assertIn("ISO 8601", faults[0])
@@ -86,6 +86,11 @@ class EndingTests(LoopCase):
             self.memory.factory_tokens[digest] = FactoryToken(factory, self.memory.now + seconds)
         self.start()
         self.assertEqual(list(self.memory.factory_tokens), [b"new"])
+        self.advance(INTERVAL)
+        self.assertEqual(list(self.memory.factory_tokens), [])
+        self.assertEqual(self.events.told, 2 * [("removed", 1)])
+        for number in range(5):
+            self.memory.factory_tokens[b"%d" % number] = FactoryToken(factory, self.memory.now)
         self.advance(INTERVAL)
         self.assertEqual(list(self.memory.factory_tokens), [])
 
@@ -278,10 +283,10 @@ class LoopTests(LoopCase):
     def test_faults_of_the_store(self) -> None:
         """A fault in the program ends the round and not the loop."""
 
-        async def fail(_: float) -> int:
+        async def fail(*_: object) -> int:
             raise ZeroDivisionError
 
-        self.patch(type(self.factories), "remove_expired", lambda _, now: fail(now))
+        self.patch(type(self.factories), "remove_expired", fail)
         self.start()
         self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
         self.assertIsNone(self.loop.last_round())

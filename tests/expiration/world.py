@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -11,9 +11,11 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 
+from svc.events import Trail
 from svc.expiration.rotation import Rotations
 from svc.expiration.rounds import Expirations
 from svc.expirations import IExpirationEvents, IRotator, Rotation, RotationFailed
+from svc.factories import ExpiredToken
 from svc.names import ResourceName
 from svc.records import Sealed
 from svc.rows import AnnotationRow, ResourceRow, Rows
@@ -32,17 +34,30 @@ class Events:
 
     told: list[tuple[object, ...]] = attrs.field(factory=list)
 
-    def expired(self, variable: ResourceName, at: float) -> None:
+    def admit(self) -> None:
+        """All can be told."""
+
+    def rotation(self, variable: ResourceName, rotator: str) -> Trail | None:
+        """Nothing is told to transactions."""
+
+    def removal(self, tokens: Sequence[ExpiredToken]) -> Trail | None:
+        """Nothing is told to transactions."""
+
+    async def expired(self, variable: ResourceName, at: float) -> None:
         """Keep it."""
         self.told.append(("expired", variable.identifier, at))
 
-    def rotated(self, variable: ResourceName, rotator: str, version: int) -> None:
+    async def rotated(self, variable: ResourceName, rotator: str, version: int) -> None:
         """Keep it."""
         self.told.append(("rotated", variable.identifier, rotator, version))
 
-    def failed(self, variable: ResourceName, rotator: str, why: str) -> None:
+    async def failed(self, variable: ResourceName, rotator: str | None, why: str) -> None:
         """Keep it."""
         self.told.append(("failed", variable.identifier, rotator, why))
+
+    async def removed(self, tokens: Sequence[ExpiredToken]) -> None:
+        """Keep it."""
+        self.told.append(("removed", len(tokens)))
 
 
 @implementer(IRotator)
@@ -117,15 +132,19 @@ class LoopCase(SynchronousTestCase):
         self.clock.advance(self.memory.now)
         self.store, self.door = Store(self.memory), Door()
         self.factories = MemoryHostFactories(self.memory)
-        self.rotations = Rotations(self.store, self.vault, self.clock, self.events)
+        self.rotations = Rotations(self.store, self.vault, self.clock, self.listener())
         self.loop = self.make_loop()
         self.memory.add(Rows(resources=()), None)
         self.memory.roles["a:user:admin"] = None
 
+    def listener(self) -> IExpirationEvents:
+        """Who is told what became of values."""
+        return self.events
+
     def make_loop(self, *rotators: Any) -> Expirations:
         """A loop."""
         return Expirations(
-            self.clock, self.store, self.factories, self.rotations, rotators or [self.door], self.events, INTERVAL
+            self.clock, self.store, self.factories, self.rotations, rotators or [self.door], self.listener(), INTERVAL
         )
 
     def declare(self, identifier: str, value: bytes | None = None, **annotations: str) -> str:

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import attrs
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 from zope.interface.verify import verifyObject
 
 from svc.authentication import Admitted, Caller
-from svc.directories import IDirectories, LdapServer, Security
-from svc.errors import BearerRefused, DirectoryRefused, Reason, StoreUnavailable, WrongDataKey
+from svc.directories import DirectoryRefused, IDirectories, LdapServer, Security
+from svc.errors import AuditUnavailable, BearerRefused, StoreUnavailable, WrongDataKey
+from svc.events import Server
 from svc.health.probes import (
+    AuditProbe,
     AuthnProbe,
     AuthzProbe,
     CoreProbe,
@@ -26,7 +29,10 @@ from svc.health.probes import (
     PublicKeysProbe,
 )
 from svc.interfaces import IDatabaseState, IProbe
+from svc.journal.files import RETRY, FileSink
+from svc.journal.journal import Journal
 from svc.names import admin_of
+from svc.reasons import Reason
 from svc.tokens import SigningKey, parse_authorization
 from svc.vault import CANARY, Vault
 from tests.expiration.world import INTERVAL, LoopCase
@@ -198,6 +204,35 @@ class HostFactoryProbeTests(SynchronousTestCase):
         self.failureResultOf(Deferred.fromCoroutine(HostFactoryProbe(Forgetful(Memory())).check()), ProbeFailed)
 
 
+class AuditProbeTests(SynchronousTestCase):
+    """The probe of ``audit``."""
+
+    def test_recorded(self) -> None:
+        """It is satisfied when a record was taken, not while the sink takes none, and again when it does."""
+        clock, path = Clock(), Path(self.mktemp())
+        sink = FileSink(clock, path)
+        journal = Journal(Server("machine", "svc"), clock, [sink], refuses=True)
+        journal.startService()
+        self.successResultOf(Deferred.fromCoroutine(journal.open()))
+        probe = AuditProbe(journal)
+        verifyObject(IProbe, probe)
+        self.assertEqual(probe.service, "audit")
+        for expected in (1, 2):
+            checked = Deferred.fromCoroutine(probe.check())
+            clock.advance(0)
+            self.successResultOf(checked)
+            self.assertEqual(path.read_bytes().count(b"svc checked the audit"), expected)
+        path.unlink()
+        path.mkdir()
+        sink.reopen()
+        self.failureResultOf(Deferred.fromCoroutine(probe.check()), AuditUnavailable)
+        path.rmdir()
+        clock.advance(RETRY)
+        checked = Deferred.fromCoroutine(probe.check())
+        clock.advance(0)
+        self.successResultOf(checked)
+
+
 class PublicKeysProbeTests(SynchronousTestCase):
     """The probe of ``pubkeys``."""
 
@@ -317,7 +352,7 @@ class ExpirationProbeTests(LoopCase):
     def setUp(self) -> None:
         """Make the probe of a loop that hasn't begun."""
         super().setUp()
-        self.probe = ExpirationProbe(self.loop.last_round, self.loop.patience, self.clock)
+        self.probe = ExpirationProbe(self.loop.first_round, self.loop.last_round, self.loop.patience, self.clock)
 
     def check(self) -> Deferred[None]:
         """Check once."""
@@ -329,8 +364,16 @@ class ExpirationProbeTests(LoopCase):
         self.assertEqual(self.probe.service, "expiration")
 
     def test_before_the_first_round(self) -> None:
-        """A loop that has ended no round has failed."""
-        self.failureResultOf(self.check(), ProbeFailed)
+        """Before a round has ended it waits for that, and can be told not to."""
+        given_up, checked = self.check(), self.check()
+        self.memory.down = True
+        self.start()
+        self.assertNoResult(checked)
+        given_up.cancel()
+        self.failureResultOf(given_up, CancelledError)
+        self.memory.down = False
+        self.clock.advance(INTERVAL)
+        self.successResultOf(checked)
 
     def test_rounds(self) -> None:
         """A loop that ends its rounds works, also where the turn is another's and where it rests beside a standby."""
@@ -354,8 +397,10 @@ class ExpirationProbeTests(LoopCase):
         self.successResultOf(self.check())
 
     def test_rounds_that_hang(self) -> None:
-        """A loop whose round hangs has failed, however long it waits."""
-        self.store.take_turn = lambda work: Deferred()  # type: ignore[method-assign, assignment, return-value]
+        """A loop whose round hangs has failed, once that takes too long."""
         self.start()
-        self.clock.advance(self.loop.patience + 1)
+        self.store.take_turn = lambda work: Deferred()  # type: ignore[method-assign, assignment, return-value]
+        self.clock.advance(self.loop.patience)
+        self.successResultOf(self.check())
+        self.clock.advance(1)
         self.failureResultOf(self.check(), ProbeFailed)

@@ -303,3 +303,45 @@ class RoundsTests(SynchronousTestCase):
         self.clock.advance(5)
         self.assertEqual(self.core.checks, 1)
         self.assertEqual(self.logged(LogLevel.warn), [])
+
+    def test_last_change(self) -> None:
+        """A report tells when each value became what it is, however many rounds have confirmed it since."""
+        self.clock.advance(1000)
+        rounds = self.rounds()
+        self.assertEqual(rounds.report(NATIVE).changed, {"core": 1000.0, "authn": 1000.0, "database": 1000.0})
+        self.clock.pump([5.0] * 3)
+        self.core.work = _fail
+        self.clock.pump([5.0] * 3)
+        report = rounds.report(NATIVE)
+        self.assertEqual(report.changed, {"core": 1020.0, "authn": 1000.0, "database": 1000.0})
+        self.assertEqual(report.moment, 1030.0)
+
+    def test_last_change_of_what_is_stale(self) -> None:
+        """What is stale changed when the last round had become too old."""
+        rounds = self.rounds()
+        rounds.stopService()
+        self.clock.advance(100)
+        self.assertEqual(set(rounds.report(NATIVE).changed.values()), {15.0})
+
+    def test_ready(self) -> None:
+        """A server is ready while the database, core, authn and authz are ok, whatever the rest does, and not before."""
+        self.assertFalse(self.new_rounds().report(NATIVE).ready)
+        for broken, ready in (("core", False), ("authn", False), ("authz", False), ("ldap", True), ("audit", True)):
+            services = dict.fromkeys(("core", "authn", "authz", "ldap", "audit"), "ok") | {broken: "failed"}
+            self.assertEqual(HealthReport(NATIVE, services, "ok", None).ready, ready)
+            self.assertFalse(HealthReport(NATIVE, services, "failed", None).ready)
+
+    def test_findings(self) -> None:
+        """Each check tells how long it took; one that was given up took as long as it may."""
+        slow: Deferred[None] = Deferred()
+        self.core.work = lambda: slow
+        self.authn.work = Deferred
+        rounds = self.new_rounds()
+        self.assertEqual({finding.seconds for finding in rounds.findings()}, {None})
+        rounds.startService()
+        self.addCleanup(rounds.stopService)
+        self.clock.advance(0.5)
+        slow.callback(None)
+        self.clock.advance(1.5)
+        found = [(finding.name, finding.value, finding.seconds) for finding in rounds.findings()]
+        self.assertEqual(found, [("core", "ok", 0.5), ("authn", "failed", 2.0), ("database", "ok", 0.0)])

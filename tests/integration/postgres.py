@@ -84,18 +84,18 @@ class Server:
     It is initialised when made, which takes a second and blocks, and runs from :meth:`start` on.
 
     :param fsync: whether it survives a crash of the operating system; a ``kill -9`` it survives either way.
-    :param port: a port of 127.0.0.1 on which it listens as well, for roles with passwords alone.
     :param origin: a running server whose hot standby this one is to be; its data are copied when this one is made.
     :param settings: settings of PostgreSQL's, beside those that every test's server has.
+    :param port: a port of 127.0.0.1 on which it listens as well, for roles with passwords alone.
     """
 
     def __init__(
         self,
         *,
         fsync: bool = False,
-        port: int | None = None,
         origin: Server | None = None,
         settings: Mapping[str, str] | None = None,
+        port: int | None = None,
     ) -> None:
         self._port = port
         # PostgreSQL refuses to run as root. A socket's path may have about 100 bytes, and all parents of the directory must

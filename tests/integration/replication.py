@@ -1,6 +1,8 @@
 """A primary and its hot standby, as real processes that stream to each other, for tests of what becomes of them.
 
-Most tests want :class:`PairTestCase`, whose ``self.pair`` runs, with a migrated database of the test's own on both::
+Most tests want :class:`PairTestCase`, whose ``self.pair`` runs, with a migrated database of the test's own on both. There is
+one pair for each test process, for as long as it is whole: a test may treat it as badly as it likes, the next one then has
+another::
 
     class FollowerTests(PairTestCase):
         async def test_reads(self) -> None:
@@ -18,10 +20,12 @@ Both are :class:`tests.integration.postgres.Server`. ``pair.pause()`` has the st
 
 from __future__ import annotations
 
+import atexit
 import itertools
 from collections.abc import Callable
 from typing import Any, Final
 
+import psycopg2
 from twisted.internet import reactor
 from twisted.internet.task import deferLater
 from twisted.trial.unittest import TestCase
@@ -118,6 +122,21 @@ class Pair:
         """How to reach a database of whichever server the link leads to."""
         return f"host={self.link} user=svc dbname={database}"
 
+    def whole(self) -> bool:
+        """Whether both are as :meth:`start` left them."""
+        try:
+            return (
+                self.standby is not None
+                and self.primary.command("SELECT pg_is_in_recovery()") == [(False,)]
+                and self.standby.command(
+                    "SELECT pg_is_in_recovery() AND NOT pg_is_wal_replay_paused() FROM pg_stat_wal_receiver"
+                    " WHERE status = 'streaming'"
+                )
+                == [(True,)]
+            )
+        except psycopg2.Error:
+            return False
+
     def destroy(self) -> None:
         """Remove both, with their data; blocks until that is done."""
         self.link.unlink(missing_ok=True)
@@ -143,8 +162,34 @@ class Pair:
         self.follower.command("SELECT pg_reload_conf()")
 
 
+class _Shared:
+    """The pair that tests have one after the other."""
+
+    pair: Pair | None = None
+
+    @classmethod
+    async def whole(cls) -> Pair:
+        """The pair that there is, in whatever state the last test left it, if it is whole, else another."""
+        if cls.pair is not None and not cls.pair.whole():
+            cls.destroy()
+        if cls.pair is None:
+            cls.pair = Pair()
+            atexit.register(cls.destroy)
+            await cls.pair.start()
+        cls.pair.lead_to(cls.pair.primary)
+        return cls.pair
+
+    @classmethod
+    def destroy(cls) -> None:
+        """Remove it, if there is one."""
+        atexit.unregister(cls.destroy)
+        pair, cls.pair = cls.pair, None
+        if pair is not None:
+            pair.destroy()
+
+
 class PairTestCase(TestCase):
-    """A test with a pair of its own, and a database ``self.name`` on both, migrated unless ``migrated`` is false."""
+    """A test with a pair, and a database ``self.name`` on both, migrated unless ``migrated`` is false."""
 
     skip = unavailable()
     timeout = 240
@@ -157,13 +202,10 @@ class PairTestCase(TestCase):
         await self.prepare()
 
     async def prepare(self) -> None:
-        """Start the pair."""
-        self.pair = Pair()
-        self.addCleanup(self.pair.destroy)
+        """Have the pair, and make the database."""
+        self.pair = await _Shared.whole()
         self.name = f"test_{next(_numbers)}"
-        await self.pair.primary.start()
         await self.pair.primary.create_database(self.name, migrated=self.migrated)
-        await self.pair.join()
         await self.pair.caught_up()
 
     async def opened(self, dsn: str, **options: Any) -> Database:

@@ -18,6 +18,7 @@ from svc.storage.authenticators import AuthenticatorStore
 from svc.storage.credentials import CredentialStore
 from svc.storage.database import Database, Statement
 from svc.storage.effective import EffectiveStore
+from svc.storage.events import EventStore
 from svc.storage.expirations import ExpirationStore
 from svc.storage.hostfactories import HostFactoryStore
 from svc.storage.policies import PolicyStore
@@ -54,6 +55,7 @@ def stores_on(database: Database) -> Stores:
         EffectiveStore(database),
         HostFactoryStore(database),
         PublicKeyStore(database),
+        EventStore(database),
         ExpirationStore(database),
     )
 

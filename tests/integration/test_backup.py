@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import shutil
 import subprocess
 import tempfile
@@ -22,14 +23,20 @@ NOT_SEALED = {
 }
 
 #: Those that are read.
-SEALED = {("secrets", "sealed"), ("credentials", "api_key"), ("signing_keys", "sealed")}
+SEALED = {
+    ("secrets", "sealed"),
+    ("expirations", "candidate"),
+    ("credentials", "api_key"),
+    ("credentials", "password"),
+    ("signing_keys", "sealed"),
+}
 
 
 class BackupTests(CommandTestCase, PostgresTestCase):
     """One server, with secrets, and what becomes of its backups."""
 
     async def prepare(self) -> None:
-        """Start it, with two secrets, of which one has two versions."""
+        """Start it, with a password, and two secrets, of which one has two versions."""
         await super().prepare()
         self.dsn = await self.create_database(migrated=False)
         server = self.serve("--account=acme", database_url=self.dsn)
@@ -41,6 +48,9 @@ class BackupTests(CommandTestCase, PostgresTestCase):
         self.assertEqual(loaded.status, 201, loaded)
         for name, value in (("first", b"hunter2"), ("first", b"hunter3"), ("second", b"s3cret")):
             self.assertEqual((await api.ask("POST", api.variable(name), value, admin)).status, 201)
+        proof = "Basic " + base64.b64encode(f"admin:{self.api_key}".encode()).decode("ascii")
+        changed = await api.ask("PUT", "/authn/acme/password", b"My-Password-1", Authorization=proof)
+        self.assertEqual(changed.status, 204, changed)
         self.dump = Path(self.mktemp()).resolve()
 
     async def create(self) -> None:
@@ -57,7 +67,7 @@ class BackupTests(CommandTestCase, PostgresTestCase):
         given = {"TMPDIR": str(scratch), **({"SERVICE_DATA_KEY": data_key} if data_key else {}), **environ}
         outcome = await self.svc("backup", "verify", str(self.dump), environ=given, code=code)
         self.assertEqual(list(scratch.iterdir()), [])
-        for secret in (b"hunter2", b"hunter3", b"s3cret", self.api_key.encode()):
+        for secret in (b"hunter2", b"hunter3", b"s3cret", b"My-Password-1", self.api_key.encode()):
             self.assertNotIn(secret.decode(), outcome.stdout + outcome.stderr)
         return outcome
 
@@ -66,7 +76,7 @@ class BackupTests(CommandTestCase, PostgresTestCase):
         await self.create()
         good = await self.verify()
         self.assertRegex(good.stdout, r"Schema: version [0-9]+\.\n")
-        self.assertIn("Opened: secrets: 3, API keys: 2, signing keys: 1\n", good.stdout)
+        self.assertIn("Opened: secrets: 3, API keys: 2, passwords: 1, signing keys: 1\n", good.stdout)
         self.assertIn("The backup can be restored, and all of it opens.", good.stdout)
         again = await self.svc(
             "backup",
@@ -94,15 +104,20 @@ class BackupTests(CommandTestCase, PostgresTestCase):
         self.server.command(
             "UPDATE secrets SET sealed = sealed || '\\x00' WHERE resource_id = 'acme:variable:first' AND version = 1;"
             "UPDATE credentials SET api_key = (SELECT sealed FROM secrets WHERE resource_id = 'acme:variable:second')"
-            " WHERE role_id = 'acme:user:alice'",
+            " WHERE role_id = 'acme:user:alice';"
+            "UPDATE credentials SET password = api_key WHERE role_id = 'acme:user:admin';"
+            "INSERT INTO expirations (resource_id, candidate)"
+            " SELECT 'acme:variable:second', sealed FROM secrets WHERE resource_id = 'acme:variable:first' AND version = 2",
             name,
         )
         await self.create()
         outcome = await self.verify(code=1)
         self.assertIn("Does not open: acme:variable:first (version 1)\n", outcome.stderr)
+        self.assertIn("Does not open: acme:variable:second (of an unfinished rotation)\n", outcome.stderr)
         self.assertIn("Does not open: API key of acme:user:alice\n", outcome.stderr)
-        self.assertIn("2 of its values can't be opened", outcome.stderr)
-        self.assertIn("Opened: secrets: 2, API keys: 1, signing keys: 1\n", outcome.stdout)
+        self.assertIn("Does not open: password of acme:user:admin\n", outcome.stderr)
+        self.assertIn("4 of its values can't be opened", outcome.stderr)
+        self.assertIn("Opened: secrets: 2, API keys: 1, passwords: 0, signing keys: 1\n", outcome.stdout)
 
     async def test_another_database(self) -> None:
         """A dump of something else is none of ours."""

@@ -80,7 +80,7 @@ class CredentialsTests(PostgresTestCase, CommandTestCase):
         await self.api.authenticate("host/near", self.keys["host:near"])
         far = await self.api.ask("POST", "/authn/acme/host%2Ffar/authenticate", self.keys["host:far"].encode())
         self.assertEqual((far.status, far.body), (401, b""))
-        self.assertIn("origin-refused", server.said)
+        await server.says("origin-refused")
         self.assertEqual((await self.ask("GET", "login", "host/far", self.keys["host:far"])).status, 200)
         for secret in (PASSWORD, OTHER, key, new, bobs.body.decode()):
             self.assertNotIn(secret, server.said)

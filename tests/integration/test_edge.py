@@ -35,8 +35,10 @@ from svc.names import RoleName
 from svc.web.origin import TrustedProxies
 from svc.web.request import Edge
 from svc.web.response import Response
-from svc.web.routing import PUBLIC, REQUIRED, BodySize, Call, Router, Routes
+from svc.web.router import Router
+from svc.web.routing import PUBLIC, REQUIRED, BodySize, Call, Routes
 from svc.web.site import Site
+from tests.chronicle import Chronicle
 from tests.web.support import Answer, caller, primary, read_answers, token
 
 #: Seconds that a client waits for anything at all.
@@ -166,7 +168,9 @@ class EdgeTestCase(TestCase):
         self.things = Things()
         ids = iter(range(1 << 30))
         new_id = lambda: f"id-{next(ids)}"  # noqa: E731
-        router = Router([self.things], caller=caller, demand_primary=primary, limits=self.limits, new_id=new_id)
+        router = Router(
+            [self.things], caller=caller, demand_primary=primary, limits=self.limits, new_id=new_id, journal=Chronicle()
+        )
         self.site = Site(
             Edge(respond=router.respond, limits=self.limits, clock=reactor, new_id=new_id, proxies=TrustedProxies())
         )

@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
-import base64
+from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from twisted.internet import reactor as installed_reactor
 from twisted.internet.defer import Deferred
 from twisted.internet.task import deferLater
 
+from svc.web.routing import OPTIONAL, PUBLIC
 from tests.authenticators.shapes import GROUP, SHAPES, SUBSCRIPTION
 from tests.integration.client import Answer, Api, KeySetSite, now, workload_token
+from tests.integration.postgres import PATIENCE
 from tests.integration.process import ServerProcess, ServerTestCase, beat
 from tests.integration.replication import PairTestCase
 from tests.integration.test_cloud import AUDIENCE, AUTHENTICATOR, HOST, Tenant, identity
+from tests.integration.test_credentials import basic
 from tests.signing import jwk, jwks
+from tests.web.declared import declared, path_of
 
 reactor: Any = installed_reactor
 
 #: The whole answer to a write.
 REFUSAL: Final = {"error": {"code": 405, "message": "Write operations are not allowed"}}
 
-CLOUD: Final = (
+POLICY: Final = (
     "- !group apps/all\n- !variable apps/password\n"
     + AUTHENTICATOR.format(prefix="svc", service="authn-cloud/prod")
     + HOST.format(
@@ -32,7 +36,51 @@ CLOUD: Final = (
         kind="system",
         identity="oid-0",
     )
+    + "- !layer l\n- !host-factory { id: f, layers: [ !layer l ] }\n"
+    "- !variable { id: short, annotations: { expiration/ttl: P1D } }\n"
 )
+
+PASSWORD: Final = "My-Password-1"
+
+FORM: Final = "application/x-www-form-urlencoded"
+
+#: What health tells of a follower alone.
+LAG: Final = {"lag_bytes", "lag_seconds"}
+
+#: What an admin reads.
+READ: Final = (
+    "/whoami",
+    "/info",
+    "/authenticators",
+    "/authn-cloud/prod/acme/status",
+    "/authn/acme/api_key?role=user:alice",
+    "/resources",
+    "/resources/acme?search=password&count=true",
+    "/resources/acme?limit=5",
+    "/resources/acme/variable/apps%2Fpassword",
+    "/resources/acme/variable/apps%2Fpassword?check=true&privilege=execute",
+    "/resources/acme/variable/apps%2Fpassword?permitted_roles=true&privilege=execute",
+    "/roles/acme/group/apps%2Fall",
+    "/roles/acme/group/apps%2Fall?members",
+    "/roles/acme/group/apps%2Fall?members&search=shop&count=true",
+    "/roles/acme/group/apps%2Fall?members&transitive=true",
+    "/roles/acme/user/admin?memberships&search=apps",
+    "/roles/acme/user/admin?all",
+    "/roles/acme/user/admin?graph",
+    "/policies/acme/policy/root",
+    "/secrets?variable_ids=acme:variable:apps%2Fpassword,acme:variable:svc%2Fauthn-jwt%2Fci%2Faudience",
+    "/authn/acme/.well-known/jwks.json",
+    "/public_keys/acme/user/alice",
+)
+
+#: Has a value end, which the next round of expiration is to see to.
+ENDED: Final = """
+    UPDATE secrets SET expires_at = clock_timestamp() WHERE resource_id = 'acme:variable:short';
+    UPDATE expirations SET due_at = '-infinity', changed = false WHERE resource_id = 'acme:variable:short'
+"""
+
+#: What that round says.
+EXPIRED: Final = "The value of acme:variable:short expired"
 
 
 class ClusterTestCase(PairTestCase, ServerTestCase):
@@ -49,26 +97,11 @@ class ClusterTestCase(PairTestCase, ServerTestCase):
             "--allow-http-providers",
             "--allow-private-providers=127.0.0.0/8",
             "--jwks-refetch-interval=0",
-            "--health-interval=0.5",
+            "--health-interval=1",
+            "--expiration-interval=0.2",
             *options,
             database_url=dsn,
         )
-
-    async def replication(self, api: Api) -> dict[str, Any]:
-        """The replication status of a server, which must be healthy."""
-        answer = await api.ask("GET", "/health")
-        self.assertEqual(answer.status, 200, answer)
-        status: dict[str, Any] = answer.json()["database"]["replication_status"]
-        return status
-
-    async def comes_to(self, api: Api, **bounds: tuple[float, float]) -> dict[str, Any]:
-        """Wait until each of these numbers of the replication status is between its bounds."""
-        for _ in range(600):
-            status = await self.replication(api)
-            if all(least <= (status.get(name) or 0) <= most for name, (least, most) in bounds.items()):
-                return status
-            await beat()
-        raise AssertionError(f"not within {bounds}: {status}")
 
 
 class FollowerTests(ClusterTestCase):
@@ -77,21 +110,58 @@ class FollowerTests(ClusterTestCase):
     async def prepare(self) -> None:
         """Set up the cluster."""
         await super().prepare()
+        self.logged = len(self.pair.follower.log.read_text())
         self.provider, self.tenant = KeySetSite(self), Tenant(self, "tenant")
         self.provider.document = jwks(jwk("k1"), jwk("stolen"))
         self.primary = self.server_on(self.pair.primary.dsn(self.name))
         url = await self.primary.ready()
         self.api_key = self.primary.admin_key()
-        self.on_primary = Api.of(self, url)
-        self.admin = await self.on_primary.set_up(self.api_key, self.provider.uri)
-        loaded = await self.on_primary.ask("POST", "/policies/acme/policy/root", CLOUD.encode(), self.admin)
+        self.on_primary = api = Api.of(self, url)
+        self.admin = await api.set_up(self.api_key, self.provider.uri)
+        loaded = await api.ask("POST", "/policies/acme/policy/root", POLICY.encode(), self.admin)
         self.assertEqual(loaded.status, 201, loaded)
-        for name, value in (("provider-uri", self.tenant.issuer), ("audience", AUDIENCE)):
-            path = self.on_primary.variable(f"svc/authn-cloud/prod/{name}")
-            self.assertEqual((await self.on_primary.ask("POST", path, value.encode(), self.admin)).status, 201)
+        for name, value in (
+            ("svc/authn-cloud/prod/provider-uri", self.tenant.issuer),
+            ("svc/authn-cloud/prod/audience", AUDIENCE),
+            ("short", "lived"),
+        ):
+            self.assertEqual((await api.ask("POST", api.variable(name), value.encode(), self.admin)).status, 201)
+        proof = basic("admin", self.api_key)
+        changed = await api.ask("PUT", "/authn/acme/password", PASSWORD.encode(), Authorization=proof)
+        self.assertEqual(changed.status, 204, changed)
+        form = b"host_factory=acme:host_factory:f&expiration=2050-01-01T00:00:00Z"
+        made = await api.ask("POST", "/host_factory_tokens", form, self.admin, Content_Type=FORM)
+        self.factory_token = made.json()[0]["token"]
         await self.pair.caught_up()
         self.follower = self.server_on(self.pair.follower.dsn(self.name))
         self.api = Api.of(self, await self.follower.ready())
+
+    async def until(self, holds: Callable[[], Awaitable[bool]], complaint: str) -> None:
+        """Wait until that holds, though not for ever."""
+        deadline = now() + PATIENCE
+        while not await holds():
+            self.assertLess(now(), deadline, complaint)
+            await beat()
+
+    async def reports(self, api: Api, holds: Callable[[dict[str, Any]], bool], complaint: str) -> None:
+        """Wait until a server is healthy, and that holds of the replication status that it reports."""
+
+        async def reported() -> bool:
+            answer = await api.ask("GET", "/health")
+            return answer.status == 200 and holds(answer.json()["database"]["replication_status"])
+
+        await self.until(reported, complaint)
+
+    async def lags(self, seconds: tuple[float, float], octets: tuple[float, float] = (0, 0)) -> None:
+        """Wait until the follower says that it lags so far behind: at least the first, at most the second."""
+
+        def within(status: dict[str, Any]) -> bool:
+            return all(
+                status[name] is not None and least <= status[name] <= most
+                for name, (least, most) in {"lag_seconds": seconds, "lag_bytes": octets}.items()
+            )
+
+        await self.reports(self.api, within, f"it does not lag by {seconds} s and {octets} bytes")
 
     async def restart(self) -> None:
         """Stop the follower's server, and start another."""
@@ -109,113 +179,111 @@ class FollowerTests(ClusterTestCase):
         """All that workloads and people read is there: logins of each kind, secrets, roles, resources, policy, status."""
         for login in (await self.api.present(workload_token(key)), await self.cloud_login()):
             self.assertEqual(login.status, 200, self.follower.said)
-            secret = await self.api.ask("GET", self.api.variable("apps/password"), token=login.body.decode())
+            token = login.body.decode()
+            secret = await self.api.ask("GET", self.api.variable("apps/password"), token=token)
             self.assertEqual((secret.status, secret.body), (200, b"s3cret"))
+            batch = await self.api.ask("GET", "/secrets?variable_ids=acme:variable:apps%2Fpassword", token=token)
+            self.assertEqual((batch.status, batch.json()), (200, {"acme:variable:apps/password": "s3cret"}))
+        for proof in (self.api_key, PASSWORD):
+            told = await self.api.ask("GET", "/authn/acme/login", Authorization=basic("admin", proof))
+            self.assertEqual(told.body.decode(), self.api_key)
         admin = await self.api.authenticate("admin", self.api_key)
-        for path in (
-            "/whoami",
-            "/info",
-            "/authenticators",
-            "/authn-cloud/prod/acme/status",
-            "/resources",
-            "/resources/acme?search=password&count=true",
-            "/resources/acme?limit=5",
-            "/resources/acme/variable/apps%2Fpassword",
-            "/resources/acme/variable/apps%2Fpassword?check=true&privilege=execute",
-            "/resources/acme/variable/apps%2Fpassword?permitted_roles=true&privilege=execute",
-            "/roles/acme/group/apps%2Fall",
-            "/roles/acme/group/apps%2Fall?members",
-            "/roles/acme/group/apps%2Fall?members&search=shop&count=true",
-            "/roles/acme/group/apps%2Fall?members&transitive=true",
-            "/roles/acme/user/admin?memberships&search=apps",
-            "/roles/acme/user/admin?all",
-            "/roles/acme/user/admin?graph",
-            "/policies/acme/policy/root",
-            "/secrets?variable_ids=acme:variable:apps%2Fpassword",
-            "/authn/acme/.well-known/jwks.json",
-            "/public_keys/acme/user/alice",
-            "/livez",
-            "/health",
-            "/",
-        ):
-            answer = await self.api.ask("GET", path, token="" if path in {"/", "/health", "/livez"} else admin)
-            if path == "/livez" and answer.status == 404:
-                continue
-            self.assertIn(answer.status, {200, 204}, f"{path}: {answer}")
+        for path in READ:
+            answer = await self.api.ask("GET", path, token=admin)
+            self.assertEqual(answer.status, 204 if "check=true" in path else 200, f"{path}: {answer}")
         token = self.tenant.platform.token(self.tenant.base, identity(0, SHAPES[0]), AUDIENCE)
         path = "/authn-cloud/prod/acme/host%2Fapps%2Fw0/explain"
         explained = await self.api.ask("POST", path, b"jwt=" + token.encode(), admin)
         self.assertEqual((explained.status, explained.json()["admitted"]), (200, True))
-        told = await self.api.ask("GET", "/authn/acme/login", Authorization=_basic("admin", self.api_key))
-        self.assertEqual(told.body.decode(), self.api_key)
+        for path in ("/", "/health"):
+            self.assertEqual((await self.api.ask("GET", path)).status, 200, path)
 
     async def assert_refuses(self) -> None:
-        """Every kind of write is 405, at once, with the one body."""
+        """Every route that writes is 405, at once, with the one body, whatever it is asked."""
         admin = await self.api.authenticate("admin", self.api_key)
+        writing = {(route.method, path_of(route)): route for _, route in declared() if route.writes}
+        for (method, path), route in writing.items():
+            token = self.factory_token if route.admission is PUBLIC else admin
+            answer = await self.api.ask(method, path, b"", token)
+            self.assertEqual((answer.status, answer.json()), (405, REFUSAL), str(route))
+            if route.admission is not OPTIONAL:
+                self.assertEqual((await self.api.ask(method, path, b"")).status, 401, str(route))
         for method, path, body in (
             ("POST", self.api.variable("apps/password"), b"other"),
-            ("POST", "/policies/acme/policy/root", b"- !user carol"),
             ("POST", "/policies/acme/policy/root?dryRun=true", b"- !user carol"),
             ("PUT", "/policies/acme/policy/root", b"- !user bob\n" * 100_000),
             ("PATCH", "/policies/acme/policy/root", b"!! no yaml"),
-            ("PATCH", "/authn-jwt/ci/acme", b"enabled=true"),
-            ("POST", "/authn-jwt/ci/acme/refresh-keys", b""),
-            ("PUT", "/authn-jwt/ci/acme/distrusted-keys/k1", b""),
-            ("DELETE", "/authn-jwt/ci/acme/distrusted-keys/k1", b""),
-            ("POST", "/roles/acme/group/apps%2Fall?members&member=acme:user:alice", b""),
-            ("DELETE", "/roles/acme/group/apps%2Fall?members&member=acme:user:alice", b""),
-            ("POST", "/host_factory_tokens", b"host_factory=acme:host_factory:f&expiration=2050-01-01T00:00:00Z"),
-            ("DELETE", "/host_factory_tokens/x", b""),
-            ("POST", "/accounts", b"id=other"),
-            ("DELETE", "/accounts/other", b""),
         ):
             answer = await self.api.ask(method, path, body, admin)
             self.assertEqual((answer.status, answer.json()), (405, REFUSAL), f"{method} {path}")
-            self.assertEqual((await self.api.ask(method, path, body[:100])).status, 401, f"{method} {path}")
+        for path, body in (("password", b"Another-Password-2"), ("api_key", b"")):
+            proof = basic("admin", PASSWORD)
+            answer = await self.api.ask("PUT", f"/authn/acme/{path}", body, Authorization=proof)
+            self.assertEqual((answer.status, answer.json()), (405, REFUSAL), path)
 
     async def test_without_the_primary(self) -> None:
         """Without a primary a follower goes on, after a restart and a rotation too; promoted, it takes writes."""
         await self.assert_serves("k1")
         await self.assert_refuses()
         self.assertIn(b"this server is a follower, and takes no writes", self.follower.stdout)
-        self.assertEqual((await self.replication(self.on_primary)).keys() & {"lag_bytes", "lag_seconds"}, set())
-        await self.comes_to(self.api, lag_bytes=(0, 0), lag_seconds=(0, 5))
-        await self.pair.primary.kill()
+        await self.reports(self.on_primary, lambda status: not status.keys() & LAG, "a primary tells of a lag")
+        await self.lags((0, 5))
+        # The primary goes, and leaves a value that has ended and that nobody has seen to.
         await self.primary.kill()
+        self.pair.primary.command(ENDED, self.name)
+        await self.pair.caught_up()
+        await self.pair.primary.kill()
         gone = now()
         await self.assert_serves("k1")
         await self.assert_refuses()
-        # The provider goes on, and so do its rotations.
+        # The providers go on, and so do their rotations.
         self.provider.document = jwks(jwk("k2"))
+        self.tenant.platform.rotate()
         await self.assert_serves("k2")
         await self.restart()
         self.assertNotIn(b"API key for admin", self.follower.stdout)
         await self.assert_serves("k2")
         await self.assert_refuses()
-        self.assertGreaterEqual((await self.replication(self.api))["lag_seconds"], now() - gone - 2)
+        await self.lags((now() - gone, 3600))
         # A whole database that starts with nobody to hear from knows what it has replayed, and not what it lacks.
         await self.pair.follower.stop()
         await self.pair.follower.start()
-        while (await self.api.ask("GET", "/health")).status != 200:
-            await beat()
+        await self.until(self.reads, "it doesn't find its database again")
         await self.assert_serves("k2")
-        self.assertIsNone((await self.replication(self.api))["lag_bytes"])
-        # What follows needs no restart.
+        await self.reports(self.api, lambda status: status["lag_bytes"] is None, "it claims to know what it lacks")
+        # Nothing has so much as tried to write: no beat, no round of health or expiration, no request.
+        ended = await self.api.ask("GET", self.api.variable("short"), token=self.admin)
+        self.assertEqual((ended.status, "expired" in ended.body.decode()), (404, True), ended)
+        self.assertNotIn(EXPIRED, self.follower.stdout.decode())
+        self.assertNotIn("read-only transaction", self.pair.follower.log.read_text()[self.logged :])
+        await self.assert_promotion()
+
+    async def assert_promotion(self) -> None:
+        """Once its database is promoted it is a primary, without a restart, from the very next write on."""
         admin = await self.api.authenticate("admin", self.api_key)
+        before = len(self.follower.stdout)
         await self.pair.promote()
-        while (await self.api.ask("POST", self.api.variable("apps/password"), b"new", admin)).status == 503:
-            await beat()
-        written = await self.api.ask("POST", self.api.variable("apps/password"), b"newer", admin)
+        written = await self.api.ask("POST", self.api.variable("apps/password"), b"new", admin)
         self.assertEqual(written.status, 201, written)
         loaded = await self.api.ask("POST", "/policies/acme/policy/root", b"- !user carol", admin)
         self.assertEqual(loaded.status, 201, loaded)
+        rotated = await self.api.ask("PUT", "/authn/acme/api_key", b"", Authorization=basic("admin", PASSWORD))
+        self.assertEqual(rotated.status, 200, rotated)
+        await self.api.authenticate("admin", rotated.body.decode())
+        token = self.factory_token
+        host = await self.api.ask("POST", "/host_factories/hosts", b"id=made", token, Content_Type=FORM)
+        self.assertEqual(host.status, 201, host)
         self.assertEqual((await self.api.ask("GET", "/info", token=admin)).json()["role"], "primary")
-        await self.follower.says("this server is no follower any more")
-        for _ in range(600):
-            if "lag_seconds" not in await self.replication(self.api):
-                break
-            await beat()
-        self.assertNotIn("lag_seconds", await self.replication(self.api))
+        await self.follower.says("this server is no follower any more", before)
+        await self.follower.says(EXPIRED, before)
+
+        await self.reports(self.api, lambda status: not status.keys() & LAG, "health takes it for a follower")
+        beats = "SELECT extract(epoch FROM clock_timestamp() - beaten_at)::float < 5 FROM heartbeat"
+        self.assertEqual(self.pair.follower.command(beats, self.name), [(True,)])
+
+    async def reads(self) -> bool:
+        """Whether the follower's server reads its database."""
+        return (await self.api.ask("GET", "/resources/acme?limit=1", token=self.admin)).status == 200
 
     async def test_distrust(self) -> None:
         """A key that is distrusted on the primary admits nobody on a follower, from the arrival of the row on."""
@@ -224,28 +292,25 @@ class FollowerTests(ClusterTestCase):
             changed = await self.on_primary.ask(method, "/authn-jwt/ci/acme/distrusted-keys/stolen", b"", self.admin)
             self.assertEqual(changed.status, 204, changed)
             await self.pair.caught_up()
-            arrived = now()
-            answer = await self.api.present(workload_token("stolen"))
-            self.assertEqual(answer.status, status)
-            self.assertLess(now() - arrived, 1.0)
+            self.assertEqual((await self.api.present(workload_token("stolen"))).status, status)
             self.assertEqual((await self.api.present(workload_token("k1"))).status, 200)
 
     async def test_behind(self) -> None:
         """A follower that lags behind goes on serving what it has, and says how far behind it is, and when that is over."""
-        await self.comes_to(self.api, lag_bytes=(0, 0), lag_seconds=(0, 5))
+        await self.lags((0, 5))
         self.pair.pause()
         path = self.api.variable("apps/password")
         self.assertEqual((await self.on_primary.ask("POST", path, b"later" * 1000, self.admin)).status, 201)
-        await self.comes_to(self.api, lag_bytes=(5000, 1 << 30), lag_seconds=(3, 600))
+        await self.lags((2, 600), (5000, 1 << 30))
         self.assertEqual((await self.api.ask("GET", path, token=self.admin)).body, b"s3cret")
         self.pair.resume()
-        await self.comes_to(self.api, lag_bytes=(0, 0), lag_seconds=(0, 3))
+        await self.lags((0, 2))
         self.assertEqual((await self.api.ask("GET", path, token=self.admin)).body, b"later" * 1000)
         # Disconnected, it can't know how much it lacks, but how long.
         await self.pair.disconnect()
-        await self.comes_to(self.api, lag_bytes=(0, 0), lag_seconds=(5, 600))
+        await self.lags((2, 600))
         await self.pair.reconnect()
-        await self.comes_to(self.api, lag_bytes=(0, 0), lag_seconds=(0, 3))
+        await self.lags((0, 2))
 
     async def test_conflict(self) -> None:
         """Readings that replay gets in the way of are repeated, or 503; none of them is a 500."""
@@ -258,7 +323,7 @@ class FollowerTests(ClusterTestCase):
                     statuses.append((await self.api.ask("GET", asked, token=self.admin)).status)
 
         reading = [Deferred.fromCoroutine(read()) for _ in range(4)]
-        for _ in range(15):
+        for _ in range(5):
             for table in ("secrets", "resources", "memberships"):
                 # Replay takes the same lock on the standby.
                 self.pair.primary.command(f"BEGIN; LOCK TABLE {table}; SELECT pg_sleep(0.1); COMMIT", self.name)
@@ -290,7 +355,3 @@ class StartTests(ClusterTestCase):
         said = await self.refused(self.server_on(self.pair.follower.dsn(self.name), "--database-wait=1"))
         self.assertIn("the schema of this standby is at version 0", said)
         self.assertIn("start the same program on the primary first", said)
-
-
-def _basic(login: str, password: str) -> str:
-    return "Basic " + base64.b64encode(f"{login}:{password}".encode()).decode("ascii")

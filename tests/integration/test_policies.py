@@ -22,6 +22,7 @@ from svc.web.incoming import Incoming
 from svc.web.loading import Loads
 from svc.web.policies import Policies
 from svc.web.response import Response
+from tests.chronicle import Chronicle
 from tests.contracts.base import ACCOUNT, ADMIN, ROOT, Draft, Stores, load, scenario
 from tests.contracts.policies import sets
 from tests.integration.stores import SHARED, InPostgres, begun
@@ -51,7 +52,7 @@ class PolicyRoutesTests(InPostgres):
         clock = IReactorTime(installed_reactor)
         vault = Vault(b"k" * 32)
         self.client = Client(
-            Policies(Loads(stores.policies, vault, NATIVE, Bounds()), stores.roles),
+            Policies(Loads(stores.policies, vault, NATIVE, Bounds()), stores.roles, stores.events, Chronicle()),
             EffectivePolicies(stores.effective, stores.roles, vault, clock),
         )
         return stores

@@ -10,7 +10,9 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import deferLater
 
 from svc.errors import StoreReadOnly, StoreUnavailable
+from svc.expirations import Turn
 from svc.storage.database import Database, Statement, Transaction
+from svc.storage.expirations import ExpirationStore
 from svc.storage.replication import Replication
 from svc.storage.state import DatabaseState
 from tests.integration.replication import PairTestCase
@@ -107,7 +109,7 @@ class ReplicationTests(PairTestCase):
     async def test_changes(self) -> None:
         """A primary that is replaced by a standby behind the same address, and its promotion, are noticed without a restart.
 
-        A standby that was promoted takes the very next write.
+        A standby that was promoted takes the very next write, and the next turn of expiration; before, none.
         """
         pair = self.pair
         database, replication = await self.begun(pair.dsn(self.name))
@@ -125,9 +127,17 @@ class ReplicationTests(PairTestCase):
         self.assertIsNotNone(position.lag_seconds)
         self.assertEqual(position.lag_bytes, 0)
         await state.transaction()
+        expirations = ExpirationStore(database)
+        worked: list[bool] = []
+
+        async def work() -> None:
+            worked.append(True)
+
+        self.assertEqual((await expirations.take_turn(work), worked), (Turn.STANDBY, []))
         await pair.promote()
         self.assertFalse(await self.refuses(replication))
         await state.transaction()
+        self.assertEqual((await expirations.take_turn(work), worked), (Turn.OURS, [True]))
         self.assertIsNone((await state.position()).lag_seconds)
 
     async def test_becomes_a_standby(self) -> None:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import string
+from functools import partial
 from random import Random
 
 import attrs
+from twisted.internet import reactor
 from twisted.internet.defer import Deferred, gatherResults
+from twisted.internet.interfaces import IReactorTime
 
 from svc.dialect import CONJUR
 from svc.errors import Conflict, NotFound, PolicyConflict, StoreReadOnly
@@ -17,7 +20,9 @@ from svc.records import ResourcesQuery, Sealed, SecretReading
 from svc.rows import Changes, Present, ResourceRow, Rows
 from svc.storage import visibility
 from svc.storage.columns import BATCH
-from svc.storage.database import Statement
+from svc.storage.database import Statement, Transaction
+from svc.storage.events import RETENTION
+from svc.storage.failures import StatementFailed
 from svc.storage.secrets import SecretStore
 from svc.storage.state import DatabaseState
 from tests.contracts import (
@@ -26,6 +31,7 @@ from tests.contracts import (
     base,
     credentials,
     effective,
+    events,
     expirations,
     factories,
     lists,
@@ -83,6 +89,32 @@ class AuthenticatorStoreTests(authenticators.AuthenticatorsContract, InPostgres)
 
 class CredentialStoreTests(credentials.CredentialsContract, InPostgres):
     """``CredentialStore``."""
+
+
+class EventStoreTests(events.EventsContract, InPostgres):
+    """``EventStore``."""
+
+    @scenario
+    async def test_events_stay(self) -> None:
+        """Nothing changes an event, or removes one before its time; what is older than a year goes."""
+        stores = await self.stores_with_account()
+        await events.record(stores, events.event())
+        for statement in ("UPDATE audit_events SET did = 'x'", "DELETE FROM audit_events", "TRUNCATE audit_events"):
+            await self.assertFailure(begun(self.database.transact(partial(_executed, statement))), StatementFailed)
+        await self.database.transact(
+            partial(
+                _executed,
+                "INSERT INTO audit_events (account, at, facility, severity, hostname, appname, procid, msgid, operation,"
+                " user_id, client_ip, others, did) SELECT 'acct', now() - interval '366 days', 1, 1, '-', '-', '-', '-',"
+                " 'old', '-', '-', '{}', '' FROM generate_series(1, 1500)",
+            )
+        )
+        self.assertEqual(await stores.events.purge(IReactorTime(reactor).seconds() - RETENTION), 1500)
+        self.assertEqual(await events.operations(stores), ["update"])
+
+
+async def _executed(statement: str, transaction: Transaction) -> int:
+    return await transaction.execute(statement)
 
 
 class ExpirationStoreTests(expirations.ExpirationsContract, InPostgres):

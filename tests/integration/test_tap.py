@@ -24,6 +24,9 @@ from tests.integration.process import DATA_KEY
 
 reactor: Any = installed_reactor
 
+#: What the report tells of (source document, health report).
+SERVICES = {"ldap", "authn", "authz", "expiration", "host-factory", "core", "pubkeys", "audit"}
+
 
 class TapTests(PostgresTestCase):
     """Servers that are built and started."""
@@ -60,10 +63,11 @@ class TapTests(PostgresTestCase):
         return json.loads(await treq.content(await Agent(reactor).request(b"GET", f"{url}/health".encode("ascii"))))
 
     async def test_health(self) -> None:
-        """When a server is ready its first round of health is done, and every service that exists is in the report."""
+        """When a server is ready its first round of health is done, and every service is in the report (source document)."""
         [url] = await self.start(self.settings(account="acme"), self.hear).ready()
         report = await self.health(url)
-        self.assertEqual(report["services"], {"core": "ok", "authn": "ok", "authz": "ok", "ok": True})
+        self.assertEqual(set(report["services"]), {*SERVICES, "ok"})
+        self.assertEqual({name: word for name, word in report["services"].items() if word not in {"ok", True}}, {})
         self.assertEqual((report["database"]["connect"], report["ok"]), ({"main": "ok"}, True))
         status = report["database"]["replication_status"]
         self.assertRegex(status["db_current_xlog_location"], r"\A[0-9A-F]+/[0-9A-F]+\Z")
@@ -71,7 +75,7 @@ class TapTests(PostgresTestCase):
         self.assertEqual(status["db_current_xlog_location_bytes"], (high << 32) + low)
 
     async def test_metrics(self) -> None:
-        """Counters are served on an endpoint of their own, which the log names, and on no other."""
+        """Metrics are served on an endpoint of their own, which the log names, and on no other."""
         settings = self.settings(account="acme", metrics_listen="tcp:0:interface=127.0.0.1")
         with capturedLogs() as events:
             [url] = await self.start(settings, self.hear).ready()
@@ -81,7 +85,20 @@ class TapTests(PostgresTestCase):
         answer = await agent.request(b"GET", f"{metrics}/metrics".encode("ascii"))
         self.assertIn("text/plain", answer.headers.getRawHeaders("content-type", [""])[0])
         labels = b'authenticator="authn",outcome="refused",reason="credentials-wrong"'
-        self.assertIn(b"svc_authentications_total{%s} 1.0\n" % labels, await treq.content(answer))
+        text = await treq.content(answer)
+        self.assertIn(b"svc_authentications_total{%s} 1.0\n" % labels, text)
+        self.assertRegex(text, rb'svc_requests_total{operation="POST /authn/[^"]*/authenticate",status="401"} 1\.0\n')
+        self.assertRegex(text, rb'svc_request_seconds_count{operation="POST /authn/[^"]*/authenticate"} 1\.0\n')
+        for service in (b"core", b"authn", b"authz", b"database"):
+            self.assertIn(b'svc_probe_ok{service="%s"} 1.0\n' % service, text)
+        for series in (
+            b"svc_key_sets 0.0",
+            b"svc_database_sessions ",
+            b"svc_database_waiting 0.0",
+            b"svc_audit_records_waiting{",
+            b"svc_reactor_lag_seconds_count ",
+        ):
+            self.assertIn(b"\n" + series, text)
         answer = await agent.request(b"GET", f"{url}/metrics".encode("ascii"))
         self.assertEqual(answer.code, 404)
 

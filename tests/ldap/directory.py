@@ -22,11 +22,11 @@ from twisted.protocols.tls import TLSMemoryBIOFactory
 from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.directories import LdapServer, Security
-from svc.errors import DirectoryRefused, Reason
+from svc.directories import DirectoryRefused, LdapServer, Security
 from svc.ldap.client import Directories
 from svc.providers.lookup import LookUps
 from svc.providers.trust import client_tls
+from svc.reasons import Reason
 from tests.providers.authority import Authority
 from tests.providers.names import Names
 

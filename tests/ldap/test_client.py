@@ -10,10 +10,10 @@ from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.error import ConnectionLost
 from zope.interface.verify import verifyObject
 
-from svc.directories import IDirectories, LdapServer, Security
-from svc.errors import DirectoryRefused, Reason
+from svc.directories import DirectoryRefused, IDirectories, LdapServer, Security
 from svc.ldap.client import IN_ALL, PER_SERVER
 from svc.ldap.conversation import CONVERSATION_LIMIT
+from svc.reasons import Reason
 from tests.ldap.directory import (
     ALICE,
     AUTHORITY,

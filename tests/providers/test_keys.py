@@ -409,6 +409,18 @@ class StateTests(Case):
         self.failureResultOf(asked)
         self.assertEqual(self.keys.state(SOURCE), KeysState(asked_at=START, failure="no route"))
 
+    def test_ages(self) -> None:
+        """The ages of all sets at hand are told; a source without a set has none, and after a clock was put back it is 0."""
+        self.assertEqual(self.keys.ages(), [])
+        self.filled()
+        self.clock.advance(30)
+        self.filled(source=OTHER)
+        self.begin(self.keys.current(other(1)))
+        self.clock.advance(5)
+        self.assertEqual(self.keys.ages(), [35.0, 5.0])
+        self.clock.rightNow -= 86_400
+        self.assertEqual(self.keys.ages(), [0.0, 0.0])
+
 
 class AgeTests(Case):
     """Sets that may become 800 seconds old, and 1000 more while the provider fails; failures are tried again after 100."""
@@ -542,7 +554,9 @@ class StrictAgeTests(Case):
         self.provider.fail()
         self.clock.advance(99)
         self.assertIs(self.given(), keys)
+        self.assertEqual(self.keys.ages(), [799.0])
         self.clock.advance(1)
+        self.assertEqual(self.keys.ages(), [])
         asked = self.begin(self.keys.current(SOURCE))
         self.assertNoResult(asked)
         self.provider.fail()

@@ -12,6 +12,7 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.errors import StoreUnavailable
+from svc.records import Census
 from svc.storage.pool import BEAT, LONGEST_PAUSE, QUEUE_LIMIT, Pool, pauses
 
 PATIENCE = 6.0
@@ -230,6 +231,22 @@ class PoolTests(SynchronousTestCase):
         self.assertNoResult(third)
         self.pool.release(session)
         self.successResultOf(third)
+
+    def test_census(self) -> None:
+        """It tells how many sessions there are and are lent, who waits, and for how long altogether somebody has had to."""
+        self.clock.advance(0)
+        self.assertEqual(self.pool.census(), Census(2, 0, 0, 0, 0.0))
+        sessions = [self.successResultOf(self.borrow()) for _ in range(2)]
+        waits, leaves = self.borrow(), self.borrow()
+        self.assertEqual(self.pool.census(), Census(2, 2, 2, 2, 0.0))
+        self.clock.advance(1.5)
+        leaves.cancel()
+        self.failureResultOf(leaves, CancelledError)
+        self.assertEqual(self.pool.census(), Census(2, 2, 1, 2, 1.5))
+        self.pool.release(sessions[0])
+        self.successResultOf(waits)
+        self.pool.release(sessions[1])
+        self.assertEqual(self.pool.census(), Census(2, 1, 0, 2, 3.0))
 
     def test_queue_is_bounded_in_time(self) -> None:
         """Nobody waits longer than patience allows, and who left is forgotten."""

@@ -26,8 +26,10 @@ from svc.names import RoleName
 from svc.web.connection import Channel
 from svc.web.origin import TrustedProxies
 from svc.web.request import Edge
-from svc.web.routing import Noun, Router
+from svc.web.router import Router
+from svc.web.routing import Noun
 from svc.web.site import Site
+from tests.chronicle import Chronicle
 
 #: What the clock shows when a client is made; also the issue time of every token.
 NOW: Final = 1_700_000_000
@@ -231,12 +233,21 @@ class Client:
         limits: Limits | None = None,
         proxies: TrustedProxies | None = None,
         demand_primary: Callable[[], Awaitable[None]] = primary,
+        journal: Chronicle | None = None,
     ) -> None:
         limits = limits or Limits()
         self.clock = Clock()
         self.clock.advance(NOW)
         self._ids = 0
-        self.router = Router(nouns, caller=caller, demand_primary=demand_primary, limits=limits, new_id=self._new_id)
+        self.journal = journal or Chronicle()
+        self.router = Router(
+            nouns,
+            caller=caller,
+            demand_primary=demand_primary,
+            limits=limits,
+            new_id=self._new_id,
+            journal=self.journal,
+        )
         self.site = Site(
             Edge(
                 respond=self.router.respond,

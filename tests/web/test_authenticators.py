@@ -14,7 +14,7 @@ from zope.interface import implementer
 
 from svc.authentication import Attempt, AuthenticatorStatus, Explanation, IExplainer, KeysState, Problem, Step
 from svc.dialect import CONJUR
-from svc.errors import Reason
+from svc.reasons import Reason
 from svc.web.authenticators import REFRESH_PAUSE, Authenticators, FederatedAuthenticators
 from tests.memory import MemoryAuthenticators, MemoryRoles
 from tests.web.support import NOW, PEER, Answer, Client

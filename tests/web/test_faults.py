@@ -8,6 +8,7 @@ import attrs
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc import errors
+from svc.reasons import Reason
 from svc.web.faults import HEADERS_TOO_LARGE, LINE_TOO_LONG, MALFORMED, TOO_LARGE, TOO_SLOW, answer_to, internal_error
 
 #: Refusals that end a start, or that an authenticator turns into another: none of them reaches a route.
@@ -17,7 +18,6 @@ ELSEWHERE = {
     errors.StandbyBehind,
     errors.KeysUnavailable,
     errors.AddressRefused,
-    errors.DirectoryRefused,
 }
 
 
@@ -41,7 +41,7 @@ class FaultTests(SynchronousTestCase):
             # All fields may be text here: a row says what it makes of them, not whether they make sense.
             example = refusal(**{field.name: "401" for field in attrs.fields(refusal)})
             if refusal is errors.AuthenticationRefused:
-                example = errors.AuthenticationRefused(errors.Reason.TOKEN_MISSING)
+                example = errors.AuthenticationRefused(Reason.TOKEN_MISSING)
             elif refusal is errors.NoValue:
                 example = errors.NoValue("acct:variable:v", 401.0)
             self.assertEqual(answer_to(example) is None, refusal in ELSEWHERE, refusal.__name__)
@@ -115,8 +115,8 @@ class FaultTests(SynchronousTestCase):
         """Who is forbidden something, or not let in, learns the status alone."""
         for refusal, status in (
             (errors.Forbidden("he lacks execute"), 403),
-            (errors.AuthenticationRefused(errors.Reason.ROLE_UNKNOWN), 401),
-            (errors.AuthenticationRefused(errors.Reason.PRIVILEGE_MISSING, 403), 403),
+            (errors.AuthenticationRefused(Reason.ROLE_UNKNOWN), 401),
+            (errors.AuthenticationRefused(Reason.PRIVILEGE_MISSING, 403), 403),
         ):
             response = answer_to(refusal)
             assert response is not None

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
-from importlib import import_module
-from pkgutil import iter_modules
 from typing import Final
 
 import attrs
 from twisted.trial.unittest import SynchronousTestCase
 
-import svc.web
 from svc.errors import StoreReadOnly, StoreUnavailable
 from svc.factories import FactoryToken, digest_of
 from svc.limits import Limits
 from svc.names import RoleName
 from svc.web.response import Response
-from svc.web.routing import PUBLIC, REQUIRED, Call, Route, Routes
+from svc.web.routing import PUBLIC, REQUIRED, Call, Routes
 from tests.memory_factories import MemoryHostFactories
+from tests.web.declared import NAME, declared, path_of
 from tests.web.support import NOW, Client
 from tests.web.world import ADMIN, WorldCase
 
@@ -28,23 +24,13 @@ REFUSAL: Final = {"error": {"code": 405, "message": "Write operations are not al
 #: Requests of another method than GET that change nothing: logins, and what would become of one.
 READING: Final = {
     "POST /authn/<flat:account>/<tail:login>/authenticate",
-    "POST /<service_id>/<flat:account>/<optional:login>/authenticate",
-    "POST /<service_id>/<flat:account>/<optional:login>/explain",
+    "POST /authn-ldap/<service_id>/<flat:account>/<tail:login>/authenticate",
+    f"POST /{NAME}/<service_id>/<flat:account>/<optional:login>/authenticate",
+    f"POST /{NAME}/<service_id>/<flat:account>/<optional:login>/explain",
 }
 
 #: Routes that write and prove by themselves who calls, and so refuse by themselves, too; each has a test below.
 SELF_PROVING: Final = {"POST /host_factories/hosts"}
-
-
-def declared() -> Iterator[tuple[Routes, Route]]:
-    """Every route that any module of ``svc.web`` declares, each with the others of its noun."""
-    for info in iter_modules(svc.web.__path__):
-        module = import_module(f"svc.web.{info.name}")
-        for thing in vars(module).values():
-            if isinstance(thing, type) and thing.__module__ == module.__name__:
-                for routes in vars(thing).values():
-                    if isinstance(routes, Routes):
-                        yield from ((routes, route) for route in routes)
 
 
 @attrs.frozen
@@ -69,7 +55,7 @@ class EveryRouteTests(SynchronousTestCase):
             if not route.writes or route.admission is PUBLIC:
                 continue
             client = Client(Declared(routes), demand_primary=standby, limits=Limits(body=10, policy_body=10))
-            path = re.sub(r"<[^>]*>", "x", route.pattern.text)
+            path = path_of(route)
             answer = client.request(route.method, path, body=b"longer than any body may be", role=ADMIN)
             self.assertEqual((answer.status, answer.json()), (405, REFUSAL), str(route))
             self.assertEqual(answer.headers["content-type"], "application/json")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -9,6 +11,7 @@ from svc.dialect import CONJUR, NATIVE
 from svc.health.probes import AuthzProbe, DatabaseProbe
 from svc.health.rounds import Rounds
 from svc.web.health import Health
+from tests.health.fakes import FakeState
 from tests.memory import Memory, MemoryState
 from tests.web.support import Client
 
@@ -49,3 +52,66 @@ class HealthTests(SynchronousTestCase):
         self.memory.down = False
         self.clock.advance(5)
         self.assertEqual(client.get("/health").status, 200)
+
+    def test_form_of_the_draft(self) -> None:
+        """Who accepts ``application/health+json`` is told in that form, with the same status; caches know that it varies."""
+        client = Client(Health(self.rounds, NATIVE))
+        for accepted in ("application/health+json", "Application/Health+JSON;q=0.9, */*"):
+            answer = client.get("/health", headers=[("Accept", accepted)])
+            self.assertEqual((answer.status, answer.headers["content-type"]), (200, "application/health+json"))
+            self.assertEqual(json.loads(answer.body)["status"], "pass")
+            self.assertEqual(answer.headers["vary"], "Accept")
+        self.memory.down = True
+        self.clock.advance(5)
+        answer = client.get("/health", headers=[("Accept", "application/health+json")])
+        self.assertEqual((answer.status, json.loads(answer.body)["status"]), (502, "fail"))
+        self.assertEqual(client.get("/health", headers=[("Accept", "application/json")]).json()["ok"], False)
+
+    def test_alive(self) -> None:
+        """A server whose reactor turns is alive, whatever its database does and before any round has ended."""
+        rounds = Rounds(Clock(), [], DatabaseProbe(MemoryState(self.memory)), 5.0)
+        self.memory.down = True
+        self.clock.advance(100)
+        for each in (rounds, self.rounds):
+            client = Client(Health(each, NATIVE))
+            self.assertEqual((client.get("/livez").status, client.get("/livez").json()), (200, {"ok": True}))
+            self.assertEqual((client.head("/livez").status, client.head("/livez").body), (200, b""))
+
+    def test_ready(self) -> None:
+        """A server is ready as of its last round: 200, or 503; it isn't before the first, nor once rounds are stale."""
+        client = Client(Health(self.rounds, NATIVE))
+        self.assertEqual((client.get("/readyz").status, client.get("/readyz").json()), (200, {"ok": True}))
+        self.assertEqual(client.head("/readyz").status, 200)
+        self.memory.down = True
+        self.clock.advance(5)
+        self.assertEqual((client.get("/readyz").status, client.get("/readyz").json()), (503, {"ok": False}))
+        self.assertEqual(client.head("/readyz").status, 503)
+        self.memory.down = False
+        self.clock.advance(5)
+        self.assertEqual(client.get("/readyz").status, 200)
+        self.rounds.stopService()
+        self.clock.advance(15.1)
+        self.assertEqual(client.get("/readyz").status, 503)
+        unstarted = Rounds(Clock(), [], DatabaseProbe(MemoryState(self.memory)), 5.0)
+        self.assertEqual(Client(Health(unstarted, NATIVE)).get("/readyz").status, 503)
+
+    def test_asks_nobody(self) -> None:
+        """However often these routes are asked, and while the database hangs, they ask neither it nor a probe."""
+        asked = FakeState()
+        rounds = Rounds(self.clock, [AuthzProbe(asked)], DatabaseProbe(asked), 5.0)
+        client = Client(Health(rounds, NATIVE))
+        for path in ("/health", "/livez", "/readyz"):
+            client.get(path)
+            client.head(path)
+        self.assertEqual(asked.asked, [])
+
+    def test_junk(self) -> None:
+        """Headers, tokens and queries that make no sense don't change an answer; other paths and methods are 404."""
+        client = Client(Health(self.rounds, NATIVE))
+        junk = [("Authorization", 'Token token="nonsense"'), ("Accept", "\x7f;q=x, */*"), ("X-Request-Id", "a" * 999)]
+        for target in ("/health?a=%FF&a=1&=&limit=-1", "/health/", "/health?" + "x" * 9000, "/livez?", "/readyz?ready=no"):
+            self.assertEqual(client.get(target, headers=junk).status, 200, target)
+        for target in ("/healthz", "/%68ealth", "/health/x", "/Health", "//health", "/livez/../health"):
+            self.assertEqual(client.get(target).status, 404, target)
+        for method in ("POST", "PUT", "DELETE", "PATCH", "OPTIONS"):
+            self.assertEqual(client.request(method, "/health").status, 404)

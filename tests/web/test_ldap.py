@@ -7,9 +7,9 @@ import json
 import re
 from pathlib import Path
 
-from svc.directories import Security
-from svc.errors import DirectoryRefused, Reason
+from svc.directories import DirectoryRefused, Security
 from svc.ldap.filters import search_filter
+from svc.reasons import Reason
 from tests.authenticators.test_ldap import CA, PASSWORD, LdapCase
 from tests.web.support import Answer
 from tests.web.world import ADMIN, WorldCase

@@ -11,7 +11,9 @@ from svc.policy.document import Bounds
 from svc.rows import Load, LoadAnswer
 from svc.web.loading import NEAR_BYTES, Loads, NearAndFar
 from svc.web.policies import Policies
+from tests.chronicle import Chronicle
 from tests.memory import MemoryRoles
+from tests.memory_events import MemoryEvents
 from tests.memory_policies import MemoryPolicies
 from tests.web.support import Client
 from tests.web.world import WorldCase
@@ -43,7 +45,7 @@ class NearAndFarTests(WorldCase):
         self.far = Counted(Loads(store, self.vault, self.dialect, Bounds()))
         loads = NearAndFar(Loads(store, self.vault, self.dialect, Bounds(), MOST), self.far)
         verifyObject(ILoads, loads)
-        self.client = Client(Policies(loads, MemoryRoles(self.memory)))
+        self.client = Client(Policies(loads, MemoryRoles(self.memory), MemoryEvents(self.memory), Chronicle()))
 
     def went_far(self, text: str, method: str = "POST", query: str = "", status: int = 201) -> bool:
         """Load a document, and tell where that was done."""

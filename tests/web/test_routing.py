@@ -27,7 +27,9 @@ from svc.names import RoleName
 from svc.web.incoming import Incoming
 from svc.web.origin import TrustedProxies
 from svc.web.response import Response
-from svc.web.routing import OPTIONAL, PUBLIC, REQUIRED, BodySize, Call, Router, Routes
+from svc.web.router import Router
+from svc.web.routing import OPTIONAL, PUBLIC, REQUIRED, BodySize, Call, Routes
+from tests.chronicle import Chronicle
 from tests.web.support import NOW, PEER, Client, primary, token
 
 ALICE = RoleName("acct", "user", "alice")
@@ -378,7 +380,9 @@ class FailClosedTests(SynchronousTestCase):
             return None
 
         echo = Echo()
-        router = Router([echo], caller=broken, demand_primary=primary, limits=Limits(), new_id=lambda: "i")
+        router = Router(
+            [echo], caller=broken, demand_primary=primary, limits=Limits(), new_id=lambda: "i", journal=Chronicle()
+        )
         request = Incoming("GET", "/things/a/b/c", Headers(), PEER, "r", 0, 10)
         request.finish()
         response = self.successResultOf(router.respond(request))

@@ -18,15 +18,18 @@ from svc.authenticators.ldap import LdapAuthenticator
 from svc.authenticators.ldapserver import NAME as LDAP
 from svc.authenticators.ldapserver import LdapServers
 from svc.dialect import NATIVE, Dialect
-from svc.directories import IDirectories, LdapServer
-from svc.errors import DirectoryRefused, KeysUnavailable, Reason
+from svc.directories import DirectoryRefused, IDirectories, LdapServer
+from svc.errors import KeysUnavailable
+from svc.events import Trail
 from svc.jose import KeySet, parse_key_set
 from svc.keyring import AccessTokens, AccountKeys, new_signing_key
 from svc.names import RoleName, admin_of
 from svc.policy.document import Bounds
+from svc.reasons import Reason
 from svc.throttling import Throttle, ThrottledAuthenticator, ThrottledLogin
 from svc.vault import Vault, api_key_name
 from svc.web.accounts import Accounts
+from svc.web.audit import Audit
 from svc.web.authenticators import Authenticators
 from svc.web.authn import Authn, FederatedAuthn, LdapAuthn
 from svc.web.credentials import Credentials
@@ -39,6 +42,7 @@ from svc.web.resources import Resources
 from svc.web.roles import Roles
 from svc.web.secrets import Secrets
 from svc.web.status import Status
+from tests.chronicle import Chronicle
 from tests.memory import (
     Memory,
     MemoryAccounts,
@@ -50,6 +54,7 @@ from tests.memory import (
     MemoryState,
 )
 from tests.memory_effective import MemoryEffectivePolicies
+from tests.memory_events import MemoryEvents
 from tests.memory_expirations import MemoryExpirations
 from tests.memory_factories import MemoryHostFactories, MemoryPublicKeys
 from tests.memory_policies import MemoryPolicies
@@ -167,6 +172,8 @@ class WorldCase(SynchronousTestCase):
             listed=LISTED,
             dialect=self.dialect,
         )
+        self.journal = Chronicle()
+        self.events = MemoryEvents(memory)
         self.client = Client(
             Authn(
                 by_api_key=ThrottledAuthenticator(by_api_key, self.throttle),
@@ -182,7 +189,8 @@ class WorldCase(SynchronousTestCase):
             authenticators,
             Resources(resources, roles, self.dialect),
             Roles(roles, self.dialect),
-            Policies(Loads(MemoryPolicies(memory), vault, self.dialect, Bounds()), roles),
+            Policies(Loads(MemoryPolicies(memory), vault, self.dialect, Bounds()), roles, self.events, self.journal),
+            Audit(self.events, roles),
             EffectivePolicies(MemoryEffectivePolicies(memory), roles, vault, clock),
             Secrets(secrets, MemoryExpirations(memory), vault),
             HostFactories(MemoryHostFactories(memory), roles, resources, vault, self.dialect, clock),
@@ -190,12 +198,13 @@ class WorldCase(SynchronousTestCase):
             Accounts(accounts, roles, self.keys, self.create_account),
             Status(MemoryState(memory), roles, authenticators.tell_all, self.dialect),
             demand_primary=memory.demand_primary,
+            journal=self.journal,
         )
 
-    async def create_account(self, account: str, api_key: str) -> None:
+    async def create_account(self, account: str, api_key: str, trail: Trail | None = None) -> None:
         """Make an account, as the server does."""
         admin_key = self.vault.seal(api_key_name(admin_of(account)), api_key.encode())
-        await MemoryAccounts(self.memory).create(account, admin_key, new_signing_key(self.vault, account, NOW))
+        await MemoryAccounts(self.memory).create(account, admin_key, new_signing_key(self.vault, account, NOW), trail)
 
     def result_of(self, coroutine: Any) -> Any:
         """The result of a coroutine that waits for nothing."""

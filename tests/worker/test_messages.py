@@ -13,6 +13,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from svc import errors
 from svc.dialect import CONJUR, NATIVE
 from svc.policy.document import Bounds
+from svc.reasons import Reason
 from svc.worker.messages import Message, Reading, Task, written
 
 VALUES = st.one_of(st.integers(), st.text(), st.just(errors.Forbidden("why")), st.just(errors.PolicyInvalid("no", 1, 2)))
@@ -56,7 +57,7 @@ def _refusals() -> Iterator[errors.Refusal]:
     for value in vars(errors).values():
         if isinstance(value, type) and issubclass(value, errors.Refusal) and value is not errors.Refusal:
             names = [field.name for field in attrs.fields(value)]
-            yield value(**{name: errors.Reason.TOKEN_EXPIRED if name == "reason" else f"a {name}" for name in names})
+            yield value(**{name: Reason.TOKEN_EXPIRED if name == "reason" else f"a {name}" for name in names})
 
 
 def _plain(value: object) -> object:

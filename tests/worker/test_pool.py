@@ -22,6 +22,9 @@ from svc.worker.pool import DEADLINE, EACH, IDLE, PATIENCE, WAITING, WORKERS, Wo
 
 TASK = Task("dbname=x", 5.0, b"k" * 32, NATIVE, Bounds())
 
+#: What a worker answers when a load was done, but for the text.
+DONE = LoadAnswer(201, b"", (3, 5))
+
 
 def load(document: bytes, caller: str) -> Load:
     """A load."""
@@ -120,26 +123,26 @@ class PoolTests(SynchronousTestCase):
         told = load(b"", "alice")
         self.assertEqual(process.received(), [Message(TASK, b""), Message(told, b"- !user eve\n")])
         self.assertNoResult(begun)
-        process.answer(201, b'{"version": 1}')
-        self.assertEqual(self.successResultOf(begun), LoadAnswer(201, b'{"version": 1}'))
+        process.answer(DONE, b'{"version": 1}')
+        self.assertEqual(self.successResultOf(begun), LoadAnswer(201, b'{"version": 1}', (3, 5)))
 
     def test_kept(self) -> None:
         """A worker that is free gets the next load; one without work for a while is let go, and another one started."""
         for _ in range(2):
             self.load()
-            self.processes[0].answer(201)
+            self.processes[0].answer(DONE)
         self.assertEqual(len(self.processes), 1)
         self.reactor.advance(IDLE)
         self.assertTrue(self.processes[0].closed)
         self.load()
         self.assertEqual(len(self.processes), 2)
         self.processes[0].end()
-        self.processes[1].answer(201)
+        self.processes[1].answer(DONE)
         self.reactor.advance(IDLE / 2)
         begun = self.load()
         self.reactor.advance(IDLE)
         self.assertFalse(self.processes[1].closed)
-        self.processes[1].answer(201)
+        self.processes[1].answer(DONE)
         self.successResultOf(begun)
         self.assertEqual(len(self.processes), 2)
 
@@ -151,12 +154,12 @@ class PoolTests(SynchronousTestCase):
         self.assertIn("wait already", self.refused(self.load()))
         process = self.processes[0]
         process.received()
-        process.answer(201)
+        process.answer(DONE)
         self.successResultOf(running[0])
         self.assertEqual(process.received()[0].content, b"0")
         waiting[1].cancel()
         self.failureResultOf(waiting[1])
-        process.answer(201)
+        process.answer(DONE)
         self.assertEqual(process.received()[0].content, b"2")
 
     def test_callers(self) -> None:
@@ -168,20 +171,20 @@ class PoolTests(SynchronousTestCase):
         others = [self.load(caller="bob"), self.load(b"carol", "carol")]
         self.assertEqual(len(self.processes), 2)
         self.processes[1].received()
-        self.processes[1].answer(201)
+        self.processes[1].answer(DONE)
         self.successResultOf(others[0])
         self.assertEqual(self.processes[1].received()[0].content, b"carol")
         self.processes[0].received()
-        self.processes[0].answer(201)
+        self.processes[0].answer(DONE)
         self.successResultOf(running)
         self.assertEqual(self.processes[0].received()[0].content, b"1")
-        self.processes[0].answer(201)
+        self.processes[0].answer(DONE)
         self.successResultOf(waiting[0])
 
     def test_hanging_end(self) -> None:
         """A worker that is let go and stays is killed."""
         self.load()
-        self.processes[0].answer(201)
+        self.processes[0].answer(DONE)
         self.reactor.advance(IDLE)
         self.assertFalse(self.processes[0].ended)
         self.reactor.advance(PATIENCE)
@@ -193,7 +196,7 @@ class PoolTests(SynchronousTestCase):
         self.processes[0].answer(Forbidden("no"))
         self.assertEqual(self.failureResultOf(begun, Forbidden).value.why, "no")
         begun = self.load()
-        self.processes[0].answer(201)
+        self.processes[0].answer(DONE)
         self.successResultOf(begun)
 
     def test_bug(self) -> None:
@@ -211,7 +214,7 @@ class PoolTests(SynchronousTestCase):
         self.failureResultOf(begun)
         self.load()
         self.assertEqual(len(self.processes), 2)
-        self.processes[0].answer(201)
+        self.processes[0].answer(DONE)
         self.load()
         self.assertEqual(len(self.processes), 2)
 
@@ -222,16 +225,16 @@ class PoolTests(SynchronousTestCase):
         self.processes[0].end(ProcessTerminated(signal=9))
         self.assertIn("ended", self.refused(running[0]))
         self.assertEqual(self.processes[-1].received()[1].content, b"waiting")
-        self.processes[-1].answer(201)
+        self.processes[-1].answer(DONE)
         self.successResultOf(waiting)
 
     def test_death_without_work(self) -> None:
         """A worker that dies while it is free is replaced when there is work."""
         self.load()
-        self.processes[0].answer(201)
+        self.processes[0].answer(DONE)
         self.processes[0].end(ProcessTerminated(signal=9))
         begun = self.load()
-        self.processes[1].answer(201)
+        self.processes[1].answer(DONE)
         self.successResultOf(begun)
 
     def test_deadline(self) -> None:

@@ -1,0 +1,67 @@
+"""What the audit costs: the service with its audit in a file, in turns with one that records nothing. Needs ``wrk``."""
+
+from __future__ import annotations
+
+import shutil
+import statistics
+from pathlib import Path
+from typing import Final
+
+import attrs
+
+from bench import settings
+from bench.load import Figures, run, write_requests
+from bench.processes import descendants
+from bench.report import Figure, Part
+from bench.server import Server, say
+from bench.world import Provider, build
+
+#: The routes that are compared: each is audited with one record.
+ROUTES: Final = ("secret read", "JWT authenticate", "API key authenticate", "whoami")
+
+#: How much of the throughput the audit may cost, in percent.
+COST_MOST: Final = 15
+
+
+def measure(folder: Path) -> Part:
+    """Measure what recording costs.
+
+    :raises SystemExit: there is no ``wrk``.
+    """
+    if shutil.which("wrk") is None:
+        raise SystemExit("the bench needs wrk, which Debian has as a package of that name: apt-get install wrk")
+    say("Making the provider, its tokens, and a server with its policy …")
+    provider = Provider()
+    server = Server.started(folder / "server")
+    world = build(server, provider, provider.tokens())
+    server.stop()
+    requests = {name: write_requests(folder, name.replace(" ", "-"), world.requests[name]) for name in ROUTES}
+    runs: dict[str, list[tuple[Figures, Figures]]] = {name: [] for name in ROUTES}
+    for number in range(settings.RUNS):
+        say(f"audit on and off: run {number + 1} of {settings.RUNS}")
+        measured = {audited: _run(folder, requests, audited=audited) for audited in (True, False)}
+        for name, figures in runs.items():
+            figures.append((measured[True][name], measured[False][name]))
+    details = {
+        name: [{"on": attrs.asdict(on), "off": attrs.asdict(off)} for on, off in pairs] for name, pairs in runs.items()
+    }
+    return Part.of([_figure(name, pairs) for name, pairs in runs.items()], {"audit": details})
+
+
+def _run(folder: Path, requests: dict[str, Path], *, audited: bool) -> dict[str, Figures]:
+    """The figures of each route, of a server that was started for it."""
+    server = Server.started(folder / "server", audited=audited)
+    try:
+        charged = [server.process.pid], descendants(server.process.pid)
+        return {name: run(server.url, path, *charged) for name, path in requests.items()}
+    finally:
+        server.stop()
+
+
+def _figure(name: str, pairs: list[tuple[Figures, Figures]]) -> Figure:
+    """By how much less the throughput is with the audit, in percent; the median of the runs' ratios."""
+    cost = 100 * (1 - statistics.median(on.rate / off.rate for on, off in pairs))
+    rates = [statistics.median(pair[place].rate for pair in pairs) for place in (0, 1)]
+    cpu = [statistics.median(pair[place].server_cpu for pair in pairs) for place in (0, 1)]
+    origin = f"{rates[0]:.0f} and {rates[1]:.0f} requests/s; {cpu[0]:.0f} and {cpu[1]:.0f} µs of the server's CPU"
+    return Figure(f"throughput lost to the audit: {name}", max(cost, 0.0), "%", COST_MOST, origin)

@@ -1,0 +1,140 @@
+"""Commands about the audit: what changed, by whom, and when."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from typing import Any, Final
+from urllib.parse import urlencode
+
+import click
+from twisted.internet.task import deferLater
+
+from svc.cli.connection import Connection, over_http
+from svc.cli.table import plain, print_table, table
+
+#: The time from one look for new events to the next, in seconds, and how many are asked for at once.
+PAUSE: Final = 2.0
+PAGE: Final = 100
+
+#: How many pages are read, at most, to find the last event that was shown: what is older is passed over.
+PAGES: Final = 10
+
+_HEADER: Final = ("TIME", "WHAT", "OUTCOME", "FROM", "REQUEST", "EVENT")
+
+_FILTERS: Final = (
+    ("msgid", "--sort", "The sort of event: update, policy, membership, authn, host-factory, account …"),
+    ("action@43868/operation", "--operation", "What was done: add, change, remove, update, create …"),
+    ("auth@43868/user", "--user", "Who did it, by the full id of the role."),
+    ("client@43868/ip", "--from", "From which address."),
+    ("procid", "--request", "In which request: its X-Request-Id."),
+)
+
+
+@click.group()
+def audit() -> None:
+    """See what was changed, by whom and when.
+
+    Whoever owns the root policy sees all of the account; others see what concerns a resource or role that they own. Logins
+    and readings are in the server's audit file alone.
+    """
+
+
+def _filtered(command: Any) -> Any:
+    for name, option, text in reversed(_FILTERS):
+        command = click.option(option, name.replace("@43868/", "_"), help=text)(command)
+    command = click.option("--role", "role", help="Only events about this role: kind:id.")(command)
+    command = click.option("--resource", "resource", help="Only events about this resource: kind:id.")(command)
+    command = click.option("--about", help="Only events about this, as resource, role or member: kind:id.")(command)
+    return click.option("--json", "as_json", is_flag=True, help="Print the server's JSON, for tail an event a line.")(
+        command
+    )
+
+
+@audit.command()
+@_filtered
+@click.option("--limit", type=click.IntRange(1, 1000), default=PAGE, show_default=True, help="How many, at most.")
+@click.option("--offset", type=click.IntRange(0), default=0, help="After how many.")
+@over_http
+async def search(connection: Connection, as_json: bool, limit: int, offset: int, **filters: str | None) -> None:
+    """List events, the newest first.
+
+    Example: svc audit search --resource variable:app/password --user acme:user:alice
+    """
+    events = await _asked(connection, filters, limit, offset)
+    if as_json:
+        click.echo(json.dumps(events, indent=2))
+    else:
+        print_table(_HEADER, [_row(event) for event in events])
+
+
+@audit.command()
+@_filtered
+@click.option("--lines", type=click.IntRange(0, 1000), default=10, show_default=True, help="How many to begin with.")
+@over_http
+async def tail(connection: Connection, as_json: bool, lines: int, **filters: str | None) -> None:
+    """Show the last events, and those that come, the newest last. Ctrl-C ends it."""
+    seen: set[int] = set()
+    events = await _asked(connection, filters, max(lines, 1), 0)
+    _show(events[:lines], as_json)
+    while True:
+        seen = {event["number"] for event in events} or seen
+        await deferLater(connection.reactor, PAUSE)
+        events = await _newer(connection, filters, seen)
+        _show([event for event in events if event["number"] not in seen], as_json)
+
+
+async def _newer(connection: Connection, filters: dict[str, str | None], seen: set[int]) -> list[dict[str, Any]]:
+    """The newest events, back to those that were seen. One that took longer may stand among these, not having been seen."""
+    found: list[dict[str, Any]] = []
+    oldest = min(seen, default=0)
+    for page in range(PAGES):
+        events = await _asked(connection, filters, PAGE, page * PAGE)
+        found += [event for event in events if event["number"] >= oldest]
+        if len(events) < PAGE or events[-1]["number"] <= oldest:
+            break
+    return found
+
+
+async def _asked(connection: Connection, filters: dict[str, str | None], limit: int, offset: int) -> list[dict[str, Any]]:
+    places = {"resource": "/resources/", "role": "/roles/", "about": "/entities/"}
+    given = {name: value for name in places if (value := filters.get(name)) is not None}
+    if len(given) > 1:
+        raise click.UsageError(f"--{' and --'.join(given)} can't be given together")
+    path = "/audit"
+    for name, value in given.items():
+        full = value if value.count(":") > 1 else f"{connection.account}:{value}"
+        path += places[name] + connection.segment(full)
+    query = [(name, filters.get(name.replace("@43868/", "_"))) for name, _, _ in _FILTERS]
+    pairs = [("limit", str(limit)), ("offset", str(offset)), *((name, value) for name, value in query if value is not None)]
+    answer = await connection.call("GET", f"{path}?{urlencode(pairs)}")
+    if answer.status == 404 and isinstance(none := answer.json(), list):
+        return none
+    events: list[dict[str, Any]] = answer.expect(200).json()
+    return events
+
+
+def _row(event: dict[str, Any]) -> Sequence[str]:
+    data = event["sdata"]
+    action, client = data["action@43868"], data["client@43868"]
+    return (
+        event["timestamp"],
+        f"{event['msgid']} {action['operation']}",
+        action["result"],
+        client["ip"],
+        event["procid"],
+        event["message"],
+    )
+
+
+def _show(events: Sequence[dict[str, Any]], as_json: bool) -> None:
+    """Print events, the newest last."""
+    for event in reversed(events):
+        if as_json:
+            click.echo(json.dumps(event))
+        elif sys.stdout.isatty():
+            click.echo("  ".join(map(plain, _row(event))))
+        else:
+            click.echo("\n".join(table(_HEADER, [_row(event)], terminal=False)))
+    sys.stdout.flush()

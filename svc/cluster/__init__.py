@@ -1,0 +1,1 @@
+"""The other servers of the cluster, as this one sees them."""

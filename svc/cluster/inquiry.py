@@ -1,0 +1,75 @@
+"""How another server of the cluster is asked for its health: over treq, and within the limits of the rulings on health."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from twisted.internet.defer import Deferred
+from twisted.internet.endpoints import HostnameEndpoint, wrapClientTLS
+from twisted.internet.error import ConnectError, DNSLookupError
+from twisted.internet.interfaces import IStreamClientEndpoint
+from twisted.internet.ssl import optionsForClientTLS, trustRootFromCertificates
+
+from svc.cluster.reports import UNREACHABLE, Told, told
+from svc.errors import ConfigurationInvalid
+from svc.outgoing import Unanswered, certificates, get
+from svc.records import ClusterMember
+
+#: Seconds for everything from the look-up of the name to the last byte (rulings: health).
+DEADLINE: Final = 5.0
+
+#: Most bytes that are read of an answer, its headers included (rulings: health).
+ANSWER_LIMIT: Final = 64 * 1024
+
+_PATH: Final = "/health"
+
+
+class Inquiry:
+    """One question to one member, which may be asked again and again. ``trust`` has the authorities of its certificate."""
+
+    def __init__(self, reactor: Any, member: ClusterMember, trust: Any = None) -> None:
+        address = urlsplit(member.url)
+        host = address.hostname
+        assert host is not None
+        self._reactor = reactor
+        self._authority = address.netloc
+        self._path = f"{address.path}{_PATH}"
+        secure = address.scheme == "https"
+        endpoint: IStreamClientEndpoint = HostnameEndpoint(
+            reactor, host, address.port or (443 if secure else 80), timeout=DEADLINE
+        )
+        # Made for each question, since what TLS holds belongs to one connection.
+        self._endpoint: Callable[[], IStreamClientEndpoint] = lambda: (
+            wrapClientTLS(optionsForClientTLS(host, trust), endpoint) if secure else endpoint
+        )
+
+    async def ask(self) -> Told:
+        """Ask. Whatever goes wrong is told, none of it is raised."""
+        asked = get(self._endpoint(), self._reactor, self._authority, self._path, ANSWER_LIMIT)
+
+        def late(*_: object) -> Any:
+            raise Unanswered(f"there was no complete answer within {DEADLINE:g} seconds")
+
+        try:
+            answer = await Deferred.fromCoroutine(asked).addTimeout(DEADLINE, self._reactor, late)
+        except Unanswered as error:
+            return Told(fault=UNREACHABLE, why=error.why)
+        except (ConnectError, DNSLookupError) as error:
+            return Told(fault=UNREACHABLE, why=f"no connection: {error}")
+        return told(answer.status, answer.body)
+
+
+def trust_of(path: Path, key: str) -> Any:
+    """What trusts the authorities in a file of PEM alone; ``key`` is the setting that names it.
+
+    :raises ConfigurationInvalid: it can't be read, or holds no certificates.
+    """
+    try:
+        return trustRootFromCertificates(certificates(path.read_text(encoding="ascii", errors="replace")))
+    except OSError as error:
+        raise ConfigurationInvalid(key, f"names a file that can't be read: {path}: {error.strerror}") from None
+    except ValueError as error:
+        raise ConfigurationInvalid(key, f"names the file {path}, which {error}") from None

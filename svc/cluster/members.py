@@ -1,0 +1,150 @@
+"""The members of the cluster: asked when somebody wants to know, all together as rarely as that allows.
+
+Note [No amplifier]. Anyone may ask this server about another, without a login. So each member is asked once at a time,
+however many wait for the answer, and an answer is good for a second: nobody can make this server send a member more than one
+question a second. Who leaves takes nothing but his own wait away. Only members that the settings list are ever asked.
+
+Note [Last known]. A look at the whole cluster doesn't wait for a member that hangs, if there is an answer of a moment ago:
+that is shown with its age, and what comes of the question at the next look.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from typing import Final
+
+import attrs
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.defer import TimeoutError as DeferredTimeout
+from twisted.internet.interfaces import IReactorTime
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from svc.cluster.reports import UNREACHABLE, Sight, Told, sight
+
+#: For how many seconds an answer is as good as a new one.
+FRESH: Final = 1.0
+
+#: For how many seconds an answer may stand in for one that doesn't come, and how long that is waited for then.
+MEMORY: Final = 60.0
+PATIENCE: Final = 1.0
+
+_log = Logger()
+
+
+@attrs.frozen
+class _Known:
+    """An answer, when it came, and since when it is the same; both in epoch seconds."""
+
+    told: Told
+    at: float
+    changed: float | None
+
+    @property
+    def state(self) -> object:
+        """What makes a change: not where the database's log stands."""
+        document = self.told.document
+        database = document.get("database")
+        return (
+            self.told.fault,
+            self.told.status,
+            document.get("services"),
+            database.get("ok") if isinstance(database, dict) else None,
+        )
+
+
+class _Member:
+    """One member, and what is known of it."""
+
+    def __init__(self, clock: IReactorTime, name: str, ask: Callable[[], Awaitable[Told]]) -> None:
+        self.name = name
+        self._clock = clock
+        self._ask = ask
+        self._known: _Known | None = None
+        self._waiters: list[Deferred[None]] | None = None
+
+    def inform(self) -> Deferred[None]:
+        """Fires when what is known is fresh (Note [No amplifier]); never fails but by cancellation."""
+        known: Deferred[None] = Deferred()
+        if self._age() <= FRESH and self._waiters is None:
+            known.callback(None)
+        elif self._waiters is None:
+            self._waiters = [known]
+            Deferred.fromCoroutine(self._told()).addBoth(self._answered)
+        else:
+            self._waiters.append(known)
+        return known
+
+    async def answer(self) -> Told:
+        """A fresh answer."""
+        await self.inform()
+        assert self._known is not None
+        return self._known.told
+
+    async def attend(self) -> None:
+        """Wait for a fresh answer, but not long where there is a recent one (Note [Last known])."""
+        informed = self.inform()
+        if self._age() <= MEMORY:
+            with suppress(DeferredTimeout):
+                await informed.addTimeout(PATIENCE, self._clock)
+        else:
+            await informed
+
+    def sight(self) -> Sight:
+        """What is known now; something must be."""
+        assert self._known is not None
+        known, age = self._known, max(0.0, self._age())
+        if known.told.fault:
+            return Sight(name=self.name, here=False, word=known.told.fault, changed=known.changed, age=age)
+        return sight(self.name, known.told.document, here=False, changed=known.changed, age=age)
+
+    async def _told(self) -> Told:
+        return await self._ask()
+
+    def _age(self) -> float:
+        """Seconds since the last answer; of one that a clock put back has left in the future as if there were none."""
+        age = float("inf") if self._known is None else self._clock.seconds() - self._known.at
+        return age if age >= 0 else float("inf")
+
+    def _answered(self, result: Told | Failure) -> None:
+        if isinstance(result, Failure):
+            _log.failure("Asking the server {name} for its health met a bug", result, name=self.name)
+            result = Told(fault=UNREACHABLE, why="an error of this program, which its log tells")
+        now, before = self._clock.seconds(), self._known
+        fresh = _Known(result, now, None)
+        if before is not None:
+            fresh = attrs.evolve(fresh, changed=before.changed if before.state == fresh.state else now)
+        self._known = fresh
+        # Only a change is news.
+        if result.fault and (before is None or before.told.fault != result.fault):
+            _log.warn("The server {name} gives no health report: {why}", name=self.name, why=result.why)
+        elif not result.fault and before is not None and before.told.fault:
+            _log.info("The server {name} gives health reports again", name=self.name)
+        waiters, self._waiters = self._waiters or [], None
+        for waiter in waiters:
+            waiter.callback(None)  # which one that was cancelled ignores
+
+
+class Members:
+    """The members, each with what asks it, by the names under which the settings list them."""
+
+    def __init__(self, clock: IReactorTime, asking: Mapping[str, Callable[[], Awaitable[Told]]]) -> None:
+        self._members = {name: _Member(clock, name, ask) for name, ask in asking.items()}
+
+    async def answer(self, name: str) -> Told | None:
+        """What the member of exactly this name says of its health, at most a second ago; ``None`` if there is none."""
+        member = self._members.get(name)
+        return None if member is None else await member.answer()
+
+    async def glance(self) -> list[Sight]:
+        """All members, asked at the same time (Note [Last known])."""
+        attending = [Deferred.fromCoroutine(member.attend()) for member in self._members.values()]
+        try:
+            for each in attending:
+                await each
+        finally:
+            for each in attending:
+                each.cancel()
+                each.addErrback(lambda failure: failure.trap(CancelledError))
+        return [member.sight() for member in self._members.values()]

@@ -1,0 +1,142 @@
+"""Health reports of other servers, read with suspicion: what came, and whether it is a report at all.
+
+Note [Strict reports]. A report is a JSON object whose ``ok`` is a boolean that fits the status: true with 200, false with
+502 (rulings: health). Text that two readers could understand differently is none: members that stand there twice, ``NaN``,
+other encodings than UTF-8. A member that lies about its health can't be found out; one that contradicts itself can.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from typing import Any, Final, TypeGuard
+
+import attrs
+
+#: The words for a member that gave no answer, and for one whose answer is no report.
+UNREACHABLE: Final = "unreachable"
+INVALID: Final = "invalid"
+
+#: Services of one report that are shown, and the longest name or word of one, in characters.
+_SERVICES_LIMIT: Final = 32
+_WORD_LIMIT: Final = 32
+
+
+@attrs.frozen
+class Told:
+    """What came of asking a server for its health.
+
+    ``fault`` is empty when a report came, and otherwise the word that says why none did; then ``why`` tells operators more.
+    ``body`` is the report as it was sent, ``document`` what it says.
+    """
+
+    status: int = 502
+    body: bytes = attrs.field(default=b"", repr=False)
+    document: Mapping[str, Any] = attrs.field(factory=dict, repr=False)
+    fault: str = ""
+    why: str = ""
+
+    @property
+    def ok(self) -> bool:
+        """Whether the server says that it is well."""
+        return not self.fault and self.status == 200
+
+
+def told(status: int, body: bytes) -> Told:
+    """Read an answer (Note [Strict reports])."""
+    if status not in {200, 502}:
+        return Told(fault=INVALID, why=f"the answer has status {status}, which no health report has")
+    try:
+        document = json.loads(body.decode("utf-8"), object_pairs_hook=_object, parse_constant=_no_constant)
+    except (ValueError, RecursionError):
+        return Told(fault=INVALID, why="the answer is not JSON")
+    ok = document.get("ok") if isinstance(document, dict) else None
+    if ok is not (status == 200):
+        return Told(fault=INVALID, why=f"the answer has status {status} and no ok that fits it")
+    return Told(status, body, document)
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    members = dict(pairs)
+    if len(members) != len(pairs):
+        raise ValueError("a member stands there twice")
+    return members
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(f"{name} is no number")
+
+
+@attrs.frozen(kw_only=True)
+class Sight:
+    """A server as the view of the cluster shows it; it holds nothing that a health route wouldn't tell.
+
+    ``word`` is ``ok``, ``failed``, or a fault of :class:`Told`. ``role`` is
+    ``primary``, ``follower``, or empty when the server doesn't tell. ``changed`` is when its state became what it is, as far
+    as this server knows, in epoch seconds; ``age`` is for how many seconds that is known to be the state.
+    """
+
+    name: str
+    here: bool
+    word: str
+    services: Mapping[str, str] = attrs.field(factory=dict)
+    database: str = ""
+    role: str = ""
+    lag_seconds: float | None = None
+    lag_bytes: float | None = None
+    changed: float | None = None
+    age: float = 0.0
+
+    @property
+    def ok(self) -> bool:
+        """Whether the server is well."""
+        return self.word == "ok"
+
+    @property
+    def reachable(self) -> bool:
+        """Whether it gave a health report."""
+        return self.word in {"ok", "failed"}
+
+    def document(self) -> dict[str, Any]:
+        """The same in JSON."""
+        return {**attrs.asdict(self), "ok": self.ok, "reachable": self.reachable, "age": round(self.age, 1)}
+
+
+def sight(name: str, document: Mapping[str, Any], *, here: bool, changed: float | None, age: float) -> Sight:
+    """What a report shows. It may be anybody's: what doesn't have the form of one is left out."""
+    services, database = _mapping(document.get("services")), _mapping(document.get("database"))
+    replication = _mapping(database.get("replication_status"))
+    words = {key: value for key, value in services.items() if _is_word(key) and _is_word(value)}
+    connection = _mapping(database.get("connect")).get("main")
+    lag_seconds, lag_bytes = _number(replication.get("lag_seconds")), _number(replication.get("lag_bytes"))
+    role = ""
+    if database.get("ok") is True:
+        role = "primary" if {"lag_seconds", "lag_bytes"}.isdisjoint(replication) else "follower"
+    return Sight(
+        name=name,
+        here=here,
+        word="ok" if document.get("ok") is True else "failed",
+        services=dict(list(words.items())[:_SERVICES_LIMIT]),
+        database=connection if _is_word(connection) else "",
+        role=role,
+        lag_seconds=lag_seconds,
+        lag_bytes=lag_bytes,
+        changed=changed,
+        age=age,
+    )
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _is_word(value: object) -> TypeGuard[str]:
+    return isinstance(value, str) and 0 < len(value) <= _WORD_LIMIT and value.isprintable()
+
+
+def _number(value: object) -> float | None:
+    """A lag; ``None`` for what is none, and for one that no number of bytes or seconds is."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1 << 63 or not math.isfinite(value):
+        return None
+    return value

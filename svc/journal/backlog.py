@@ -1,0 +1,91 @@
+"""What one sink has yet to take, and the seam between the journal and its sinks."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from itertools import islice
+
+from zope.interface import Attribute, Interface
+
+
+class Backlog:
+    """Records in order, each with its number, that a sink has been given and has not taken.
+
+    The sink looks at the oldest (:meth:`head`), and says what became of them (:meth:`taken`, :meth:`failed`,
+    :meth:`recovered`). ``changed`` is called then. ``trouble`` says why the sink takes nothing at present, if that is so.
+    """
+
+    def __init__(self, changed: Callable[[], None]) -> None:
+        self.trouble: str | None = None
+        self.size = 0
+        self._changed = changed
+        self._records: deque[tuple[int, bytes]] = deque()
+        self._last = 0
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    @property
+    def safe(self) -> int:
+        """The number up to which nothing is outstanding."""
+        return self._records[0][0] - 1 if self._records else self._last
+
+    def add(self, records: Sequence[tuple[int, bytes]]) -> None:
+        """Give the sink more to take."""
+        self._records.extend(records)
+        self._last = records[-1][0]
+        self.size += sum([len(record) for _, record in records])
+
+    def pass_over(self, last: int) -> None:
+        """Note that records up to this number are not for the sink."""
+        self._last = last
+
+    def head(self, size: int) -> list[bytes]:
+        """The oldest records, of ``size`` bytes together or little more; none when there are none."""
+        found: list[bytes] = []
+        for _, record in self._records:
+            found.append(record)
+            size -= len(record)
+            if size <= 0:
+                break
+        return found
+
+    def taken(self, count: int) -> None:
+        """The sink has taken the oldest so many."""
+        self.size -= sum([len(record) for _, record in islice(self._records, count)])
+        for _ in range(count):
+            self._records.popleft()
+        self.trouble = None
+        self._changed()
+
+    def failed(self, why: str) -> None:
+        """The sink takes nothing, and tries again by itself."""
+        self.trouble = why
+        self._changed()
+
+    def recovered(self) -> None:
+        """The sink can take records again."""
+        self.trouble = None
+        self._changed()
+
+
+class ISink(Interface):
+    """Where records go. What is given to it last is taken last; nothing that it has taken is given to it again."""
+
+    name = Attribute("""What the log calls it.""")
+
+    async def open(backlog: Backlog) -> None:
+        """Begin to take what the backlog has, now and later.
+
+        :raises StartRefused: there is no such place, and there won't be.
+        """
+
+    def wake() -> None:
+        """Take what the backlog has; called once in a turn of the reactor when there is more."""
+
+    def reopen() -> None:
+        """Begin anew, in what is now at the same place."""
+
+    async def close() -> None:
+        """Take what can be taken at once, and let go."""

@@ -1,0 +1,256 @@
+"""The journal: it takes every event of the server, gives it to the sinks, and says when they all have it.
+
+Note [One write in a turn]. What is recorded in one turn of the reactor goes to each sink at its end, at once; the requests
+that wait for it are answered then. So a busy server makes one system call for many records, and an idle one waits for none.
+
+Note [When a sink fails]. What a sink hasn't taken is kept, up to ``MOST`` records or ``MOST_BYTES``; it goes on when the
+sink does. As long as a sink takes nothing, requests that must be audited are refused (``--audit-failure refuse``), so that
+nothing secret leaves without its record. Or they are answered (``continue``), and records that there is no more room for are
+lost: they are counted, and the log says how many. A sink that takes no record within ``PATIENCE`` counts as one that fails.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import attrs
+from twisted.application.service import Service
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.logger import Logger
+from zope.interface import implementer
+
+from svc.errors import AuditUnavailable
+from svc.events import DEBUG, Event, IJournal, Origin, Outcome, Server
+from svc.journal.backlog import Backlog, ISink
+from svc.journal.record import Records
+from svc.names import RoleName
+
+#: How many records a sink may be behind, and of how many bytes together, before it counts as full.
+MOST: Final = 10_000
+MOST_BYTES: Final = 8 * 1024 * 1024
+
+#: How long a sink may take over a record, in seconds, before requests stop waiting for it.
+PATIENCE: Final = 5.0
+
+#: The least time between two messages in the log about records that are lost, in seconds.
+REPORTS: Final = 60.0
+
+_log = Logger()
+
+_CHECK: Final = Event("health", "check", (), "checked the audit", "check the audit", user="svc", severity=DEBUG)
+
+
+@attrs.define(eq=False)
+class _Line:
+    """A sink with its backlog."""
+
+    sink: ISink
+    backlog: Backlog
+    told: str | None = None
+
+
+@attrs.frozen(eq=False)
+class _Waiting:
+    """A request that waits until the record of this number is taken, since a moment."""
+
+    number: int
+    since: float
+    taken: Deferred[None]
+
+
+@implementer(IJournal)
+class Journal(Service):
+    """Provides ``IJournal`` by writing records to sinks.
+
+    :param refuses: whether requests are refused while a sink takes nothing (Note [When a sink fails]).
+    :param count_lost: is called with the number of records that were lost just now.
+    """
+
+    name = "journal"
+
+    def __init__(
+        self,
+        server: Server,
+        clock: IReactorTime,
+        sinks: Sequence[ISink],
+        *,
+        refuses: bool,
+        count_lost: Callable[[int], object] | None = None,
+    ) -> None:
+        self._server = server
+        self._clock = clock
+        self._records = Records(server, clock)
+        self._refuses = refuses
+        self._count_lost = count_lost
+        self._lines = [_Line(sink, Backlog(self._changed)) for sink in sinks]
+        self._last = 0
+        self._checked = 0
+        self._fresh: list[tuple[int, bytes]] = []
+        self._waiting: deque[_Waiting] = deque()
+        self._turn: IDelayedCall | None = None
+        self._watch: IDelayedCall | None = None
+        self._lost = 0
+        self._reported: float | None = None
+
+    async def open(self) -> None:
+        """Open every sink.
+
+        :raises StartRefused: one can't be opened.
+        """
+        for line in self._lines:
+            await line.sink.open(line.backlog)
+
+    def reopen(self) -> None:
+        """Have every sink begin anew, as after its file was moved away."""
+        _log.info("Audit files are opened anew")
+        for line in self._lines:
+            line.sink.reopen()
+
+    def stopService(self) -> Deferred[None]:
+        """Give the sinks what there is, and close them. Nothing is taken any more."""
+        super().stopService()  # type: ignore[no-untyped-call] # Twisted's
+        return Deferred.fromCoroutine(self._close())
+
+    async def _close(self) -> None:
+        for call in (self._turn, self._watch):
+            if call is not None and call.active():
+                call.cancel()
+        self._flush()
+        for line in self._lines:
+            await line.sink.close()
+            if line.backlog:
+                _log.error("{count} audit records were not taken by {sink}", count=len(line.backlog), sink=line.sink.name)
+        self._give_up("the server stops")
+
+    def origin(self, user: RoleName | None, client_ip: str, request_id: str) -> Origin:
+        """See ``IJournal``."""
+        return Origin(self._server, None if user is None else str(user), client_ip, request_id)
+
+    def admit(self) -> None:
+        """See ``IJournal``."""
+        if self._refuses and (why := self.trouble) is not None:
+            raise AuditUnavailable(why)
+
+    @property
+    def trouble(self) -> str | None:
+        """Why records can't be taken now; ``None`` when they can."""
+        for line in self._lines:
+            if line.backlog.trouble is not None:
+                return f"{line.sink.name}: {line.backlog.trouble}"
+            if _is_full(line.backlog):
+                return f"{line.sink.name} is too far behind"
+        return None
+
+    def backlogs(self) -> list[tuple[str, int]]:
+        """The name of each sink, and how many records it has yet to take."""
+        return [(line.sink.name, len(line.backlog)) for line in self._lines]
+
+    async def take(self, origin: Origin, events: Sequence[Event], outcome: Outcome) -> None:
+        """See ``IJournal``."""
+        self.admit()
+        if events:
+            await self._taken(self._records.written(origin, events, outcome))
+
+    async def check(self) -> None:
+        """Return when the sinks have taken the last record, and one more since the last check.
+
+        :raises AuditUnavailable: they have not.
+        """
+        if self.trouble is None and self._last == self._checked:
+            origin = self.origin(None, "-", "-")
+            await self._taken(self._records.written(origin, [_CHECK], Outcome()))
+        self._checked = self._last
+        if (why := self.trouble) is not None:
+            raise AuditUnavailable(why)
+
+    async def _taken(self, records: Sequence[bytes]) -> None:
+        """Have records written at the end of this turn, and wait for that."""
+        if not self.running:
+            raise AuditUnavailable("the server stops")
+        for record in records:
+            self._last += 1
+            self._fresh.append((self._last, record))
+        if self._turn is None:
+            self._turn = self._clock.callLater(0, self._flush)
+        if self.trouble is not None:
+            # Only where requests go on without their records: nobody waits then.
+            return
+        waiting = _Waiting(self._last, self._clock.seconds(), Deferred())
+        self._waiting.append(waiting)
+        if self._watch is None:
+            self._watch = self._clock.callLater(PATIENCE, self._look)
+        await waiting.taken
+
+    def _flush(self) -> None:
+        """Note [One write in a turn]."""
+        self._turn = None
+        fresh, self._fresh = self._fresh, []
+        if not fresh:
+            return
+        lost = 0
+        for line in self._lines:
+            if _is_full(line.backlog):
+                line.backlog.pass_over(fresh[-1][0])
+                lost = len(fresh)
+            else:
+                line.backlog.add(fresh)
+        if lost:
+            self._lose(lost)
+        for line in self._lines:
+            line.sink.wake()
+
+    def _changed(self) -> None:
+        """Let those go whose records are taken, and all while a sink takes none."""
+        safe = min([line.backlog.safe for line in self._lines])
+        while self._waiting and self._waiting[0].number <= safe:
+            self._waiting.popleft().taken.callback(None)
+        for line in self._lines:
+            if line.told != line.backlog.trouble:
+                line.told = line.backlog.trouble
+                _tell(line)
+        if self._waiting and (why := self.trouble) is not None:
+            self._give_up(why)
+
+    def _give_up(self, why: str) -> None:
+        waiting, self._waiting = self._waiting, deque()
+        for each in waiting:
+            if self._refuses:
+                each.taken.errback(AuditUnavailable(why))
+            else:
+                each.taken.callback(None)
+
+    def _look(self) -> None:
+        """See whether the oldest record has waited too long."""
+        self._watch = None
+        if not self._waiting:
+            return
+        due = self._waiting[0].since + PATIENCE - self._clock.seconds()
+        if due > 0:
+            self._watch = self._clock.callLater(due, self._look)
+            return
+        for line in self._lines:
+            if line.backlog and line.backlog.trouble is None:
+                line.backlog.failed(f"takes no record for {PATIENCE:g} seconds")
+
+    def _lose(self, count: int) -> None:
+        if self._count_lost is not None:
+            self._count_lost(count)
+        self._lost += count
+        now = self._clock.seconds()
+        if self._reported is None or not 0 <= now - self._reported < REPORTS:
+            self._reported = now
+            _log.error("{count} audit records were lost since the start: {why}", count=self._lost, why=self.trouble)
+
+
+def _is_full(backlog: Backlog) -> bool:
+    return len(backlog) >= MOST or backlog.size >= MOST_BYTES
+
+
+def _tell(line: _Line) -> None:
+    if line.backlog.trouble is None:
+        _log.warn("Audit records go to {sink} again", sink=line.sink.name)
+    else:
+        _log.error("Audit records can't go to {sink}: {why}", sink=line.sink.name, why=line.backlog.trouble)

@@ -1,0 +1,51 @@
+"""How long the database keeps events: what is older is removed, little by little, by a timer."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from twisted.application.service import Service
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IReactorTime
+from twisted.internet.task import LoopingCall
+from twisted.logger import Logger
+
+from svc.errors import StoreReadOnly, StoreUnavailable
+from svc.events import IEvents
+
+#: The time from one look for old events to the next, in seconds.
+INTERVAL: Final = 3600.0
+
+_log = Logger()
+
+
+class Retention(Service):
+    """Has events removed that are older than ``age``, in seconds. A standby has nothing to remove."""
+
+    name = "retention"
+
+    def __init__(self, clock: IReactorTime, events: IEvents, age: float) -> None:
+        self._clock = clock
+        self._events = events
+        self._age = age
+        self._loop = LoopingCall(lambda: Deferred.fromCoroutine(self._purge()))
+        self._loop.clock = clock
+
+    def startService(self) -> None:
+        """Look now, and from now on."""
+        super().startService()  # type: ignore[no-untyped-call] # Twisted's
+        self._loop.start(INTERVAL).addErrback(lambda failure: _log.failure("Old events are not removed any more", failure))
+
+    def stopService(self) -> None:
+        """Look no more."""
+        super().stopService()  # type: ignore[no-untyped-call] # Twisted's
+        if self._loop.running:
+            self._loop.stop()
+
+    async def _purge(self) -> None:
+        try:
+            count = await self._events.purge(self._clock.seconds() - self._age)
+        except (StoreReadOnly, StoreUnavailable):
+            return
+        if count:
+            _log.info("{count} old events of the audit were removed", count=count)

@@ -1,0 +1,226 @@
+"""The larger parts of the server, each made from the settings and the foundation, for ``composition`` to put together."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import attrs
+from twisted.application.service import MultiService
+from twisted.internet.interfaces import IStreamClientEndpoint
+from twisted.logger import Logger
+
+from svc.audit import LoggedExpirations
+from svc.authenticators.cloud import cloud
+from svc.authenticators.federated import FederatedAuthenticator
+from svc.authenticators.jwt import JWT
+from svc.authenticators.ldap import LdapAuthenticator
+from svc.authenticators.ldapserver import LdapServers
+from svc.cluster.inquiry import Inquiry, trust_of
+from svc.cluster.members import Members
+from svc.config import Settings
+from svc.directories import IDirectories
+from svc.errors import StartRefused
+from svc.events import Server as EventServer
+from svc.expiration.postgresql import PostgresPassword
+from svc.expiration.rotation import Rotations
+from svc.expiration.rounds import Expirations
+from svc.foundation import Foundation
+from svc.health.probes import (
+    AuthzProbe,
+    CoreProbe,
+    DatabaseProbe,
+    HostFactoryProbe,
+    PublicKeysProbe,
+)
+from svc.health.rounds import Rounds
+from svc.interfaces import ILoads, IProbe
+from svc.journal.backlog import ISink
+from svc.journal.expirations import RecordedExpirations
+from svc.journal.files import FileSink, StandardOutputSink
+from svc.journal.journal import Journal
+from svc.journal.syslog import SyslogSink
+from svc.metrics import Metrics
+from svc.policy.document import Bounds
+from svc.providers.discovery import Publications
+from svc.providers.fetch import GuardedClient
+from svc.providers.keys import ProviderKeys
+from svc.providers.lookup import LookUps
+from svc.providers.trust import client_tls
+from svc.records import Sealed
+from svc.storage.authenticators import AuthenticatorStore
+from svc.storage.credentials import CredentialStore
+from svc.storage.expirations import ExpirationStore
+from svc.storage.hostfactories import HostFactoryStore
+from svc.storage.policies import PolicyStore
+from svc.storage.publickeys import PublicKeyStore
+from svc.vault import CANARY
+from svc.web.loading import NEAR_ROWS, Loads, NearAndFar
+from svc.worker.messages import Task
+from svc.worker.pool import Workers
+
+log = Logger()
+
+
+@attrs.frozen
+class Parts:
+    """Makes parts. What a part needs of other parts it is given."""
+
+    reactor: Any
+    settings: Settings
+    foundation: Foundation
+
+    async def journal(
+        self, server: MultiService, metrics: Metrics | None, syslog: IStreamClientEndpoint | None, *, daemon: bool
+    ) -> Journal:
+        """The journal, open; it stops after all that may record something.
+
+        :raises StartRefused: records can't be written where they are to go.
+        """
+        reactor, settings = self.reactor, self.settings
+        path, standard = settings.audit_file, sys.__stdout__
+        if path is not None:
+            sinks: list[ISink] = [FileSink(reactor, path)]
+        elif standard is not None:
+            sinks = [StandardOutputSink(reactor, standard.fileno())]
+        else:
+            raise StartRefused("there is no standard output for audit records: set --audit-file")
+        if syslog is not None and settings.audit_syslog is not None:
+            sinks.append(SyslogSink(reactor, syslog, settings.audit_syslog))
+        journal = Journal(
+            EventServer(os.uname().nodename, settings.dialect.prefix),
+            reactor,
+            sinks,
+            refuses=settings.audit_failure == "refuse",
+            count_lost=None if metrics is None else metrics.count_lost_records,
+        )
+        journal.setServiceParent(server)  # type: ignore[no-untyped-call] # Twisted's
+        await journal.open()
+        if path is not None:
+            # The reactor is woken up by what is called from elsewhere.
+            signal.signal(signal.SIGHUP, lambda *_: reactor.callFromThread(journal.reopen))
+        elif daemon and syslog is None:
+            log.warn("A daemon's standard output goes nowhere, and so do audit records: set audit_file or audit_syslog")
+        return journal
+
+    def members(self) -> Members:
+        """The other servers of the cluster, each asked under the authorities that the settings name for it."""
+        settings = self.settings
+        common = None if settings.cluster_ca is None else trust_of(settings.cluster_ca, settings.key("cluster_ca"))
+        return Members(
+            self.reactor,
+            {
+                member.name: Inquiry(
+                    self.reactor,
+                    member,
+                    common if member.ca is None else trust_of(member.ca, settings.key("cluster")),
+                ).ask
+                for member in settings.cluster
+            },
+        )
+
+    def loads(self, server: MultiService) -> ILoads:
+        """What loads policies: small ones here, large ones in processes of their own."""
+        settings = self.settings
+        bounds = Bounds(nesting=settings.nesting_limit, aliases=settings.alias_limit)
+        task = Task(self.foundation.dsn, settings.statement_timeout, self.foundation.data_key, settings.dialect, bounds)
+        workers = Workers(self.reactor, task)
+        workers.setServiceParent(server)  # type: ignore[no-untyped-call] # Twisted's
+        near = Loads(PolicyStore(self.foundation.database), self.foundation.vault, settings.dialect, bounds, NEAR_ROWS)
+        return NearAndFar(near, workers)
+
+    def expirations(self, journal: Journal) -> Expirations:
+        """The loop that expires and rotates values."""
+        reactor, settings, events = self.reactor, self.settings, RecordedExpirations(LoggedExpirations(), journal)
+        store = ExpirationStore(self.foundation.database)
+        return Expirations(
+            reactor,
+            store,
+            HostFactoryStore(self.foundation.database),
+            Rotations(store, self.foundation.vault, reactor, events),
+            [PostgresPassword(reactor, self._look_ups(), client_tls)],
+            events,
+            settings.expiration_interval,
+        )
+
+    def federated(self, metrics: Metrics | None) -> dict[str, FederatedAuthenticator]:
+        """The authenticators that trust third parties, by name; they share what is known of these."""
+        reactor, settings = self.reactor, self.settings
+        client = GuardedClient(
+            reactor,
+            reactor.nameResolver,
+            client_tls,
+            allow_http=settings.allow_http_providers,
+            private_networks=settings.allow_private_providers,
+        )
+        keys = ProviderKeys(
+            Publications(client).key_set,
+            reactor,
+            settings.jwks_refetch_interval,
+            max_age=settings.jwks_max_age,
+            stale_if_error=settings.jwks_stale_if_error,
+        )
+        if metrics is not None:
+            metrics.watch_key_sets(keys.ages)
+        return {
+            kind.name: FederatedAuthenticator(
+                kind,
+                AuthenticatorStore(self.foundation.database),
+                keys,
+                self.foundation.vault,
+                reactor,
+                settings.dialect,
+                frozenset(settings.authenticators),
+                clock_skew=settings.clock_skew,
+                token_limit=settings.jwt_limit,
+                ignore_missing_issuer=settings.ignore_missing_issuer,
+            )
+            for kind in (JWT, cloud(settings.dialect))
+        }
+
+    def ldap_servers(self) -> LdapServers:
+        """The directories that are configured."""
+        store, settings = AuthenticatorStore(self.foundation.database), self.settings
+        return LdapServers(store, store, self.foundation.vault, settings.dialect, frozenset(settings.authenticators))
+
+    def ldap(self, servers: LdapServers, directories: Callable[[], IDirectories]) -> LdapAuthenticator:
+        """The authenticator that asks them."""
+        return LdapAuthenticator(
+            AuthenticatorStore(self.foundation.database),
+            CredentialStore(self.foundation.database),
+            servers,
+            directories,
+            self.foundation.vault,
+            self.settings.dialect,
+            frozenset(self.settings.authenticators),
+            self.reactor,
+        )
+
+    def directories(self) -> IDirectories:
+        """The client of LDAP directories."""
+        from svc.ldap.client import Directories  # noqa: PLC0415 - few servers ask a directory, and its library takes time
+
+        return Directories(self.reactor, self._look_ups(), client_tls, allow_plain=self.settings.allow_plain_ldap)
+
+    def _look_ups(self) -> LookUps:
+        return LookUps(self.reactor, self.reactor.nameResolver, self.settings.allow_private_providers)
+
+    def rounds(self, *others: IProbe) -> Rounds:
+        """The rounds of health: the checks of what stands on the foundation alone, and others."""
+        foundation = self.foundation
+        database, state, vault = foundation.database, foundation.state, foundation.vault
+
+        def open_canary(sealed: Sealed) -> object:
+            return vault.open(CANARY, sealed)
+
+        probes = [
+            CoreProbe(state, open_canary),
+            AuthzProbe(state),
+            HostFactoryProbe(HostFactoryStore(database)),
+            PublicKeysProbe(PublicKeyStore(database)),
+            *others,
+        ]
+        return Rounds(self.reactor, probes, DatabaseProbe(state), self.settings.health_interval)

@@ -1,0 +1,234 @@
+"""The audit's events that changed something, as PostgreSQL keeps them: written with the change, listed newest first."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+
+import attrs
+from zope.interface import implementer
+
+from svc.events import Event, EventsQuery, IEvents, Origin, StoredEvent, Trail
+from svc.storage.columns import for_each
+from svc.storage.database import Database, Statement, Transaction
+
+#: How long events are kept, in seconds: the schema lets none be removed before.
+RETENTION: Final = 365 * 86400.0
+
+#: Parameters of the subject that have a column, and an index, of their own.
+_INDEXED: Final = ("role", "resource", "member")
+
+#: How many events are removed by one statement.
+PURGED: Final = 1000
+
+# What no role did, but the program itself, is told to the account of what it was done to.
+_ADD: Final = Statement(
+    "events_add",
+    """
+    WITH added AS (
+        INSERT INTO audit_events (
+            account, facility, severity, hostname, appname, procid, client_ip, msgid, operation, user_id, authenticator,
+            service, policy_id, policy_version, role_id, resource_id, member_id, others, did
+        )
+        SELECT split_part(CASE WHEN user_id LIKE '%:%' THEN user_id ELSE resource_id END, ':', 1), facility::smallint,
+            severity::smallint, $15::text, $16::text, $17::text, $18::text, msgid, operation, user_id,
+            nullif(authenticator, ''), nullif(service, ''), nullif(policy_id, ''), nullif(version, '')::integer,
+            nullif(role_id, ''), nullif(resource_id, ''), nullif(member_id, ''),
+            others::jsonb, did
+        FROM unnest(
+            $1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[],
+            $10::text[], $11::text[], $12::text[], $13::text[], $14::text[]
+        ) AS given (
+            facility, severity, msgid, operation, user_id, authenticator, service, policy_id, version, role_id, resource_id,
+            member_id, others, did
+        )
+        RETURNING number
+    )
+    SELECT min(number) - 1, max(number) FROM added
+    """,
+)
+
+_COLUMNS: Final = """
+    number, extract(epoch FROM at)::double precision, facility, severity, hostname, appname, procid, msgid, operation,
+    user_id, authenticator, service, client_ip, policy_id, policy_version, role_id, resource_id, member_id, others, did
+"""
+
+#: What every event has to be, whichever way it is found; the account's parameter comes first, the page's last.
+_WANTED: Final = """
+    account = $1::text AND at >= (SELECT created_at FROM accounts WHERE accounts.account = $1)
+    AND ($2::smallint IS NULL OR facility = $2) AND ($3::smallint IS NULL OR severity = $3)
+    AND ($4::text IS NULL OR hostname = $4) AND ($5::text IS NULL OR appname = $5) AND ($6::text IS NULL OR procid = $6)
+    AND ($7::text IS NULL OR msgid = $7) AND ($8::text IS NULL OR operation = $8) AND ($9::text IS NULL OR user_id = $9)
+    AND ($10::text IS NULL OR client_ip = $10) AND ($11::text IS NULL OR policy_id = $11)
+    AND ($12::text IS NULL OR role_id = $12) AND ($13::text IS NULL OR resource_id = $13)
+    AND ($14::text IS NULL OR member_id = $14) AND others @> $15::jsonb
+"""
+_PAGE: Final = "ORDER BY number DESC LIMIT $16::bigint OFFSET $17::bigint"
+_UP_TO_PAGE: Final = "ORDER BY number DESC LIMIT $16::bigint + $17::bigint"
+
+
+def _found_by(column: str, parameter: str) -> str:
+    return f"(SELECT number FROM audit_events WHERE {column} = {parameter}::text AND {_WANTED} {_UP_TO_PAGE})"
+
+
+_LISTED: Final = Statement("events_listed", f"SELECT {_COLUMNS} FROM audit_events WHERE {_WANTED} {_PAGE}")
+
+#: One statement for each parameter that has an index of its own: what is found by it is little.
+_NARROWED: Final = {
+    name: Statement(
+        f"events_by_{name}",
+        f"SELECT {_COLUMNS} FROM audit_events WHERE {column} = {parameter} AND {_WANTED} {_PAGE}",
+    )
+    for name, column, parameter in (
+        ("role", "role_id", "$12"),
+        ("resource", "resource_id", "$13"),
+        ("member", "member_id", "$14"),
+        ("procid", "procid", "$6"),
+    )
+}
+_ABOUT: Final = Statement(
+    "events_about",
+    f"""
+    SELECT event.* FROM (
+        SELECT number FROM (
+            {_found_by("role_id", "$18")} UNION {_found_by("resource_id", "$18")} UNION {_found_by("member_id", "$18")}
+        ) AS any_way
+        {_PAGE}
+    ) AS found, LATERAL (
+        SELECT {_COLUMNS} FROM audit_events WHERE account = $1 AND number = found.number OFFSET 0
+    ) AS event
+    ORDER BY event.number DESC
+    """,
+)
+_AFTER: Final = Statement(
+    "events_after",
+    f"""
+    SELECT {_COLUMNS} FROM audit_events
+    WHERE procid = $3::text AND user_id = $4::text AND client_ip = $5::text AND number > $1::bigint AND number <= $2::bigint
+    ORDER BY number LIMIT $6::integer
+    """,
+)
+_PURGE: Final = Statement(
+    "events_purge",
+    f"""
+    DELETE FROM audit_events WHERE ctid = ANY (ARRAY(
+        SELECT ctid FROM audit_events WHERE at < to_timestamp($1::double precision) LIMIT {PURGED}
+    )) RETURNING number
+    """,
+)
+
+
+async def record(transaction: Transaction, trail: Trail | None) -> tuple[int, int]:
+    """Write the events of a trail, and return their numbers: after the first of the two, up to the second."""
+    if trail is None or not trail.events:
+        return 0, 0
+    origin = trail.origin
+    rows = [_row_of(event, origin.user) for event in trail.events]
+    found = await for_each(
+        transaction, _ADD, rows, origin.server.hostname, origin.server.appname, origin.request_id, origin.client_ip
+    )
+    return min(first for first, _ in found), max(last for _, last in found)
+
+
+@implementer(IEvents)
+@attrs.frozen
+class EventStore:
+    """Provides ``IEvents`` on PostgreSQL."""
+
+    _database: Database
+
+    async def listed(self, query: EventsQuery) -> list[StoredEvent]:
+        """See ``IEvents``."""
+        data = {(name, key): value for name, key, value in query.data}
+        subject = {key: value for (name, key), value in data.items() if name == "subject"}
+        named = {key: subject.pop(key, None) for key in _INDEXED}
+        parameters = (
+            query.account,
+            query.facility,
+            query.severity,
+            query.hostname,
+            query.appname,
+            query.procid,
+            query.msgid,
+            data.get(("action", "operation")),
+            data.get(("auth", "user")),
+            data.get(("client", "ip")),
+            data.get(("policy", "id")),
+            *named.values(),
+            json.dumps(subject),
+            query.limit,
+            query.offset,
+        )
+        if query.about is not None:
+            return [_stored(row) for row in await self._database.fetch(_ABOUT, *parameters, query.about)]
+        way = next((name for name, value in {**named, "procid": query.procid}.items() if value is not None), None)
+        statement = _LISTED if way is None else _NARROWED[way]
+        return [_stored(row) for row in await self._database.fetch(statement, *parameters)]
+
+    async def after(self, number: int, last: int, origin: Origin, limit: int) -> list[tuple[int, Event]]:
+        """See ``IEvents``."""
+        asked = (number, last, origin.request_id, origin.user or "-", origin.client_ip)
+        rows = await self._database.fetch(_AFTER, *asked, limit)
+        return [(row[0], _event_of(row)) for row in rows]
+
+    async def purge(self, before: float) -> int:
+        """See ``IEvents``."""
+        count = 0
+        while removed := len(await self._database.fetch(_PURGE, before)):
+            count += removed
+        return count
+
+
+def _row_of(event: Event, user: str | None) -> tuple[str, ...]:
+    policy, version = event.policy or ("", "")
+    subject = dict(event.subject)
+    named = [subject.pop(name, "") for name in _INDEXED]
+    return (
+        str(event.facility),
+        str(event.severity),
+        event.msgid,
+        event.operation,
+        event.user or user or "-",
+        event.authenticator or "",
+        event.service or "",
+        policy,
+        str(version),
+        *named,
+        json.dumps(subject) if subject else "{}",
+        event.did,
+    )
+
+
+def _event_of(row: tuple[Any, ...]) -> Event:
+    facility, severity, _, _, _, msgid, operation, user, authenticator, service, _, policy, version = row[2:15]
+    *named, others, did = row[15:]
+    subject = {name: value for name, value in zip(_INDEXED, named, strict=True) if value is not None} | others
+    return Event(
+        msgid,
+        operation,
+        tuple(subject.items()),
+        did,
+        did,
+        user=user,
+        authenticator=authenticator,
+        service=service,
+        policy=None if policy is None else (policy, version),
+        facility=facility,
+        severity=severity,
+    )
+
+
+def _stored(row: tuple[Any, ...]) -> StoredEvent:
+    event = _event_of(row)
+    number, at, facility, severity, hostname, appname, procid, msgid = row[:8]
+    auth = {"user": event.user, "authenticator": event.authenticator, "service": event.service}
+    data: dict[str, dict[str, str]] = {
+        "subject": dict(event.subject),
+        "auth": {key: value for key, value in auth.items() if value is not None},
+        "client": {"ip": row[12]},
+        "action": {"result": "success", "operation": event.operation},
+    }
+    if event.policy is not None:
+        data["policy"] = {"id": event.policy[0], "version": str(event.policy[1])}
+    message = f"{event.user} {event.did}"
+    return StoredEvent(number, at, facility, severity, hostname, appname, procid, msgid, data, message)

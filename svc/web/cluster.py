@@ -1,0 +1,65 @@
+"""The routes of the cluster's health, which anyone may ask, and which ask only the servers that the settings list."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import attrs
+
+from svc.cluster.members import Members
+from svc.cluster.reports import Sight, Told, sight
+from svc.dialect import Dialect
+from svc.health.rounds import HealthReport, Rounds
+from svc.web.clusterpage import PAGE_HEADERS, page
+from svc.web.response import Response
+from svc.web.routing import PUBLIC, Call, Routes
+
+#: How this server is called in a look at all of them: it isn't told its own name.
+_HERE: Final = "this server"
+
+_VARIES: Final = (("Vary", "Accept"),)
+
+
+@attrs.frozen
+class Cluster:
+    """The health of other servers, and of all at once."""
+
+    routes = Routes()
+
+    rounds: Rounds
+    dialect: Dialect
+    members: Members
+
+    @routes.add("GET", "/remote_health/<raw:server>", caller=PUBLIC, query=False)
+    async def show(self, call: Call, server: str) -> Response:  # noqa: ARG002 (every route takes its call)
+        """Tell the health of a member as it tells it, or 502 when it gives no report (source document, endpoint 5).
+
+        Names have no character that needs an escape, so the path is compared as it stands; any other name is 404.
+        """
+        told = await self.members.answer(server)
+        if told is None:
+            message = "This server's configuration lists no server of that name under cluster"
+            return Response.json({"error": {"code": "not_found", "message": message}}, 404)
+        if told.fault:
+            return Response.json(self._without(told).document(), 502)
+        return Response.content(told.body, "application/json", told.status)
+
+    @routes.add("GET", "/ui/health", caller=PUBLIC, query=False)
+    async def view(self, call: Call) -> Response:
+        """Show this server and all members: as JSON to whom accepts JSON, as a page to others."""
+        sights = [self._own(), *await self.members.glance()]
+        if "json" in (call.header("Accept") or "").lower():
+            ok = all(each.ok for each in sights)
+            return Response.json({"ok": ok, "servers": [each.document() for each in sights]}, headers=_VARIES)
+        text = page(sights, self.rounds.now())
+        return Response.content(text.encode("utf-8"), "text/html; charset=utf-8", headers=PAGE_HEADERS)
+
+    def _own(self) -> Sight:
+        report = self.rounds.report(self.dialect)
+        age = 0.0 if report.moment is None else max(0.0, self.rounds.now() - report.moment)
+        return sight(_HERE, report.document(), here=True, changed=max(report.changed.values()), age=age)
+
+    def _without(self, told: Told) -> HealthReport:
+        """The report on a server that gave none: of the same shape, with one word for everything."""
+        services = self.rounds.report(self.dialect).services
+        return HealthReport(self.dialect, dict.fromkeys(services, told.fault), told.fault, None)

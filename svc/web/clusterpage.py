@@ -1,0 +1,195 @@
+"""The page that shows the cluster: one document without scripts, which renews itself.
+
+Everything in it that isn't written here goes through ``html.escape``, what comes from other servers before all. Its style is
+the one that the Content-Security-Policy names by its hash; nothing else is loaded, run, framed or sent.
+
+Tables lose their meaning for screen readers where a style lays them out anew, as it does on a phone. So each part says its
+role once more.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Sequence
+from html import escape
+from typing import Final
+
+from svc.cluster.reports import INVALID, UNREACHABLE, Sight
+from svc.health.draft import instant
+
+#: Seconds after which a browser asks anew.
+REFRESH: Final = 10
+
+#: An answer that is older than this is shown with its age, in seconds.
+_RECENT: Final = 15.0
+
+_STYLE: Final = """
+:root { color-scheme: light dark; --ground: #f6f7f9; --card: #ffffff; --ink: #1c1e21; --quiet: #555b64; --line: #d9dde3;
+  --well: #17663a; --well-ground: #e3f4ea; --ill: #a3201a; --ill-ground: #fdeae8; }
+@media (prefers-color-scheme: dark) { :root { --ground: #14161a; --card: #1d2026; --ink: #e9ebee; --quiet: #a9b0ba;
+  --line: #363b44; --well: #86dba8; --well-ground: #173626; --ill: #ffa59d; --ill-ground: #4a1d1b; } }
+* { box-sizing: border-box; }
+body { margin: 0; background: var(--ground); color: var(--ink); font: 1rem/1.5 system-ui, sans-serif;
+  overflow-wrap: break-word; }
+header, main, footer { max-width: 76rem; margin: 0 auto; padding: 0 1.25rem; }
+header { padding-top: 2rem; }
+h1 { font-size: 1.5rem; margin: 0; }
+header p { margin: .25rem 0 1.25rem; font-size: 1.1rem; }
+footer { padding-top: 1rem; padding-bottom: 2rem; color: var(--quiet); font-size: .875rem; }
+table { width: 100%; border-collapse: collapse; background: var(--card); border: 1px solid var(--line); }
+caption { text-align: left; color: var(--quiet); font-size: .875rem; padding-bottom: .5rem; }
+th, td { padding: .7rem .8rem; text-align: left; vertical-align: top; border-top: 1px solid var(--line); }
+thead th { font-size: .8125rem; font-weight: 600; color: var(--quiet); border-top: 0; white-space: nowrap; }
+th, td { overflow-wrap: anywhere; min-width: 6.5rem; } tbody th { min-width: 11rem; }
+small { display: block; font-size: .8125rem; font-weight: 400; color: var(--quiet); }
+.word { display: inline-block; padding: .05rem .55rem; border-radius: 1rem; font-weight: 600; white-space: nowrap; }
+.well .word { color: var(--well); background: var(--well-ground); }
+.ill .word { color: var(--ill); background: var(--ill-ground); }
+ul { list-style: none; margin: 0; padding: 0; display: flex; flex-wrap: wrap; gap: .15rem .9rem; min-width: 14rem; }
+li { font-size: .9375rem; }
+li b { font-weight: 600; }
+li.well b { color: var(--well); } li.ill b { color: var(--ill); }
+td.number { font-variant-numeric: tabular-nums; white-space: nowrap; }
+@media (max-width: 66rem) {
+  table, tbody, tr, th, td { display: block; } thead { display: none; }
+  caption { display: block; }
+  table { background: none; border: 0; }
+  tr { background: var(--card); border: 1px solid var(--line); border-radius: .5rem; margin: .9rem 0; padding: .4rem 0; }
+  th, td, tbody th { border: 0; padding: .25rem .9rem; min-width: 0; }
+  tbody th { font-size: 1.1rem; }
+  td { display: grid; grid-template-columns: 7rem minmax(0, 1fr); }
+  td.number { white-space: normal; } ul { min-width: 0; }
+  td::before { content: attr(data-label); color: var(--quiet); }
+}
+"""
+
+_DIGEST: Final = base64.b64encode(hashlib.sha256(_STYLE.encode("utf-8")).digest()).decode("ascii")
+
+PAGE_HEADERS: Final = (
+    ("Vary", "Accept"),
+    (
+        "Content-Security-Policy",
+        f"default-src 'none'; style-src 'sha256-{_DIGEST}'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    ),
+    ("Referrer-Policy", "no-referrer"),
+    ("X-Frame-Options", "DENY"),
+)
+
+_COLUMNS: Final = ("Server", "State", "Role", "Database", "Lag", "Last change", "Services")
+
+_EXPLAINED: Final = {UNREACHABLE: "it gives no answer", INVALID: "its answer is no health report"}
+
+_UNKNOWN: Final = "unknown"
+
+
+def page(sights: Sequence[Sight], now: float) -> str:
+    """The page, of servers as they are at this moment, in epoch seconds."""
+    title, summary = _summary(sights)
+    heads = "".join(f'<th role="columnheader" scope="col">{name}</th>' for name in _COLUMNS)
+    rows = "\n".join(_row(each, now) for each in sights)
+    return f"""<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="robots" content="noindex">
+<meta http-equiv="refresh" content="{REFRESH}">
+<title>{escape(title)}</title>
+<style>{_STYLE}</style>
+</head>
+<body>
+<header>
+<h1>Health of the cluster</h1>
+<p role="status">{escape(summary)}</p>
+</header>
+<main>
+<table role="table">
+<caption>State of each server at {_time(now, _clock(now))}</caption>
+<thead role="rowgroup"><tr role="row">{heads}</tr></thead>
+<tbody role="rowgroup">
+{rows}
+</tbody>
+</table>
+</main>
+<footer>This page renews itself every {REFRESH} seconds. A server's own log says why a service fails.</footer>
+</body>
+</html>
+"""
+
+
+def _summary(sights: Sequence[Sight]) -> tuple[str, str]:
+    """The title and the sentence for the whole."""
+    ill = [each.name for each in sights if not each.ok]
+    if not ill:
+        return "ok: cluster", "This server is well." if len(sights) == 1 else f"All {len(sights)} servers are well."
+    names = ", ".join(ill)
+    return f"{len(ill)} not ok: cluster", f"{len(ill)} of {len(sights)} servers not well: {names}."
+
+
+def _row(each: Sight, now: float) -> str:
+    cells = (
+        _cell("State", _state(each), "well" if each.ok else "ill"),
+        _cell("Role", escape(each.role or _UNKNOWN)),
+        _cell("Database", escape(each.database or _UNKNOWN)),
+        _cell("Lag", _lag(each), "number"),
+        _cell("Last change", _changed(each, now), "number"),
+        _cell("Services", _services(each)),
+    )
+    name = escape(each.name)
+    return f'<tr role="row"><th role="rowheader" scope="row">{name}</th>{"".join(cells)}</tr>'
+
+
+def _cell(label: str, content: str, style: str = "") -> str:
+    styled = f' class="{style}"' if style else ""
+    return f'<td role="cell" data-label="{label}"{styled}><div>{content}</div></td>'
+
+
+def _state(each: Sight) -> str:
+    mark = "\u2713" if each.ok else "\u2715"
+    remarks = []
+    if each.word in _EXPLAINED:
+        remarks.append(_EXPLAINED[each.word])
+    if each.age > _RECENT:
+        remarks.append(f"as of {_duration(each.age)} ago")
+    remark = f"<small>{escape(', '.join(remarks))}</small>" if remarks else ""
+    return f'<span class="word"><span aria-hidden="true">{mark} </span>{escape(each.word)}</span>{remark}'
+
+
+def _services(each: Sight) -> str:
+    if not each.services:
+        return _UNKNOWN
+    items = (
+        f'<li class="{"well" if word == "ok" else "ill"}">{escape(name)} <b>{escape(word)}</b></li>'
+        for name, word in each.services.items()
+    )
+    return f'<ul role="list">{"".join(items)}</ul>'
+
+
+def _lag(each: Sight) -> str:
+    seconds = "" if each.lag_seconds is None else f"{each.lag_seconds:,.1f} s"
+    size = "" if each.lag_bytes is None else f"{each.lag_bytes:,.0f} bytes"
+    if seconds and size:
+        return f"{seconds}<small>{size}</small>"
+    return seconds or size or ("none" if each.role == "primary" else _UNKNOWN)
+
+
+def _changed(each: Sight, now: float) -> str:
+    if each.changed is None:
+        return "none seen"
+    return _time(each.changed, f"{_duration(max(0.0, now - each.changed))} ago")
+
+
+def _time(moment: float, text: str) -> str:
+    return f'<time datetime="{instant(moment)}">{escape(text)}</time>'
+
+
+def _clock(moment: float) -> str:
+    return instant(moment).replace("T", " ").replace("Z", " UTC")
+
+
+def _duration(seconds: float) -> str:
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= size:
+            return f"{seconds / size:.0f} {unit}" if seconds >= 10 * size else f"{seconds / size:.1f} {unit}"
+    return f"{seconds:.0f} s"

@@ -1,0 +1,46 @@
+"""A journal in memory, for tests of those who record."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from twisted.internet.defer import Deferred
+from zope.interface import implementer
+
+from svc.errors import AuditUnavailable
+from svc.events import Event, IJournal, Origin, Outcome, Server
+from svc.names import RoleName
+
+SERVER: Final = Server("machine", "svc")
+
+
+@implementer(IJournal)
+class Chronicle:
+    """Keeps what is recorded. ``away`` refuses everything; ``wait`` is what every taking waits for, once it is given."""
+
+    def __init__(self) -> None:
+        self.taken: list[tuple[Origin, Event, Outcome]] = []
+        self.away = False
+        self.wait: Deferred[None] | None = None
+
+    def origin(self, user: RoleName | None, client_ip: str, request_id: str) -> Origin:
+        """See ``IJournal``."""
+        return Origin(SERVER, None if user is None else str(user), client_ip, request_id)
+
+    def admit(self) -> None:
+        """See ``IJournal``."""
+        if self.away:
+            raise AuditUnavailable("it is away")
+
+    async def take(self, origin: Origin, events: Sequence[Event], outcome: Outcome) -> None:
+        """See ``IJournal``."""
+        self.admit()
+        self.taken += [(origin, event, outcome) for event in events]
+        if self.wait is not None:
+            await self.wait
+
+    def told(self) -> list[tuple[str, str, dict[str, str], str | None]]:
+        """Message id, operation, subject and reason of all that was taken, which is forgotten."""
+        taken, self.taken = self.taken, []
+        return [(event.msgid, event.operation, dict(event.subject), outcome.reason) for _, event, outcome in taken]

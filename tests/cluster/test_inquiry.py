@@ -1,0 +1,148 @@
+"""One question to a member, on a memory reactor."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from twisted.internet.address import IPv4Address
+from twisted.internet.defer import Deferred
+from twisted.internet.error import ConnectError, ConnectionLost
+from twisted.internet.testing import MemoryReactorClock, StringTransport
+from twisted.python.failure import Failure
+from twisted.trial.unittest import SynchronousTestCase
+
+from svc.cluster.inquiry import ANSWER_LIMIT, DEADLINE, Inquiry, trust_of
+from svc.cluster.reports import INVALID, UNREACHABLE, Told
+from svc.errors import ConfigurationInvalid
+from svc.records import ClusterMember
+from tests.providers.authority import Authority
+
+REPORT = b'{"ok": true}'
+ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 12\r\n\r\n" + REPORT
+
+
+class InquiryTests(SynchronousTestCase):
+    """How a member is asked, and what is made of its answers."""
+
+    def setUp(self) -> None:
+        """Nothing has happened."""
+        self.reactor: Any = MemoryReactorClock()
+
+    def ask(self, url: str = "http://127.0.0.1:8080") -> Deferred[Told]:
+        """Ask."""
+        return Deferred.fromCoroutine(Inquiry(self.reactor, ClusterMember("b", url)).ask())
+
+    def connect(self) -> tuple[Any, StringTransport]:
+        """Let the connection be made; return its protocol and transport."""
+        host, _, factory, _, _ = self.reactor.tcpClients[-1]
+        protocol = factory.buildProtocol(IPv4Address("TCP", host, 1))
+        transport = StringTransport()
+        protocol.makeConnection(transport)
+        return protocol, transport
+
+    def answered(self, *pieces: bytes, lost: bool = False) -> Told:
+        """What is made of this answer."""
+        asked = self.ask()
+        protocol, transport = self.connect()
+        for piece in pieces:
+            protocol.dataReceived(piece)
+        if lost:
+            protocol.connectionLost(Failure(ConnectionLost()))
+        answer = self.successResultOf(asked)
+        self.assertTrue(lost or transport.disconnected)
+        self.assertEqual(self.reactor.getDelayedCalls(), [])
+        return answer
+
+    def test_question(self) -> None:
+        """It is one GET of the member's health, below the path of its address, with nothing of the client's in it."""
+        self.ask("http://127.0.0.1:8080/svc/b")
+        self.assertEqual(self.reactor.tcpClients[0][:2], ("127.0.0.1", 8080))
+        _, transport = self.connect()
+        lines = transport.value().split(b"\r\n")
+        self.assertEqual(lines[0], b"GET /svc/b/health HTTP/1.1")
+        expected = [b"Accept-Encoding: identity", b"Accept: application/json", b"Connection: close"]
+        self.assertEqual(sorted(lines[1:-2]), [*expected, b"Host: 127.0.0.1:8080", b"User-Agent: svc"])
+
+    def test_ports(self) -> None:
+        """Without a port it is that of the scheme."""
+        for url, port in (("http://127.0.0.1", 80), ("https://127.0.0.1", 443), ("https://127.0.0.1:1", 1)):
+            self.ask(url)
+            self.assertEqual(self.reactor.tcpClients[-1][1], port)
+
+    def test_report(self) -> None:
+        """A health report is the answer, in one piece or byte by byte."""
+        self.assertEqual(self.answered(ANSWER).body, REPORT)
+        self.assertEqual(self.answered(*(bytes([byte]) for byte in ANSWER)).body, REPORT)
+        self.assertTrue(self.answered(ANSWER).ok)
+
+    def test_redirects(self) -> None:
+        """A redirect is no report, and isn't followed."""
+        head = b"HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1:9/\r\nContent-Length: 0\r\n\r\n"
+        self.assertEqual(self.answered(head).fault, INVALID)
+        self.assertEqual(len(self.reactor.tcpClients), 1)
+
+    def test_long_answers(self) -> None:
+        """An answer that is longer than 64 KiB is none, be it its headers or its body, counted or chunked or neither."""
+        flood = b" " * (ANSWER_LIMIT + 1)
+        for head in (
+            b"HTTP/1.1 200 OK\r\nContent-Length: 1000000000\r\n\r\n",
+            b"HTTP/1.1 200 OK\r\n\r\n",
+            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nfffff\r\n",
+        ):
+            self.assertIn("longer than 65536", self.answered(head, flood, lost=True).why)
+        headers = (b"X-%d: %s\r\n" % (number, b"x" * 1000) for number in range(70))
+        self.assertEqual(self.answered(b"HTTP/1.1 200 OK\r\n", *headers, lost=True).fault, UNREACHABLE)
+
+    def test_compressed_answers(self) -> None:
+        """A compressed answer isn't unpacked."""
+        head = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 12\r\n\r\n"
+        self.assertEqual(self.answered(head + REPORT).fault, UNREACHABLE)
+
+    def test_broken_answers(self) -> None:
+        """What isn't HTTP, and what breaks off, is no answer."""
+        self.assertEqual(self.answered(b"SSH-2.0-OpenSSH_9.2\r\n\r\n", lost=True).fault, UNREACHABLE)
+        self.assertEqual(self.answered(ANSWER[:-1], lost=True).fault, UNREACHABLE)
+        self.assertEqual(self.answered(lost=True).fault, UNREACHABLE)
+
+    def test_no_connection(self) -> None:
+        """Where nobody listens there is no answer."""
+        asked = self.ask()
+        factory = self.reactor.tcpClients[-1][2]
+        factory.clientConnectionFailed(self.reactor.connectors[-1], Failure(ConnectError()))
+        self.reactor.advance(1)
+        answer = self.successResultOf(asked)
+        self.assertEqual((answer.fault, answer.status), (UNREACHABLE, 502))
+
+    def test_deadline(self) -> None:
+        """All of it may take five seconds: a connection that hangs, and an answer that drips, end then."""
+        connecting = self.ask()
+        dripping = self.ask()
+        protocol, transport = self.connect()
+        for byte in ANSWER[:10]:
+            protocol.dataReceived(bytes([byte]))
+            self.reactor.advance(DEADLINE / 10)
+        for asked in (connecting, dripping):
+            answer = self.successResultOf(asked)
+            self.assertEqual(answer.fault, UNREACHABLE)
+        self.assertIn("within 5 seconds", answer.why)
+        self.assertTrue(transport.disconnected)
+        self.assertEqual(self.reactor.getDelayedCalls(), [])
+
+
+class TrustTests(SynchronousTestCase):
+    """The authorities of members' certificates."""
+
+    def file(self, text: str) -> Path:
+        """Write a file."""
+        path = Path(self.mktemp())
+        path.write_text(text)
+        return path
+
+    def test_authorities(self) -> None:
+        """A file of certificates is trusted; one that can't be read or holds none is refused under the setting's name."""
+        trust_of(self.file(Authority().pem), "--cluster-ca")
+        for path in (self.file("nonsense"), self.file(Authority().pem[:-40]), Path("/nonexistent"), Path("/")):
+            refusal = self.assertRaises(ConfigurationInvalid, trust_of, path, "--cluster-ca")
+            self.assertEqual(refusal.key, "--cluster-ca")
+            self.assertIn(str(path), refusal.message)

@@ -1,0 +1,287 @@
+"""The journal: when records are taken, and what happens when they can't be."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from twisted.internet.defer import Deferred
+from twisted.internet.task import Clock
+from twisted.logger import capturedLogs
+from twisted.trial.unittest import SynchronousTestCase
+from zope.interface import implementer
+from zope.interface.verify import verifyObject
+
+from svc.errors import AuditUnavailable
+from svc.events import Event, IJournal, Outcome, Server
+from svc.journal.backlog import Backlog, ISink
+from svc.journal.journal import MOST, PATIENCE, Journal
+from svc.names import RoleName
+
+ALICE = RoleName("acme", "user", "alice")
+
+
+def fetched(name: str) -> Event:
+    """An event."""
+    return Event("fetch", "fetch", (("resource", name),), f"fetched {name}", f"fetch {name}")
+
+
+@implementer(ISink)
+class Shelf:
+    """A sink that takes what it is given, at once unless it is ``held``."""
+
+    name = "the shelf"
+
+    def __init__(self) -> None:
+        self.writes: list[list[bytes]] = []
+        self.held = False
+        self.opened = 0
+        self.closed = False
+
+    async def open(self, backlog: Backlog) -> None:
+        """See ``ISink``."""
+        self.backlog = backlog
+
+    def wake(self) -> None:
+        """See ``ISink``."""
+        if not self.held and self.backlog:
+            records = self.backlog.head(10**9)
+            self.writes.append(records)
+            self.backlog.taken(len(records))
+
+    def reopen(self) -> None:
+        """See ``ISink``."""
+        self.opened += 1
+
+    async def close(self) -> None:
+        """See ``ISink``."""
+        self.wake()
+        self.closed = True
+
+    def names(self) -> list[str]:
+        """What the records are of, in order."""
+        return [record.rpartition(b" ")[2].decode() for write in self.writes for record in write]
+
+
+class JournalCase(SynchronousTestCase):
+    """A journal with a sink or two."""
+
+    refuses = True
+
+    def setUp(self) -> None:
+        """Open it."""
+        self.clock, self.lost = Clock(), list[int]()
+        self.shelf, self.other = Shelf(), Shelf()
+        self.journal = self.make(self.shelf)
+
+    def make(self, *sinks: Shelf) -> Journal:
+        """A journal that is open."""
+        journal = Journal(Server("m", "svc"), self.clock, sinks, refuses=self.refuses, count_lost=self.lost.append)
+        journal.startService()
+        self.successResultOf(Deferred.fromCoroutine(journal.open()))
+        return journal
+
+    def take(self, *names: str, journal: Journal | None = None) -> Deferred[Any]:
+        """Record events."""
+        journal = journal or self.journal
+        origin = journal.origin(ALICE, "192.0.2.7", "r")
+        return Deferred.fromCoroutine(journal.take(origin, [fetched(name) for name in names], Outcome()))
+
+    def turn(self) -> None:
+        """End a turn of the reactor."""
+        self.clock.advance(0)
+
+    def refused(self, taking: Deferred[Any]) -> str:
+        """Why something was refused."""
+        return str(self.failureResultOf(taking, AuditUnavailable).value.why)
+
+
+class TakenTests(JournalCase):
+    """Sinks that take what they are given."""
+
+    def test_interface(self) -> None:
+        """The journal provides what routes ask of it."""
+        self.assertTrue(verifyObject(IJournal, self.journal))
+
+    def test_one_write_in_a_turn(self) -> None:
+        """All records of one turn are one write, in order, and those who wait go on after it."""
+        waiting = [self.take("a"), self.take("b", "c"), self.take("d")]
+        for each in waiting:
+            self.assertNoResult(each)
+        self.turn()
+        self.assertEqual(self.shelf.names(), ["a", "b", "c", "d"])
+        self.assertEqual(len(self.shelf.writes), 1)
+        for each in waiting:
+            self.successResultOf(each)
+
+    def test_nothing_to_record(self) -> None:
+        """A request without events waits for nothing."""
+        self.successResultOf(self.take())
+        self.turn()
+        self.assertEqual(self.shelf.writes, [])
+
+    def test_every_sink(self) -> None:
+        """A record is taken when every sink has it."""
+        journal = self.make(self.shelf, self.other)
+        self.other.held = True
+        taking = self.take("a", journal=journal)
+        self.turn()
+        self.assertEqual(self.shelf.names(), ["a"])
+        self.assertNoResult(taking)
+        self.other.held = False
+        self.other.wake()
+        self.successResultOf(taking)
+        self.assertEqual(self.other.names(), ["a"])
+
+    def test_a_client_that_leaves(self) -> None:
+        """What was recorded stays recorded when nobody waits for it any more."""
+        taking = self.take("a")
+        taking.addErrback(lambda _: None)
+        taking.cancel()
+        self.turn()
+        self.assertEqual(self.shelf.names(), ["a"])
+
+    def test_stop(self) -> None:
+        """The end writes what there is, closes the sinks, and takes nothing more."""
+        taking = self.take("a")
+        self.successResultOf(self.journal.stopService())
+        self.successResultOf(taking)
+        self.assertTrue(self.shelf.closed)
+        self.assertEqual(self.shelf.names(), ["a"])
+        self.assertIn("stops", self.refused(self.take("b")))
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+
+    def test_reopen(self) -> None:
+        """Whoever rotates files has every sink opened anew."""
+        self.journal.reopen()
+        self.assertEqual(self.shelf.opened, 1)
+
+
+class RefusedTests(JournalCase):
+    """A sink that takes nothing, while requests are to be refused."""
+
+    def test_failure(self) -> None:
+        """While a sink fails, whoever waits is refused, and so is whoever comes; nothing is forgotten."""
+        self.shelf.held = True
+        taking = self.take("a")
+        self.turn()
+        with capturedLogs() as logs:
+            self.shelf.backlog.failed("No space left on device")
+        self.assertIn("No space left", self.refused(taking))
+        self.assertEqual(["{sink}" in event["log_format"] for event in logs], [True])
+        self.assertRaises(AuditUnavailable, self.journal.admit)
+        self.assertIn("No space left", self.refused(self.take("b")))
+        self.shelf.held = False
+        self.shelf.wake()
+        self.journal.admit()
+        again = self.take("c")
+        self.turn()
+        self.successResultOf(again)
+        self.assertEqual(self.shelf.names(), ["a", "c"])
+
+    def test_patience(self) -> None:
+        """A sink that takes no record for too long counts as one that fails, until it takes it."""
+        self.shelf.held = True
+        taking = self.take("a")
+        self.clock.advance(PATIENCE - 0.1)
+        self.assertNoResult(taking)
+        self.clock.advance(0.2)
+        self.assertIn("takes no record", self.refused(taking))
+        self.shelf.held = False
+        self.shelf.wake()
+        self.journal.admit()
+
+    def test_patience_is_each_records_own(self) -> None:
+        """Patience is counted for each record from when it was recorded."""
+        first = self.take("a")
+        self.turn()
+        self.successResultOf(first)
+        self.clock.advance(PATIENCE - 1)
+        self.shelf.held = True
+        second = self.take("b")
+        self.clock.advance(2)
+        self.assertNoResult(second)
+        self.clock.advance(PATIENCE)
+        self.refused(second)
+
+    def test_full(self) -> None:
+        """A sink may be behind only so far; then requests are refused at once."""
+        self.shelf.held = True
+        taking = self.take(*map(str, range(MOST)))
+        self.turn()
+        self.assertIn("too far behind", self.refused(self.take("more")))
+        self.assertNoResult(taking)
+        self.shelf.held = False
+        self.shelf.wake()
+        self.successResultOf(taking)
+        self.assertEqual(self.lost, [])
+
+    def test_full_by_size(self) -> None:
+        """So is one that has too many bytes to take."""
+        self.shelf.held = True
+        for _ in range(8):
+            self.take(*["x" * 1100] * 1000).addErrback(lambda _: None)
+            self.turn()
+        self.assertIn("too far behind", self.refused(self.take("more")))
+
+    def test_check(self) -> None:
+        """A check passes when a record was taken since the last one, or one is taken now, and fails with the sinks."""
+
+        def check() -> Deferred[None]:
+            return Deferred.fromCoroutine(self.journal.check())
+
+        first = check()
+        self.turn()
+        self.successResultOf(first)
+        self.assertIn(b"svc checked the audit", self.shelf.writes[-1][0])
+        taking = self.take("a")
+        self.turn()
+        self.successResultOf(taking)
+        self.successResultOf(check())
+        self.assertEqual(len(self.shelf.writes), 2)
+        second = check()
+        self.turn()
+        self.successResultOf(second)
+        self.assertEqual(len(self.shelf.writes), 3)
+        self.shelf.backlog.failed("gone")
+        self.failureResultOf(check(), AuditUnavailable)
+
+
+class ContinuedTests(JournalCase):
+    """A sink that takes nothing, while requests are to go on."""
+
+    refuses = False
+
+    def test_go_on(self) -> None:
+        """While a sink fails nobody waits; what there is room for is recorded later."""
+        self.shelf.held = True
+        taking = self.take("a")
+        self.turn()
+        self.shelf.backlog.failed("gone")
+        self.successResultOf(taking)
+        self.successResultOf(self.take("b"))
+        self.journal.admit()
+        self.turn()
+        self.shelf.held = False
+        self.shelf.wake()
+        self.assertEqual(self.shelf.names(), ["a", "b"])
+        self.assertEqual(self.lost, [])
+
+    def test_lost(self) -> None:
+        """Records that there is no room for are lost, counted, and told of once in a while."""
+        journal = self.make(self.shelf, self.other)
+        self.shelf.held = True
+        self.take(*map(str, range(MOST)), journal=journal)
+        self.turn()
+        with capturedLogs() as logs:
+            for _ in range(3):
+                self.successResultOf(self.take("lost", "too", journal=journal))
+                self.turn()
+        self.assertEqual(self.lost, [2, 2, 2])
+        self.assertEqual(len([event for event in logs if "lost" in event["log_format"]]), 1)
+        self.assertEqual(self.other.names()[-2:], ["lost", "too"])
+        self.shelf.held = False
+        self.shelf.wake()
+        after = self.take("b", journal=journal)
+        self.turn()
+        self.successResultOf(after)
+        self.assertEqual(self.shelf.names()[-1], "b")

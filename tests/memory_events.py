@@ -1,0 +1,81 @@
+"""The events of ``tests.memory``, as they are listed."""
+
+from __future__ import annotations
+
+import attrs
+from zope.interface import implementer
+
+from svc.events import Event, EventsQuery, IEvents, Origin, StoredEvent
+from tests.memory import Memory
+
+SUBJECTS = ("role", "resource", "member")
+
+
+@implementer(IEvents)
+@attrs.frozen
+class MemoryEvents:
+    """Provides ``IEvents``; every event was at ``Memory.made_at``."""
+
+    memory: Memory
+
+    async def listed(self, query: EventsQuery) -> list[StoredEvent]:
+        """See ``IEvents``."""
+        self.memory.ask()
+        since = self.memory.since.get(query.account)
+        stored = [self._stored(number, *found) for number, found in sorted(self.memory.events.items(), reverse=True)]
+        matching = [event for event in stored if since is not None and event.number > since and _matches(event, query)]
+        return matching[query.offset : query.offset + query.limit]
+
+    async def after(self, number: int, last: int, origin: Origin, limit: int) -> list[tuple[int, Event]]:
+        """See ``IEvents``."""
+        self.memory.ask()
+        found = [
+            (each, attrs.evolve(event, user=event.user or origin.user))
+            for each, (recorded, event) in sorted(self.memory.events.items())
+            if number < each <= last and recorded == origin
+        ]
+        return found[:limit]
+
+    async def purge(self, before: float) -> int:
+        """See ``IEvents``."""
+        self.memory.write()
+        old = list(self.memory.events) if self.memory.made_at < before else []
+        for number in old:
+            del self.memory.events[number]
+        return len(old)
+
+    def _stored(self, number: int, origin: Origin, event: Event) -> StoredEvent:
+        user = event.user or origin.user or "-"
+        auth = {"user": user, "authenticator": event.authenticator, "service": event.service}
+        data = {
+            "subject": dict(event.subject),
+            "auth": {key: value for key, value in auth.items() if value is not None},
+            "client": {"ip": origin.client_ip},
+            "action": {"result": "success", "operation": event.operation},
+        }
+        if event.policy is not None:
+            data["policy"] = {"id": event.policy[0], "version": str(event.policy[1])}
+        return StoredEvent(
+            number,
+            self.memory.made_at,
+            event.facility,
+            event.severity,
+            origin.server.hostname,
+            origin.server.appname,
+            origin.request_id,
+            event.msgid,
+            data,
+            f"{user} {event.did}",
+        )
+
+
+def _matches(event: StoredEvent, query: EventsQuery) -> bool:
+    user = event.data["auth"]["user"]
+    if (user if ":" in user else event.data["subject"]["resource"]).partition(":")[0] != query.account:
+        return False
+    if query.about is not None and query.about not in [event.data["subject"].get(name) for name in SUBJECTS]:
+        return False
+    for name in ("facility", "severity", "hostname", "appname", "procid", "msgid"):
+        if getattr(query, name) not in {None, getattr(event, name)}:
+            return False
+    return all(event.data.get(name, {}).get(key) == value for name, key, value in query.data)
