@@ -58,6 +58,7 @@ _LITTLE_LOG: Final = {
     "wal_keep_size": "0",
     "max_wal_size": "64MB",
     "min_wal_size": "32MB",
+    "wal_recycle": "off",
 }
 
 #: Waits for the end of the test process, then ends what it left behind.
@@ -143,8 +144,10 @@ class Side:
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.disk = Disk(directory / "disks" / f"{name}-log", _DISK)
-        self.audit_disk = Disk(directory / "disks" / f"{name}-audit", 2)
+        self.audit_disk = Disk(directory / "disks" / f"{name}-audit", 64)
         self.receiver = Receiver()
+        #: By how many seconds the server's clock is before ours.
+        self.clock = 0.0
         self._offset = self.directory / "offset"
         self.set_clock(0)
         self._pids = directory / "pids"
@@ -225,6 +228,7 @@ class Side:
         fresh = self._offset.with_suffix(".new")
         fresh.write_text(f"{seconds}")
         fresh.replace(self._offset)
+        self.clock = seconds
 
 
 class Bed:
@@ -264,6 +268,7 @@ class Bed:
         await self.follower.postgres.start()
         self.pair = Pair(self.primary.postgres, self.follower.postgres)
         self._ends.append(lambda: self.pair.link.unlink(missing_ok=True))
+        # Each names the other, so both are made before one is started.
         self.primary.launch(*self._options(self.primary, self.follower))
         await self.primary.ready()
         await self._load()
@@ -287,6 +292,10 @@ class Bed:
             "--statement-timeout=2",
             "--login-throttle=off",
             "--user-token-ttl=18000",
+            f"--cluster={other.name}={other.url},{THIRD}={self.member.url}",
+            f"--cluster-ca={self.member.authority}",
+            f"--audit-file={side.audit_disk.place / 'audit'}",
+            f"--audit-syslog=tcp:127.0.0.1:{side.receiver.port}",
         ]
 
     async def _load(self) -> None:

@@ -99,6 +99,10 @@ class _Listening:
         if self._listener is not None:
             self._listener.close()
             self._listener = None
+        self.hang_up()
+
+    def hang_up(self) -> None:
+        """Hang up on all."""
         lines, self._lines = self._lines, []
         for line in lines:
             with suppress(OSError):
@@ -158,10 +162,11 @@ class Member(_Listening):
         """Be well again."""
         self._ended.set()  # Whoever hangs, hangs up.
         self._ended = threading.Event()
-        self.close()
         self.speaks = well
         self._context = self._certified(self._authority)
-        self.open()
+        self.hang_up()
+        if self._listener is None:
+            self.open()
 
     def _certified(self, authority: Authority) -> ssl.SSLContext:
         issued: PrivateCertificate = authority.issue("127.0.0.1")

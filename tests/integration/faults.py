@@ -16,7 +16,7 @@ from svc.foundation import POOL_SIZE
 from svc.vault import CANARY, Vault, parse_data_key, signing_key_name
 from tests.integration.bed import DATABASE as DATABASE_NAME
 from tests.integration.bed import ROLE, Bed, Side
-from tests.integration.verdicts import WITHOUT_DATABASE, Fault, Verdict, failing
+from tests.integration.verdicts import OK, WITHOUT_DATABASE, Fault, failing
 
 reactor: Any = installed_reactor
 
@@ -35,10 +35,10 @@ _SIDES: Final[Mapping[str, Callable[[Bed], Side]]] = {
 def _of_postgres(side: str) -> list[Fault]:
     """PostgreSQL killed, stopped, suspended; its disk full."""
     at = _SIDES[side]
-    place = {"primary": "the primary's PostgreSQL", "follower": "the standby's PostgreSQL"}[side]
+    place = {"primary": "primary's PostgreSQL", "follower": "standby's PostgreSQL"}[side]
 
-    def judged(verdict: Verdict) -> dict[str, Verdict]:
-        return {side: verdict}
+    primary = WITHOUT_DATABASE if side == "primary" else OK
+    follower = WITHOUT_DATABASE if side == "follower" else OK
 
     async def kill(bed: Bed) -> None:
         await at(bed).postgres.kill()
@@ -57,14 +57,17 @@ def _of_postgres(side: str) -> list[Fault]:
         await at(bed).postgres.thaw()
 
     async def fill(bed: Bed) -> None:
-        at(bed).disk.fill()
-        # The log goes on in a new file each time, which finds no room in the end.
-        with suppress(psycopg2.Error):
-            for _ in range(12):
+        # The log goes on in a new file each time, which finds no room in the end, though old files make some.
+        for _ in range(12):
+            at(bed).disk.fill()
+            try:
                 bed.primary.command("SELECT pg_logical_emit_message(false, 'test', 'fill'), pg_switch_wal()")
-                await _pause(0.1)
-                if side == "follower" and not bed.pair.receives():
-                    return
+                ((written,),) = bed.primary.command("SELECT pg_current_wal_insert_lsn()::text")
+            except psycopg2.Error:
+                return
+            if not await _received(bed, written):
+                return
+        raise AssertionError("the disk has room for everything")
 
     async def clear(bed: Bed) -> None:
         at(bed).disk.clear()
@@ -73,41 +76,52 @@ def _of_postgres(side: str) -> list[Fault]:
             await kill(bed)
         await start(bed)
 
-    full = {"primary": WITHOUT_DATABASE} if side == "primary" else {}
     return [
         Fault(
             name=f"{side}_postgres_killed",
-            words=f"`kill -9` of {place} and all its processes",
+            words=f"`kill -9` of the {place} and all its processes",
             inject=kill,
             undo=start,
-            **judged(WITHOUT_DATABASE),
+            primary=primary,
+            follower=follower,
         ),
         Fault(
             name=f"{side}_postgres_stopped",
-            words=f"{place} is shut down",
+            words=f"The {place} is shut down",
             inject=stop,
             undo=start,
-            **judged(WITHOUT_DATABASE),
+            primary=primary,
+            follower=follower,
         ),
         Fault(
             name=f"{side}_postgres_suspended",
-            words=f"{place} and all its processes hang (`SIGSTOP`)",
+            words=f"The {place} and all its processes hang (`SIGSTOP`)",
             inject=freeze,
             undo=thaw,
             hangs=True,
-            **judged(WITHOUT_DATABASE),
+            primary=primary,
+            follower=follower,
         ),
         Fault(
             name=f"{side}_disk_full",
-            words=f"The disk of {place}'s log is full",
+            words=f"The disk of the log of the {place} is full",
             inject=fill,
             undo=clear,
             mounts=True,
+            primary=primary,
             told=None if side == "primary" else _lags(2),
             telling="" if side == "primary" else "`lag_seconds` grows",
-            **full,
         ),
     ]
+
+
+async def _received(bed: Bed, position: str) -> bool:
+    """Whether the standby receives the log up to there, which takes it a moment."""
+    for _ in range(20):
+        if bed.follower.command(f"SELECT pg_last_wal_receive_lsn() >= '{position}'::pg_lsn - 1024") == [(True,)]:
+            return True
+        await _pause(0.05)
+    return False
 
 
 def _lags(seconds: float) -> Callable[[Mapping[str, Any]], bool]:

@@ -16,6 +16,7 @@ from twisted.internet.defer import TimeoutError as DeferredTimeout
 from twisted.internet.error import ConnectError, ConnectionClosed
 from twisted.internet.task import deferLater
 from twisted.web.client import Agent, HTTPConnectionPool, RequestTransmissionFailed, ResponseFailed, ResponseNeverReceived
+from twisted.web.http_headers import Headers
 
 from tests.integration.bed import INTERVAL, THIRD, Bed
 from tests.integration.verdicts import DATABASE, SERVICES, Fault, Verdict
@@ -197,13 +198,15 @@ class Observer:
 
     def close(self) -> Deferred[Any]:
         """Close what is open."""
-        return self._pool.closeCachedConnections()
+        closed: Deferred[Any] = self._pool.closeCachedConnections()
+        return closed
 
     async def ask(self, server: str, path: str, accept: str = "application/json", patience: float = _OWN) -> Seen:
         """Ask once."""
 
         async def answer() -> Seen:
-            response = await self._http.get(f"{self._urls[server]}{path}", headers={"Accept": accept}, unbuffered=True)
+            headers = Headers({"Accept": [accept]})
+            response = await self._http.get(f"{self._urls[server]}{path}", headers=headers, unbuffered=True)
             return Seen(response.code, json.loads(await treq.content(response)))
 
         try:
@@ -221,7 +224,8 @@ class Observer:
 
     async def wrong(self, fault: Fault, route: Route) -> str | None:
         """What is wrong with what this route says now."""
-        seen = await self.ask(route.server, route.path, route.accept, _REMOTE if route.afar else _OWN)
+        patience = _REMOTE if route.afar and not fault.of(route.server).gone else _OWN
+        seen = await self.ask(route.server, route.path, route.accept, patience)
         wrong = route.truth(fault, seen)
         if fault.never_ok and route.server == "primary" and route.path == "/health":
             assert seen.status != 200, f"{route}: false ok"
@@ -234,13 +238,20 @@ class Observer:
         """
         first: dict[Route, float] = {}
         for _ in range(_TRIALS):
-            times = await _all(self._comes(fault, route) for route in ROUTES)
-            for route, moment in zip(ROUTES, times, strict=True):
-                first.setdefault(route, max(0.0, moment - since))
+            for route, seconds in (await self.comes(fault, since)).items():
+                first.setdefault(route, seconds)
             complaints = [wrong for wrong in await _all(self._stays(fault, route) for route in ROUTES) if wrong]
             if not complaints:
                 return first
         raise AssertionError(f"{fault.name}: it is not told for long: {complaints}")
+
+    async def comes(self, fault: Fault, since: float) -> dict[Route, float]:
+        """Wait until all routes tell the truth; the seconds until each did.
+
+        :raises AssertionError: one doesn't.
+        """
+        times = await _all(self._comes(fault, route) for route in ROUTES)
+        return {route: max(0.0, moment - since) for route, moment in zip(ROUTES, times, strict=True)}
 
     async def _comes(self, fault: Fault, route: Route) -> float:
         until = reactor.seconds() + _PATIENCE
@@ -248,12 +259,14 @@ class Observer:
             asked: float = reactor.seconds()
             wrong = await self.wrong(fault, route)
             if wrong is None:
-                return reactor.seconds() if route.afar else asked
+                return asked if fault.of(route.server).gone else reactor.seconds()
             if asked > until:
                 raise AssertionError(f"{fault.name}: the truth is never told. {wrong}")
             await deferLater(reactor, _BEAT)
 
     async def _stays(self, fault: Fault, route: Route) -> str | None:
+        if route.afar and fault.afar > INTERVAL:
+            return None  # It takes so long to know that it can't change meanwhile.
         until = reactor.seconds() + _STEADY
         while reactor.seconds() < until:
             await deferLater(reactor, _BEAT)
@@ -263,7 +276,7 @@ class Observer:
 
     async def liveness(self, server: str) -> float:
         """How long ``/livez`` takes, in seconds: the median of several askings, one after the other."""
-        took = []
+        took: list[float] = []
         for _ in range(_ASKINGS):
             asked = reactor.seconds()
             assert (await self.ask(server, "/livez")).status == 200, f"{server} doesn't live"

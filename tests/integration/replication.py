@@ -97,13 +97,13 @@ class Pair:
         """Have the standby receive no more."""
         ((self._conninfo,),) = self.follower.command("SHOW primary_conninfo")
         await self._feed("''")
-        await self.until(lambda: not self.receives(), "the standby goes on receiving")
+        await self.until(lambda: not self._receives(), "the standby goes on receiving")
 
     async def reconnect(self) -> None:
         """Take that back."""
         quoted = self._conninfo.replace("'", "''")
         await self._feed(f"'{quoted}'")
-        await self.until(self.receives, "the standby does not receive")
+        await self.until(self._receives, "the standby does not receive")
 
     def pause(self) -> None:
         """Have the standby replay no more of what it receives."""
@@ -153,8 +153,7 @@ class Pair:
         log = self.standby.log.read_text() if self.standby else ""
         raise AssertionError(f"{complaint}:\n{log[-4000:]}")
 
-    def receives(self) -> bool:
-        """Whether the standby receives what the primary writes."""
+    def _receives(self) -> bool:
         return self.follower.command("SELECT count(*) FROM pg_stat_wal_receiver WHERE status = 'streaming'") == [(1,)]
 
     async def _feed(self, conninfo: str) -> None:
