@@ -111,10 +111,10 @@ class Composition:
         servers, directories = parts.ldap_servers(), functools.cache(parts.directories)
         rounds = parts.rounds(
             # Each round tries the keys as the store has them now, which is also how this server learns that one retires.
-            AuthnProbe(keys.refresh, tokens, reactor),
+            AuthnProbe(keys.proven, tokens, reactor),
             AuditProbe(journal),
             LdapProbe(servers.all, directories),
-            ExpirationProbe(expirations.first_round, expirations.last_round, expirations.patience, reactor),
+            ExpirationProbe(expirations, reactor),
         )
         rounds.setServiceParent(server)  # type: ignore[no-untyped-call] # Twisted's
         passwords = Passwords(reactor, ModestPool(0, min(_HASHING_THREADS, max(1, (os.cpu_count() or 1) // 2)), "passwords"))

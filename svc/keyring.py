@@ -10,16 +10,23 @@ import attrs
 from twisted.internet.interfaces import IReactorTime
 
 from svc.authentication import Admitted, Caller
-from svc.errors import AuthenticationRefused, BearerRefused
+from svc.errors import AuthenticationRefused, BearerRefused, Refusal
 from svc.interfaces import IAccounts
 from svc.names import admin_of
 from svc.reasons import Reason
-from svc.records import StoredSigningKey
+from svc.records import Sealed, StoredSigningKey
 from svc.tokens import INVALID, MISSING, SigningKey, VerificationKey, parse_authorization
 from svc.vault import Vault, signing_key_name
 
 #: How many verified tokens are remembered; all of them together take about 10 MB.
 TOKENS_REMEMBERED: Final = 16 * 1024
+
+
+@attrs.frozen(str=False)
+class SigningKeyMissing(Refusal):
+    """An account has no key to sign with, so nobody can log in to it; raised for health, by :class:`AccountKeys`."""
+
+    account: str
 
 
 def new_signing_key(vault: Vault, account: str, now: float) -> StoredSigningKey:
@@ -31,8 +38,11 @@ def new_signing_key(vault: Vault, account: str, now: float) -> StoredSigningKey:
 
 @attrs.frozen
 class _Held:
+    """``sealed`` is what it was opened from."""
+
     key: SigningKey
     retires_at: float | None
+    sealed: Sealed
 
     def verifies(self, now: float) -> bool:
         return self.retires_at is None or now < self.retires_at
@@ -85,19 +95,39 @@ class AccountKeys:
         held = [self._hold(stored) for stored in await self._accounts.signing_keys(account)]
         return [each.key.verification.public_jwk() for each in held if each.verifies(now)]
 
-    async def refresh(self) -> list[Admitted]:
-        """Learn which remembered keys retire, and forget those that the store no longer has.
+    async def proven(self) -> list[Admitted]:
+        """Refresh, and see that whoever starts now could sign as this server does: health asks for it.
 
-        Returns, for each key that signs now, its account's admin, as though admitted: what a token can be issued to in order
-        to try the key.
+        A key that the store holds differently from how it was opened is opened anew; while it doesn't open, the remembered
+        one goes on serving. Returns, for each key that signs now, its account's admin, as though admitted: what a token can
+        be issued to in order to try the key.
+
+        :raises WrongDataKey: a key doesn't open.
+        :raises SigningKeyMissing: an account has no key to sign with.
         """
+        # Before the keys, so that an account made meanwhile isn't missed any.
+        accounts = set(await self._accounts.names())
+        stored = await self.refresh()
+        signing = [key for key in stored if key.retires_at is None]
+        if bereft := accounts - {key.account for key in signing}:
+            # Unless it was deleted meanwhile.
+            for account in sorted(bereft.intersection(await self._accounts.names())):
+                raise SigningKeyMissing(account)
+        for key in signing:
+            held = self._ring.get(key.key_id)
+            if held is not None and held.sealed != key.sealed:
+                self._ring[key.key_id] = _Held(self._open(key), key.retires_at, key.sealed)
+        return [Admitted(admin_of(key.account), key.key_id) for key in signing]
+
+    async def refresh(self) -> list[StoredSigningKey]:
+        """Learn which remembered keys retire, and forget those that the store no longer has; returns what it has."""
         stored = {key.key_id: key for key in await self._accounts.signing_keys()}
         self._ring = {
             key_id: attrs.evolve(held, retires_at=stored[key_id].retires_at)
             for key_id, held in self._ring.items()
             if key_id in stored
         }
-        return [Admitted(admin_of(key.account), key.key_id) for key in stored.values() if key.retires_at is None]
+        return list(stored.values())
 
     async def rotate(self, account: str, longest_lifetime: int) -> None:
         """Give the account a new key to sign with, and let the old one verify until the last token that it signed has died.
@@ -116,7 +146,11 @@ class AccountKeys:
 
     def _hold(self, stored: StoredSigningKey) -> _Held:
         known = self._ring.get(stored.key_id)
-        held = _Held(self._open(stored) if known is None else known.key, stored.retires_at)
+        held = (
+            _Held(self._open(stored), stored.retires_at, stored.sealed)
+            if known is None
+            else attrs.evolve(known, retires_at=stored.retires_at)
+        )
         self._ring[stored.key_id] = held
         return held
 

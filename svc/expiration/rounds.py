@@ -57,7 +57,7 @@ class Expirations(Service):
         self._round: Deferred[None] | None = None
         self._last: float | None = None
         self._waiting: list[Deferred[None]] = []
-        self._failing = False
+        self._trouble: str | None = None
 
     def startService(self) -> None:
         """Begin with a round at once."""
@@ -85,6 +85,18 @@ class Expirations(Service):
             self._waiting.append(waiting)
             await waiting
 
+    @property
+    def trouble(self) -> str | None:
+        """Why the last round failed, for the log and operators; ``None`` when it didn't."""
+        return self._trouble
+
+    async def look(self) -> None:
+        """Read whether anything is due, and do nothing about it.
+
+        :raises StoreUnavailable: that can't be read.
+        """
+        await self._store.due(1)
+
     def last_round(self) -> float | None:
         """When a round ended last that could do its work, or rightly had none; ``None`` before the first."""
         return self._last
@@ -110,9 +122,9 @@ class Expirations(Service):
             _log.failure("A round of expiration met a fault in the program")
         else:
             self._last = self._clock.seconds()
-            if self._failing:
+            if self._trouble is not None:
                 _log.info("Expiration works again")
-            self._failing = False
+            self._trouble = None
             waiting, self._waiting = self._waiting, []
             for each in waiting:
                 each.callback(None)
@@ -120,9 +132,9 @@ class Expirations(Service):
                 _log.debug("Expiration rests here: {turn}", turn=turn.value)
 
     def _fail(self, why: str) -> None:
-        if not self._failing:
+        if self._trouble is None:
             _log.warn("A round of expiration failed: {why}", why=why)
-        self._failing = True
+        self._trouble = why
 
     async def _work(self) -> None:
         begun = self._clock.seconds()

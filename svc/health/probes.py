@@ -182,28 +182,51 @@ class LdapProbe:
         return None
 
 
+class Expiring(Protocol):
+    """The loop of expiration."""
+
+    @property
+    def patience(self) -> float:
+        """How long after a round the next one must have ended, in seconds."""
+
+    @property
+    def trouble(self) -> str | None:
+        """Why the last round failed; ``None`` when it didn't."""
+
+    async def first_round(self) -> None:
+        """Return when a round has ended that could do its work."""
+
+    def last_round(self) -> float | None:
+        """When one ended last, in epoch seconds."""
+
+    async def look(self) -> None:
+        """Read what is due, and do nothing about it."""
+
+
 @implementer(IProbe)
 @attrs.frozen
 class ExpirationProbe:
-    """Looks when the loop of expiration ended its last round, which may be ``patience`` seconds ago.
+    """Looks how the loop of expiration ended its last round, and when, and reads what the next one begins with.
 
-    Before the first has ended it waits for that, as long as a check may take: so a server that has just started isn't ill. A
-    server whose turn it isn't, and one whose database is a standby, ends its rounds by finding that out.
+    A round may take as long as rotations do, so by its end alone a database that hangs would be noticed late. Before the
+    first has ended it waits for that, as long as a check may take: so a server that has just started isn't ill. A server
+    whose turn it isn't, and one whose database is a standby, ends its rounds by finding that out.
     """
 
     service = "expiration"
 
-    _first_round: Callable[[], Coroutine[Any, Any, None]]
-    _last_round: Callable[[], float | None]
-    _patience: float
+    _loop: Expiring
     _clock: IReactorTime
 
     async def check(self) -> None:
-        """Fail when it has ended none for too long; also when that is to come, once the clock was set back."""
-        await self._first_round()
-        last = self._last_round()
-        if last is None or abs(self._clock.seconds() - last) > self._patience:
-            raise ProbeFailed(f"no round of expiration has ended for {self._patience:g} s")
+        """Fail when the last round has, or none has ended for too long, or is to come, once the clock was set back."""
+        await self._loop.first_round()
+        if (why := self._loop.trouble) is not None:
+            raise ProbeFailed(f"the last round of expiration failed: {why}")
+        last, patience = self._loop.last_round(), self._loop.patience
+        if last is None or abs(self._clock.seconds() - last) > patience:
+            raise ProbeFailed(f"no round of expiration has ended for {patience:g} s")
+        await self._loop.look()
 
 
 @attrs.frozen

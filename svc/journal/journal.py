@@ -162,6 +162,9 @@ class Journal(Service):
         if self.trouble is None and self._last == self._checked:
             origin = self.origin(None, "-", "-")
             await self._taken(self._records.written(origin, [_CHECK], Outcome()))
+        elif self.trouble is None and self._safe < self._last:
+            # Such as that of a check that was given up: to have been written is not to have been taken.
+            await self._settled()
         self._checked = self._last
         if (why := self.trouble) is not None:
             raise AuditUnavailable(why)
@@ -175,9 +178,16 @@ class Journal(Service):
             self._fresh.append((self._last, record))
         if self._turn is None:
             self._turn = self._clock.callLater(0, self._flush)
-        if self.trouble is not None:
-            # Only where requests go on without their records: nobody waits then.
-            return
+        if self.trouble is None:  # else only where requests go on without their records: nobody waits then
+            await self._settled()
+
+    @property
+    def _safe(self) -> int:
+        """The number up to which every sink has taken all records."""
+        return min([line.backlog.safe for line in self._lines])
+
+    async def _settled(self) -> None:
+        """Wait until the last record is taken, or a sink is found to take none."""
         waiting = _Waiting(self._last, self._clock.seconds(), Deferred())
         self._waiting.append(waiting)
         if self._watch is None:
@@ -204,7 +214,7 @@ class Journal(Service):
 
     def _changed(self) -> None:
         """Let those go whose records are taken, and all while a sink takes none."""
-        safe = min([line.backlog.safe for line in self._lines])
+        safe = self._safe
         while self._waiting and self._waiting[0].number <= safe:
             self._waiting.popleft().taken.callback(None)
         for line in self._lines:

@@ -66,7 +66,10 @@ class DatabaseState:
         """See ``IDatabaseState``."""
 
         async def work(transaction: Transaction) -> None:
-            ((standby, _),) = await transaction.fetch(_STANDBY)
+            rows = await transaction.fetch(_STANDBY)
+            if not rows:
+                raise StoreUnavailable("the database has lost the row that health writes")
+            ((standby, _),) = rows
             if not standby:
                 await transaction.fetch(_BEAT)
 

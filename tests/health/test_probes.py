@@ -352,7 +352,7 @@ class ExpirationProbeTests(LoopCase):
     def setUp(self) -> None:
         """Make the probe of a loop that hasn't begun."""
         super().setUp()
-        self.probe = ExpirationProbe(self.loop.first_round, self.loop.last_round, self.loop.patience, self.clock)
+        self.probe = ExpirationProbe(self.loop, self.clock)
 
     def check(self) -> Deferred[None]:
         """Check once."""
@@ -385,15 +385,21 @@ class ExpirationProbeTests(LoopCase):
             self.successResultOf(self.check())
 
     def test_rounds_that_fail(self) -> None:
-        """A loop that has ended no round for too long has failed, and works again with the next."""
+        """A loop has failed with its last round, and works again with the next."""
         self.start()
         self.memory.down = True
-        self.clock.advance(self.loop.patience)
-        self.successResultOf(self.check())
-        self.clock.advance(1)
-        self.failureResultOf(self.check(), ProbeFailed)
-        self.memory.down = False
         self.clock.advance(INTERVAL)
+        self.memory.down = False
+        self.assertIn("the last round", str(self.failureResultOf(self.check(), ProbeFailed).value))
+        self.clock.advance(INTERVAL)
+        self.successResultOf(self.check())
+
+    def test_what_is_due_cannot_be_read(self) -> None:
+        """A loop that can't read what is due has failed before its next round has."""
+        self.start()
+        self.memory.down = True
+        self.failureResultOf(self.check(), StoreUnavailable)
+        self.memory.down = False
         self.successResultOf(self.check())
 
     def test_rounds_that_hang(self) -> None:

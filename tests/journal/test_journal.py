@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.task import Clock
 from twisted.logger import capturedLogs
 from twisted.trial.unittest import SynchronousTestCase
@@ -244,6 +244,25 @@ class RefusedTests(JournalCase):
         self.assertEqual(len(self.shelf.writes), 3)
         self.shelf.backlog.failed("gone")
         self.failureResultOf(check(), AuditUnavailable)
+
+    def test_check_that_was_given_up(self) -> None:
+        """A check waits for the record of an earlier one that was given up, and passes when the sinks have taken it."""
+
+        def check() -> Deferred[None]:
+            return Deferred.fromCoroutine(self.journal.check())
+
+        self.shelf.held = True
+        for _ in range(2):
+            waiting = check()
+            self.turn()
+            self.assertNoResult(waiting)
+            waiting.cancel()
+            self.failureResultOf(waiting, CancelledError)
+        last = check()
+        self.turn()
+        self.shelf.held = False
+        self.shelf.wake()
+        self.successResultOf(last)
 
 
 class ContinuedTests(JournalCase):
