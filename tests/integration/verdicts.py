@@ -14,8 +14,8 @@ SERVICES: Final = ("core", "authn", "authz", "expiration", "host-factory", "pubk
 DATABASE: Final = "database"
 VALUES: Final = frozenset((*SERVICES, DATABASE))
 
-#: What readiness is about.
-NEEDED: Final = frozenset({"core", "authn", "authz", DATABASE})
+#: What readiness is about; the servers refuse what they can't record.
+NEEDED: Final = frozenset({"core", "authn", "authz", "audit", DATABASE})
 
 #: How many intervals may pass until a server tells the truth of itself.
 WITHIN: Final = 2.0
