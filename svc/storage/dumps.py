@@ -1,8 +1,8 @@
 """Dumps of the database, in PostgreSQL's custom format, by PostgreSQL's own programs.
 
-Note [Whose pg_dump]. The programs that come with the embedded PostgreSQL speak no TLS, and older programs than they are can't
-restore what they dump. So a database of the operator's is dumped by the ``pg_dump`` of this machine, and by ours where there
-is none, or it is older than the database, which it says before it does anything.
+Note [Whose pg_dump]. The programs that come with the embedded PostgreSQL speak no TLS, and older programs than they are
+can't restore what they dump. So a database of the operator's is dumped by the ``pg_dump`` of this machine, and by ours where
+there is none, or it is older than the database, which it says before it does anything.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Tests of ``svc.storage.dumps``: by which program a database is dumped; that dumps are whole, tests with PostgreSQL prove."""
+"""Tests of ``svc.storage.dumps``: by which program a database is dumped. Tests with PostgreSQL try the dumps."""
 
 from __future__ import annotations
 
