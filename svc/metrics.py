@@ -17,6 +17,7 @@ from typing import Any, Final
 from twisted.application.service import Service
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.web.http import Request
+from twisted.web.resource import Resource
 from twisted.web.server import Site
 from zope.interface import implementer
 
@@ -145,10 +146,12 @@ class Metrics:
         self._authentications.labels(authenticator, outcome, reason).inc()
 
     def site(self) -> Site:
-        """What serves them."""
+        """What serves them, at ``/metrics`` alone."""
         from prometheus_client.twisted import MetricsResource  # noqa: PLC0415 - as above
 
-        return _QuietSite(MetricsResource(self.registry))  # type: ignore[no-untyped-call] # neither has types
+        root = Resource()
+        root.putChild(b"metrics", MetricsResource(self.registry))  # type: ignore[no-untyped-call] # neither has types
+        return _QuietSite(root)  # type: ignore[no-untyped-call] # Twisted's
 
 
 class _Watched:

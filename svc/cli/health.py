@@ -21,6 +21,8 @@ async def health(connection: Connection, everywhere: bool, as_json: bool) -> Non
     """Print a server's health report; exit code 0 when all is well, 1 when it is not.
 
     With --all the server tells of each server that its setting "cluster" lists, and all must be well.
+
+    Example: svc health --all --url https://a.example:8443
     """
     if as_json and not everywhere:
         raise click.UsageError("--json goes with --all: without it the report is JSON anyway")

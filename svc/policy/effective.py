@@ -283,6 +283,8 @@ class _Printing:
     def _takes(self, full: str, namespace: str, written: str) -> bool:
         """Whether a thing that is declared so is this one, with its owner."""
         _, kind, identifier = full.split(":", 2)
+        if kind not in TAGS:
+            return False
         if written.startswith("/") or (written and not written.strip()) or not (written or namespace):
             return False
         if identifier_of(kind, under(namespace, written)) != identifier:

@@ -81,6 +81,8 @@ class TapTests(PostgresTestCase):
             [url] = await self.start(settings, self.hear).ready()
         [metrics] = [event["url"] for event in events if event["log_format"] == "Metrics are served at {url}"]
         agent = Agent(reactor)
+        for other in ("", "/", "/x", "/metrics2"):
+            self.assertEqual((await agent.request(b"GET", f"{metrics}{other}".encode("ascii"))).code, 404, other)
         await agent.request(b"POST", f"{url}/authn/acme/admin/authenticate".encode("ascii"))
         answer = await agent.request(b"GET", f"{metrics}/metrics".encode("ascii"))
         self.assertIn("text/plain", answer.headers.getRawHeaders("content-type", [""])[0])

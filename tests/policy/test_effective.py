@@ -81,7 +81,10 @@ class TruthTests(SynchronousTestCase):
                 MembershipRow("acct:group:g", "other:user:eve", False, False),
                 MembershipRow("acct:group:a/../b", "acct:group:g", False, False),
             ),
-            (PermissionRow("acct:host:/a", "read", "acct:group:g"),),
+            (
+                PermissionRow("acct:host:/a", "read", "acct:group:g"),
+                PermissionRow("acct:configuration:c", "read", "acct:group:g"),
+            ),
             (AnnotationRow("acct:group:g", "path", "x/../y"), AnnotationRow("acct:group:g", "note", "x..y")),
         )
         resolved = _resolved(ROOT, rows)
