@@ -18,7 +18,7 @@ from service_identity import VerificationError
 from treq.client import HTTPClient
 from twisted.internet import ssl
 from twisted.internet.defer import CancelledError, Deferred
-from twisted.internet.error import ConnectError, DNSLookupError
+from twisted.internet.error import ConnectError, ConnectionDone, DNSLookupError
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.protocol import Protocol, connectionDone
 from twisted.python.failure import Failure
@@ -193,6 +193,8 @@ def _told(reason: Failure) -> str:
     match reason.value:
         case TLSError(args=([*errors],)):
             return ", ".join(str(told) for *_, told in errors)
+        case ConnectionDone():
+            return "the connection was closed, as where one side speaks https and the other doesn't"
         case _:
             return reason.getErrorMessage()
 

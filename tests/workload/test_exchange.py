@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from OpenSSL.SSL import Error as TLSError
 from twisted.internet.defer import CancelledError, Deferred, fail, succeed
+from twisted.internet.error import ConnectionDone
 from twisted.internet.error import ConnectionRefusedError as Refused
 from twisted.internet.task import Clock
 from twisted.internet.testing import MemoryReactorClock
@@ -123,6 +124,8 @@ class ExchangeTests(SynchronousTestCase):
         self.assertIn("cannot reach", str(self.failureResultOf(self.ask(fail(Refused())), Unreachable).value))
         broken = self.failureResultOf(self.ask(fail(ResponseNeverReceived([Failure(Refused())]))), Unreachable)
         self.assertIn("no answer from", str(broken.value))
+        closed = self.failureResultOf(self.ask(fail(ResponseNeverReceived([Failure(ConnectionDone())]))), Unreachable)
+        self.assertIn("one side speaks https", str(closed.value))
 
     def test_certificates(self) -> None:
         """A certificate that isn't trusted is a fault of its own, which says how to trust it."""
