@@ -82,7 +82,7 @@ class ISink(Interface):
         """
 
     def wake() -> None:
-        """Take what the backlog has; called once in a turn of the reactor when there is more."""
+        """Take what the backlog has; called whenever there is more."""
 
     def reopen() -> None:
         """Begin anew, in what is now at the same place."""

@@ -1,7 +1,8 @@
 """The journal: it takes every event of the server, gives it to the sinks, and says when they all have it.
 
-Note [One write in a turn]. What is recorded in one turn of the reactor goes to each sink at its end, at once; the requests
-that wait for it are answered then. So a busy server makes one system call for many records, and an idle one waits for none.
+Note [No waiting for a file]. Records are given to the sinks at once. A file or a pipe takes them with one system call, and
+then the request goes on: to gather what a turn of the reactor records would save calls, and cost more than they do. Only
+where a sink takes its time, as a connection does, the request waits for it.
 
 Note [When a sink fails]. What a sink hasn't taken is kept, up to ``MOST`` records or ``MOST_BYTES``; it goes on when the
 sink does. As long as a sink takes nothing, requests that must be audited are refused (``--audit-failure refuse``), so that
@@ -88,9 +89,7 @@ class Journal(Service):
         self._lines = [_Line(sink, Backlog(self._changed)) for sink in sinks]
         self._last = 0
         self._checked = 0
-        self._fresh: list[tuple[int, bytes]] = []
         self._waiting: deque[_Waiting] = deque()
-        self._turn: IDelayedCall | None = None
         self._watch: IDelayedCall | None = None
         self._lost = 0
         self._reported: float | None = None
@@ -115,10 +114,8 @@ class Journal(Service):
         return Deferred.fromCoroutine(self._close())
 
     async def _close(self) -> None:
-        for call in (self._turn, self._watch):
-            if call is not None and call.active():
-                call.cancel()
-        self._flush()
+        if self._watch is not None and self._watch.active():
+            self._watch.cancel()
         for line in self._lines:
             await line.sink.close()
             if line.backlog:
@@ -164,42 +161,26 @@ class Journal(Service):
             await self._taken(self._records.written(origin, [_CHECK], Outcome()))
         elif self.trouble is None and self._safe < self._last:
             # Such as that of a check that was given up: to have been written is not to have been taken.
-            await self._settled()
+            await self._settled(self._last)
         self._checked = self._last
         if (why := self.trouble) is not None:
             raise AuditUnavailable(why)
 
     async def _taken(self, records: Sequence[bytes]) -> None:
-        """Have records written at the end of this turn, and wait for that."""
+        """Give records to the sinks, and wait where they take their time (Note [No waiting for a file])."""
         if not self.running:
             raise AuditUnavailable("the server stops")
-        for record in records:
-            self._last += 1
-            self._fresh.append((self._last, record))
-        if self._turn is None:
-            self._turn = self._clock.callLater(0, self._flush)
-        if self.trouble is None:  # else only where requests go on without their records: nobody waits then
-            await self._settled()
-
-    @property
-    def _safe(self) -> int:
-        """The number up to which every sink has taken all records."""
-        return min([line.backlog.safe for line in self._lines])
-
-    async def _settled(self) -> None:
-        """Wait until the last record is taken, or a sink is found to take none."""
-        waiting = _Waiting(self._last, self._clock.seconds(), Deferred())
-        self._waiting.append(waiting)
-        if self._watch is None:
-            self._watch = self._clock.callLater(PATIENCE, self._look)
-        await waiting.taken
-
-    def _flush(self) -> None:
-        """Note [One write in a turn]."""
-        self._turn = None
-        fresh, self._fresh = self._fresh, []
-        if not fresh:
+        fresh = list(enumerate(records, self._last + 1))
+        self._last = last = fresh[-1][0]
+        self._give(fresh)
+        if self._safe >= last:
             return
+        if any(line.backlog.trouble is not None for line in self._lines):
+            self.admit()
+        elif self._refuses or self.trouble is None:
+            await self._settled(last)
+
+    def _give(self, fresh: Sequence[tuple[int, bytes]]) -> None:
         lost = 0
         for line in self._lines:
             if _is_full(line.backlog):
@@ -211,6 +192,19 @@ class Journal(Service):
             self._lose(lost)
         for line in self._lines:
             line.sink.wake()
+
+    @property
+    def _safe(self) -> int:
+        """The number up to which every sink has taken all records."""
+        return min([line.backlog.safe for line in self._lines])
+
+    async def _settled(self, number: int) -> None:
+        """Wait until the record of this number is taken, or a sink is found to take none."""
+        waiting = _Waiting(number, self._clock.seconds(), Deferred())
+        self._waiting.append(waiting)
+        if self._watch is None:
+            self._watch = self._clock.callLater(PATIENCE, self._look)
+        await waiting.taken
 
     def _changed(self) -> None:
         """Let those go whose records are taken, and all while a sink takes none."""

@@ -10,6 +10,7 @@ of a value. So each record is one line, and a parser of the RFC reads back exact
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
@@ -42,6 +43,9 @@ _ESCAPED: Final = re.compile(r'["\\\]]')
 
 #: What a field of the header may not hold (RFC 5424, 6: PRINTUSASCII).
 _NO_FIELD: Final = re.compile(r"[^!-~]")
+
+#: How many elements of records are remembered as they are written: the same callers do the same things.
+_REMEMBERED: Final = 1024
 
 #: What begins a message that has more than ASCII (RFC 5424, 6.4).
 _BOM: Final = "\ufeff"
@@ -86,6 +90,7 @@ def message_of(origin: Origin, event: Event, outcome: Outcome) -> str:
     return f"{user} failed to {event.does}: {outcome.reason}"
 
 
+@functools.lru_cache(_REMEMBERED)
 def _element(name: str, parameters: Subject, limit: int = VALUE_LIMIT) -> str:
     values = "".join([f' {key}="{quoted(value, limit)}"' for key, value in parameters])
     return f"[{name}@{ENTERPRISE}{values}]"

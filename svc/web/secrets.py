@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import binascii
 import contextlib
+import functools
 import re
 from typing import Final
 
@@ -34,6 +35,9 @@ _TYPE_LIMIT: Final = 255
 #: once, while others wait.
 BATCH_MOST: Final = 1000
 BATCH_BYTES: Final = 1024 * 1024
+
+#: How many ids are remembered with the names that they are.
+_REMEMBERED: Final = 1024
 
 #: How many bytes stand in a line of base64: 60 characters (wire facts, core 4).
 _LINE: Final = 45
@@ -179,8 +183,9 @@ def _ids(listed: str | None) -> list[str]:
     return list(dict.fromkeys(ids))
 
 
+@functools.lru_cache(_REMEMBERED)
 def _name(text: str) -> ResourceName | None:
-    """The resource of a full id; ``None`` when none can have that id."""
+    """The resource of a full id; ``None`` when none can have that id. The same are asked for again and again."""
     try:
         return ResourceName.parse(text)
     except InvalidName:

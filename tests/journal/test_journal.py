@@ -27,13 +27,14 @@ def fetched(name: str) -> Event:
 
 @implementer(ISink)
 class Shelf:
-    """A sink that takes what it is given, at once unless it is ``held``."""
+    """A sink that takes what it is given, at once unless it is ``held``, or fails for a ``fault``."""
 
     name = "the shelf"
 
     def __init__(self) -> None:
         self.writes: list[list[bytes]] = []
         self.held = False
+        self.fault: str | None = None
         self.opened = 0
         self.closed = False
 
@@ -43,7 +44,9 @@ class Shelf:
 
     def wake(self) -> None:
         """See ``ISink``."""
-        if not self.held and self.backlog:
+        if self.fault is not None:
+            self.backlog.failed(self.fault)
+        elif not self.held and self.backlog:
             records = self.backlog.head(10**9)
             self.writes.append(records)
             self.backlog.taken(len(records))
@@ -102,16 +105,32 @@ class TakenTests(JournalCase):
         """The journal provides what routes ask of it."""
         self.assertTrue(verifyObject(IJournal, self.journal))
 
-    def test_one_write_in_a_turn(self) -> None:
-        """All records of one turn are one write, in order, and those who wait go on after it."""
-        waiting = [self.take("a"), self.take("b", "c"), self.take("d")]
-        for each in waiting:
-            self.assertNoResult(each)
-        self.turn()
+    def test_at_once(self) -> None:
+        """A request goes on at once where its records are taken at once, all by one write, in order."""
+        for names in (("a",), ("b", "c"), ("d",)):
+            self.successResultOf(self.take(*names))
         self.assertEqual(self.shelf.names(), ["a", "b", "c", "d"])
-        self.assertEqual(len(self.shelf.writes), 1)
-        for each in waiting:
-            self.successResultOf(each)
+        self.assertEqual(len(self.shelf.writes), 3)
+
+    def test_later(self) -> None:
+        """Where a sink takes its time, a request goes on when its own records are taken."""
+        self.shelf.held = True
+        first, second = self.take("a"), self.take("b", "c")
+        self.assertNoResult(first)
+        self.shelf.backlog.taken(1)
+        self.successResultOf(first)
+        self.shelf.backlog.taken(1)
+        self.assertNoResult(second)
+        self.shelf.backlog.taken(1)
+        self.successResultOf(second)
+
+    def test_found_out(self) -> None:
+        """A sink that fails when it is given a record has that request refused, and takes the record when it can."""
+        self.shelf.fault = "no space"
+        self.assertIn("no space", self.refused(self.take("a")))
+        self.shelf.fault = None
+        self.shelf.wake()
+        self.assertEqual(self.shelf.names(), ["a"])
 
     def test_nothing_to_record(self) -> None:
         """A request without events waits for nothing."""
