@@ -17,8 +17,8 @@ from svc.web.rehearsal import rehearsing
 from svc.web.response import Response
 from svc.web.routing import REQUIRED, BodySize, Call, Routes
 
-#: How many events are read and recorded at once: what the reactor does within about 10 ms.
-EVENTS: Final = 500
+#: How many events are read and recorded at once: what the reactor does within a few milliseconds, for others wait meanwhile.
+EVENTS: Final = 100
 
 _PATH: Final = "/policies/<flat:account>/policy/<tail:identifier>"
 
