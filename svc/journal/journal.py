@@ -208,7 +208,7 @@ class Journal(Service):
 
     def _changed(self) -> None:
         """Let those go whose records are taken, and all while a sink takes none."""
-        safe = self._safe
+        safe = self._safe if self._waiting else 0
         while self._waiting and self._waiting[0].number <= safe:
             self._waiting.popleft().taken.callback(None)
         for line in self._lines:
@@ -250,7 +250,7 @@ class Journal(Service):
 
 
 def _is_full(backlog: Backlog) -> bool:
-    return len(backlog) >= MOST or backlog.size >= MOST_BYTES
+    return backlog.size > 0 and (len(backlog) >= MOST or backlog.size >= MOST_BYTES)
 
 
 def _tell(line: _Line) -> None:

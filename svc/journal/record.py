@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Final
 
@@ -44,7 +44,7 @@ _ESCAPED: Final = re.compile(r'["\\\]]')
 #: What a field of the header may not hold (RFC 5424, 6: PRINTUSASCII).
 _NO_FIELD: Final = re.compile(r"[^!-~]")
 
-#: How many elements of records are remembered as they are written: the same callers do the same things.
+#: How many parts of records are remembered as they are written: the same callers do the same things.
 _REMEMBERED: Final = 1024
 
 #: What begins a message that has more than ASCII (RFC 5424, 6.4).
@@ -67,19 +67,9 @@ def quoted(text: str, limit: int = VALUE_LIMIT) -> str:
 
 def field(text: str, limit: int) -> str:
     """A field of the header: printable ASCII without blanks, and ``-`` where there is none."""
+    if text.isalnum() and text.isascii() and len(text) <= limit:
+        return text
     return _NO_FIELD.sub("?", text)[:limit] or "-"
-
-
-def surroundings(origin: Origin, event: Event, outcome: Outcome) -> Iterator[tuple[str, Subject]]:
-    """The structured data of an event but for its subject: names, and parameters (wire facts, core 6)."""
-    auth = (("user", event.user or origin.user), ("authenticator", event.authenticator), ("service", event.service))
-    yield "auth", tuple([(name, value) for name, value in auth if value is not None]) or (("user", "-"),)
-    yield "client", (("ip", origin.client_ip),)
-    action = (("result", outcome.word), ("operation", event.operation))
-    yield "action", action if outcome.reason is None else (*action, ("reason", outcome.reason))
-    if event.policy is not None:
-        policy, version = event.policy
-        yield "policy", (("id", policy), ("version", str(version)))
 
 
 def message_of(origin: Origin, event: Event, outcome: Outcome) -> str:
@@ -90,10 +80,33 @@ def message_of(origin: Origin, event: Event, outcome: Outcome) -> str:
     return f"{user} failed to {event.does}: {outcome.reason}"
 
 
-@functools.lru_cache(_REMEMBERED)
 def _element(name: str, parameters: Subject, limit: int = VALUE_LIMIT) -> str:
     values = "".join([f' {key}="{quoted(value, limit)}"' for key, value in parameters])
     return f"[{name}@{ENTERPRISE}{values}]"
+
+
+@functools.lru_cache(_REMEMBERED)
+def _surroundings(
+    user: str | None,
+    authenticator: str | None,
+    service: str | None,
+    client_ip: str,
+    operation: str,
+    reason: str | None,
+    policy: tuple[str, int] | None,
+    limit: int = VALUE_LIMIT,
+) -> str:
+    """The structured data of an event but for its subject (wire facts, core 6)."""
+    auth = (("user", user), ("authenticator", authenticator), ("service", service))
+    action = (("result", Outcome(reason).word), ("operation", operation))
+    elements: list[tuple[str, Subject]] = [
+        ("auth", tuple([(name, value) for name, value in auth if value is not None]) or (("user", "-"),)),
+        ("client", (("ip", client_ip),)),
+        ("action", action if reason is None else (*action, ("reason", reason))),
+    ]
+    if policy is not None:
+        elements.append(("policy", (("id", policy[0]), ("version", str(policy[1])))))
+    return "".join([_element(*each, limit) for each in elements])
 
 
 def severity_of(event: Event, outcome: Outcome) -> int:
@@ -112,36 +125,23 @@ class Records:
 
     def written(self, origin: Origin, events: Sequence[Event], outcome: Outcome) -> list[bytes]:
         """The lines of events, without their ends."""
-        now, procid = self._now(), field(origin.request_id, 128)
-        # What is the same for the many events of one request is written once.
-        same: dict[object, tuple[str, str]] = {}
-        lines = []
-        for event in events:
-            key = (
-                event.msgid,
-                event.operation,
-                event.user,
-                event.authenticator,
-                event.service,
-                event.policy,
-                event.severity,
-            )
-            if key not in same:
-                priority = event.facility * 8 + severity_of(event, outcome)
-                head = f"<{priority}>1 {now} {self._server} {procid} {field(event.msgid, 32)} "
-                same[key] = head, "".join([_element(*each) for each in surroundings(origin, event, outcome)])
-            head, rest = same[key]
-            message = message_of(origin, event, outcome)
-            if len(message) > MESSAGE_LIMIT or not _PLAIN.fullmatch(message):
-                message = visible(message, MESSAGE_LIMIT)
-            mark = "" if message.isascii() else _BOM
-            subject = _element("subject", event.subject) if event.subject else ""
-            line = f"{head}{subject}{rest} {mark}{message}".encode()
-            if len(line) > RECORD_LIMIT:
-                rest = "".join([_element(*each, SHORT) for each in surroundings(origin, event, outcome)])
-                line = f"{head}{_element('subject', event.subject, SHORT)}{rest} {mark}{message}".encode()
-            lines.append(line)
-        return lines
+        start = f"{self._now()} {self._server} {field(origin.request_id, 128)}"
+        return [self._line(start, origin, event, outcome) for event in events]
+
+    def _line(self, start: str, origin: Origin, event: Event, outcome: Outcome) -> bytes:
+        head = f"<{event.facility * 8 + severity_of(event, outcome)}>1 {start} {field(event.msgid, 32)} "
+        user = event.user or origin.user
+        around = user, event.authenticator, event.service, origin.client_ip, event.operation, outcome.reason, event.policy
+        message = message_of(origin, event, outcome)
+        if len(message) > MESSAGE_LIMIT or not _PLAIN.fullmatch(message):
+            message = visible(message, MESSAGE_LIMIT)
+        mark = "" if message.isascii() else _BOM
+        subject = _element("subject", event.subject) if event.subject else ""
+        line = f"{head}{subject}{_surroundings(*around)} {mark}{message}".encode()
+        if len(line) > RECORD_LIMIT:
+            subject = _element("subject", event.subject, SHORT)
+            line = f"{head}{subject}{_surroundings(*around, SHORT)} {mark}{message}".encode()
+        return line
 
     def _now(self) -> str:
         now = self._clock.seconds()
