@@ -103,7 +103,8 @@ class Composition:
         tokens = AccessTokens(keys, reactor, settings.user_token_ttl, settings.host_token_ttl)
         metrics = None if self.metrics_endpoint is None else Metrics()
         events = EventStore(foundation.database)
-        Retention(reactor, events, RETENTION).setServiceParent(server)  # type: ignore[no-untyped-call] # Twisted's
+        retention = Retention(reactor, events, RETENTION, replication.demand_primary)
+        retention.setServiceParent(server)  # type: ignore[no-untyped-call] # Twisted's
         parts = Parts(reactor, settings, foundation)
         journal = await parts.journal(server, metrics, self.audit_syslog, daemon=self.tell_admin_key is None)
         expirations = parts.expirations(journal)

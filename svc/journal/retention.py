@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 from twisted.application.service import Service
@@ -20,14 +21,20 @@ _log = Logger()
 
 
 class Retention(Service):
-    """Has events removed that are older than ``age``, in seconds. A standby has nothing to remove."""
+    """Has events removed that are older than ``age``, in seconds. A standby has nothing to remove, and isn't asked to.
+
+    ``demand_primary`` returns when this server may write, and raises ``StoreReadOnly``.
+    """
 
     name = "retention"
 
-    def __init__(self, clock: IReactorTime, events: IEvents, age: float) -> None:
+    def __init__(
+        self, clock: IReactorTime, events: IEvents, age: float, demand_primary: Callable[[], Awaitable[None]]
+    ) -> None:
         self._clock = clock
         self._events = events
         self._age = age
+        self._demand_primary = demand_primary
         self._loop = LoopingCall(lambda: Deferred.fromCoroutine(self._purge()))
         self._loop.clock = clock
 
@@ -44,6 +51,7 @@ class Retention(Service):
 
     async def _purge(self) -> None:
         try:
+            await self._demand_primary()
             count = await self._events.purge(self._clock.seconds() - self._age)
         except (StoreReadOnly, StoreUnavailable):
             return

@@ -8,7 +8,6 @@ from typing import Any, Final
 import attrs
 from zope.interface import implementer
 
-from svc.errors import StoreReadOnly
 from svc.events import Event, EventsQuery, IEvents, Origin, StoredEvent, Trail
 from svc.storage.columns import for_each
 from svc.storage.database import Database, Statement, Transaction
@@ -112,7 +111,6 @@ _AFTER: Final = Statement(
     ORDER BY number LIMIT $6::integer
     """,
 )
-_STANDBY: Final = Statement("events_standby", "SELECT pg_is_in_recovery()")
 _PURGE: Final = Statement(
     "events_purge",
     f"""
@@ -178,9 +176,6 @@ class EventStore:
 
     async def purge(self, before: float) -> int:
         """See ``IEvents``."""
-        ((standby,),) = await self._database.fetch(_STANDBY)
-        if standby:
-            raise StoreReadOnly  # which a statement that tries it would be told too, and the database's log with it
         count = 0
         while removed := len(await self._database.fetch(_PURGE, before)):
             count += removed

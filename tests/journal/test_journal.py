@@ -89,10 +89,6 @@ class JournalCase(SynchronousTestCase):
         origin = journal.origin(ALICE, "192.0.2.7", "r")
         return Deferred.fromCoroutine(journal.take(origin, [fetched(name) for name in names], Outcome()))
 
-    def turn(self) -> None:
-        """End a turn of the reactor."""
-        self.clock.advance(0)
-
     def refused(self, taking: Deferred[Any]) -> str:
         """Why something was refused."""
         return str(self.failureResultOf(taking, AuditUnavailable).value.why)
@@ -135,7 +131,6 @@ class TakenTests(JournalCase):
     def test_nothing_to_record(self) -> None:
         """A request without events waits for nothing."""
         self.successResultOf(self.take())
-        self.turn()
         self.assertEqual(self.shelf.writes, [])
 
     def test_every_sink(self) -> None:
@@ -143,7 +138,6 @@ class TakenTests(JournalCase):
         journal = self.make(self.shelf, self.other)
         self.other.held = True
         taking = self.take("a", journal=journal)
-        self.turn()
         self.assertEqual(self.shelf.names(), ["a"])
         self.assertNoResult(taking)
         self.other.held = False
@@ -156,7 +150,6 @@ class TakenTests(JournalCase):
         taking = self.take("a")
         taking.addErrback(lambda _: None)
         taking.cancel()
-        self.turn()
         self.assertEqual(self.shelf.names(), ["a"])
 
     def test_stop(self) -> None:
@@ -182,7 +175,6 @@ class RefusedTests(JournalCase):
         """While a sink fails, whoever waits is refused, and so is whoever comes; nothing is forgotten."""
         self.shelf.held = True
         taking = self.take("a")
-        self.turn()
         with capturedLogs() as logs:
             self.shelf.backlog.failed("No space left on device")
         self.assertIn("No space left", self.refused(taking))
@@ -193,7 +185,6 @@ class RefusedTests(JournalCase):
         self.shelf.wake()
         self.journal.admit()
         again = self.take("c")
-        self.turn()
         self.successResultOf(again)
         self.assertEqual(self.shelf.names(), ["a", "c"])
 
@@ -212,7 +203,6 @@ class RefusedTests(JournalCase):
     def test_patience_is_each_records_own(self) -> None:
         """Patience is counted for each record from when it was recorded."""
         first = self.take("a")
-        self.turn()
         self.successResultOf(first)
         self.clock.advance(PATIENCE - 1)
         self.shelf.held = True
@@ -226,7 +216,6 @@ class RefusedTests(JournalCase):
         """A sink may be behind only so far; then requests are refused at once."""
         self.shelf.held = True
         taking = self.take(*map(str, range(MOST)))
-        self.turn()
         self.assertIn("too far behind", self.refused(self.take("more")))
         self.assertNoResult(taking)
         self.shelf.held = False
@@ -239,7 +228,6 @@ class RefusedTests(JournalCase):
         self.shelf.held = True
         for _ in range(8):
             self.take(*["x" * 1100] * 1000).addErrback(lambda _: None)
-            self.turn()
         self.assertIn("too far behind", self.refused(self.take("more")))
 
     def test_check(self) -> None:
@@ -249,16 +237,13 @@ class RefusedTests(JournalCase):
             return Deferred.fromCoroutine(self.journal.check())
 
         first = check()
-        self.turn()
         self.successResultOf(first)
         self.assertIn(b"svc checked the audit", self.shelf.writes[-1][0])
         taking = self.take("a")
-        self.turn()
         self.successResultOf(taking)
         self.successResultOf(check())
         self.assertEqual(len(self.shelf.writes), 2)
         second = check()
-        self.turn()
         self.successResultOf(second)
         self.assertEqual(len(self.shelf.writes), 3)
         self.shelf.backlog.failed("gone")
@@ -273,12 +258,10 @@ class RefusedTests(JournalCase):
         self.shelf.held = True
         for _ in range(2):
             waiting = check()
-            self.turn()
             self.assertNoResult(waiting)
             waiting.cancel()
             self.failureResultOf(waiting, CancelledError)
         last = check()
-        self.turn()
         self.shelf.held = False
         self.shelf.wake()
         self.successResultOf(last)
@@ -293,12 +276,10 @@ class ContinuedTests(JournalCase):
         """While a sink fails nobody waits; what there is room for is recorded later."""
         self.shelf.held = True
         taking = self.take("a")
-        self.turn()
         self.shelf.backlog.failed("gone")
         self.successResultOf(taking)
         self.successResultOf(self.take("b"))
         self.journal.admit()
-        self.turn()
         self.shelf.held = False
         self.shelf.wake()
         self.assertEqual(self.shelf.names(), ["a", "b"])
@@ -309,17 +290,14 @@ class ContinuedTests(JournalCase):
         journal = self.make(self.shelf, self.other)
         self.shelf.held = True
         self.take(*map(str, range(MOST)), journal=journal)
-        self.turn()
         with capturedLogs() as logs:
             for _ in range(3):
                 self.successResultOf(self.take("lost", "too", journal=journal))
-                self.turn()
         self.assertEqual(self.lost, [2, 2, 2])
         self.assertEqual(len([event for event in logs if "lost" in event["log_format"]]), 1)
         self.assertEqual(self.other.names()[-2:], ["lost", "too"])
         self.shelf.held = False
         self.shelf.wake()
         after = self.take("b", journal=journal)
-        self.turn()
         self.successResultOf(after)
         self.assertEqual(self.shelf.names()[-1], "b")
