@@ -7,7 +7,7 @@ The words are those of the installed base (wire facts, core 6 and authn 7): ``ms
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 import attrs
 from zope.interface import Interface
@@ -26,9 +26,8 @@ DEBUG: Final = 7
 Subject = tuple[tuple[str, str], ...]
 
 
-# Without slots, as they are made in half the time: a batch of secrets makes hundreds.
-@attrs.frozen(slots=False)
-class Event:
+# A tuple, as they are made in a quarter of the time of other values: a batch of secrets makes hundreds.
+class Event(NamedTuple):
     """Something that is done or tried; the same whether it succeeds.
 
     ``subject`` is what it is done to. ``did`` and ``does`` say it in words, after the role: "fetched x", "fetch x"; what

@@ -30,7 +30,7 @@ class MemoryEvents:
         """See ``IEvents``."""
         self.memory.ask()
         found = [
-            (each, attrs.evolve(event, user=event.user or origin.user))
+            (each, event._replace(user=event.user or origin.user))
             for each, (recorded, event) in sorted(self.memory.events.items())
             if number < each <= last and recorded == origin
         ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 
 from zope.interface import Attribute, Interface
@@ -38,18 +38,12 @@ class Backlog:
         self.size += sum([len(record) for _, record in records])
 
     def pass_over(self, last: int) -> None:
-        """Note that records up to this number are not for the sink."""
+        """Note that those up to this number don't wait here: the sink has taken them, or they are lost to it."""
         self._last = last
 
     def head(self, size: int) -> list[bytes]:
-        """The oldest records, of ``size`` bytes together or little more; none when there are none."""
-        found: list[bytes] = []
-        for _, record in self._records:
-            found.append(record)
-            size -= len(record)
-            if size <= 0:
-                break
-        return found
+        """The oldest records, as far as :func:`first` goes."""
+        return first((record for _, record in self._records), size)
 
     def taken(self, count: int) -> None:
         """The sink has taken the oldest so many."""
@@ -70,6 +64,17 @@ class Backlog:
         self._changed()
 
 
+def first(records: Iterable[bytes], size: int) -> list[bytes]:
+    """The first of the records, of ``size`` bytes together or little more; none when there are none."""
+    found: list[bytes] = []
+    for record in records:
+        found.append(record)
+        size -= len(record)
+        if size <= 0:
+            break
+    return found
+
+
 class ISink(Interface):
     """Where records go. What is given to it last is taken last; nothing that it has taken is given to it again."""
 
@@ -79,6 +84,12 @@ class ISink(Interface):
         """Begin to take what the backlog has, now and later.
 
         :raises StartRefused: there is no such place, and there won't be.
+        """
+
+    def take(records: Sequence[bytes]) -> int:
+        """Take at once as many of these as can be taken so, and tell how many; called when the backlog is empty.
+
+        It calls nobody back, and fails with 0: the rest is given to the backlog, and what becomes of it is told there.
         """
 
     def wake() -> None:

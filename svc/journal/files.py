@@ -21,6 +21,7 @@ import os
 import select
 import stat
 import termios
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -28,7 +29,7 @@ from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from zope.interface import implementer
 
 from svc.errors import StartRefused
-from svc.journal.backlog import Backlog, ISink
+from svc.journal.backlog import Backlog, ISink, first
 
 #: How many bytes are written at once, and by one turn of the reactor.
 PIECE: Final = 1024 * 1024
@@ -86,6 +87,16 @@ class _Sink:
         self._backlog: Backlog | None = None
         self._again: IDelayedCall | None = None
 
+    def take(self, records: Sequence[bytes]) -> int:
+        """See ``ISink``."""
+        if self._lines is None or self._again is not None:
+            return 0
+        try:
+            fitting = self._fitting(self._lines, first(records, PIECE))
+            return self._lines.write(fitting) if fitting else 0
+        except OSError:
+            return 0
+
     def wake(self) -> None:
         """See ``ISink``."""
         if self._again is None:
@@ -110,7 +121,7 @@ class _Sink:
                 if backlog.trouble is not None:
                     backlog.recovered()
                 return
-            records = self._fitting(lines, backlog)
+            records = self._fitting(lines, backlog.head(PIECE))
             count = lines.write(records) if records else 0
         except OSError as error:
             self._later(RETRY)
@@ -132,9 +143,9 @@ class _Sink:
     def _opened(self) -> _Lines:
         raise NotImplementedError
 
-    def _fitting(self, lines: _Lines, backlog: Backlog) -> list[bytes]:  # noqa: ARG002 - a file takes what it gets
-        """The oldest records, as far as they can be written now without waiting."""
-        return backlog.head(PIECE)
+    def _fitting(self, lines: _Lines, records: list[bytes]) -> list[bytes]:  # noqa: ARG002 - a file takes what it gets
+        """The first of the records, as far as they can be written now without waiting."""
+        return records
 
 
 @implementer(ISink)
@@ -216,13 +227,13 @@ class StandardOutputSink(_Sink):
             self._lines = _Lines(self._descriptor)
         return self._lines
 
-    def _fitting(self, lines: _Lines, backlog: Backlog) -> list[bytes]:
+    def _fitting(self, lines: _Lines, records: list[bytes]) -> list[bytes]:
         """Note [A pipe that nobody reads]."""
         if self._half is not None:
-            return _within(backlog.head(self._half), self._half - _unread(lines.descriptor))
+            return _within(records, self._half - _unread(lines.descriptor))
         if self._poll is not None:
-            return backlog.head(_LITTLE) if self._poll.poll(0) else []
-        return super()._fitting(lines, backlog)
+            return first(records, _LITTLE) if self._poll.poll(0) else []
+        return records
 
 
 def _within(records: list[bytes], room: int) -> list[bytes]:

@@ -2,7 +2,7 @@
 
 Note [No waiting for a file]. Records are given to the sinks at once. A file or a pipe takes them with one system call, and
 then the request goes on: to gather what a turn of the reactor records would save calls, and cost more than they do. Only
-where a sink takes its time, as a connection does, the request waits for it.
+what a sink has not taken at once goes into its backlog. Where it takes its time, as a connection does, the request waits.
 
 Note [When a sink fails]. What a sink hasn't taken is kept, up to ``MOST`` records or ``MOST_BYTES``; it goes on when the
 sink does. As long as a sink takes nothing, requests that must be audited are refused (``--audit-failure refuse``), so that
@@ -170,9 +170,11 @@ class Journal(Service):
         """Give records to the sinks, and wait where they take their time (Note [No waiting for a file])."""
         if not self.running:
             raise AuditUnavailable("the server stops")
-        fresh = list(enumerate(records, self._last + 1))
-        self._last = last = fresh[-1][0]
-        self._give(fresh)
+        last = self._last = self._last + len(records)
+        if self._give(records, last):
+            return
+        for line in self._lines:
+            line.sink.wake()
         if self._safe >= last:
             return
         if any(line.backlog.trouble is not None for line in self._lines):
@@ -180,18 +182,24 @@ class Journal(Service):
         elif self._refuses or self.trouble is None:
             await self._settled(last)
 
-    def _give(self, fresh: Sequence[tuple[int, bytes]]) -> None:
-        lost = 0
+    def _give(self, records: Sequence[bytes], last: int) -> bool:
+        """Give records up to this number to the sinks, or to their backlogs; whether all sinks have taken all of them."""
+        outstanding = lost = 0
         for line in self._lines:
-            if _is_full(line.backlog):
-                line.backlog.pass_over(fresh[-1][0])
-                lost = len(fresh)
+            backlog = line.backlog
+            if _is_full(backlog):
+                backlog.pass_over(last)
+                lost = len(records)
+                continue
+            taken = 0 if backlog or backlog.trouble is not None else line.sink.take(records)
+            if taken == len(records):
+                backlog.pass_over(last)
             else:
-                line.backlog.add(fresh)
+                outstanding += len(records) - taken
+                backlog.add([*enumerate(records[taken:], last - len(records) + taken + 1)])
         if lost:
             self._lose(lost)
-        for line in self._lines:
-            line.sink.wake()
+        return outstanding + lost == 0
 
     @property
     def _safe(self) -> int:

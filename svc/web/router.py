@@ -125,16 +125,16 @@ class Router:
         try:
             response = _response(await answer)
         except Refusal as refusal:
-            await self._journal.take(call.origin, call.trail.events, Outcome(reason_of(refusal)))
+            await self._journal.take(call.origin, call.events, Outcome(reason_of(refusal)))
             raise
         except Exception as error:
             # The client doesn't stay for the answer, or it is a bug's: nobody waits.
             why = "client-gone" if isinstance(error, CancelledError) else "error"
-            taking = Deferred.fromCoroutine(self._journal.take(call.origin, call.trail.events, Outcome(why)))
+            taking = Deferred.fromCoroutine(self._journal.take(call.origin, call.events, Outcome(why)))
             taking.addErrback(lambda failure: failure.trap(AuditUnavailable))
             raise
         reason = f"http-{response.status}" if response.status >= _FAULTY else None
-        await self._journal.take(call.origin, call.trail.events, Outcome(reason))
+        await self._journal.take(call.origin, call.events, Outcome(reason))
         return response
 
     async def _admitted(self, route: Route, incoming: Incoming) -> Caller | None:

@@ -128,9 +128,14 @@ class Call:
         self.facts.update(facts)
 
     @property
+    def events(self) -> Sequence[Event]:
+        """The events of this request as far as they are known."""
+        return () if self._recount is None else self._recount(self)
+
+    @property
     def trail(self) -> Trail:
-        """The events of this request as far as they are known, for the transaction that makes its changes."""
-        return Trail(self.origin, () if self._recount is None else tuple(self._recount(self)))
+        """They, for the transaction that makes the request's changes."""
+        return Trail(self.origin, tuple(self.events))
 
     def form(self) -> Form:
         """The body as a form, whatever its content type.

@@ -142,7 +142,7 @@ class EventsContract(Contract):
         await record(stores, event(operation="z"), origin=another)
         found = await stores.events.after(first, last, ORIGIN, 3)
         self.assertEqual([each.operation for _, each in found], ["o0", "o1", "o2"])
-        self.assertEqual(found[0][1], attrs.evolve(recorded[0], user=str(ADMIN), does=found[0][1].does))
+        self.assertEqual(found[0][1], recorded[0]._replace(user=str(ADMIN), does=found[0][1].does))
         rest = await stores.events.after(found[-1][0], last, ORIGIN, 3)
         self.assertEqual([each.operation for _, each in rest], ["o3", "o4"])
         for other in (another, attrs.evolve(ORIGIN, user="acct:user:bob"), attrs.evolve(ORIGIN, client_ip="::1")):

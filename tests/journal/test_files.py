@@ -16,7 +16,7 @@ from zope.interface.verify import verifyObject
 
 from svc.errors import StartRefused
 from svc.journal.backlog import Backlog, ISink
-from svc.journal.files import RETRY, SOON, FileSink, StandardOutputSink
+from svc.journal.files import PIECE, RETRY, SOON, FileSink, StandardOutputSink
 
 
 class SinkCase(SynchronousTestCase):
@@ -33,10 +33,13 @@ class SinkCase(SynchronousTestCase):
         self.sink = sink
 
     def write(self, *records: bytes) -> None:
-        """Give the sink records, in one turn."""
-        first, self.number = self.number + 1, self.number + len(records)
-        self.backlog.add(list(enumerate(records, first)))
-        self.sink.wake()
+        """Give the sink records, in one turn, as the journal does."""
+        idle = not self.backlog and self.backlog.trouble is None
+        taken = self.sink.take(records) if idle else 0
+        first, self.number = self.number + taken + 1, self.number + len(records)
+        if taken < len(records):
+            self.backlog.add(list(enumerate(records[taken:], first)))
+            self.sink.wake()
 
     def close(self) -> None:
         """Close the sink."""
@@ -64,6 +67,15 @@ class FileTests(SinkCase):
         self.assertEqual(self.path.read_bytes(), b"one\ntwo\nthree\n")
         self.assertEqual(len(self.backlog), 0)
         self.assertEqual(stat.S_IMODE(self.path.stat().st_mode), 0o600)
+
+    def test_at_once(self) -> None:
+        """A file takes records at once as far as one write goes, and those of a file that was closed not at all."""
+        records = [b"x" * 1023] * 2000
+        self.assertEqual(self.sink.take(records), PIECE // 1023 + 1)
+        self.assertEqual(self.sink.take(records[:976]), 976)
+        self.assertEqual(self.path.stat().st_size, 2002 * 1024)
+        self.close()
+        self.assertEqual(self.sink.take([b"late"]), 0)
 
     def test_appended(self) -> None:
         """What is in the file stays, and a line that was left torn is ended first."""

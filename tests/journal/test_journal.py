@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from twisted.internet.defer import CancelledError, Deferred
@@ -41,6 +42,13 @@ class Shelf:
     async def open(self, backlog: Backlog) -> None:
         """See ``ISink``."""
         self.backlog = backlog
+
+    def take(self, records: Sequence[bytes]) -> int:
+        """See ``ISink``."""
+        if self.held or self.fault is not None:
+            return 0
+        self.writes.append(list(records))
+        return len(records)
 
     def wake(self) -> None:
         """See ``ISink``."""

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.errors import PolicyInvalid
 from svc.names import ROLE_KINDS
+from svc.policy.meaning import Resolved
 from svc.policy.plan import keys_due, new_actors, plan
+from svc.policy.references import dropped
 from svc.rows import AnnotationRow, Changes, LoadMode, MembershipRow, PermissionRow, Present, Removals, ResourceRow, Rows
 from tests.policy.world import ADMIN, ROOT, WIDTHS, World, policy_named, resolved, row_sets
 from tests.sshkeys import ONE, THREE, TWO
@@ -347,33 +349,38 @@ LOADS = st.lists(st.tuples(st.sampled_from(["root", "a", "a-b", "a/b"]), LOAD_MO
 class PropertyTests(SynchronousTestCase):
     """What holds for all documents, whatever was loaded before."""
 
-    def loaded(self, loads: list[tuple[str, LoadMode, str]]) -> tuple[World, Rows, LoadMode, str]:
+    def loaded(self, loads: list[tuple[str, LoadMode, str]]) -> tuple[World, Resolved, LoadMode, str]:
         """A world after these loads, without those that are refused, and the last of them."""
-        world, wanted, last = World(), Rows(), (APPEND, "root")
+        world, wanted, last = World(), resolved("[]", "root"), (APPEND, "root")
         for into, mode, text in loads:
             try:
-                rows = resolved(text, into).rows
+                meaning = resolved(text, into)
             except PolicyInvalid:
                 continue
             policy = policy_named(into)
-            world.apply(policy, plan(mode, rows, world.present(policy, rows)))
-            wanted, last = rows, (mode, into)
+            world.apply(policy, plan(mode, meaning.rows, world.present(policy, meaning.rows)))
+            wanted, last = meaning, (mode, into)
         return world, wanted, *last
 
     @given(LOADS)
     def test_loading_again_changes_nothing(self, loads: list[tuple[str, LoadMode, str]]) -> None:
         """Once a document is loaded, loading it again in the same mode or a lesser one changes nothing."""
-        world, wanted, mode, into = self.loaded(loads)
-        policy = policy_named(into)
+        world, meaning, mode, into = self.loaded(loads)
+        policy, wanted = policy_named(into), meaning.rows
         for again in list(LoadMode)[: list(LoadMode).index(mode) + 1]:
             self.assertEqual(plan(again, wanted, world.present(policy, wanted)), Changes(), again)
 
     @given(LOADS)
+    @example([("root", APPEND, "- !user a"), ("root", APPEND, "- !group {id: a, owner: !user a}")])
     def test_replacing_makes_it_so(self, loads: list[tuple[str, LoadMode, str]]) -> None:
-        """After REPLACE a policy has recorded what its document says, but for what others had recorded, and no more."""
-        world, wanted, _, into = self.loaded(loads)
-        policy = policy_named(into)
+        """After REPLACE a policy has recorded what its document says, but for what others had recorded, and no more; one
+        that would take away what it refers to is refused.
+        """
+        world, meaning, _, into = self.loaded(loads)
+        policy, wanted = policy_named(into), meaning.rows
         present = world.present(policy, wanted)
+        if any(dropped(REPLACE, meaning, present)):
+            return
         world.apply(policy, plan(REPLACE, wanted, present))
         foreign = {sort: {row[:width] for row in getattr(present.foreign, sort)} for sort, width in WIDTHS.items()}
         for sort, rows in row_sets(wanted).items():
