@@ -1,9 +1,13 @@
 """Passwords: which are good enough, and their hashes, made and compared beside the reactor.
 
 Note [Beside the reactor]. Argon2id takes a core for tens of milliseconds, by design. So it runs in a few threads of its own,
-without the interpreter's lock, and never on the reactor. What waits for a thread is bounded: more is refused at once, and
-told to come again. A place is given back when its work has ended, not when somebody stops waiting for it: who asks and
-leaves, again and again, fills no queue.
+without the interpreter's lock, and never on the reactor. What waits for a thread is bounded: more is refused, and told to
+come again. A place is given back when its work has ended, not when somebody stops waiting for it: who asks and leaves, again
+and again, fills no queue.
+
+Note [Not all at once]. Clients that are refused together would come again together, and all others would wait for all of
+them each time. So each is refused after a moment of its own, if there is no room then either. It also slows those who don't
+wait as they are told.
 
 Note [Same work]. A role without a password is compared with a decoy, a hash that no password has, which takes as long. What
 can't be a password is compared with none: whether that is so depends on what was sent alone, and tells nothing of the role.
@@ -14,6 +18,7 @@ from __future__ import annotations
 
 import base64
 import os
+import random
 import string
 import sys
 from collections.abc import Callable
@@ -27,6 +32,7 @@ from argon2.exceptions import VerifyMismatchError
 from argon2.low_level import Type
 from twisted.application.service import Service
 from twisted.internet.defer import Deferred
+from twisted.internet.task import deferLater
 from twisted.internet.threads import deferToThreadPool
 from twisted.python.failure import Failure
 from twisted.python.threadpool import ThreadPool
@@ -49,6 +55,9 @@ _PARTS: Final = (
 
 #: How many passwords may wait for a thread.
 WAITING: Final = 32
+
+#: The longest moment after which somebody is refused, in seconds.
+MOMENT: Final = 1.0
 
 #: By how much the threads are nicer than the rest of the process.
 _STEPS_BACK: Final = 10
@@ -117,10 +126,20 @@ class Passwords(Service):
     """Makes and compares hashes in the threads of ``pool``, which it starts and stops (Note [Beside the reactor]).
 
     ``waiting`` is how many may wait for a thread. ``cost`` is what new hashes cost; those of another cost are ``outdated``.
+    ``chance`` tells numbers from 0 to 1, for the moments of Note [Not all at once].
     """
 
-    def __init__(self, reactor: Any, pool: ThreadPool, *, waiting: int = WAITING, cost: Cost = RECOMMENDED) -> None:
+    def __init__(
+        self,
+        reactor: Any,
+        pool: ThreadPool,
+        *,
+        waiting: int = WAITING,
+        cost: Cost = RECOMMENDED,
+        chance: Callable[[], float] = random.random,
+    ) -> None:
         self._reactor = reactor
+        self._chance = chance
         self._pool = pool
         self._places = pool.max + waiting
         self._taken = 0
@@ -164,17 +183,22 @@ class Passwords(Service):
         """Whether a hash has another cost than new ones."""
         return self._hasher.check_needs_rehash(hashed.decode("ascii"))
 
-    def demand_room(self) -> None:
-        """Return when a password that comes now would be hashed.
+    async def room(self) -> None:
+        """Return when a password that comes now would be hashed (Note [Not all at once]).
 
         :raises PasswordsBusy: too many passwords wait.
         """
-        if self._taken >= self._places:
-            raise PasswordsBusy
+        if self._is_full():
+            await deferLater(self._reactor, self._chance() * MOMENT)
+            if self._is_full():
+                raise PasswordsBusy
 
-    def _beside(self, work: Callable[[], T]) -> Deferred[T]:
+    def _is_full(self) -> bool:
+        return self._taken >= self._places
+
+    async def _beside(self, work: Callable[[], T]) -> T:
         """The result of ``work``, done in a thread."""
-        self.demand_room()
+        await self.room()
         self._taken += 1
         result: Deferred[T] = Deferred()
 
@@ -184,4 +208,4 @@ class Passwords(Service):
             result.callback(outcome)
 
         deferToThreadPool(self._reactor, self._pool, work).addBoth(done)
-        return result
+        return await result

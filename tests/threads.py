@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from twisted.internet.interfaces import IReactorFromThreads
+from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
@@ -16,12 +17,13 @@ CHEAP: Final = Cost(8, 1, 1)
 
 
 @implementer(IReactorFromThreads)
-class Threads:
+class Threads(Clock):
     """A pool of threads, and the reactor to which it reports. While it is ``busy``, what it is given waits in ``work``."""
 
     max = 1
 
     def __init__(self) -> None:
+        super().__init__()
         self.busy = False
         self.started = False
         self.work: list[Callable[[], None]] = []
@@ -64,6 +66,6 @@ class Threads:
 
 
 def passwords_in(threads: Threads, waiting: int = 4) -> Passwords:
-    """Passwords that these threads hash, cheaply."""
+    """Passwords that these threads hash, cheaply; who is refused waits for half of the longest moment."""
     pool: Any = threads
-    return Passwords(threads, pool, waiting=waiting, cost=CHEAP)
+    return Passwords(threads, pool, waiting=waiting, cost=CHEAP, chance=lambda: 0.5)

@@ -65,7 +65,7 @@ class ApiKeyAuthenticator:
         may_be_password = can_be_password(attempt.evidence)
         if may_be_password:
             # It is no key. Before the store is asked: a storm of passwords is to cost others little.
-            self._passwords.demand_room()
+            await self._passwords.room()
         found = await self._found(attempt)
         if isinstance(found, Refused):
             return found

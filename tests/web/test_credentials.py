@@ -5,8 +5,9 @@ from __future__ import annotations
 import base64
 from typing import Any
 
+from svc.passwords import MOMENT
 from svc.throttling import ADDRESS_FAILURES
-from tests.web.support import Answer
+from tests.web.support import Answer, Connection
 from tests.web.world import ADMIN, WorldCase, user
 
 PASSWORD = "My-Password-1"
@@ -137,11 +138,18 @@ class PasswordTests(CredentialsCase):
         self.assert_empty(self.change(PASSWORD, headers=basic("host/web", self.api_keys["host:web"])), 403)
 
     def test_in_a_full_queue(self) -> None:
-        """While too many passwords wait it is 503 with ``Retry-After``; logins with API keys go on."""
+        """While too many passwords wait it is 503 with ``Retry-After``, after a moment; logins with API keys go on."""
         self.change(PASSWORD)
         self.threads.busy = True
-        waiting = [self.client.begin("GET", "/authn/acme/login", headers=basic("alice", PASSWORD)) for _ in range(5)]
-        for answer in (self.log_in("alice", PASSWORD), self.log_in("nobody", PASSWORD), self.change(OTHER)):
+
+        def log_in(login: str) -> Connection:
+            return self.client.begin("GET", "/authn/acme/login", headers=basic(login, PASSWORD))
+
+        waiting = [log_in("alice") for _ in range(5)]
+        changing = self.client.begin("PUT", "/authn/acme/password", body=OTHER.encode(), headers=self.alice)
+        refused = [log_in("alice"), log_in("nobody"), changing]
+        self.threads.advance(MOMENT)
+        for answer in [connection.answer() for connection in refused]:
             self.assertEqual((answer.status, answer.headers["retry-after"]), (503, "2"))
         self.assertEqual(self.log_in("alice", self.api_keys["user:alice"]).status, 200)
         self.assertEqual(self.client.get("/whoami", role=ALICE).status, 200)
