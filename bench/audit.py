@@ -1,4 +1,7 @@
-"""What the audit costs: the service with its audit in a file, in turns with one that records nothing. Needs ``wrk``."""
+"""What the audit costs: the service with its audit in a file, in turns with itself while it records nothing.
+
+Needs ``wrk``.
+"""
 
 from __future__ import annotations
 
@@ -32,30 +35,30 @@ def measure(folder: Path) -> Part:
         raise SystemExit("the bench needs wrk, which Debian has as a package of that name: apt-get install wrk")
     say("Making the provider, its tokens, and a server with its policy …")
     provider = Provider()
-    server = Server.started(folder / "server")
-    world = build(server, provider, provider.tokens())
-    server.stop()
-    requests = {name: write_requests(folder, name.replace(" ", "-"), world.requests[name]) for name in ROUTES}
+    server = Server.started(folder / "server", switched=True)
     runs: dict[str, list[tuple[Figures, Figures]]] = {name: [] for name in ROUTES}
-    for number in range(settings.RUNS):
-        say(f"audit on and off: run {number + 1} of {settings.RUNS}")
-        measured = {audited: _run(folder, requests, audited=audited) for audited in (True, False)}
-        for name, figures in runs.items():
-            figures.append((measured[True][name], measured[False][name]))
+    try:
+        world = build(server, provider, provider.tokens())
+        for name in ROUTES:
+            requests = write_requests(folder, name.replace(" ", "-"), world.requests[name])
+            for number in range(settings.AUDIT_RUNS):
+                say(f"{name}, with the audit and without: run {number + 1} of {settings.AUDIT_RUNS}")
+                first = _run(server, requests)
+                server.switch()
+                second = _run(server, requests)
+                # The next run begins as this one ends, so that neither is always the later.
+                runs[name].append((second, first) if number % 2 else (first, second))
+    finally:
+        server.stop()
     details = {
         name: [{"on": attrs.asdict(on), "off": attrs.asdict(off)} for on, off in pairs] for name, pairs in runs.items()
     }
     return Part.of([_figure(name, pairs) for name, pairs in runs.items()], {"audit": details})
 
 
-def _run(folder: Path, requests: dict[str, Path], *, audited: bool) -> dict[str, Figures]:
-    """The figures of each route, of a server that was started for it."""
-    server = Server.started(folder / "server", audited=audited)
-    try:
-        charged = [server.process.pid], descendants(server.process.pid)
-        return {name: run(server.url, path, *charged) for name, path in requests.items()}
-    finally:
-        server.stop()
+def _run(server: Server, requests: Path) -> Figures:
+    processes = [server.process.pid], descendants(server.process.pid)
+    return run(server.url, requests, *processes, seconds=settings.AUDIT_SECONDS)
 
 
 def _figure(name: str, pairs: list[tuple[Figures, Figures]]) -> Figure:

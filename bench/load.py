@@ -77,7 +77,15 @@ def write_requests(folder: Path, name: str, requests: Sequence[Request]) -> Path
     return path
 
 
-def run(url: str, requests: Path, server: Sequence[int], database: Sequence[int], *, refused: bool = False) -> Figures:
+def run(
+    url: str,
+    requests: Path,
+    server: Sequence[int],
+    database: Sequence[int],
+    *,
+    refused: bool = False,
+    seconds: int = SECONDS,
+) -> Figures:
     """Send the requests for some seconds; every answer must be a success, or a refusal where they are to be ``refused``.
 
     ``server`` and ``database`` are the ids of the processes whose CPU time is charged.
@@ -85,7 +93,7 @@ def run(url: str, requests: Path, server: Sequence[int], database: Sequence[int]
     script = requests.with_name("wrk.lua")
     script.write_text(_SCRIPT)
     before = cpu_seconds(server), cpu_seconds(database)
-    command = ["wrk", f"-t{THREADS}", f"-c{CONNECTIONS}", f"-d{SECONDS}s", "-s", str(script), url, "--", str(requests)]
+    command = ["wrk", f"-t{THREADS}", f"-c{CONNECTIONS}", f"-d{seconds}s", "-s", str(script), url, "--", str(requests)]
     output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     after = cpu_seconds(server), cpu_seconds(database)
     found = re.search(r"RESULT (\d+) (\d+) (\d+) (\d+) (\d+) (\d+)", output)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 import time
@@ -31,17 +32,17 @@ class Server:
     ready_seconds: float
 
     @classmethod
-    def started(cls, folder: Path, *, watched: bool = False, audited: bool = True, more: Sequence[str] = ()) -> Server:
+    def started(cls, folder: Path, *, watched: bool = False, switched: bool = False, more: Sequence[str] = ()) -> Server:
         """Start it, with ``more`` options, and wait for its ready line; with its event loop ``watched``, in the manner of
         ``bench/loop.py``.
 
-        Unless it is ``audited``, it records nothing (``bench/unaudited.py``).
+        One that is ``switched`` can be told to record nothing (``bench/unaudited.py``).
         """
         twistd = [str(Path(sys.executable).with_name("twistd")), f"--reactor={settings.REACTOR}"]
-        silent = [sys.executable, "-m", "bench.unaudited"]
+        switch = [sys.executable, "-m", "bench.unaudited"]
         loop = [sys.executable, "-m", "bench.loop", f"{folder}.loop"]
         command = [
-            *(loop if watched else twistd if audited else silent),
+            *(loop if watched else switch if switched else twistd),
             "-n",
             f"--logfile={folder}.log",
             f"--pidfile={folder}.pid",
@@ -86,6 +87,11 @@ class Server:
     def database(self) -> str:
         """The DSN of its database."""
         return cluster.dsn(DataDirectory(self.folder).cluster)
+
+    def switch(self) -> None:
+        """Have one that is switched record nothing, or again; it has done so when it has answered."""
+        self.process.send_signal(signal.SIGUSR2)
+        Client(self.url).ask("GET", "/health")
 
     def stop(self) -> None:
         """End it as an operator does."""

@@ -38,6 +38,11 @@ SECONDS: Final = 4
 #: Alternating runs of each route and its reference; the median is reported.
 RUNS: Final = 5
 
+#: Runs of each route with the audit, in turns with as many without, and the seconds of each. What is compared are a few
+#: microseconds: many short turns see the machine alike. After an even number the audit is on again.
+AUDIT_RUNS: Final = 40
+AUDIT_SECONDS: Final = 1
+
 #: Bytes that the ``bare`` reference answers with.
 BARE_BYTES: Final = 100
 
@@ -72,8 +77,8 @@ READ_SECONDS: Final = 0.05
 #: Connections of a storm of password logins, seconds of each run of it, how many runs, and for how many seconds a login that
 #: was told to come again waits.
 STORM_CONNECTIONS: Final = 64
-STORM_SECONDS: Final = 10
-STORM_RUNS: Final = 3
+STORM_SECONDS: Final = 20
+STORM_RUNS: Final = 5
 STORM_PAUSE_SECONDS: Final = 0.5
 
 #: How often what may block the event loop is asked; the whole list is asked for once, as it asks for the same many times.

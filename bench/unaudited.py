@@ -1,11 +1,13 @@
-"""``python -m bench.unaudited TWISTD-ARGUMENTS``: ``twistd`` with a service that records nothing. There is no such switch.
+"""``twistd`` with a switch that the service doesn't have: whenever it is sent ``SIGUSR2``, it records nothing, or again.
 
-Where a request is performed, the route is called as if it had no events; so none are made, written down, waited for, or
-stored with a change. Nothing else of the service is changed.
+Routes are called then as if they had no events: none is made, written down, waited for, or stored with a change.
+``python -m bench.unaudited ARGUMENTS…`` runs ``twistd ARGUMENTS…`` with the audit on, in one process, so that both are
+measured in the same.
 """
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Coroutine
 from typing import Any
@@ -16,7 +18,7 @@ from twisted.scripts import twistd
 from bench import settings
 
 
-async def _unaudited(router: object, answer: Coroutine[Any, Any, Any], call: object) -> Any:  # noqa: ARG001
+async def _unaudited(answer: Coroutine[Any, Any, Any]) -> Any:
     return await answer
 
 
@@ -28,8 +30,21 @@ def main(*arguments: str) -> None:
     from svc.web.router import Router  # noqa: PLC0415
     from svc.web.routing import Call  # noqa: PLC0415
 
-    Router._audited = _unaudited  # type: ignore[method-assign, assignment]
-    Call.trail = property(lambda call: Trail(call.origin))  # type: ignore[method-assign, assignment]
+    audited, trail, on = Router._audited, Call.trail, True
+
+    def switch(*_: object) -> None:
+        nonlocal on
+        on = not on
+
+    def answered(router: Any, answer: Any, call: Any) -> Any:
+        return audited(router, answer, call) if on else _unaudited(answer)
+
+    def events(call: Any) -> Any:
+        return trail.__get__(call) if on else Trail(call.origin)
+
+    Router._audited = answered  # type: ignore[method-assign, assignment]
+    Call.trail = property(events)  # type: ignore[method-assign, assignment]
+    signal.signal(signal.SIGUSR2, switch)
     sys.argv = ["twistd", *arguments]
     twistd.run()
 

@@ -31,6 +31,11 @@ class Backlog:
         """The number up to which nothing is outstanding."""
         return self._records[0][0] - 1 if self._records else self._last
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is outstanding, and nothing is known to hinder the sink."""
+        return self.size == 0 and self.trouble is None
+
     def add(self, records: Sequence[tuple[int, bytes]]) -> None:
         """Give the sink more to take."""
         self._records.extend(records)

@@ -186,17 +186,18 @@ class Journal(Service):
         """Give records up to this number to the sinks, or to their backlogs; whether all sinks have taken all of them."""
         outstanding = lost = 0
         for line in self._lines:
-            backlog = line.backlog
+            backlog, taken = line.backlog, 0
             if _is_full(backlog):
                 backlog.pass_over(last)
                 lost = len(records)
                 continue
-            taken = 0 if backlog or backlog.trouble is not None else line.sink.take(records)
-            if taken == len(records):
-                backlog.pass_over(last)
-            else:
-                outstanding += len(records) - taken
-                backlog.add([*enumerate(records[taken:], last - len(records) + taken + 1)])
+            if backlog.is_idle:
+                taken = line.sink.take(records)
+                if taken == len(records):
+                    backlog.pass_over(last)
+                    continue
+            outstanding += len(records) - taken
+            backlog.add([*enumerate(records[taken:], last - len(records) + taken + 1)])
         if lost:
             self._lose(lost)
         return outstanding + lost == 0

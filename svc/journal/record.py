@@ -44,8 +44,13 @@ _ESCAPED: Final = re.compile(r'["\\\]]')
 #: What a field of the header may not hold (RFC 5424, 6: PRINTUSASCII).
 _NO_FIELD: Final = re.compile(r"[^!-~]")
 
-#: How many parts of records are remembered as they are written: the same callers do the same things.
+#: No header has more bytes, up to the id of the request.
+HEADER_LIMIT: Final = 512
+
+#: How many records are remembered as they are written, without their headers, and the longest of them in bytes: the same
+#: callers do the same things.
 _REMEMBERED: Final = 1024
+_USUAL: Final = 1024
 
 #: What begins a message that has more than ASCII (RFC 5424, 6.4).
 _BOM: Final = "\ufeff"
@@ -109,44 +114,58 @@ def _surroundings(
     return "".join([_element(*each, limit) for each in elements])
 
 
-def severity_of(event: Event, outcome: Outcome) -> int:
-    """The severity of a record."""
-    return event.severity if outcome.reason is None else WARNING
+def _told(origin: Origin, event: Event, outcome: Outcome) -> bytes:
+    """A record from the kind of its message to its end."""
+    user = event.user or origin.user
+    around = user, event.authenticator, event.service, origin.client_ip, event.operation, outcome.reason, event.policy
+    message = message_of(origin, event, outcome)
+    if len(message) > MESSAGE_LIMIT or not _PLAIN.fullmatch(message):
+        message = visible(message, MESSAGE_LIMIT)
+    told = b""
+    for limit in (VALUE_LIMIT, SHORT):
+        subject = _element("subject", event.subject, limit) if event.subject else ""
+        mark = "" if message.isascii() else _BOM
+        told = f"{field(event.msgid, 32)} {subject}{_surroundings(*around, limit)} {mark}{message}".encode()
+        if len(told) <= RECORD_LIMIT - HEADER_LIMIT:
+            break
+    return told
 
 
 class Records:
     """Writes records of one server. The clock tells seconds since the epoch."""
 
     def __init__(self, server: Server, clock: IReactorTime) -> None:
-        self._server = f"{field(server.hostname, 255)} {field(server.appname, 48)}"
+        self._server = f"Z {field(server.hostname, 255)} {field(server.appname, 48)} "
         self._clock = clock
         self._second = -1
         self._date = ""
+        #: The priority of a record, and what follows its header.
+        self._remembered: dict[tuple[Event, str | None, str, str | None], tuple[bytes, bytes]] = {}
 
     def written(self, origin: Origin, events: Sequence[Event], outcome: Outcome) -> list[bytes]:
         """The lines of events, without their ends."""
-        start = f"{self._now()} {self._server} {field(origin.request_id, 128)}"
-        return [self._line(start, origin, event, outcome) for event in events]
-
-    def _line(self, start: str, origin: Origin, event: Event, outcome: Outcome) -> bytes:
-        head = f"<{event.facility * 8 + severity_of(event, outcome)}>1 {start} {field(event.msgid, 32)} "
-        user = event.user or origin.user
-        around = user, event.authenticator, event.service, origin.client_ip, event.operation, outcome.reason, event.policy
-        message = message_of(origin, event, outcome)
-        if len(message) > MESSAGE_LIMIT or not _PLAIN.fullmatch(message):
-            message = visible(message, MESSAGE_LIMIT)
-        mark = "" if message.isascii() else _BOM
-        subject = _element("subject", event.subject) if event.subject else ""
-        line = f"{head}{subject}{_surroundings(*around)} {mark}{message}".encode()
-        if len(line) > RECORD_LIMIT:
-            subject = _element("subject", event.subject, SHORT)
-            line = f"{head}{subject}{_surroundings(*around, SHORT)} {mark}{message}".encode()
-        return line
-
-    def _now(self) -> str:
         now = self._clock.seconds()
         second = int(now)
         if second != self._second:
             self._second = second
             self._date = datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%S")
-        return f"{self._date}.{int((now - second) * 1000):03}Z"
+        milliseconds = int((now - second) * 1000)
+        header = f"{self._date}.{milliseconds:03}{self._server}{field(origin.request_id, 128)} ".encode()
+        lines = []
+        for event in events:
+            key = event, origin.user, origin.client_ip, outcome.reason
+            priority, told = self._remembered.get(key) or self._remember(key, origin, outcome)
+            lines.append(priority + header + told)
+        return lines
+
+    def _remember(
+        self, key: tuple[Event, str | None, str, str | None], origin: Origin, outcome: Outcome
+    ) -> tuple[bytes, bytes]:
+        event = key[0]
+        severity = event.severity if outcome.reason is None else WARNING
+        parts = b"<%d>1 " % (event.facility * 8 + severity), _told(origin, event, outcome)
+        if len(parts[1]) <= _USUAL:
+            if len(self._remembered) >= _REMEMBERED:
+                self._remembered.clear()
+            self._remembered[key] = parts
+        return parts

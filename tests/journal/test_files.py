@@ -34,8 +34,7 @@ class SinkCase(SynchronousTestCase):
 
     def write(self, *records: bytes) -> None:
         """Give the sink records, in one turn, as the journal does."""
-        idle = not self.backlog and self.backlog.trouble is None
-        taken = self.sink.take(records) if idle else 0
+        taken = self.sink.take(records) if self.backlog.is_idle else 0
         first, self.number = self.number + taken + 1, self.number + len(records)
         if taken < len(records):
             self.backlog.add(list(enumerate(records[taken:], first)))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 from hypothesis import given
 from hypothesis import strategies as st
 from twisted.internet.task import Clock
@@ -33,6 +35,14 @@ def written(event: Event = FETCH, outcome: Outcome = SUCCESS, origin: Origin = O
 def read(event: Event = FETCH, outcome: Outcome = SUCCESS, origin: Origin = ORIGIN) -> Parsed:
     """A record, as it is read."""
     return parse(written(event, outcome, origin))
+
+
+few = st.sampled_from(["a", "b"])
+maybe = st.one_of(st.none(), few)
+subjects = st.lists(st.tuples(few, few), max_size=2).map(tuple)
+policies = st.one_of(st.none(), st.tuples(few, st.integers(1, 2)))
+events = st.builds(Event, few, few, subjects, few, few, maybe, maybe, maybe, policies, st.integers(3, 4), st.integers(5, 6))
+origins = st.builds(Origin, st.just(ORIGIN.server), maybe, few, few)
 
 
 class FormTests(SynchronousTestCase):
@@ -133,6 +143,27 @@ class EscapeTests(SynchronousTestCase):
         )
         self.assertEqual(parsed.data["action@43868"]["result"], "failure")
         self.assertTrue(parsed.message.isprintable())
+
+    @given(st.lists(st.tuples(events, origins, maybe), max_size=20))
+    def test_nothing_is_mistaken(self, told: list[tuple[Event, Origin, str | None]]) -> None:
+        """What was written before makes no difference to a record."""
+        clock = Clock()
+        clock.advance(NOW)
+        records = Records(ORIGIN.server, clock)
+        for event, origin, reason in told * 2:
+            outcome = Outcome(reason)
+            self.assertEqual(records.written(origin, [event], outcome), [written(event, outcome, origin)])
+
+    def test_what_is_remembered_is_bounded(self) -> None:
+        """However many different records are written, and however long they are, what is remembered of them is not much."""
+        records = Records(ORIGIN.server, Clock())
+        tracemalloc.start()
+        self.addCleanup(tracemalloc.stop)
+        for length, count in ((1, 3000), (5000, 300)):
+            for number in range(count):
+                name = f"{number}" + "x" * length
+                records.written(ORIGIN, [Event("fetch", "fetch", (("resource", name),), name, name)], SUCCESS)
+        self.assertLess(tracemalloc.get_traced_memory()[0], 4 * 1024 * 1024)
 
     def test_plain_values_stay(self) -> None:
         """Printable text stays as it is; quotation marks, brackets and backslashes are escaped once more."""
