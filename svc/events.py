@@ -26,7 +26,7 @@ DEBUG: Final = 7
 Subject = tuple[tuple[str, str], ...]
 
 
-# A tuple, as they are made in a quarter of the time of other values: a batch of secrets makes hundreds.
+# A tuple, since it is made sooner than other values: a batch of secrets makes hundreds.
 class Event(NamedTuple):
     """Something that is done or tried; the same whether it succeeds.
 

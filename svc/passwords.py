@@ -6,8 +6,8 @@ come again. A place is given back when its work has ended, not when somebody sto
 and again, fills no queue.
 
 Note [Not all at once]. Clients that are refused together would come again together, and all others would wait for all of
-them each time. So each is refused after a moment of its own, if there is no room then either. It also slows those who don't
-wait as they are told.
+them each time. So who asks for room first is refused after a moment of its own, if there is none then either. It also slows
+those who don't wait as they are told.
 
 Note [Same work]. A role without a password is compared with a decoy, a hash that no password has, which takes as long. What
 can't be a password is compared with none: whether that is so depends on what was sent alone, and tells nothing of the role.
@@ -188,17 +188,17 @@ class Passwords(Service):
 
         :raises PasswordsBusy: too many passwords wait.
         """
-        if self._is_full():
+        if self._taken >= self._places:
             await deferLater(self._reactor, self._chance() * MOMENT)
-            if self._is_full():
-                raise PasswordsBusy
+            self._demand_room()
 
-    def _is_full(self) -> bool:
-        return self._taken >= self._places
+    def _demand_room(self) -> None:
+        if self._taken >= self._places:
+            raise PasswordsBusy
 
-    async def _beside(self, work: Callable[[], T]) -> T:
+    def _beside(self, work: Callable[[], T]) -> Deferred[T]:
         """The result of ``work``, done in a thread."""
-        await self.room()
+        self._demand_room()
         self._taken += 1
         result: Deferred[T] = Deferred()
 
@@ -208,4 +208,4 @@ class Passwords(Service):
             result.callback(outcome)
 
         deferToThreadPool(self._reactor, self._pool, work).addBoth(done)
-        return await result
+        return result

@@ -13,7 +13,7 @@ Note [Bounded]. All that is counted is in memory: of the roles and of the addres
 forgotten before its time takes as many failures of others in between as are kept, which is slower than to wait. Roles are
 kept by a digest, since names may be long. Late answers are held while their clients wait, no more than ``HELD`` at once,
 each for a minute at most; beyond that, and once the server stops, failures are answered at once. Who leaves before the
-answer is counted too, for the address: a password that was hashed for nobody costs as much.
+answer is counted too, for the address, even while there is no room: a password that was hashed for nobody costs as much.
 """
 
 from __future__ import annotations

@@ -122,54 +122,47 @@ class HashingTests(SynchronousTestCase):
         self.successResultOf(waiting[0])
 
     def test_a_full_queue(self) -> None:
-        """More than may wait is refused, until there is room again; whoever leaves makes none."""
+        """More than may wait is refused at once, until there is room again; whoever leaves makes none."""
         self.threads.busy = True
         waiting = [begun(self.passwords.matches(None, GOOD)) for _ in range(5)]
-        self.assertEqual(self.refused(self.passwords.matches(None, GOOD)).retry_after, 2)
+        refusal = self.failureResultOf(begun(self.passwords.matches(None, GOOD)), PasswordsBusy).value
+        self.assertEqual(refusal.retry_after, 2)
         for each in waiting:
             each.cancel()
             self.failureResultOf(each, CancelledError)
-        self.refused(self.passwords.matches(None, GOOD))
+        self.failureResultOf(begun(self.passwords.matches(None, GOOD)), PasswordsBusy)
         self.threads.run(1)
         last = begun(self.passwords.matches(None, GOOD))
-        self.refused(self.passwords.matches(None, GOOD))
+        self.failureResultOf(begun(self.passwords.matches(None, GOOD)), PasswordsBusy)
         self.threads.run()
         self.assertIs(self.successResultOf(last), False)
 
-    def refused(self, work: Any) -> PasswordsBusy:
-        """The refusal, which comes after a moment."""
-        refusal = begun(work)
-        self.assertNoResult(refusal)
-        self.threads.advance(MOMENT)
-        busy: PasswordsBusy = self.failureResultOf(refusal, PasswordsBusy).value
-        return busy
-
-    def test_not_all_at_once(self) -> None:
-        """Those that are refused together are told so one by one, and whoever finds room meanwhile isn't refused."""
+    def test_room(self) -> None:
+        """Who asks for room where there is none is refused after a moment of its own, unless there is some by then."""
         chances = iter([0.25, 0.75, 0.5])
         pool: Any = self.threads
         passwords = Passwords(self.threads, pool, waiting=0, cost=CHEAP, chance=lambda: next(chances))
+        self.result(passwords.room())
         self.threads.busy = True
         first = begun(passwords.matches(None, GOOD))
-        soon, late, between = (begun(passwords.matches(None, GOOD)) for _ in range(3))
+        soon, late, between = (begun(passwords.room()) for _ in range(3))
         self.threads.advance(MOMENT / 4)
         self.failureResultOf(soon, PasswordsBusy)
         self.assertNoResult(between)
         self.threads.advance(MOMENT / 4)
         self.failureResultOf(between, PasswordsBusy)
         self.threads.run()
-        self.assertIs(self.successResultOf(first), False)
+        self.successResultOf(first)
         self.assertNoResult(late)
         self.threads.advance(MOMENT / 4)
-        self.threads.run()
-        self.assertIs(self.successResultOf(late), False)
+        self.successResultOf(late)
 
     def test_whoever_leaves_is_not_waited_for(self) -> None:
-        """Who leaves before being refused leaves nothing behind."""
+        """Who leaves before there is room leaves nothing behind."""
         self.threads.busy = True
         for _ in range(5):
-            begun(self.passwords.hashed(GOOD)).addErrback(lambda _: None)
-        leaving = begun(self.passwords.hashed(GOOD))
+            begun(self.passwords.hashed(GOOD))
+        leaving = begun(self.passwords.room())
         leaving.cancel()
         self.failureResultOf(leaving, CancelledError)
         self.assertEqual(self.threads.getDelayedCalls(), [])

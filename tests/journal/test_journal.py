@@ -28,13 +28,17 @@ def fetched(name: str) -> Event:
 
 @implementer(ISink)
 class Shelf:
-    """A sink that takes what it is given, at once unless it is ``held``, or fails for a ``fault``."""
+    """A sink that takes what it is given, at once unless it is ``held``, or fails for a ``fault``.
+
+    ``at_once``: how many records it takes so at most.
+    """
 
     name = "the shelf"
 
     def __init__(self) -> None:
         self.writes: list[list[bytes]] = []
         self.held = False
+        self.at_once = 10**6
         self.fault: str | None = None
         self.opened = 0
         self.closed = False
@@ -45,10 +49,10 @@ class Shelf:
 
     def take(self, records: Sequence[bytes]) -> int:
         """See ``ISink``."""
-        if self.held or self.fault is not None:
-            return 0
-        self.writes.append(list(records))
-        return len(records)
+        taken = [] if self.held or self.fault is not None else records[: self.at_once]
+        if taken:
+            self.writes.append(list(taken))
+        return len(taken)
 
     def wake(self) -> None:
         """See ``ISink``."""
@@ -152,6 +156,39 @@ class TakenTests(JournalCase):
         self.other.wake()
         self.successResultOf(taking)
         self.assertEqual(self.other.names(), ["a"])
+
+    def test_some_at_once(self) -> None:
+        """What one sink takes only in part, and another not at all, is taken later, each record once and in order."""
+        journal = self.make(self.shelf, self.other)
+        self.shelf.at_once, self.other.held = 2, True
+        taking = self.take("a", "b", "c", journal=journal)
+        self.assertEqual((self.shelf.names(), self.other.names()), (["a", "b", "c"], []))
+        self.assertEqual((self.shelf.backlog.safe, self.other.backlog.safe), (3, 0))
+        self.shelf.held = True
+        after = self.take("d", journal=journal)
+        self.assertEqual((self.shelf.backlog.safe, self.other.backlog.safe), (3, 0))
+        self.other.backlog.taken(3)
+        self.successResultOf(taking)
+        self.assertNoResult(after)
+        self.other.backlog.taken(1)
+        self.assertNoResult(after)
+        self.shelf.backlog.taken(1)
+        self.successResultOf(after)
+        self.shelf.at_once, self.shelf.held = 1, False
+        self.shelf.fault = "no space"
+        self.refused(self.take("e", "f", journal=journal))
+        self.assertEqual(self.shelf.backlog.safe, 4)
+
+    def test_in_part_while_held(self) -> None:
+        """A request waits for the rest of its records where some were taken at once."""
+        self.shelf.at_once = 1
+        self.shelf.wake = lambda: None  # type: ignore[method-assign] # it comes to the rest later
+        taking = self.take("a", "b", "c")
+        self.assertEqual((self.shelf.names(), len(self.shelf.backlog), self.shelf.backlog.safe), (["a"], 2, 1))
+        self.shelf.backlog.taken(1)
+        self.assertNoResult(taking)
+        self.shelf.backlog.taken(1)
+        self.successResultOf(taking)
 
     def test_a_client_that_leaves(self) -> None:
         """What was recorded stays recorded when nobody waits for it any more."""

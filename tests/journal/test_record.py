@@ -163,7 +163,7 @@ class EscapeTests(SynchronousTestCase):
             for number in range(count):
                 name = f"{number}" + "x" * length
                 records.written(ORIGIN, [Event("fetch", "fetch", (("resource", name),), name, name)], SUCCESS)
-        self.assertLess(tracemalloc.get_traced_memory()[0], 4 * 1024 * 1024)
+        self.assertLess(tracemalloc.get_traced_memory()[0], 1.5 * 1024 * 1024)
 
     def test_plain_values_stay(self) -> None:
         """Printable text stays as it is; quotation marks, brackets and backslashes are escaped once more."""

@@ -138,7 +138,7 @@ class PasswordTests(CredentialsCase):
         self.assert_empty(self.change(PASSWORD, headers=basic("host/web", self.api_keys["host:web"])), 403)
 
     def test_in_a_full_queue(self) -> None:
-        """While too many passwords wait it is 503 with ``Retry-After``, after a moment; logins with API keys go on."""
+        """While too many passwords wait it is 503 with ``Retry-After``, at logins after a moment; API keys' go on."""
         self.change(PASSWORD)
         self.threads.busy = True
 
