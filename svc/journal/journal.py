@@ -171,7 +171,8 @@ class Journal(Service):
         if not self.running:
             raise AuditUnavailable("the server stops")
         last = self._last = self._last + len(records)
-        if self._give(records, last):
+        self._give(records, last)
+        if self._safe >= last:
             return
         for line in self._lines:
             line.sink.wake()
@@ -182,9 +183,9 @@ class Journal(Service):
         elif self._refuses or self.trouble is None:
             await self._settled(last)
 
-    def _give(self, records: Sequence[bytes], last: int) -> bool:
-        """Give records up to this number to the sinks, or to their backlogs; whether all sinks have taken all of them."""
-        outstanding = lost = 0
+    def _give(self, records: Sequence[bytes], last: int) -> None:
+        """Give records up to this number to the sinks, and what these don't take at once to their backlogs."""
+        lost = 0
         for line in self._lines:
             backlog, taken = line.backlog, 0
             if _is_full(backlog):
@@ -196,11 +197,9 @@ class Journal(Service):
                 if taken == len(records):
                     backlog.pass_over(last)
                     continue
-            outstanding += len(records) - taken
             backlog.add([*enumerate(records[taken:], last - len(records) + taken + 1)])
         if lost:
             self._lose(lost)
-        return outstanding + lost == 0
 
     @property
     def _safe(self) -> int:

@@ -85,7 +85,7 @@ def message_of(origin: Origin, event: Event, outcome: Outcome) -> str:
     return f"{user} failed to {event.does}: {outcome.reason}"
 
 
-def _element(name: str, parameters: Subject, limit: int = VALUE_LIMIT) -> str:
+def _element(name: str, parameters: Subject, limit: int) -> str:
     values = "".join([f' {key}="{quoted(value, limit)}"' for key, value in parameters])
     return f"[{name}@{ENTERPRISE}{values}]"
 
@@ -99,9 +99,9 @@ def _surroundings(
     operation: str,
     reason: str | None,
     policy: tuple[str, int] | None,
-    limit: int = VALUE_LIMIT,
+    limit: int,
 ) -> str:
-    """The structured data of an event but for its subject (wire facts, core 6)."""
+    """The structured data of an event but for its subject (wire facts, core 6): one caller does the same to many things."""
     auth = (("user", user), ("authenticator", authenticator), ("service", service))
     action = (("result", Outcome(reason).word), ("operation", operation))
     elements: list[tuple[str, Subject]] = [
@@ -114,21 +114,16 @@ def _surroundings(
     return "".join([_element(*each, limit) for each in elements])
 
 
-def _told(origin: Origin, event: Event, outcome: Outcome) -> bytes:
-    """A record from the kind of its message to its end."""
+def _told(origin: Origin, event: Event, outcome: Outcome, limit: int) -> bytes:
+    """A record from the kind of its message to its end, with values of at most so many bytes."""
     user = event.user or origin.user
     around = user, event.authenticator, event.service, origin.client_ip, event.operation, outcome.reason, event.policy
     message = message_of(origin, event, outcome)
     if len(message) > MESSAGE_LIMIT or not _PLAIN.fullmatch(message):
         message = visible(message, MESSAGE_LIMIT)
-    told = b""
-    for limit in (VALUE_LIMIT, SHORT):
-        subject = _element("subject", event.subject, limit) if event.subject else ""
-        mark = "" if message.isascii() else _BOM
-        told = f"{field(event.msgid, 32)} {subject}{_surroundings(*around, limit)} {mark}{message}".encode()
-        if len(told) <= RECORD_LIMIT - HEADER_LIMIT:
-            break
-    return told
+    mark = "" if message.isascii() else _BOM
+    subject = _element("subject", event.subject, limit) if event.subject else ""
+    return f"{field(event.msgid, 32)} {subject}{_surroundings(*around, limit)} {mark}{message}".encode()
 
 
 class Records:
@@ -163,8 +158,11 @@ class Records:
     ) -> tuple[bytes, bytes]:
         event = key[0]
         severity = event.severity if outcome.reason is None else WARNING
-        parts = b"<%d>1 " % (event.facility * 8 + severity), _told(origin, event, outcome)
-        if len(parts[1]) <= _USUAL:
+        told = _told(origin, event, outcome, VALUE_LIMIT)
+        if len(told) > RECORD_LIMIT - HEADER_LIMIT:
+            told = _told(origin, event, outcome, SHORT)
+        parts = b"<%d>1 " % (event.facility * 8 + severity), told
+        if len(told) <= _USUAL:
             if len(self._remembered) >= _REMEMBERED:
                 self._remembered.clear()
             self._remembered[key] = parts
