@@ -492,6 +492,34 @@ class AnnotationTests(CloudCase):
         self.annotate({**BOUND, SOLE: OID})
         self.row("resource", Reason.IDENTITY_KIND_MISMATCH, self.claims(xms_mirid=ASSIGNED))
 
+    def test_namespaces(self) -> None:
+        """The namespace alone tells which sort of identity a token is of: not the type, not the name, not the object id.
+
+        An identity that was assigned is compared by its name, and a workload's own by its object id; neither passes for the
+        other, though the name or the object id be the right one.
+        """
+        for kind, shared in (
+            ("Microsoft.ManagedIdentity/userAssignedIdentities", True),
+            ("microsoft.managedidentity/USERASSIGNEDIDENTITIES", True),
+            ("Microsoft.ManagedIdentity/identities", True),
+            ("Microsoft.ManagedIdentity/virtualMachines", True),
+            ("Microsoft.Compute/virtualMachines", False),
+            ("Microsoft.Compute/userAssignedIdentities", False),
+            ("Microsoft.Web/sites", False),
+            ("Microsoft.ManagedIdentity2/userAssignedIdentities", False),
+            ("ManagedIdentity/userAssignedIdentities", False),
+            ("userAssignedIdentities/Microsoft.ManagedIdentity", False),
+        ):
+            resource = MACHINE.replace("Microsoft.Compute/virtualMachines/web-1", f"{kind}/VM1")
+            for oid in (OID, "VM1"):
+                evidence = self.claims(xms_mirid=resource, oid=oid)
+                for name, value, own in ((SHARED, "VM1", True), (SOLE, oid, False)):
+                    self.annotate({**BOUND, name: value})
+                    if own is shared:
+                        self.assert_admitted(evidence)
+                    else:
+                        self.row("resource", Reason.IDENTITY_KIND_MISMATCH, evidence)
+
     def test_names_of_resources(self) -> None:
         """A machine that is called like the namespace of identities is a machine."""
         self.annotate({**BOUND, SHARED: "Microsoft.ManagedIdentity"})
