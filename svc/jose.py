@@ -30,6 +30,7 @@ from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey, RSAPubli
 from cryptography.hazmat.primitives.hashes import SHA256, SHA384, SHA512, HashAlgorithm
 
 from svc.reasons import Reason
+from svc.rsakeys import fault_of
 
 #: Longest token, in bytes, unless the caller says otherwise (rulings 8).
 TOKEN_LIMIT: Final = 16 * 1024
@@ -43,12 +44,6 @@ KEYS_LIMIT: Final = 256
 #: The algorithms that exist here, by their exact names (RFC 7518 3.3). All are RSASSA-PKCS1-v1_5.
 _DIGESTS: Final[Mapping[str, HashAlgorithm]] = {"RS256": SHA256(), "RS384": SHA384(), "RS512": SHA512()}
 _PADDING: Final = PKCS1v15()
-
-#: Bits of a modulus. Below, a key is weak (NIST SP 800-131A, RFC 7518 3.3); above, a verification takes too long.
-_MODULUS_BITS: Final = range(2048, 8192 + 1)
-
-#: Public exponents: at least 65537 (FIPS 186-5 A.1.1), of 32 bits at most, since a long one makes verification slow.
-_EXPONENTS: Final = range(65537, 1 << 32)
 
 #: Header parameters and their types (RFC 7515 4.1). Apart from ``kid`` nothing here reads them.
 _TYPES: Final = {"jwk": dict, "x5c": list} | dict.fromkeys(("kid", "typ", "cty", "jku", "x5u", "x5t", "x5t#S256"), str)
@@ -372,12 +367,9 @@ def _verification_key(entry: object) -> VerificationKey | None:
     if not (isinstance(key_id, str) or (key_id is None and "kid" not in entry)):
         raise Malformed("its id is no text")
     exponent, modulus = _number(entry, "e"), _number(entry, "n")
-    if modulus.bit_length() not in _MODULUS_BITS:
-        raise Malformed(f"it has {modulus.bit_length()} bits; {_MODULUS_BITS[0]} to {_MODULUS_BITS[-1]} are allowed")
-    if exponent not in _EXPONENTS or not exponent % 2:
-        raise Malformed(f"its exponent is not an odd number from {_EXPONENTS[0]} to {_EXPONENTS[-1]}")
-    if not modulus % 2:
-        raise Malformed("its modulus is even")
+    fault = fault_of(exponent, modulus)
+    if fault is not None:
+        raise Malformed(fault)
     return VerificationKey(
         key_id, _thumbprint(exponent, modulus), algorithms, RSAPublicNumbers(exponent, modulus).public_key()
     )

@@ -8,10 +8,14 @@ import contextlib
 import hashlib
 import hmac
 import json
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from cryptography.hazmat.primitives.asymmetric.padding import PKCS1v15
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateNumbers, RSAPublicNumbers
+from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -33,7 +37,7 @@ from svc.jose import (
 )
 from svc.reasons import Reason
 from tests import EXAMPLES, signing
-from tests.signing import jwk, jwks, number, private_key, sign, signed, token
+from tests.signing import jwk, jwks, number, private_key, roca_prime, sign, signed, token
 
 CLAIMS = {"sub": "build", "exp": 2_000_000_000, "nested": {"a": [1, 2.5, None, True]}}
 
@@ -462,7 +466,23 @@ class KeySetTests(SynchronousTestCase):
         )
         for bits in (2047, 8193, 16384):
             self.assertIn(f"it has {bits} bits", self.problem(jwk(n=number((1 << bits) - 1))))
-        self.assertEqual(self.ids(parse_key_set(jwks(jwk(n=number((1 << 8192) - 1))))), ["k1"])
+        largest = next(n for n in range((1 << 8192) - 1, 0, -2) if math.gcd(n, math.factorial(751)) == 1)
+        self.assertEqual(self.ids(parse_key_set(jwks(jwk(n=number(largest))))), ["k1"])
+
+    def test_keys_that_can_be_broken_are_refused(self) -> None:
+        """A key by a library whose keys can be broken is left out and reported, though its signatures are right."""
+        p, q = roca_prime(), roca_prime()
+        numbers = RSAPublicNumbers(65537, p * q)
+        d = pow(65537, -1, math.lcm(p - 1, q - 1))
+        key = RSAPrivateNumbers(p, q, d, d % (p - 1), d % (q - 1), pow(q, -1, p), numbers).private_key()
+        parts = signed({"alg": "RS256", "kid": "card"}, CLAIMS).rpartition(b".")[0]
+        signature = key.sign(parts, PKCS1v15(), SHA256())
+        key.public_key().verify(signature, parts, PKCS1v15(), SHA256())
+        keys = parse_key_set(jwks(jwk("k1"), jwk(kid="card", n=number(numbers.n))))
+        self.assertEqual(self.ids(keys), ["k1"])
+        self.assertIn("key 2 'card' is refused: it was made by a library whose keys can be broken", keys.problems[0])
+        evidence = parts + b"." + signing.base64url(signature).encode("ascii")
+        self.assertRaises(EvidenceRefused, verified, evidence, keys)
 
     def test_strange_exponents_are_refused(self) -> None:
         """An exponent is odd, at least 65537, and no longer than 32 bits."""

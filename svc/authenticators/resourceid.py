@@ -9,9 +9,9 @@ eight segments, no more and no fewer: no two readers of one text find two resour
 a slot of an app, has more, and is refused, as in the wire facts. A host that is bound to a resource group alone would let it
 in unawares. It logs in with an identity that is assigned to it.
 
-Note [By namespace]. Whether a token is of an identity that was assigned, or of the workload's own, is told by the namespace of
-the resource and by nothing else (wire facts, authn 4). No workload is of the namespace of identities, whatever its types are
-called one day; and that a resource there is called like a workload, or has an object id that a host is bound to, makes it none.
+Note [By namespace]. Whether a token is of an identity that was assigned, or of the workload's own, is told by the namespace
+of the resource and by nothing else (wire facts, authn 4). No workload is of the namespace of identities, whatever types that
+has one day. A resource there may be called like a workload, or have an object id that a host is bound to: it is none.
 """
 
 from __future__ import annotations
