@@ -73,18 +73,16 @@ class Malformed(Exception):
 class EvidenceRefused(Exception):
     """A token proves nothing; raised here and by ``authenticators.claims``, and made a ``Refused`` by the authenticator.
 
-    ``detail`` is for operators: bounded, without control characters, and never holds the token.
+    ``detail`` is for operators: bounded, without control characters, and never holds the token. ``retry_after``: the seconds
+    after which a token may be judged that can't be now.
     """
 
     reason: Reason
     detail: str
+    retry_after: int | None = None
 
     def __str__(self) -> str:
         return f"{self.reason}: {self.detail}"
-
-
-class KeyRefused(EvidenceRefused):
-    """No key of the set verifies the token; one of a newer set might (rulings 4)."""
 
 
 def shown(text: str) -> str:
@@ -262,23 +260,23 @@ class KeySet:
         """Verify the signature and return the claims, whose values are not yet checked for anything.
 
         A key verifies nothing when its thumbprint, one of its ids, or the one by which the token calls it is ``distrusted``.
+        That is looked at last: a wrong signature under a distrusted key may be a right one by the key that took its place.
 
-        :raises KeyRefused: no key of this set verifies the token.
-        :raises EvidenceRefused: the signature is right, and the payload is no JSON object.
+        :raises EvidenceRefused: no key of this set verifies the token, or its payload is no JSON object.
         """
         key = self.key_for(token)
-        names = {other.key_id for other in self.keys if other.thumbprint == key.thumbprint} if distrusted else ()
-        for name in (key.thumbprint, token.key_id, *names):
-            if name in distrusted:
-                raise KeyRefused(Reason.KEY_DISTRUSTED, f"the key {_named(name)} is distrusted here")
         if token.algorithm not in key.algorithms:
-            raise KeyRefused(
+            raise EvidenceRefused(
                 Reason.ALGORITHM_REFUSED, f"the key is for {', '.join(sorted(key.algorithms))}, not {token.algorithm}"
             )
         try:
             key.public.verify(token.signature, token.signing_input, _PADDING, _DIGESTS[token.algorithm])
         except InvalidSignature:
-            raise KeyRefused(Reason.SIGNATURE_WRONG, f"the signature is not by the key {_named(key.key_id)}") from None
+            raise EvidenceRefused(Reason.SIGNATURE_WRONG, f"the signature is not by the key {_named(key.key_id)}") from None
+        names = {other.key_id for other in self.keys if other.thumbprint == key.thumbprint} if distrusted else ()
+        for name in (key.thumbprint, token.key_id, *names):
+            if name in distrusted:
+                raise EvidenceRefused(Reason.KEY_DISTRUSTED, f"the key {_named(name)} is distrusted here")
         try:
             return SignedClaims(json_object(token.payload))
         except Malformed as error:
@@ -292,9 +290,13 @@ class KeySet:
         if len(self.keys) == 1 and None in {token.key_id, self.keys[0].key_id}:
             return self.keys[0]
         if token.key_id is None:
-            raise KeyRefused(Reason.KEY_ID_MISSING, f"the token names no key, and there are {len(self.keys)} to choose from")
+            raise EvidenceRefused(
+                Reason.KEY_ID_MISSING, f"the token names no key, and there are {len(self.keys)} to choose from"
+            )
         known = ", ".join(_named(key.key_id) for key in self.keys[:_NAMED])
-        raise KeyRefused(Reason.KEY_UNKNOWN, f"the token names the key {shown(token.key_id)}; usable are {known or 'none'}")
+        raise EvidenceRefused(
+            Reason.KEY_UNKNOWN, f"the token names the key {shown(token.key_id)}; usable are {known or 'none'}"
+        )
 
 
 def _named(key_id: str | None) -> str:

@@ -24,7 +24,6 @@ from twisted.trial.unittest import SynchronousTestCase
 import svc
 from svc.jose import (
     EvidenceRefused,
-    KeyRefused,
     KeySet,
     Malformed,
     SignedClaims,
@@ -282,9 +281,9 @@ class VerifyTests(SynchronousTestCase):
         """A set of two keys."""
         self.keys = parse_key_set(jwks(jwk("k1"), jwk("k2")))
 
-    def refusal(self, text: bytes, reason: Reason, keys: KeySet | None = None) -> KeyRefused:
-        """The refusal of a token that a newer set might verify."""
-        refused: KeyRefused = self.assertRaises(KeyRefused, verified, text, keys or self.keys)
+    def refusal(self, text: bytes, reason: Reason, keys: KeySet | None = None) -> EvidenceRefused:
+        """The refusal of a token that no key of the set verifies."""
+        refused: EvidenceRefused = self.assertRaises(EvidenceRefused, verified, text, keys or self.keys)
         self.assertEqual(refused.reason, reason)
         return refused
 
@@ -352,8 +351,8 @@ class VerifyTests(SynchronousTestCase):
     def test_distrusted(self) -> None:
         """A key that is distrusted by its id or thumbprint verifies nothing, and is named; the others verify."""
         for name in ("k1", self.keys.keys[0].thumbprint):
-            refused: KeyRefused = self.assertRaises(
-                KeyRefused, self.keys.verify, parse_compact(token(CLAIMS)), frozenset({name, "other"})
+            refused: EvidenceRefused = self.assertRaises(
+                EvidenceRefused, self.keys.verify, parse_compact(token(CLAIMS)), frozenset({name, "other"})
             )
             self.assertEqual(
                 (refused.reason, refused.detail), (Reason.KEY_DISTRUSTED, f"the key '{name}' is distrusted here")
@@ -365,7 +364,7 @@ class VerifyTests(SynchronousTestCase):
         keys = parse_key_set(jwks(jwk("k1"), jwk("k1", kid="again"), jwk("k2")))
         for name in ("k1", "again"):
             refused = self.assertRaises(
-                KeyRefused, keys.verify, parse_compact(token(CLAIMS, "k1", kid=name)), frozenset({"k1"})
+                EvidenceRefused, keys.verify, parse_compact(token(CLAIMS, "k1", kid=name)), frozenset({"k1"})
             )
             self.assertEqual(refused.reason, Reason.KEY_DISTRUSTED)
         self.assertEqual(keys.verify(parse_compact(token(CLAIMS, "k2")), frozenset({"k1"})), CLAIMS)
@@ -375,7 +374,7 @@ class VerifyTests(SynchronousTestCase):
         keys = parse_key_set(jwks(jwk("k1", kid=None)))
         parsed = parse_compact(token(CLAIMS, kid="k7"))
         self.assertEqual(keys.verify(parsed, frozenset({"k1"})), CLAIMS)
-        self.assertRaises(KeyRefused, keys.verify, parsed, frozenset({"k7"}))
+        self.assertRaises(EvidenceRefused, keys.verify, parsed, frozenset({"k7"}))
 
     def test_payload_is_read_after_the_signature(self) -> None:
         """A payload that is no JSON object is malformed under a right signature, and unread under a wrong one."""

@@ -110,7 +110,7 @@ class OrderTests(CloudCase):
         self.row("configuration", Reason.CONFIGURATION_INVALID, bad, login=None)
         self.readings.set(self.branch, provider_uri=TENANT)
         self.provider.refused = "no route"
-        self.row("keys", Reason.KEYS_UNAVAILABLE, bad, login=None)
+        self.row("keys", Reason.KEYS_UNAVAILABLE, bad, 503, login=None)
         self.provider.refused = None
         self.row("signature", Reason.KEY_UNKNOWN, token(CLAIMS, "k2"), login=None)
         for check, reason, name, right in (
@@ -288,7 +288,7 @@ class KeyTests(CloudCase):
     def test_keys(self) -> None:
         """CONJ00010E to CONJ00012E: there must be keys, which discovery leads to."""
         self.provider.refused = "no route"
-        self.assertEqual(self.row("keys", Reason.KEYS_UNAVAILABLE), "no route")
+        self.assertEqual(self.row("keys", Reason.KEYS_UNAVAILABLE, status=503), "no route")
 
     def test_old_keys(self) -> None:
         """While the provider is down, keys that are at hand are good."""
@@ -558,6 +558,23 @@ class SameWorkTests(CloudCase):
             refused = self.attempt(evidence, login=login)
             assert isinstance(refused, Refused)
             self.assertEqual(refused.status, 401)
+
+    def test_who_cannot_be_judged_looks_alike(self) -> None:
+        """Without keys everybody is put off, whatever his host, claims and signature, at the cost of a reading of nobody.
+
+        What is no token is refused, as ever (``federated``, Note [Who can't be judged]).
+        """
+        tokens = (token(CLAIMS), self.claims(exp=NOW), self.claims(oid=...), token(CLAIMS, "k2"), token(CLAIMS, kid=None))
+        self.assert_admitted(token(CLAIMS))
+        self.provider.cached.clear()
+        self.provider.refused = "no route"
+        for login in (HOST.login, "host/nobody", "host/", None):
+            for evidence in tokens:
+                self.readings.asked.clear()
+                refused = self.refusal(Reason.KEYS_UNAVAILABLE, evidence, 503, login=login)
+                self.assertEqual((refused.retry_after, refused.role), (7, None))
+                self.assertEqual(self.readings.asked, ["applicant acme:host:"])
+            self.refusal(Reason.TOKEN_MALFORMED, b"x", login=login)
 
 
 class ExplainTests(CloudCase):
