@@ -27,9 +27,9 @@ from svc.jose import KeySet
 #: What all who wait may take together, in bytes.
 ROOM: Final = 64 * 1024 * 1024
 
-#: What one takes beside its token, and how often a token is held: as it came, in the form it came in, and decoded.
+#: What one takes beside its token, and how often a token is held, encoded and decoded, whole and in parts: as measured.
 PLACE: Final = 16 * 1024
-COPIES: Final = 4
+COPIES: Final = 6
 
 #: How many go on in one turn of the reactor.
 TURN: Final = 20
@@ -103,7 +103,7 @@ class Crowd:
 
     def largest(self) -> str:
         """The address that takes most."""
-        return max(self._shares, key=self.held)
+        return max(self._shares.items(), key=lambda item: item[1].taken)[0]
 
     def evict(self, address: str) -> Waiter:
         """Take his place from who came last from this address, and return him."""
