@@ -268,7 +268,7 @@ class ProviderKeys:
         if not wait:
             known.spent_at = self._clock.seconds()
             return
-        if self._is_lacking(known) and known not in self._retried:
+        if known not in self._retried and self._may_be_retried(known):
             self._plan(known, self._again())
         why = f"{known.source.uri} was asked a moment ago, and may be asked again in {wait:.1f} seconds"
         raise KeysUnavailable(why if known.failure is None else f"{why}; that failed: {known.failure}", self._later(known))
@@ -334,6 +334,9 @@ class ProviderKeys:
         """Whether a login needed other keys than those at hand within the interval, and the provider couldn't be asked."""
         return known.failure is not None and self._left(known.lacked_at) > 0
 
+    def _may_be_retried(self, known: _Known) -> bool:
+        return len(self._retried) < RETRIED_LIMIT and self._is_lacking(known)
+
     def _plan(self, known: _Known, pause: float) -> None:
         """Look at a source again after that many seconds, unless it has no keys to renew; sooner if its keys are lacking."""
         self._put_off(known)
@@ -342,7 +345,7 @@ class ProviderKeys:
         if self._at_hand(known) is None:
             pause = math.inf
         known.renews = True
-        if self._is_lacking(known) and len(self._retried) < RETRIED_LIMIT and self._refetch_interval / RETRIES < pause:
+        if self._may_be_retried(known):
             self._retried.add(known)
             known.renews, pause = False, self._refetch_interval / RETRIES
         if math.isfinite(pause):
