@@ -208,6 +208,6 @@ class HttpClientTests(SynchronousTestCase):
         self.assertIn("cannot be read", str(self.assertRaises(NoEvidence, http_client, Clock(), path)))
         for text in ("", "-----BEGIN CERTIFICATE-----\nnone\n-----END CERTIFICATE-----", good[:100]):
             path.write_text(text)
-            self.assertIn("no certificate", str(self.assertRaises(NoEvidence, http_client, Clock(), path)))
+            self.assertIn(f"{path} ", str(self.assertRaises(NoEvidence, http_client, Clock(), path)))
         path.write_text(f"some words\n{good}{good}")
         http_client(Clock(), path)
