@@ -31,7 +31,7 @@ Key = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
 Extension = tuple[x509.ExtensionType, bool]
 
 _KEYS: Final = [ec.generate_private_key(ec.SECP256R1()) for _ in range(4)]
-_ROOT_KEY, _MIDDLE_KEY, _LEAF_KEY, _STRANGERS_KEY = _KEYS
+_ROOT_KEY, _MIDDLE_KEY, LEAF_KEY, STRANGERS_KEY = _KEYS
 _RSA_KEY: Final = rsa.generate_private_key(65537, 2048)
 _WEAK_KEY: Final = rsa.generate_private_key(65537, 1024)
 
@@ -49,7 +49,7 @@ class Chain:
     name: str
     certificates: Sequence[x509.Certificate]
     good: bool = False
-    key: Key = _LEAF_KEY
+    key: Key = LEAF_KEY
     weak: bool = False
 
     def context(self) -> SSL.Context:
@@ -92,7 +92,7 @@ def _general(text: str) -> x509.GeneralName:
 def certificate(
     subject: str,
     *extensions: Extension,
-    key: Key = _LEAF_KEY,
+    key: Key = LEAF_KEY,
     issuer: str = "root",
     signer: Key = _ROOT_KEY,
     valid: tuple[datetime.datetime, datetime.datetime] = (_START, _START + _AGE),
@@ -230,12 +230,12 @@ def _bad() -> dict[str, Sequence[x509.Certificate]]:
         "an IP address of three bytes": [_leaf(_raw_names(b"\x30\x05\x87\x03\x7f\x00\x01"))],
         "expired": [_leaf(valid=_PAST)],
         "not yet valid": [_leaf(valid=_FUTURE)],
-        "signed by itself": [_leaf(issuer="some-old-printer", signer=_LEAF_KEY)],
-        "an unknown authority": [_leaf(issuer="other", signer=_STRANGERS_KEY)],
-        "an unknown authority of the same name": [_leaf(signer=_STRANGERS_KEY)],
+        "signed by itself": [_leaf(issuer="some-old-printer", signer=LEAF_KEY)],
+        "an unknown authority": [_leaf(issuer="other", signer=STRANGERS_KEY)],
+        "an unknown authority of the same name": [_leaf(signer=STRANGERS_KEY)],
         "an unknown authority that is sent along": [
-            _leaf(issuer="other", signer=_STRANGERS_KEY),
-            certificate("other", _CA, key=_STRANGERS_KEY, issuer="other", signer=_STRANGERS_KEY),
+            _leaf(issuer="other", signer=STRANGERS_KEY),
+            certificate("other", _CA, key=STRANGERS_KEY, issuer="other", signer=STRANGERS_KEY),
         ],
         "a broken signature": [_broken(_leaf())],
         "the authority between isn't sent": [_below()],
@@ -245,8 +245,8 @@ def _bad() -> dict[str, Sequence[x509.Certificate]]:
         "the authority between has expired": [_below(), _middle(_CA, valid=_PAST)],
         "a chain that is too long": [
             _below(),
-            certificate("middle", _CA, key=_MIDDLE_KEY, issuer="upper", signer=_STRANGERS_KEY),
-            certificate("upper", (x509.BasicConstraints(ca=True, path_length=0), True), key=_STRANGERS_KEY),
+            certificate("middle", _CA, key=_MIDDLE_KEY, issuer="upper", signer=STRANGERS_KEY),
+            certificate("upper", (x509.BasicConstraints(ca=True, path_length=0), True), key=STRANGERS_KEY),
         ],
         "outside what the authority may name": [
             _below(),
@@ -272,3 +272,9 @@ CHAINS: Final[Sequence[Chain]] = [
     Chain("an authority with a key of 1024 bits", [_weakly_issued(), _weak_middle()], weak=True),
     Chain("signed by way of SHA-1", [_by_sha1()], weak=True),
 ]
+
+
+def chain(name: str) -> Chain:
+    """The chain of that name."""
+    (found,) = (each for each in CHAINS if each.name == name)
+    return found
