@@ -2,9 +2,8 @@
 
 Note [Certificates of ports]. Twisted reads the files of an ``ssl:`` endpoint once. Here the same text is read by Twisted
 again when the files have changed, and each connection takes what was read last, so that all the options that Twisted knows,
-and whatever it makes of them, stay as they are. A daemon changes its directory, so the paths are made absolute at once. A key
-that is encrypted has OpenSSL ask for its password at the terminal, for which a start may wait and a running server can't: it
-is read once.
+and whatever it makes of them, stay as they are. A daemon changes its directory, so the paths are made absolute at once. For
+a key with a password OpenSSL asks at the terminal, which a start may wait for and a running server can't: it is read once.
 
 Note [Receivers' certificates]. A ``tls:`` endpoint connects by ``trust``, as all that connects does. An ``ssl:`` one would
 connect to anybody.

@@ -51,6 +51,9 @@ CONNECTING: Final = 5.0
 #: Letters and digits without those that are mistaken for each other (base58).
 _ALPHABET: Final = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
 
+#: The longest password that is looked at, in bytes: what takes time with each character may not hold up the reactor.
+_PASSWORD_LIMIT: Final = 4096
+
 _PORT: Final = 5432
 _URL_LIMIT: Final = 2048
 _NAME_BYTES: Final = 63
@@ -126,6 +129,8 @@ class PostgresPassword:
         place, role = Place.parse(rotation.siblings["url"]), _name("username", rotation.siblings["username"])
         if not role:
             raise RotationFailed("username is empty")
+        if len(rotation.current) > _PASSWORD_LIMIT:
+            raise RotationFailed(f"the password that is stored is longer than {_PASSWORD_LIMIT} bytes")
         ca_cert = rotation.siblings.get("ca-cert")
         try:
             wire = await self._logged_in(place, role, rotation.current, ca_cert)
