@@ -207,14 +207,17 @@ class PostgresPasswordTests(TestCase):
         self.assertTrue(admits(self.port, "'old password'"))
 
     async def test_without_tls(self) -> None:
-        """A url that asks for TLS isn't served without; one that doesn't care is."""
+        """A url that asks for TLS isn't served without, nor is a ``ca-cert``; a url that doesn't care is."""
         for mode in ("require", "verify-full"):
             self.assertIn("has no TLS", await self.failed(b"old password", b"new", f"127.0.0.1:{self.port}?sslmode={mode}"))
         for mode in ("disable", "prefer"):
             await self.rotate(b"old password", b"old password", f"127.0.0.1:{self.port}/postgres?sslmode={mode}")
+        for mode, told in (("disable", "take one of them away"), ("prefer", "has no TLS"), ("require", "has no TLS")):
+            url, given = f"127.0.0.1:{self.port}/postgres?sslmode={mode}", {"ca-cert": Authority().pem}
+            self.assertIn(told, await self.failed(b"old password", b"new", url, **given))
 
     async def test_tls(self) -> None:
-        """TLS is begun where there is, and its certificate verified where the url asks for that."""
+        """TLS is begun where there is any; its certificate is verified where the url or a ``ca-cert`` asks for that."""
         authority = Authority()
         factory = Factory()
         certificate = authority.issue("127.0.0.1")
@@ -227,6 +230,8 @@ class PostgresPasswordTests(TestCase):
         self.assertTrue(admits(self.port, "two"))
         for given in ({"ca-cert": Authority().pem}, {}):
             await self.failed(b"two", b"three", url + "verify-full", **given)
+        for mode in ("prefer", "require", "verify-ca"):
+            self.assertIn("TLS failed", await self.failed(b"two", b"three", url + mode, **{"ca-cert": Authority().pem}))
         self.assertIn("ca-cert", await self.failed(b"two", b"three", url + "verify-full", **{"ca-cert": "nonsense"}))
         self.assertTrue(admits(self.port, "two"))
 
