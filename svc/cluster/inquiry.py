@@ -51,7 +51,11 @@ class Inquiry:
 
     async def ask(self) -> Told:
         """Ask. Whatever goes wrong is told, none of it is raised."""
-        asked = get(self._endpoint(), self._reactor, self._authority, self._path, ANSWER_LIMIT)
+        try:
+            endpoint = self._endpoint()
+        except UnicodeError:
+            return Told(fault=UNREACHABLE, why="no certificate can be for a host of that name")
+        asked = get(endpoint, self._reactor, self._authority, self._path, ANSWER_LIMIT)
 
         def late(*_: object) -> Any:
             raise Unanswered(f"there was no complete answer within {DEADLINE:g} seconds")

@@ -23,7 +23,7 @@ from zope.interface import implementer
 
 from svc.trust import Trust
 from svc.workload.address import origin
-from svc.workload.faults import TooLong
+from svc.workload.faults import TooLong, Untrusted
 
 #: Seconds for a connection to come about.
 CONNECT_TIMEOUT: Final = 10
@@ -51,7 +51,10 @@ class _Line:
         host = uri.host.decode("ascii")
         endpoint: IStreamClientEndpoint = HostnameEndpoint(self._reactor, host, uri.port, timeout=CONNECT_TIMEOUT)
         if uri.scheme == b"https":
-            endpoint = wrapClientTLS(self._trust.client(host), endpoint)
+            try:
+                endpoint = wrapClientTLS(self._trust.client(host), endpoint)
+            except UnicodeError:
+                raise Untrusted(f"https://{host}", "no certificate can be for a host of that name") from None
         self._endpoint = endpoint
         return self
 
