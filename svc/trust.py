@@ -54,6 +54,9 @@ class Unproven(SSL.Error):
         super().__init__([("svc", "trust", why)])  # as OpenSSL's own errors are, which is how Twisted reads them
         self.why = why
 
+    def __str__(self) -> str:
+        return self.why
+
 
 @attrs.frozen
 class Trust:
