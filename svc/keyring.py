@@ -7,9 +7,9 @@ from collections import OrderedDict
 from typing import Final
 
 import attrs
-from twisted.internet.interfaces import IReactorTime
 
 from svc.authentication import Admitted, Caller
+from svc.clocks import WallClock
 from svc.errors import AuthenticationRefused, BearerRefused, Refusal
 from svc.interfaces import IAccounts
 from svc.names import admin_of
@@ -54,10 +54,10 @@ class AccountKeys:
     What the store says of a remembered key later, its retirement above all, arrives with :meth:`refresh`.
     """
 
-    def __init__(self, accounts: IAccounts, vault: Vault, clock: IReactorTime) -> None:
+    def __init__(self, accounts: IAccounts, vault: Vault, wall: WallClock) -> None:
         self._accounts = accounts
         self._vault = vault
-        self._clock = clock
+        self._wall = wall
         self._ring: dict[str, _Held] = {}
 
     async def signer(self, key_id: str) -> SigningKey:
@@ -79,7 +79,7 @@ class AccountKeys:
         :raises WrongDataKey: the key doesn't open.
         """
         held = self._ring.get(key_id) or await self._load(key_id)
-        return held.key.verification if held is not None and held.verifies(self._clock.seconds()) else None
+        return held.key.verification if held is not None and held.verifies(self._wall.seconds()) else None
 
     def verifies(self, key_id: str, now: float) -> bool:
         """Whether the key of that id is remembered and verifies tokens at ``now``; the store isn't asked."""
@@ -91,7 +91,7 @@ class AccountKeys:
 
         :raises WrongDataKey: one of them doesn't open.
         """
-        now = self._clock.seconds()
+        now = self._wall.seconds()
         held = [self._hold(stored) for stored in await self._accounts.signing_keys(account)]
         return [each.key.verification.public_jwk() for each in held if each.verifies(now)]
 
@@ -136,7 +136,7 @@ class AccountKeys:
 
         :raises NotFound: there is no such account.
         """
-        now = self._clock.seconds()
+        now = self._wall.seconds()
         await self._accounts.rotate_signing_key(new_signing_key(self._vault, account, now), now + longest_lifetime)
         await self.refresh()
 
@@ -178,13 +178,13 @@ class AccessTokens:
     def __init__(
         self,
         keys: AccountKeys,
-        clock: IReactorTime,
+        wall: WallClock,
         user_ttl: int,
         host_ttl: int,
         remembered: int = TOKENS_REMEMBERED,
     ) -> None:
         self._keys = keys
-        self._clock = clock
+        self._wall = wall
         self._lifetimes = {"user": user_ttl, "host": host_ttl}
         self._remembered = remembered
         self._verified: OrderedDict[bytes, _Verified] = OrderedDict()
@@ -195,7 +195,7 @@ class AccessTokens:
         :raises AuthenticationRefused: its account is gone since.
         """
         key = await self._keys.signer(admitted.signing_key)
-        return key.mint(admitted.role, int(self._clock.seconds()), self._lifetimes[admitted.role.kind])
+        return key.mint(admitted.role, int(self._wall.seconds()), self._lifetimes[admitted.role.kind])
 
     async def caller(self, authorization: bytes | None) -> Caller:
         """Return the role that the value of an ``Authorization`` header proves.
@@ -205,7 +205,7 @@ class AccessTokens:
         if authorization is None:
             raise BearerRefused(MISSING)
         digest = hashlib.sha256(authorization).digest()
-        now = self._clock.seconds()
+        now = self._wall.seconds()
         known = self._verified.get(digest)
         if known is not None and now < known.expires_at and self._keys.verifies(known.key_id, now):
             self._verified.move_to_end(digest)
@@ -229,5 +229,5 @@ class AccessTokens:
         key = await self._keys.verifier(token.key_id)
         if key is None:
             raise BearerRefused(INVALID)
-        read = key.verify(token, self._clock.seconds())
+        read = key.verify(token, self._wall.seconds())
         return _Verified(token.key_id, read.expires_at, Caller(read.role, read.issued_at))

@@ -94,6 +94,7 @@ class Parts:
         journal = Journal(
             EventServer(os.uname().nodename, settings.dialect.prefix),
             reactor,
+            self.foundation.wall,
             sinks,
             refuses=settings.audit_failure == "refuse",
             count_lost=None if metrics is None else metrics.count_lost_records,
@@ -113,6 +114,7 @@ class Parts:
         common = None if settings.cluster_ca is None else trust_of(settings.cluster_ca, settings.key("cluster_ca"))
         return Members(
             self.reactor,
+            self.foundation.wall,
             {
                 member.name: Inquiry(
                     self.reactor,
@@ -172,7 +174,7 @@ class Parts:
                 AuthenticatorStore(self.foundation.database),
                 keys,
                 self.foundation.vault,
-                reactor,
+                self.foundation.wall,
                 settings.dialect,
                 frozenset(settings.authenticators),
                 clock_skew=settings.clock_skew,
@@ -197,7 +199,7 @@ class Parts:
             self.foundation.vault,
             self.settings.dialect,
             frozenset(self.settings.authenticators),
-            self.reactor,
+            self.foundation.wall,
         )
 
     def directories(self) -> IDirectories:
@@ -225,4 +227,4 @@ class Parts:
             *others,
         ]
         needed = NEEDED_TO_SERVE | {AuditProbe.service} if self.settings.audit_failure == "refuse" else NEEDED_TO_SERVE
-        return Rounds(self.reactor, probes, DatabaseProbe(state), self.settings.health_interval, needed)
+        return Rounds(self.reactor, foundation.wall, probes, DatabaseProbe(state), self.settings.health_interval, needed)

@@ -21,6 +21,7 @@ from twisted.logger import Logger
 from twisted.python import usage
 
 from svc._version import VERSION
+from svc.clocks import run_steadily
 from svc.config import OPTIONS, Settings, read_settings, unknown_variables
 from svc.errors import ConfigurationInvalid, Refusal
 from svc.foundation import Foundation, check_data_key
@@ -100,6 +101,7 @@ def makeService(options: Options) -> MultiService:
     from twisted.internet import reactor as installed  # noqa: PLC0415 - twistd may install another until now
 
     reactor: Any = installed
+    run_steadily(reactor)
     console = Console.of_process(options.parent)
     try:
         settings = read_settings(options.given())

@@ -197,7 +197,7 @@ class Expiring(Protocol):
         """Return when a round has ended that could do its work."""
 
     def last_round(self) -> float | None:
-        """When one ended last, in epoch seconds."""
+        """When one ended last, by the clock of the reactor."""
 
     async def look(self) -> None:
         """Read what is due, and do nothing about it."""
@@ -219,12 +219,12 @@ class ExpirationProbe:
     _clock: IReactorTime
 
     async def check(self) -> None:
-        """Fail when the last round has, or none has ended for too long, or is to come, once the clock was set back."""
+        """Fail when the last round has, or none has ended for too long."""
         await self._loop.first_round()
         if (why := self._loop.trouble) is not None:
             raise ProbeFailed(f"the last round of expiration failed: {why}")
         last, patience = self._loop.last_round(), self._loop.patience
-        if last is None or abs(self._clock.seconds() - last) > patience:
+        if last is None or self._clock.seconds() - last > patience:
             raise ProbeFailed(f"no round of expiration has ended for {patience:g} s")
         await self._loop.look()
 

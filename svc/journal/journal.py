@@ -23,6 +23,7 @@ from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 from zope.interface import implementer
 
+from svc.clocks import WallClock
 from svc.errors import AuditUnavailable
 from svc.events import DEBUG, Event, IJournal, Origin, Outcome, Server
 from svc.journal.backlog import Backlog, ISink
@@ -76,6 +77,7 @@ class Journal(Service):
         self,
         server: Server,
         clock: IReactorTime,
+        wall: WallClock,
         sinks: Sequence[ISink],
         *,
         refuses: bool,
@@ -83,7 +85,7 @@ class Journal(Service):
     ) -> None:
         self._server = server
         self._clock = clock
-        self._records = Records(server, clock)
+        self._records = Records(server, wall)
         self._refuses = refuses
         self._count_lost = count_lost
         self._lines = [_Line(sink, Backlog(self._changed)) for sink in sinks]

@@ -211,7 +211,7 @@ class AuditProbeTests(SynchronousTestCase):
         """It is satisfied when a record was taken, not while the sink takes none, and again when it does."""
         clock, path = Clock(), Path(self.mktemp())
         sink = FileSink(clock, path)
-        journal = Journal(Server("machine", "svc"), clock, [sink], refuses=True)
+        journal = Journal(Server("machine", "svc"), clock, clock, [sink], refuses=True)
         journal.startService()
         self.successResultOf(Deferred.fromCoroutine(journal.open()))
         probe = AuditProbe(journal)

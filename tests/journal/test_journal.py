@@ -90,7 +90,9 @@ class JournalCase(SynchronousTestCase):
 
     def make(self, *sinks: Shelf) -> Journal:
         """A journal that is open."""
-        journal = Journal(Server("m", "svc"), self.clock, sinks, refuses=self.refuses, count_lost=self.lost.append)
+        journal = Journal(
+            Server("m", "svc"), self.clock, self.clock, sinks, refuses=self.refuses, count_lost=self.lost.append
+        )
         journal.startService()
         self.successResultOf(Deferred.fromCoroutine(journal.open()))
         return journal
