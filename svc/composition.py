@@ -19,13 +19,13 @@ from svc.authenticators.ldap import LdapAuthenticator
 from svc.authenticators.ldapserver import NAME as LDAP
 from svc.config import Settings
 from svc.foundation import Foundation
+from svc.health.ldap import LdapProbe
 from svc.health.probes import (
     AuditProbe,
-    AuthnProbe,
     ExpirationProbe,
-    LdapProbe,
 )
 from svc.health.rounds import Rounds
+from svc.health.signing import AuthnProbe
 from svc.interfaces import ILoads
 from svc.journal.journal import Journal
 from svc.journal.retention import Retention
@@ -111,10 +111,10 @@ class Composition:
         expirations.setServiceParent(server)  # type: ignore[no-untyped-call] # Twisted's
         servers, directories = parts.ldap_servers(), functools.cache(parts.directories)
         rounds = parts.rounds(
-            # Each round tries the keys as the store has them now, which is also how this server learns that one retires.
-            AuthnProbe(keys.proven, tokens, reactor),
+            # Its rounds are also how this server learns that a key retires.
+            AuthnProbe(keys, tokens, reactor),
             AuditProbe(journal),
-            LdapProbe(servers.all, directories),
+            LdapProbe(servers, directories),
             ExpirationProbe(expirations, reactor),
         )
         rounds.setServiceParent(server)  # type: ignore[no-untyped-call] # Twisted's

@@ -28,7 +28,6 @@ from tests.integration.stores import statements, stores_on
 WHOLE: Final[Mapping[tuple[str, str], str]] = {
     ("account_names", "accounts_pkey"): "lists all accounts",
     ("authenticator_webservices", "accounts_pkey"): "looks into all accounts",
-    ("signing_keys", "signing_keys_by_account"): "loads the keys of all accounts",
     ("migration_applied", "schema_versions_pkey"): "reads every version of the schema",
     ("sealed_version", "schema_versions_pkey"): "reads the last version of the schema",
     ("canary", "canary"): "has one row",
