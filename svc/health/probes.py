@@ -88,13 +88,13 @@ class Recording(Protocol):
     """What tells whether audit records can be written."""
 
     async def check(self) -> None:
-        """Return when the sinks have taken the last record, and one more."""
+        """Return when the sinks have taken the last record, and would take one more."""
 
 
 @implementer(IProbe)
 @attrs.frozen
 class AuditProbe:
-    """Asks whether the audit's sinks took the last record, and gives them one more, unless there was another meanwhile."""
+    """Asks whether the audit's sinks took the last record, and would take one more."""
 
     service = "audit"
 

@@ -121,7 +121,7 @@ class AuditProbeTests(SynchronousTestCase):
     """The probe of ``audit``."""
 
     def test_recorded(self) -> None:
-        """It is satisfied when a record was taken, not while the sink takes none, and again when it does."""
+        """It is satisfied while the sink takes records, and asks it quietly; not while it takes none."""
         clock, path = Clock(), Path(self.mktemp())
         sink = FileSink(clock, path)
         journal = Journal(Server("machine", "svc"), clock, clock, [sink], refuses=True)
@@ -130,14 +130,11 @@ class AuditProbeTests(SynchronousTestCase):
         probe = AuditProbe(journal)
         verifyObject(IProbe, probe)
         self.assertEqual(probe.service, "audit")
-        for expected in (1, 2):
-            checked = Deferred.fromCoroutine(probe.check())
-            clock.advance(0)
-            self.successResultOf(checked)
-            self.assertEqual(path.read_bytes().count(b"svc checked the audit"), expected)
+        for _ in range(3):
+            self.successResultOf(Deferred.fromCoroutine(probe.check()))
+        self.assertEqual(path.read_bytes().count(b"svc checked the audit"), 1)
         path.unlink()
         path.mkdir()
-        sink.reopen()
         self.failureResultOf(Deferred.fromCoroutine(probe.check()), AuditUnavailable)
         path.rmdir()
         clock.advance(RETRY)
