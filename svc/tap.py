@@ -28,6 +28,7 @@ from svc.foundation import Foundation, check_data_key
 from svc.listening import Endpoint
 from svc.options import Option
 from svc.server import Server, Succession
+from svc.serverlog import ServerLog
 from svc.startup import Console, Launch, reason_of
 
 T = TypeVar("T")
@@ -111,7 +112,8 @@ def makeService(options: Options) -> MultiService:
     for variable in unknown_variables():
         log.warn("The environment variable {variable} names no setting of svc", variable=variable)
     atexit.register(console.leave)
-    return Launch(reactor, server, console)
+    server_log = None if options.parent is None else ServerLog.of_process(options.parent, reactor)
+    return Launch(reactor, server, console, server_log=server_log)
 
 
 def _tell_admin_key(console: Console) -> Callable[[str], bool]:
