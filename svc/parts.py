@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TextIO
 
 import attrs
 from twisted.application.service import MultiService
@@ -52,6 +51,7 @@ from svc.providers.keys import ProviderKeys
 from svc.providers.lookup import LookUps
 from svc.providers.trust import client_tls
 from svc.records import Sealed
+from svc.startup import on_hangup
 from svc.storage.authenticators import AuthenticatorStore
 from svc.storage.credentials import CredentialStore
 from svc.storage.expirations import ExpirationStore
@@ -64,6 +64,15 @@ from svc.worker.messages import Task
 from svc.worker.pool import Workers
 
 log = Logger()
+
+
+def _stream(stream: TextIO | None) -> tuple[int, int] | None:
+    """The device and the inode of a standard stream; ``None`` where it is closed."""
+    try:
+        status = os.fstat(stream.fileno()) if stream is not None else None
+    except (OSError, ValueError):
+        return None
+    return None if status is None else (status.st_dev, status.st_ino)
 
 
 @attrs.frozen
@@ -82,8 +91,13 @@ class Parts:
         :raises StartRefused: records can't be written where they are to go.
         """
         reactor, settings = self.reactor, self.settings
-        path, standard = settings.audit_file, sys.__stdout__
+        standard = sys.__stdout__
+        path = settings.surroundings.audit_file(
+            settings.audit_file, settings.data_dir, daemon=daemon, stdout=_stream(standard)
+        )
         if path is not None:
+            if settings.audit_file is None:
+                path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             sinks: list[ISink] = [FileSink(reactor, path)]
         elif standard is not None:
             sinks = [StandardOutputSink(reactor, standard.fileno())]
@@ -102,10 +116,15 @@ class Parts:
         journal.setServiceParent(server)  # type: ignore[no-untyped-call] # Twisted's
         await journal.open()
         if path is not None:
-            # The reactor is woken up by what is called from elsewhere.
-            signal.signal(signal.SIGHUP, lambda *_: reactor.callFromThread(journal.reopen))
+            on_hangup(reactor, journal.reopen)
+            log.info("Audit records are appended to {path}", path=str(path))
         elif daemon and syslog is None:
-            log.warn("A daemon's standard output goes nowhere, and so do audit records: set audit_file or audit_syslog")
+            log.warn("A daemon's standard output goes nowhere, and so do audit records: name a file as audit_file")
+        elif settings.surroundings.is_journal(_stream(standard)):
+            log.warn(
+                "Audit records go to the journal, which drops what comes too fast unless the unit has"
+                " LogRateLimitIntervalSec=0: name a file as audit_file"
+            )
         return journal
 
     def members(self) -> Members:
