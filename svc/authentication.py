@@ -244,23 +244,25 @@ class IExplainer(Interface):
 class IProviderKeys(Interface):
     """The verification keys of third parties (rulings: provider keys)."""
 
-    async def current(source: KeySource, refreshes: int = 0) -> KeySet:
+    async def current(source: KeySource, refreshes: int = 0, attempt: Attempt | None = None) -> KeySet:
         """Return the set at hand for a source, fetching it when there is none.
 
         ``refreshes`` is the number of an operator's newest wish for newer keys. Authenticators share sources, so each wish
         needs a greater number than any before, for whichever of them it was. What was asked for when it was less is fetched
-        anew, once for each number, whatever the budget; when that fails, the set at hand stays, and is returned.
+        anew, once for each number, whatever the budget; when that fails, the set at hand stays, and is returned. ``attempt``
+        is the login that may have to wait, if it is one.
 
-        :raises KeysUnavailable: there is no set at hand, and none could be fetched, or may be fetched yet.
+        :raises KeysUnavailable: there is no set at hand, and none could be fetched, or may be fetched yet, or waited for.
         """
 
-    async def newer(source: KeySource, seen: KeySet) -> KeySet:
+    async def newer(source: KeySource, seen: KeySet, attempt: Attempt | None = None) -> KeySet:
         """Return a set fetched after ``seen``, which did not verify a token: unknown ``kid`` or wrong signature.
 
         Fetches when no newer one is at hand and the budget allows it; concurrent calls share one fetch. A failed fetch
-        leaves the old set in place.
+        leaves the old set in place. Where the budget is spent and ``seen`` was fetched a moment ago it is the newest that
+        there is, and returned.
 
-        :raises KeysUnavailable: there is no newer set and none can be fetched now.
+        :raises KeysUnavailable: there is no newer set, and none could be fetched, or may be fetched yet, or waited for.
         """
 
     def state(source: KeySource) -> KeysState:

@@ -34,6 +34,7 @@ from svc.listening import Endpoint, Listening
 from svc.metrics import CountedAuthenticator, Metrics, ReactorLag
 from svc.parts import Parts
 from svc.passwords import ModestPool, Passwords
+from svc.renewal import Renewals
 from svc.storage.authenticators import AuthenticatorStore
 from svc.storage.credentials import CredentialStore
 from svc.storage.effective import EffectiveStore
@@ -105,7 +106,12 @@ class Composition:
         events = EventStore(foundation.database)
         retention = Retention(reactor, wall, events, RETENTION, replication.demand_primary)
         retention.setServiceParent(server)  # type: ignore[no-untyped-call] # Twisted's
-        parts = Parts(reactor, settings, foundation)
+        renewals = Renewals(reactor)
+        renewals.setServiceParent(server)  # type: ignore[no-untyped-call] # Twisted's
+        for endpoint in filter(None, [*self.endpoints, self.metrics_endpoint]):
+            if endpoint.certificate is not None:
+                renewals.watch(endpoint.certificate)
+        parts = Parts(reactor, settings, foundation, renewals)
         journal = await parts.journal(server, metrics, self.audit_syslog, daemon=self.tell_admin_key is None)
         expirations = parts.expirations(journal)
         expirations.setServiceParent(server)  # type: ignore[no-untyped-call] # Twisted's

@@ -299,12 +299,13 @@ class TooOften(Refusal):
 
 @attrs.frozen(str=False)
 class KeysUnavailable(Refusal):
-    """The keys of an identity provider cannot be had now; raised by ``providers``; the login that needed them is refused.
+    """The keys of an identity provider cannot be had now; raised by ``providers``; the login that needed them is put off.
 
-    ``why`` is for the log and for operators.
+    ``why`` is for the log and for operators; ``retry_after`` is in seconds.
     """
 
     why: str
+    retry_after: int = attrs.field(default=1, repr=False)
 
 
 @attrs.frozen(str=False)

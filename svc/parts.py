@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any, TextIO
 
 import attrs
@@ -20,6 +21,7 @@ from svc.authenticators.ldap import LdapAuthenticator
 from svc.authenticators.ldapserver import LdapServers
 from svc.cluster.inquiry import Inquiry, trust_of
 from svc.cluster.members import Members
+from svc.cluster.reports import Told
 from svc.config import Settings
 from svc.directories import IDirectories
 from svc.errors import StartRefused
@@ -50,14 +52,15 @@ from svc.providers.fetch import GuardedClient
 from svc.providers.keys import ProviderKeys
 from svc.providers.lookup import LookUps
 from svc.providers.trust import client_tls
-from svc.records import Sealed
-from svc.startup import on_hangup
+from svc.records import ClusterMember, Sealed
+from svc.renewal import Renewable, Renewals
 from svc.storage.authenticators import AuthenticatorStore
 from svc.storage.credentials import CredentialStore
 from svc.storage.expirations import ExpirationStore
 from svc.storage.hostfactories import HostFactoryStore
 from svc.storage.policies import PolicyStore
 from svc.storage.publickeys import PublicKeyStore
+from svc.trust import Trust
 from svc.vault import CANARY
 from svc.web.loading import NEAR_ROWS, Loads, NearAndFar
 from svc.worker.messages import Task
@@ -82,6 +85,7 @@ class Parts:
     reactor: Any
     settings: Settings
     foundation: Foundation
+    renewals: Renewals
 
     async def journal(
         self, server: MultiService, metrics: Metrics | None, syslog: IStreamClientEndpoint | None, *, daemon: bool
@@ -116,7 +120,7 @@ class Parts:
         journal.setServiceParent(server)  # type: ignore[no-untyped-call] # Twisted's
         await journal.open()
         if path is not None:
-            on_hangup(reactor, journal.reopen)
+            self.renewals.at_hangup(journal.reopen)
             log.info("Audit records are appended to {path}", path=str(path))
         elif daemon and syslog is None:
             log.warn("A daemon's standard output goes nowhere, and so do audit records: name a file as audit_file")
@@ -130,19 +134,20 @@ class Parts:
     def members(self) -> Members:
         """The other servers of the cluster, each asked under the authorities that the settings name for it."""
         settings = self.settings
-        common = None if settings.cluster_ca is None else trust_of(settings.cluster_ca, settings.key("cluster_ca"))
-        return Members(
-            self.reactor,
-            self.foundation.wall,
-            {
-                member.name: Inquiry(
-                    self.reactor,
-                    member,
-                    common if member.ca is None else trust_of(member.ca, settings.key("cluster")),
-                ).ask
-                for member in settings.cluster
-            },
-        )
+        common = self._trust(settings.cluster_ca, "cluster_ca")
+
+        def ask(member: ClusterMember) -> Callable[[], Awaitable[Told]]:
+            return Inquiry(self.reactor, member, common if member.ca is None else self._trust(member.ca, "cluster")).ask
+
+        return Members(self.reactor, self.foundation.wall, {member.name: ask(member) for member in settings.cluster})
+
+    def _trust(self, path: Path | None, field: str) -> Callable[[], Trust]:
+        """Returns whom to trust, as the file says that a setting names; without one, the platform's authorities."""
+        if path is None:
+            return Trust
+        key = self.settings.key(field)
+        file = self.renewals.watch(Renewable(f"{key} {path}", [path], lambda: trust_of(path, key)))
+        return lambda: file.current
 
     def loads(self, server: MultiService) -> ILoads:
         """What loads policies: small ones here, large ones in processes of their own."""

@@ -6,13 +6,16 @@ What policy records has a room of its own, ``rows``.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from ipaddress import IPv4Network, IPv6Network, ip_address
+from ipaddress import IPv4Address, IPv4Network, IPv6Network, ip_address
 from pathlib import Path
 from typing import NewType
 
 import attrs
 
 from svc.names import RoleName
+
+#: Bits of an address of IPv6 that tell clients apart: each of them has 2 ** 64 addresses.
+_NETWORK_BITS = 64
 
 #: A range of addresses.
 Network = IPv4Network | IPv6Network
@@ -29,6 +32,17 @@ def is_within(client_ip: str, networks: Iterable[Network]) -> bool:
         return False
     address = getattr(address, "ipv4_mapped", None) or address
     return any(address in network for network in networks)
+
+
+def counted_as(client_ip: str) -> str:
+    """What a client's address is counted under: itself, or its network when it is of IPv6."""
+    try:
+        address = ip_address(client_ip.partition("%")[0])
+    except ValueError:
+        return client_ip
+    if isinstance(address, IPv4Address):
+        return client_ip
+    return str(IPv6Network((address, _NETWORK_BITS), strict=False))
 
 
 #: Ciphertext that ``vault`` made; only ``vault`` can open it.

@@ -23,7 +23,6 @@ import signal
 import sys
 from collections.abc import Callable, MutableMapping
 from contextlib import suppress
-from types import FrameType
 from typing import Any, Final, Self, TextIO
 
 import attrs
@@ -34,6 +33,7 @@ from twisted.internet.interfaces import IReactorCore, IReactorFromThreads, IReac
 from twisted.logger import ILogObserver, Logger
 
 from svc.errors import ConfigurationInvalid, Refusal, StartRefused, StoreReadOnly, StoreUnavailable
+from svc.renewal import on_hangup
 from svc.server import Server
 from svc.serverlog import ServerLog, Telling
 
@@ -152,19 +152,6 @@ def _write(stream: TextIO | None, line: str) -> bool:
 
 class IProcessReactor(IReactorCore, IReactorFromThreads, IReactorTime):
     """What a launch asks of the reactor."""
-
-
-def on_hangup(reactor: IReactorFromThreads, act: Callable[[], object]) -> None:
-    """Have something done, in the reactor, when the process gets SIGHUP: after what is to be done then already."""
-    before = signal.getsignal(signal.SIGHUP)
-
-    def hung_up(number: int, frame: FrameType | None) -> None:
-        if callable(before):
-            before(number, frame)
-        # The reactor is woken up by what is called from elsewhere.
-        reactor.callFromThread(act)
-
-    signal.signal(signal.SIGHUP, hung_up)
 
 
 class Launch(MultiService):

@@ -14,7 +14,6 @@ from typing import Any, Final, NoReturn, TypeVar
 
 from twisted.application.service import MultiService
 from twisted.internet.defer import Deferred
-from twisted.internet.endpoints import clientFromString, serverFromString
 from twisted.internet.interfaces import IReactorTime, IStreamClientEndpoint
 from twisted.internet.task import deferLater
 from twisted.logger import Logger
@@ -23,6 +22,7 @@ from twisted.python import usage
 from svc._version import VERSION
 from svc.clocks import run_steadily
 from svc.config import OPTIONS, Settings, read_settings, unknown_variables
+from svc.endpoints import client_endpoint, listening_endpoint
 from svc.errors import ConfigurationInvalid, Refusal
 from svc.foundation import Foundation, check_data_key
 from svc.listening import Endpoint
@@ -171,7 +171,7 @@ async def administer(reactor: Any, settings: Settings, work: Callable[[Foundatio
 
 def _client_endpoint(reactor: Any, settings: Settings, field: str, text: str) -> IStreamClientEndpoint:
     try:
-        return IStreamClientEndpoint(clientFromString(reactor, text))
+        return client_endpoint(reactor, text)
     except Exception as error:  # as below
         message = f"has an endpoint that can't be used, {text!r}: {error}"
         raise ConfigurationInvalid(settings.key(field), message) from None
@@ -179,7 +179,7 @@ def _client_endpoint(reactor: Any, settings: Settings, field: str, text: str) ->
 
 def _endpoint(reactor: Any, settings: Settings, field: str, text: str) -> Endpoint:
     try:
-        return Endpoint(text, serverFromString(reactor, text))
+        return listening_endpoint(reactor, text)
     except Exception as error:  # The types of endpoints are plugins, and raise what they like.
         message = f"has an endpoint that can't be used, {text!r}: {error}"
         raise ConfigurationInvalid(settings.key(field), message) from None

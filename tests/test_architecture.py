@@ -46,7 +46,8 @@ ARROWS: dict[str, set[str]] = {
     "records": {"names", "errors"},
     "rows": {"names", "records", "events"},
     "events": {"names"},
-    "jose": {"names", "errors", "reasons"},
+    "rsakeys": set(),
+    "jose": {"names", "errors", "reasons", "rsakeys"},
     "authentication": {"names", "errors", "reasons", "records", "jose"},
     "credentials": {"names", "records", "events"},
     "factories": {"names", "records", "events"},
@@ -59,11 +60,14 @@ ARROWS: dict[str, set[str]] = {
     "surroundings": {"forms"},
     "config": VALUES | {"forms", "options", "surroundings"},
     "keyfiles": VALUES | {"vault"},
-    "listening": {"errors"},
-    "outgoing": {"errors"},
+    "renewal": set(),
+    "listening": {"errors", "renewal"},
+    "endpoints": {"listening", "renewal", "trust"},
+    "trust": set(),
+    "outgoing": {"errors", "trust"},
     "server": set(),
     "serverlog": set(),
-    "startup": {"errors", "server", "serverlog"},
+    "startup": {"errors", "server", "serverlog", "renewal"},
     "foundation": DOMAIN | {"config", "keyfiles", "storage"},
     "backup": DOMAIN | {"storage"},
     "access": VALUES | {"interfaces"},
@@ -77,15 +81,15 @@ ARROWS: dict[str, set[str]] = {
     "throttling": VALUES,
     "policy": VALUES,
     "authenticators": DOMAIN,
-    "providers": VALUES | {"interfaces", "jose", "outgoing"},
-    "ldap": VALUES | {"providers", "outgoing"},
+    "providers": VALUES | {"interfaces", "jose", "outgoing", "trust"},
+    "ldap": VALUES | {"providers", "trust"},
     "health": VALUES | {"interfaces"},
-    "cluster": VALUES | {"outgoing"},
-    "expiration": VALUES | {"interfaces", "vault", "providers"},
+    "cluster": VALUES | {"outgoing", "trust"},
+    "expiration": VALUES | {"interfaces", "vault", "providers", "trust"},
     "storage": VALUES | {"interfaces"},
     "web": DOMAIN | {"policy", "health", "cluster", "audit", "_version"},
     "worker": VALUES | {"interfaces", "policy"},
-    "workload": {"clocks", "names", "errors"},
+    "workload": {"clocks", "names", "errors", "trust"},
     "cli": {"clocks", "names", "errors", "_version", "workload"},
 }
 
@@ -132,7 +136,12 @@ SIBLINGS: dict[str, set[str]] = {
 LIBRARIES: dict[str, set[str]] = {
     # The quickstart's provider, in cli, has a key to sign with.
     "argon2": {"passwords"},
-    "cryptography": {"vault", "tokens", "jose", "cli"},
+    "cryptography": {"vault", "tokens", "jose", "trust", "endpoints", "cli"},
+    # Certificates of others are judged in trust; endpoints has those that this server shows.
+    "OpenSSL": {"trust", "endpoints"},
+    "service_identity": {"trust"},
+    "idna": {"trust"},
+    "ssl": set(),
     "jwt": {"tokens", "jose", "cli"},
     "psycopg2": {"storage"},
     "txpostgres": {"storage"},
@@ -158,6 +167,24 @@ BANNED: dict[str, set[str]] = {
     # Platforms speak to workloads by variables of the environment.
     "os.environ": {"config", "workload.metadata"},
     "os.getenv": set(),
+}
+
+
+#: Names by which TLS with another machine can begin, or is begun by default, and the modules that may have them: whatever
+#: connects goes by ``svc.trust``. It has what verifies nothing, too, for the one user who may ask for that.
+TLS: dict[str, set[str]] = {
+    **{
+        name: set()
+        for name in (
+            # Twisted's, public and private
+            *("optionsForClientTLS", "CertificateOptions", "ClientContextFactory", "PrivateCertificate", "_sslverify"),
+            *("platformTrust", "trustRootFromCertificates", "BrowserLikePolicyForHTTPS", "SSL4ClientEndpoint"),
+            # the standard library's
+            *("SSLContext", "create_default_context", "wrap_socket", "HTTPSConnection", "urlopen"),
+        )
+    },
+    "clientFromString": {"endpoints"},
+    "EncryptedOnly": {"trust", "expiration.postgresql"},
 }
 
 
@@ -187,6 +214,17 @@ class Module:
                 assert not node.level, f"{self.name} has a relative import"
                 yield f"{node.module}"
                 yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+    def names(self) -> Iterator[str]:
+        """Every name that is used, imported or read of something else, each without what stands before it."""
+        for node in ast.walk(self.tree):
+            match node:
+                case ast.Name(id=name) | ast.Attribute(attr=name):
+                    yield name
+                case ast.alias(name=name):
+                    yield from name.split(".")
+                case ast.ImportFrom(module=str(name)):
+                    yield from name.split(".")
 
     def attributes(self) -> Iterator[str]:
         """Every ``name.attribute`` that is read."""
@@ -275,6 +313,36 @@ class ArchitectureTests(SynchronousTestCase):
                 if owners is not None and module.room not in owners:
                     wrong.append(f"{module.name} imports {imported}")
         self.assertEqual(wrong, [])
+
+    def test_tls_with_others_is_begun_in_one_place(self) -> None:
+        """Nothing connects over TLS but by ``svc.trust``: no other module names what could, nor makes an agent that does."""
+        wrong = []
+        for module in self.modules:
+            for name in sorted(set(module.names())):
+                if module.name not in TLS.get(name, {module.name}):
+                    wrong.append(f"{module.name} names {name}")
+            agents = (node.func for node in ast.walk(module.tree) if isinstance(node, ast.Call))
+            # Made so, an agent trusts by itself; usingEndpointFactory leaves that to the factory.
+            if any(isinstance(agent, ast.Name) and agent.id == "Agent" for agent in agents) or "treq" in module.imports:
+                wrong.append(f"{module.name} makes an agent of its own")
+        self.assertEqual(wrong, [])
+
+    def test_tls_elsewhere_is_found(self) -> None:
+        """A connection that trusts in another way is found, however it comes by its names."""
+        for text in (
+            "from twisted.internet.ssl import optionsForClientTLS as o",
+            "from twisted.internet import ssl\nssl.optionsForClientTLS('a')",
+            "from twisted.internet import _sslverify",
+            "from twisted.web.client import Agent\nAgent(reactor)",
+            "import treq\ntreq.get('https://a.example')",
+            "from twisted.internet.endpoints import clientFromString",
+            "from svc.trust import EncryptedOnly",
+        ):
+            self.modules = [Module("providers.fetch", ast.parse(text), 2)]
+            self.assertRaises(self.failureException, self.test_tls_with_others_is_begun_in_one_place)
+        for text in ("import ssl", "from OpenSSL.SSL import Context", "import service_identity"):
+            self.modules = [Module("providers.fetch", ast.parse(text), 2)]
+            self.assertRaises(self.failureException, self.test_libraries_stay_in_their_rooms)
 
     def test_no_import_cycles(self) -> None:
         """The modules can be put in an order in which each imports only earlier ones."""

@@ -10,6 +10,13 @@ Note [Same work]. That reading is made for every token, proven or not, and for a
 an unknown host, a wrong claim and a missing membership cost the same, and a stopwatch learns nothing (rulings 2.11). It also
 makes refusals that depend on the settings as fresh as admissions.
 
+Note [Who can't be judged]. Who needs keys that can't be had is told to come again, with 503, and not that his token is bad
+(rulings 9.1). Whom a token speaks for is read once its signature is verified, and nobody looks up the host of a path before
+that. So this depends on the authenticator and the text of the token alone, and is the same for hosts that are there and
+others. What comes before the keys stays 401: an authenticator that isn't enabled or defined, settings that don't fit, a text
+that is no token. An unknown account has no provider that could be away, and is 401 too: which accounts there are is no
+secret, since their own keys are published.
+
 What is distrusted, what is switched off, and how often an operator asked for newer keys are settings in this sense: they
 hold on every server from the moment on at which its database has them (rulings 4).
 """
@@ -60,6 +67,7 @@ _STATUSES: Final[Mapping[Reason, int]] = {
     Reason.REQUEST_MALFORMED: 400,
     Reason.TOKEN_MISSING: 400,
     Reason.TOKEN_TOO_LARGE: 413,
+    Reason.KEYS_UNAVAILABLE: 503,
 }
 
 
@@ -121,6 +129,7 @@ class FederatedAuthenticator:
                 refusal.detail,
                 None if trial.role is None else str(trial.role),
                 self._status_of(refusal.reason),
+                refusal.retry_after,
             )
         assert trial.role is not None
         assert trial.applicant.signing_key is not None

@@ -141,23 +141,28 @@ class Readings:
 
 @implementer(IProviderKeys)
 class Provider:
-    """A provider whose keys change when a test says so. ``refused`` is why it can't be asked, if it can't."""
+    """A provider whose keys change when a test says so.
+
+    ``refused`` is why it can't be asked, if it can't; ``spent``: whether it was just asked for newer keys. ``wanted`` counts
+    who wanted some.
+    """
 
     def __init__(self) -> None:
         self.cached: dict[KeySource, KeySet] = {}
         self.granted: dict[KeySource, int] = {}
         self.published: dict[str, bytes] = {URI: jwks(), PROVIDER: jwks()}
         self.refused: str | None = None
-        self.fetches = 0
+        self.spent = False
+        self.fetches = self.wanted = 0
 
     def _fetch(self, source: KeySource) -> KeySet:
         if self.refused is not None or source.uri not in self.published:
-            raise KeysUnavailable(self.refused or f"{source.uri}: nobody there")
+            raise KeysUnavailable(self.refused or f"{source.uri}: nobody there", 7)
         self.fetches += 1
         self.cached[source] = parse_key_set(self.published[source.uri])
         return self.cached[source]
 
-    async def current(self, source: KeySource, refreshes: int = 0) -> KeySet:
+    async def current(self, source: KeySource, refreshes: int = 0, attempt: Attempt | None = None) -> KeySet:
         """The set at hand, fetched anew when an operator wishes for it, if that succeeds."""
         if source in self.cached and refreshes <= self.granted[source]:
             return self.cached[source]
@@ -169,9 +174,10 @@ class Provider:
                 raise
             return self.cached[source]
 
-    async def newer(self, source: KeySource, seen: KeySet) -> KeySet:
-        """Another set."""
-        return self._fetch(source)
+    async def newer(self, source: KeySource, seen: KeySet, attempt: Attempt | None = None) -> KeySet:
+        """Another set, unless this is the newest."""
+        self.wanted += 1
+        return seen if self.spent else self._fetch(source)
 
     def state(self, source: KeySource) -> KeysState:
         """What was fetched last."""

@@ -9,7 +9,7 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 
-from svc.authentication import IProviderKeys, KeySource, KeysState
+from svc.authentication import Attempt, IProviderKeys, KeySource, KeysState
 from svc.authenticators.apikey import ApiKeyAuthenticator
 from svc.authenticators.cloud import cloud
 from svc.authenticators.federated import FederatedAuthenticator
@@ -80,13 +80,13 @@ class Provider:
     def __init__(self) -> None:
         self.down = False
 
-    async def current(self, source: KeySource, refreshes: int = 0) -> KeySet:
+    async def current(self, source: KeySource, refreshes: int = 0, attempt: Attempt | None = None) -> KeySet:
         """Return the only set."""
         if self.down:
-            raise KeysUnavailable(f"{source.uri} is down")
+            raise KeysUnavailable(f"{source.uri} is down", 3)
         return parse_key_set(jwks())
 
-    async def newer(self, source: KeySource, seen: KeySet) -> KeySet:
+    async def newer(self, source: KeySource, seen: KeySet, attempt: Attempt | None = None) -> KeySet:
         """There is never a newer one."""
         raise KeysUnavailable("there is no newer set")
 
