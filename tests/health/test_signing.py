@@ -18,19 +18,8 @@ from svc.keyring import AccessTokens, AccountKeys, new_signing_key
 from svc.names import admin_of
 from svc.records import StoredSigningKey
 from svc.vault import Vault
-from tests.memory import Memory, MemoryAccounts
-
-
-@attrs.define
-class Store(Memory):
-    """The store in memory; counts what it is asked."""
-
-    asked: int = 0
-
-    def ask(self) -> None:
-        """Count, and answer."""
-        self.asked += 1
-        super().ask()
+from tests.memory import MemoryAccounts
+from tests.test_keyring import Store
 
 
 @attrs.define

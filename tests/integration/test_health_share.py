@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any, Final
 
 from twisted.internet import reactor as installed_reactor
-from twisted.internet.defer import maybeDeferred
 
 from svc.clocks import MachineClock
 from svc.health.probes import ProbeFailed
@@ -17,7 +16,7 @@ from svc.storage.columns import column
 from svc.storage.database import Statement
 from svc.vault import Vault
 from tests.integration.postgres import DatabaseTestCase
-from tests.integration.test_plans import READ
+from tests.integration.test_plans import entries_read
 
 reactor: Any = installed_reactor
 
@@ -88,15 +87,7 @@ class SigningTests(DatabaseTestCase):
         self.assertLess(max(work), _ROUNDS * (4 * LOOKED + 10 * TRIED))
 
     async def _work(self) -> int:
-        before = await self._read()
+        before = await entries_read(self.database)
         for _ in range(_ROUNDS):
             self.assertIsNone(await self.failed())
-        return await self._read() - before
-
-    async def _read(self) -> int:
-        """How many entries of indexes were read by sessions that have ended, and rows by reading tables whole."""
-        await maybeDeferred(self.database.stopService)
-        self.database.startService()
-        await self.database.connected()
-        ((count,),) = await self.database.fetch(READ)
-        return int(count)
+        return await entries_read(self.database) - before
