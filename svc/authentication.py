@@ -144,6 +144,9 @@ RESTRICTIONS_LIMIT: Final = 1000
 #: Webservices of authenticators that are listed, for anyone who asks.
 WEBSERVICES_LIMIT: Final = 1000
 
+#: How many of one account's are looked at, where those of many accounts are.
+WEBSERVICES_EACH: Final = 20
+
 #: Keys that one authenticator can distrust: every login reads them.
 DISTRUSTED_LIMIT: Final = 256
 

@@ -72,11 +72,14 @@ class IAccounts(Interface):
     async def names() -> list[str]:
         """Every account but the service's own, in order."""
 
-    async def signing_keys(account: str | None = None) -> list[StoredSigningKey]:
-        """All signing keys, or one account's; the newest of each account last."""
+    async def signing_keys(account: str) -> list[StoredSigningKey]:
+        """The signing keys of an account, the newest last."""
 
-    async def signing_key(key_id: str) -> StoredSigningKey | None:
-        """The signing key of that id."""
+    async def signers(after: str, limit: int) -> list[tuple[str, StoredSigningKey | None]]:
+        """The next accounts after that name, each with its newest key unless that retires; fewer at the end."""
+
+    async def signing_keys_named(key_ids: Sequence[str]) -> list[StoredSigningKey]:
+        """Those of the signing keys of these ids that there are."""
 
     async def rotate_signing_key(new: StoredSigningKey, retire_at: float) -> None:
         """Add ``new`` as its account's newest key; those before it retire at ``retire_at`` (epoch seconds), or sooner.
@@ -111,6 +114,11 @@ class IAuthenticators(Interface):
     async def webservices(prefix: str) -> list[tuple[ResourceName, bool | None]]:
         """The webservices of every account whose identifiers begin with ``<prefix>/``, in order, each with its switch:
         whether it was switched on or off, ``None`` when it never was; the first ``WEBSERVICES_LIMIT`` of them.
+        """
+
+    async def some_webservices(prefix: str, after: str, limit: int) -> dict[str, list[tuple[ResourceName, bool | None]]]:
+        """The next accounts in order after that name, fewer than ``limit`` at the end, each with its webservices under
+        ``<prefix>/`` as ``webservices`` tells them; the first ``WEBSERVICES_EACH``.
         """
 
     async def switch(webservice: ResourceName, on: bool, trail: Trail | None = None) -> None:

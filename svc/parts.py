@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import attrs
 from twisted.application.service import MultiService
@@ -69,6 +69,15 @@ from svc.worker.pool import Workers
 log = Logger()
 
 
+def _stream(stream: TextIO | None) -> tuple[int, int] | None:
+    """The device and the inode of a standard stream; ``None`` where it is closed."""
+    try:
+        status = os.fstat(stream.fileno()) if stream is not None else None
+    except (OSError, ValueError):
+        return None
+    return None if status is None else (status.st_dev, status.st_ino)
+
+
 @attrs.frozen
 class Parts:
     """Makes parts. What a part needs of other parts it is given."""
@@ -86,8 +95,13 @@ class Parts:
         :raises StartRefused: records can't be written where they are to go.
         """
         reactor, settings = self.reactor, self.settings
-        path, standard = settings.audit_file, sys.__stdout__
+        standard = sys.__stdout__
+        path = settings.surroundings.audit_file(
+            settings.audit_file, settings.data_dir, daemon=daemon, stdout=_stream(standard)
+        )
         if path is not None:
+            if settings.audit_file is None:
+                path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             sinks: list[ISink] = [FileSink(reactor, path)]
         elif standard is not None:
             sinks = [StandardOutputSink(reactor, standard.fileno())]
@@ -98,6 +112,7 @@ class Parts:
         journal = Journal(
             EventServer(os.uname().nodename, settings.dialect.prefix),
             reactor,
+            self.foundation.wall,
             sinks,
             refuses=settings.audit_failure == "refuse",
             count_lost=None if metrics is None else metrics.count_lost_records,
@@ -106,8 +121,14 @@ class Parts:
         await journal.open()
         if path is not None:
             self.renewals.at_hangup(journal.reopen)
+            log.info("Audit records are appended to {path}", path=str(path))
         elif daemon and syslog is None:
-            log.warn("A daemon's standard output goes nowhere, and so do audit records: set audit_file or audit_syslog")
+            log.warn("A daemon's standard output goes nowhere, and so do audit records: name a file as audit_file")
+        elif settings.surroundings.is_journal(_stream(standard)):
+            log.warn(
+                "Audit records go to the journal, which drops what comes too fast unless the unit has"
+                " LogRateLimitIntervalSec=0: name a file as audit_file"
+            )
         return journal
 
     def members(self) -> Members:
@@ -118,7 +139,7 @@ class Parts:
         def ask(member: ClusterMember) -> Callable[[], Awaitable[Told]]:
             return Inquiry(self.reactor, member, common if member.ca is None else self._trust(member.ca, "cluster")).ask
 
-        return Members(self.reactor, {member.name: ask(member) for member in settings.cluster})
+        return Members(self.reactor, self.foundation.wall, {member.name: ask(member) for member in settings.cluster})
 
     def _trust(self, path: Path | None, field: str) -> Callable[[], Trust]:
         """Returns whom to trust, as the file says that a setting names; without one, the platform's authorities."""
@@ -177,7 +198,7 @@ class Parts:
                 AuthenticatorStore(self.foundation.database),
                 keys,
                 self.foundation.vault,
-                reactor,
+                self.foundation.wall,
                 settings.dialect,
                 frozenset(settings.authenticators),
                 clock_skew=settings.clock_skew,
@@ -202,7 +223,7 @@ class Parts:
             self.foundation.vault,
             self.settings.dialect,
             frozenset(self.settings.authenticators),
-            self.reactor,
+            self.foundation.wall,
         )
 
     def directories(self) -> IDirectories:
@@ -230,4 +251,4 @@ class Parts:
             *others,
         ]
         needed = NEEDED_TO_SERVE | {AuditProbe.service} if self.settings.audit_failure == "refuse" else NEEDED_TO_SERVE
-        return Rounds(self.reactor, probes, DatabaseProbe(state), self.settings.health_interval, needed)
+        return Rounds(self.reactor, foundation.wall, probes, DatabaseProbe(state), self.settings.health_interval, needed)

@@ -11,6 +11,7 @@ import hashlib
 import signal
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import FrameType
 from typing import Any, Final, Generic, TypeVar
 
 from twisted.application.service import Service
@@ -24,6 +25,18 @@ T = TypeVar("T")
 INTERVAL: Final = 30.0
 
 log = Logger()
+
+
+def on_hangup(reactor: Any, work: Callable[[], object]) -> None:
+    """Do this at each ``SIGHUP``, beside what is to be done then already. It ends a process that has nothing to do at it."""
+    before = signal.getsignal(signal.SIGHUP)
+
+    def hung_up(number: int, frame: FrameType | None) -> None:
+        if callable(before):
+            before(number, frame)
+        reactor.callFromThread(work)  # which wakes up the reactor
+
+    signal.signal(signal.SIGHUP, hung_up)
 
 
 class Renewable(Generic[T]):
@@ -91,7 +104,6 @@ class Renewals(Service):
     def __init__(self, reactor: Any) -> None:
         self._reactor = reactor
         self._watched: list[Renewable[Any]] = []
-        self._at_hangup: list[Callable[[], object]] = []
         self._loop = LoopingCall(self._look)
         self._loop.clock = reactor
         self._ended: Deferred[LoopingCall] | None = None
@@ -103,10 +115,8 @@ class Renewals(Service):
         return renewable
 
     def at_hangup(self, work: Callable[[], object]) -> None:
-        """Do this at each ``SIGHUP``, which ends a process that has nothing to do at it."""
-        if not self._at_hangup:
-            signal.signal(signal.SIGHUP, self._hung_up)
-        self._at_hangup.append(work)
+        """Do this at each ``SIGHUP``."""
+        on_hangup(self._reactor, work)
 
     def startService(self) -> None:
         """Begin to look."""
@@ -122,7 +132,3 @@ class Renewals(Service):
     def _look(self) -> None:
         for renewable in self._watched:
             renewable.renew()
-
-    def _hung_up(self, *_: object) -> None:
-        for work in self._at_hangup:
-            self._reactor.callFromThread(work)  # which wakes up the reactor

@@ -20,6 +20,7 @@ from twisted.logger import Logger
 from twisted.python import usage
 
 from svc._version import VERSION
+from svc.clocks import run_steadily
 from svc.config import OPTIONS, Settings, read_settings, unknown_variables
 from svc.endpoints import client_endpoint, listening_endpoint
 from svc.errors import ConfigurationInvalid, Refusal
@@ -27,6 +28,7 @@ from svc.foundation import Foundation, check_data_key
 from svc.listening import Endpoint
 from svc.options import Option
 from svc.server import Server, Succession
+from svc.serverlog import ServerLog
 from svc.startup import Console, Launch, reason_of
 
 T = TypeVar("T")
@@ -100,6 +102,7 @@ def makeService(options: Options) -> MultiService:
     from twisted.internet import reactor as installed  # noqa: PLC0415 - twistd may install another until now
 
     reactor: Any = installed
+    run_steadily(reactor)
     console = Console.of_process(options.parent)
     try:
         settings = read_settings(options.given())
@@ -109,7 +112,8 @@ def makeService(options: Options) -> MultiService:
     for variable in unknown_variables():
         log.warn("The environment variable {variable} names no setting of svc", variable=variable)
     atexit.register(console.leave)
-    return Launch(reactor, server, console)
+    server_log = None if options.parent is None else ServerLog.of_process(options.parent, reactor)
+    return Launch(reactor, server, console, server_log=server_log)
 
 
 def _tell_admin_key(console: Console) -> Callable[[str], bool]:

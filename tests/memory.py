@@ -18,6 +18,7 @@ from svc.authentication import (
     ANNOTATIONS_BYTES,
     ANNOTATIONS_LIMIT,
     DISTRUSTED_LIMIT,
+    WEBSERVICES_EACH,
     WEBSERVICES_LIMIT,
     Applicant,
     AuthenticatorSettings,
@@ -356,15 +357,21 @@ class MemoryAccounts:
         self.memory.ask()
         return sorted(self.memory.accounts.keys() - {RESERVED_ACCOUNT}, key=str.encode)
 
-    async def signing_keys(self, account: str | None = None) -> list[StoredSigningKey]:
+    async def signing_keys(self, account: str) -> list[StoredSigningKey]:
         """See ``IAccounts``."""
         self.memory.ask()
-        accounts = sorted(self.memory.accounts) if account is None else [account]
-        return [key for name in accounts for key in self.memory.accounts.get(name, [])]
+        return list(self.memory.accounts.get(account, []))
 
-    async def signing_key(self, key_id: str) -> StoredSigningKey | None:
+    async def signers(self, after: str, limit: int) -> list[tuple[str, StoredSigningKey | None]]:
         """See ``IAccounts``."""
-        return next((key for key in await self.signing_keys() if key.key_id == key_id), None)
+        self.memory.ask()
+        newest = [(name, keys[-1] if keys else None) for name, keys in sorted(self.memory.accounts.items()) if name > after]
+        return [(name, None if key is None or key.retires_at is not None else key) for name, key in newest[:limit]]
+
+    async def signing_keys_named(self, key_ids: Sequence[str]) -> list[StoredSigningKey]:
+        """See ``IAccounts``."""
+        self.memory.ask()
+        return [key for keys in self.memory.accounts.values() for key in keys if key.key_id in key_ids]
 
     async def rotate_signing_key(self, new: StoredSigningKey, retire_at: float) -> None:
         """See ``IAccounts``."""
@@ -706,6 +713,14 @@ class MemoryAuthenticators:
         names = [ResourceName.parse(name) for name in sorted(self.memory.resources)]
         found = [name for name in names if name.kind == "webservice" and name.identifier.startswith(f"{prefix}/")]
         return [(name, self.memory.switches.get(str(name))) for name in found[:WEBSERVICES_LIMIT]]
+
+    async def some_webservices(
+        self, prefix: str, after: str, limit: int
+    ) -> dict[str, list[tuple[ResourceName, bool | None]]]:
+        """See ``IAuthenticators``."""
+        found = await self.webservices(prefix)
+        accounts = sorted(name for name in self.memory.accounts if name > after)[:limit]
+        return {name: [pair for pair in found if pair[0].account == name][:WEBSERVICES_EACH] for name in accounts}
 
     async def switch(self, webservice: ResourceName, on: bool, trail: Trail | None = None) -> None:
         """See ``IAuthenticators``."""

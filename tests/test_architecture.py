@@ -19,6 +19,7 @@ VALUES = {
     "names",
     "errors",
     "reasons",
+    "clocks",
     "limits",
     "dialect",
     "records",
@@ -38,6 +39,7 @@ ARROWS: dict[str, set[str]] = {
     "_version": set(),
     "reasons": set(),
     "errors": {"reasons"},
+    "clocks": set(),
     "limits": set(),
     "names": {"errors"},
     "dialect": {"errors"},
@@ -55,7 +57,8 @@ ARROWS: dict[str, set[str]] = {
     "interfaces": {"names", "records", "rows", "events", "authentication"},
     "forms": VALUES,
     "options": {"dialect", "errors", "forms"},
-    "config": VALUES | {"forms", "options"},
+    "surroundings": {"forms"},
+    "config": VALUES | {"forms", "options", "surroundings"},
     "keyfiles": VALUES | {"vault"},
     "renewal": set(),
     "listening": {"errors", "renewal"},
@@ -63,7 +66,8 @@ ARROWS: dict[str, set[str]] = {
     "trust": set(),
     "outgoing": {"errors", "trust"},
     "server": set(),
-    "startup": {"errors", "server"},
+    "serverlog": set(),
+    "startup": {"errors", "server", "serverlog", "renewal"},
     "foundation": DOMAIN | {"config", "keyfiles", "storage"},
     "backup": DOMAIN | {"storage"},
     "access": VALUES | {"interfaces"},
@@ -85,8 +89,8 @@ ARROWS: dict[str, set[str]] = {
     "storage": VALUES | {"interfaces"},
     "web": DOMAIN | {"policy", "health", "cluster", "audit", "_version"},
     "worker": VALUES | {"interfaces", "policy"},
-    "workload": {"names", "errors", "trust"},
-    "cli": {"names", "errors", "_version", "workload"},
+    "workload": {"clocks", "names", "errors", "trust"},
+    "cli": {"clocks", "names", "errors", "_version", "workload"},
 }
 
 #: Where a server is put together, of parts from everywhere.
@@ -154,7 +158,9 @@ LIBRARIES: dict[str, set[str]] = {
 
 #: Attributes that read the wall clock or the process's surroundings, and the modules that may.
 BANNED: dict[str, set[str]] = {
-    "time.time": set(),
+    "time.time": {"clocks"},
+    "time.clock_gettime": {"clocks"},
+    "time.monotonic": set(),
     "datetime.now": set(),
     "datetime.utcnow": set(),
     "datetime.today": set(),
@@ -352,6 +358,11 @@ class ArchitectureTests(SynchronousTestCase):
         importers = {m.name for m in self.modules if "twisted.internet.reactor" in m.imports}
         roots = {name for name in importers if name in {"tap", "worker.main"} or name.startswith("cli.")}
         self.assertEqual(importers, roots)
+
+    def test_every_reactor_runs_steadily(self) -> None:
+        """What runs a reactor, whose timers would go by the machine's clock otherwise, has it run steadily."""
+        runners = {m.name for m in self.modules if "twisted.internet.reactor" in m.imports or "task.react" in m.attributes()}
+        self.assertEqual(runners, {m.name for m in self.modules if "svc.clocks.run_steadily" in m.imports})
 
     def test_surroundings_are_parameters(self) -> None:
         """No module reads the wall clock, and only ``config`` and ``workload.metadata`` the environment."""

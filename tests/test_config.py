@@ -14,6 +14,7 @@ from svc.dialect import CONJUR, NATIVE
 from svc.errors import ConfigurationInvalid
 from svc.limits import Limits
 from svc.records import ClusterMember
+from svc.surroundings import Surroundings
 
 SAMPLE = Path(__file__).resolve().parent.parent / "etc" / "svc.toml"
 
@@ -87,6 +88,7 @@ class ConfigTests(SynchronousTestCase):
                 "audit_syslog": None,
                 "audit_failure": "refuse",
                 "written": {},
+                "surroundings": Surroundings(),
             },
         )
 

@@ -23,6 +23,7 @@ from treq.client import HTTPClient
 from twisted.internet.interfaces import IReactorTime
 
 from svc.cli.running import Then, react
+from svc.clocks import MachineClock, WallClock
 from svc.workload.address import demand_address
 from svc.workload.client import Client
 from svc.workload.evidence import ApiKey, Evidence, Login
@@ -87,6 +88,7 @@ class Connection:
     api_key: str | None = attrs.field(repr=False)
     http: HTTPClient
     reactor: IReactorTime
+    wall: WallClock = attrs.field(factory=MachineClock)
 
     async def request(self, method: str, path: str, body: bytes | None = None, **headers: str) -> Answer:
         """Send a request without a token and return its answer, whatever the status.

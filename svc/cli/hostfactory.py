@@ -67,7 +67,7 @@ async def create(
 
     Example: svc hostfactory tokens create web/fleet --expires-in 12h --cidr 10.0.0.0/8
     """
-    until = datetime.fromtimestamp(connection.reactor.seconds() + lifetime, UTC).isoformat(timespec="seconds")
+    until = datetime.fromtimestamp(connection.wall.seconds() + lifetime, UTC).isoformat(timespec="seconds")
     fields = [("host_factory", f"{connection.account}:host_factory:{factory}"), ("expiration", until), ("count", str(count))]
     fields += [("cidr[]", network) for network in networks]
     answer = (await connection.call("POST", "/host_factory_tokens", urlencode(fields).encode())).expect(200)

@@ -17,6 +17,7 @@ from svc.authentication import (
     DISTRUSTED_LIMIT,
     RESTRICTIONS_LIMIT,
     ROLES_FOLLOWED,
+    WEBSERVICES_EACH,
     WEBSERVICES_LIMIT,
     Applicant,
     AuthenticatorSettings,
@@ -127,6 +128,21 @@ _WEBSERVICES: Final = Statement(
     ORDER BY resource_id LIMIT $2::integer
     """,
 )
+_SOME_WEBSERVICES: Final = Statement(
+    "authenticator_some_webservices",
+    """
+    SELECT account, resource_id,
+        (SELECT enabled FROM authenticator_switches AS switch WHERE switch.resource_id = found.resource_id)
+    FROM (SELECT account FROM accounts WHERE account > $2::text ORDER BY account LIMIT $3::integer) AS next
+    LEFT JOIN LATERAL (
+        SELECT resource_id FROM resources
+        WHERE resource_id >= account || ':webservice:' || $1::text || '/'
+            AND resource_id < account || ':webservice:' || $1 || '0'
+        ORDER BY resource_id LIMIT $4::integer
+    ) AS found ON true
+    ORDER BY account, resource_id
+    """,
+)
 _SWITCH: Final = Statement(
     "authenticator_switch",
     """
@@ -220,6 +236,17 @@ class AuthenticatorStore:
         """See ``IAuthenticators``."""
         rows = await self._database.fetch(_WEBSERVICES, prefix, WEBSERVICES_LIMIT)
         return [(ResourceName.parse(name), switch) for name, switch in rows]
+
+    async def some_webservices(
+        self, prefix: str, after: str, limit: int
+    ) -> dict[str, list[tuple[ResourceName, bool | None]]]:
+        """See ``IAuthenticators``."""
+        seen: dict[str, list[tuple[ResourceName, bool | None]]] = {}
+        for account, name, switch in await self._database.fetch(_SOME_WEBSERVICES, prefix, after, limit, WEBSERVICES_EACH):
+            found = seen.setdefault(account, [])
+            if name is not None:
+                found.append((ResourceName.parse(name), switch))
+        return seen
 
     async def switch(self, webservice: ResourceName, on: bool, trail: Trail | None = None) -> None:
         """See ``IAuthenticators``."""

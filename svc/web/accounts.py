@@ -68,7 +68,7 @@ class Accounts:
             raise NotFound(account, "account", account)
         await self.store.delete(account, call.trail)
         # Its tokens die here at once, and on other servers within a round of health checks.
-        await self.keys.refresh()
+        self.keys.forget(account)
         _log_change(call, "deleted", account)
         return Response.empty()
 

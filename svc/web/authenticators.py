@@ -13,6 +13,7 @@ from twisted.logger import Logger
 from svc.access import Denial, Denied, demand, use
 from svc.audit import printable
 from svc.authentication import Attempt, AuthenticatorStatus, Explanation, IExplainer, Problem
+from svc.clocks import WallClock
 from svc.dialect import Dialect
 from svc.errors import AuthenticationRefused, BadRequest, Forbidden, InvalidParameter, NotFound, TooLarge, TooOften
 from svc.interfaces import IAuthenticators, IRoles
@@ -144,6 +145,7 @@ class FederatedAuthenticators:
     dialect: Dialect
     token_limit: int
     clock: IReactorTime
+    wall: WallClock
     _refreshed: dict[ResourceName, float] = attrs.field(factory=dict, init=False)
 
     @property
@@ -282,16 +284,19 @@ class FederatedAuthenticators:
 
     def _keys(self, status: AuthenticatorStatus) -> dict[str, object]:
         """What is known of an authenticator's keys; ages are in seconds."""
-        keys = status.keys
-        outcome = None if keys.asked_at is None else keys.failure or "ok"
+        keys, now = status.keys, self.clock.seconds()
+        asked = None
+        if keys.asked_at is not None:
+            at = self.wall.seconds() - (now - keys.asked_at)
+            asked = {"at": _time(at), "outcome": keys.failure or "ok"}
         return {
             "source": status.source,
             "uri": status.uri,
             "count": len(keys.keys),
             "ids": [kid for kid, _ in keys.keys],
             "thumbprints": [thumbprint for _, thumbprint in keys.keys],
-            "age": None if keys.fetched_at is None else round(self.clock.seconds() - keys.fetched_at, 3),
-            "last_fetch": None if keys.asked_at is None else {"at": _time(keys.asked_at), "outcome": outcome},
+            "age": None if keys.fetched_at is None else round(now - keys.fetched_at, 3),
+            "last_fetch": asked,
             "problems": keys.problems,
         }
 

@@ -11,11 +11,11 @@ from datetime import UTC, datetime
 from typing import Final
 
 import attrs
-from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
 from svc.access import demand, see
 from svc.audit import printable
+from svc.clocks import WallClock
 from svc.credentials import new_api_key
 from svc.dialect import Dialect
 from svc.errors import AuthenticationRefused, Conflict, Forbidden, InvalidName, InvalidParameter, NotFound
@@ -55,7 +55,7 @@ class HostFactories:
     resources: IResources
     vault: Vault
     dialect: Dialect
-    clock: IReactorTime
+    wall: WallClock
 
     @routes.add("POST", "/host_factory_tokens", caller=REQUIRED, audit=auditing.factory_tokens_made)
     async def create_tokens(self, call: Call) -> Response:
@@ -70,7 +70,7 @@ class HostFactories:
         count = _count(parameters.text("count"))
         call.tell(count=count)
         expires_at = _instant(expiration_text)
-        if expires_at <= self.clock.seconds():
+        if expires_at <= self.wall.seconds():
             message = f"Value for parameter expiration must be in the future: {expiration_text[:100]}"
             raise InvalidParameter("expiration", message)
         token = FactoryToken(factory.role, expires_at, _networks(parameters))
@@ -183,7 +183,7 @@ class HostFactories:
         if token is None or token.factory.kind != "host_factory":
             raise _refused(call, digest, Reason.CREDENTIALS_WRONG)
         call.tell(factory=str(token.factory))
-        if token.expires_at <= self.clock.seconds():
+        if token.expires_at <= self.wall.seconds():
             raise _refused(call, digest, Reason.TOKEN_EXPIRED)
         if not token.admits(call.client_ip):
             raise _refused(call, digest, Reason.ORIGIN_REFUSED)

@@ -253,6 +253,7 @@ class Client:
                 respond=self.router.respond,
                 limits=limits,
                 clock=self.clock,
+                wall=self.clock,
                 new_id=self._new_id,
                 proxies=proxies or TrustedProxies(),
             )
