@@ -13,7 +13,7 @@ import attrs
 
 from svc.events import Origin
 from svc.names import RoleName
-from svc.records import Sealed
+from svc.records import Caller, Sealed
 
 
 class ResourceRow(NamedTuple):
@@ -118,7 +118,7 @@ class Load:
 
     policy: RoleName
     mode: LoadMode
-    caller: RoleName
+    caller: Caller
     client_ip: str
     document: bytes = attrs.field(repr=False)
     rehearsed: bool = False

@@ -24,13 +24,15 @@ from svc.authentication import (
     DistrustedKey,
 )
 from svc.credentials import Credential, ICredentials
-from svc.errors import Conflict, InvalidParameter, NotFound, PolicyConflict, StoreReadOnly, StoreUnavailable
+from svc.errors import CallerReplaced, Conflict, InvalidParameter, NotFound, PolicyConflict, StoreReadOnly, StoreUnavailable
 from svc.events import Event, Origin, Trail
 from svc.expirations import LIFETIME, ROTATOR, Duration, is_about_expiration, lifetime_of
 from svc.factories import FactoryToken
 from svc.interfaces import IAccounts, IAuthenticatorReadings, IAuthenticators, IDatabaseState, IRoles, ISecrets
 from svc.names import ACCOUNTS_WEBSERVICE, RESERVED_ACCOUNT, ROLE_KINDS, ResourceName, RoleName, admin_of, root_policy
 from svc.records import (
+    Asker,
+    Caller,
     EffectiveMembers,
     MemberReading,
     Membership,
@@ -82,6 +84,8 @@ class Memory:
     #: Signing keys of each account, the newest last.
     accounts: dict[str, list[StoredSigningKey]] = attrs.field(factory=dict)
     roles: dict[str, str | None] = attrs.field(factory=dict)
+    #: How often a role of a name was deleted, which is the number of the next creation.
+    creations: dict[str, int] = attrs.field(factory=dict)
     resources: dict[str, tuple[str, str | None]] = attrs.field(factory=dict)
     memberships: dict[tuple[str, str, bool], tuple[bool, str | None]] = attrs.field(factory=dict)
     permissions: dict[tuple[str, str, str], str | None] = attrs.field(factory=dict)
@@ -166,8 +170,21 @@ class Memory:
             coming += new
         return held
 
-    def standing(self, caller: str, resource: str) -> Standing:
+    def asker(self, caller: Asker) -> str:
+        """The role that asks, which must be the one that there is.
+
+        :raises CallerReplaced: it isn't.
+        """
+        if not isinstance(caller, Caller):
+            return str(caller)
+        name = str(caller.role)
+        if name in self.roles and caller.creation != self.creations.get(name, 0):
+            raise CallerReplaced
+        return name
+
+    def standing(self, caller: Asker | str, resource: str) -> Standing:
         """How ``caller`` stands towards ``resource``."""
+        caller = caller if isinstance(caller, str) else self.asker(caller)
         held = self.held(caller)
         owner, policy = self.resources.get(resource, (None, None))
         owns = owner in held
@@ -265,7 +282,9 @@ class Memory:
             gone |= following
         if not gone:
             return
-        remove(self.roles, lambda role, _: role in gone)
+        for role in gone & self.roles.keys():
+            del self.roles[role]
+            self.creations[role] = self.creations.get(role, 0) + 1
         for table in (self.credentials, self.passwords, self.key_expirations, self.rotations):
             remove(table, lambda role, _: role in gone)
         remove(self.restrictions, lambda key, _: key[0] in gone)
@@ -396,6 +415,7 @@ class MemoryCredentials:
             self.memory.passwords.get(str(role)),
             self.memory.key_expirations.get(str(role)),
             tuple(ip_network(cidr) for name, cidr in sorted(self.memory.restrictions) if name == str(role)),
+            self.memory.creations.get(str(role), 0),
         )
 
     async def set_api_key(self, role: RoleName, api_key: Sealed, trail: Trail | None = None) -> None:
@@ -433,10 +453,15 @@ class MemoryRoles:
 
     memory: Memory
 
-    async def standing(self, caller: RoleName, resource: ResourceName) -> Standing:
+    async def standing(self, caller: Asker, resource: ResourceName) -> Standing:
         """See ``IRoles``."""
         self.memory.ask()
-        return self.memory.standing(str(caller), str(resource))
+        return self.memory.standing(caller, str(resource))
+
+    async def remains(self, caller: Caller) -> bool:
+        """See ``IRoles``."""
+        self.memory.ask()
+        return self.memory.asker(caller) in self.memory.roles
 
     async def exists(self, role: RoleName) -> bool:
         """See ``IRoles``."""
@@ -500,7 +525,7 @@ class MemoryRoles:
 
     async def add_member(
         self,
-        caller: RoleName,
+        caller: Asker,
         role: RoleName,
         member: RoleName,
         decide: Callable[[MemberReading], None],
@@ -522,7 +547,7 @@ class MemoryRoles:
 
     async def remove_member(
         self,
-        caller: RoleName,
+        caller: Asker,
         role: RoleName,
         member: RoleName,
         decide: Callable[[MemberReading], None],
@@ -559,10 +584,10 @@ class MemoryRoles:
         standing = self.memory.standing(caller, resource)
         return standing.owns or bool(standing.privileges)
 
-    def _member_reading(self, caller: RoleName, role: RoleName, member: RoleName) -> MemberReading:
-        standing = self.memory.standing(str(caller), str(role))
+    def _member_reading(self, caller: Asker, role: RoleName, member: RoleName) -> MemberReading:
+        standing = self.memory.standing(caller, str(role))
         policy = standing.recorded_by
-        over_policy = None if policy is None else self.memory.standing(str(caller), policy)
+        over_policy = None if policy is None else self.memory.standing(caller, policy)
         return MemberReading(standing, over_policy, str(member) in self.memory.roles)
 
 
@@ -587,12 +612,12 @@ class MemorySecrets:
     memory: Memory
     prefix: str = "svc"
 
-    async def read(self, caller: RoleName, variable: ResourceName, version: int | None = None) -> SecretReading:
+    async def read(self, caller: Asker, variable: ResourceName, version: int | None = None) -> SecretReading:
         """See ``ISecrets``."""
         self.memory.ask()
         return self._reading(caller, variable, version)
 
-    async def read_all(self, caller: RoleName, resources: Sequence[ResourceName], most: int) -> list[SecretReading]:
+    async def read_all(self, caller: Asker, resources: Sequence[ResourceName], most: int) -> list[SecretReading]:
         """See ``ISecrets``."""
         self.memory.ask()
         readings = [attrs.evolve(self._reading(caller, name, None), mime_type=None) for name in resources]
@@ -602,7 +627,7 @@ class MemorySecrets:
 
     async def write(
         self,
-        caller: RoleName,
+        caller: Asker,
         variable: ResourceName,
         decide: Callable[[SecretReading], Sealed | None],
         trail: Trail | None = None,
@@ -617,11 +642,11 @@ class MemorySecrets:
         lifetime = None if ROTATOR in about else lifetime_of(about.get(LIFETIME))
         return self.memory.add_value(str(variable), sealed, after(self.memory.now, lifetime))
 
-    def _reading(self, caller: RoleName, variable: ResourceName, version: int | None) -> SecretReading:
+    def _reading(self, caller: Asker, variable: ResourceName, version: int | None) -> SecretReading:
         values = self.memory.secrets.get(str(variable), {})
         asked = max(values, default=0) if version is None else version
         mime_type, _ = self.memory.annotations.get((str(variable), f"{self.prefix}/mime_type"), (None, None))
-        standing = self.memory.standing(str(caller), str(variable))
+        standing = self.memory.standing(caller, str(variable))
         if asked not in values:
             return SecretReading(standing, mime_type=mime_type)
         ended_at = self.memory.ended_at(str(variable), asked)
@@ -660,6 +685,7 @@ class MemoryAuthenticatorReadings:
             None if len(annotations) > ANNOTATIONS_LIMIT or size > ANNOTATIONS_BYTES else annotations,
             self.memory.newest_key(role.account),
             tuple(ip_network(cidr) for name, cidr in sorted(self.memory.restrictions) if name == str(role)),
+            self.memory.creations.get(str(role), 0),
         )
 
     async def webservice_annotations(self, webservice: ResourceName, names: Sequence[str], limit: int) -> Mapping[str, str]:

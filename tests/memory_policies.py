@@ -12,7 +12,7 @@ from svc.errors import PolicyConflict
 from svc.events import Trail
 from svc.interfaces import IPolicies, IPolicyTransaction
 from svc.names import RoleName
-from svc.records import Sealed, Standing
+from svc.records import Asker, Sealed, Standing
 from svc.rows import (
     AnnotationRow,
     Changes,
@@ -67,9 +67,9 @@ class MemoryPolicyTransaction:
         self.memory.locked.add(str(policy))
         self.locks.add(str(policy))
 
-    async def standing(self, caller: RoleName, policy: RoleName) -> Standing:
+    async def standing(self, caller: Asker, policy: RoleName) -> Standing:
         """See ``IPolicyTransaction``."""
-        return self.memory.standing(str(caller), str(policy))
+        return self.memory.standing(caller, str(policy))
 
     async def lacks_update_below(self, caller: RoleName, policy: RoleName) -> bool:
         """See ``IPolicyTransaction``."""

@@ -9,6 +9,7 @@ from tests.contracts import (
     accounts,
     authenticators,
     base,
+    callers,
     credentials,
     effective,
     events,
@@ -86,6 +87,10 @@ class MemoryAccountsTests(accounts.AccountsContract, InMemory):
 
 class MemoryAuthenticatorsTests(authenticators.AuthenticatorsContract, InMemory):
     """``MemoryAuthenticatorReadings``."""
+
+
+class MemoryCallersTests(callers.CallersContract, InMemory):
+    """All fakes that are given a caller."""
 
 
 class MemoryCredentialsTests(credentials.CredentialsContract, InMemory):

@@ -12,13 +12,13 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 from zope.interface import implementer
 
-from svc.authentication import Admitted, Caller
+from svc.authentication import Admitted
 from svc.directories import DirectoryRefused, IDirectories, LdapServer
 from svc.errors import Refusal
 from svc.factories import IHostFactories
 from svc.interfaces import IDatabaseState, IProbe
 from svc.publickeys import IPublicKeys
-from svc.records import ReplicationPosition, Sealed
+from svc.records import Caller, ReplicationPosition, Sealed
 
 
 @attrs.frozen(str=False)

@@ -13,7 +13,7 @@ from svc.errors import PolicyConflict
 from svc.events import Trail
 from svc.interfaces import IPolicies, IPolicyTransaction
 from svc.names import RESOURCE_KINDS, RoleName
-from svc.records import Sealed, Standing
+from svc.records import Asker, Sealed, Standing
 from svc.rows import Changes, PolicyVersion, Present, Rows, Surroundings
 from svc.storage import recorded, stakes
 from svc.storage.columns import column, for_each
@@ -21,9 +21,8 @@ from svc.storage.database import Database, Statement, Transaction
 from svc.storage.events import record
 from svc.storage.failures import ForeignKeyViolation, UniqueViolation, summary
 from svc.storage.holding import CALLER, UPDATABLE, holding, updating
-from svc.storage.roles import STANDING
+from svc.storage.roles import standing
 from svc.storage.secrets import VERSIONS_KEPT
-from svc.storage.standing import standing_of
 
 T = TypeVar("T")
 
@@ -203,10 +202,9 @@ class _PolicyTransaction:
         if not locked:
             raise PolicyConflict
 
-    async def standing(self, caller: RoleName, policy: RoleName) -> Standing:
+    async def standing(self, caller: Asker, policy: RoleName) -> Standing:
         """See ``IPolicyTransaction``."""
-        (row,) = await self._transaction.fetch(STANDING, str(caller), str(policy))
-        return standing_of(row)
+        return await standing(self._transaction, caller, str(policy))
 
     async def lacks_update_below(self, caller: RoleName, policy: RoleName) -> bool:
         """See ``IPolicyTransaction``."""

@@ -72,7 +72,7 @@ class Audit:
         if name.account != call.caller.role.account:
             raise NotFound.of(name)
         if not await self._sees_all(call):
-            demand_ownership(await self.roles.standing(call.caller.role, name), name)
+            demand_ownership(await self.roles.standing(call.caller, name), name)
         if parameter is None:
             return await self._list(attrs.evolve(query, about=str(name)))
         wanted = ("subject", parameter, str(name))
@@ -81,8 +81,7 @@ class Audit:
         return await self._list(attrs.evolve(query, data=tuple({*query.data, wanted})))
 
     async def _sees_all(self, call: Call) -> bool:
-        caller = call.caller.role
-        return (await self.roles.standing(caller, root_policy(caller.account).resource)).owns
+        return (await self.roles.standing(call.caller, root_policy(call.caller.role.account).resource)).owns
 
     async def _list(self, query: EventsQuery) -> Response:
         return _listed(await self.events.listed(query))

@@ -54,7 +54,7 @@ class EffectivePolicies:
             limit = _bounded(call.query, "limit", LIMIT_MOST)
         except ValueError:
             return Response.empty(400)
-        demand_ownership(await self.roles.standing(call.caller.role, policy.resource), policy.resource)
+        demand_ownership(await self.roles.standing(call.caller, policy.resource), policy.resource)
         query = asked(policy, depth, LIMIT_MOST if limit is None else limit)
         effective = await self.store.effective(query)
         if effective is None:

@@ -26,6 +26,7 @@ from svc.names import ResourceName, RoleName, identifier
 from svc.policy.ranges import cidr
 from svc.policy.resolve import ANNOTATION_NAME_LIMIT, ANNOTATION_VALUE_LIMIT
 from svc.reasons import Reason
+from svc.records import Caller
 from svc.vault import Vault, api_key_name
 from svc.web import auditing
 from svc.web.description import described, expiration
@@ -63,7 +64,7 @@ class HostFactories:
         parameters, caller = Parameters.of(call), call.caller.role
         named = parameters.text("host_factory")
         call.tell(factory=named or "-")
-        factory = await self._factory(caller, named)
+        factory = await self._factory(call.caller, named)
         expiration_text = parameters.text("expiration")
         if expiration_text is None:
             raise InvalidParameter("expiration", "expiration")
@@ -98,7 +99,7 @@ class HostFactories:
             raise missing
         call.tell(factory=str(found.factory))
         try:
-            demand(await self.roles.standing(caller, found.factory.resource), "update", found.factory.resource)
+            demand(await self.roles.standing(call.caller, found.factory.resource), "update", found.factory.resource)
         except NotFound:
             raise missing from None
         if not await self.store.remove_token(digest, call.trail):
@@ -143,7 +144,7 @@ class HostFactories:
             raise NotFound.of(host)
         return Response.json({**described(found[0]), "api_key": api_key}, 201)
 
-    async def _factory(self, caller: RoleName, text: str | None) -> ResourceName:
+    async def _factory(self, caller: Caller, text: str | None) -> ResourceName:
         """The factory that a request names, on which the caller has ``execute``.
 
         In the order of the wire facts: who may not see it is told neither its kind nor what else is wrong.

@@ -30,7 +30,7 @@ from svc.policy.plan import keys_due, new_actors, plan
 from svc.policy.recount import recount
 from svc.policy.references import claims, dropped, left_alone, missing, refuse_deletions
 from svc.policy.resolve import resolve
-from svc.records import Sealed
+from svc.records import Caller, Sealed
 from svc.rows import Changes, Load, LoadAnswer, LoadMode, PolicyVersion, Present
 from svc.vault import Vault, api_key_name
 from svc.web.rehearsal import Rehearsal, Rehearsed, refused
@@ -101,7 +101,7 @@ class Loads:
 
     async def _load(self, load: Load) -> LoadAnswer:
         """Load a document; when it is rehearsed, by raising ``Rehearsed`` at the end."""
-        policy, mode, caller = load.policy, load.mode, load.caller
+        policy, mode, caller = load.policy, load.mode, load.caller.role
         resolved = resolve(parse(load.document, self.bounds), policy, self.dialect.prefix)
         refuse_deletions(mode, resolved)
         self._bound(resolved.related > (self.most or 0))
@@ -110,7 +110,7 @@ class Loads:
             transaction: IPolicyTransaction,
         ) -> tuple[dict[str, str], int, tuple[str, ...], tuple[int, int]]:
             await transaction.lock(policy)
-            await _admit(transaction, caller, policy, mode)
+            await _admit(transaction, load.caller, policy, mode)
             if refusals := list(missing(resolved, await transaction.existing(tuple(resolved.references)))):
                 raise refused(policy, refusals) if load.rehearsed else refusals[0]
             if self.most is not None:
@@ -189,14 +189,14 @@ def _answer(document: Mapping[str, object], status: int, audited: tuple[int, int
     return LoadAnswer(status, Response.json(document).body, audited)
 
 
-async def _admit(transaction: IPolicyTransaction, caller: RoleName, policy: RoleName, mode: LoadMode) -> None:
+async def _admit(transaction: IPolicyTransaction, caller: Caller, policy: RoleName, mode: LoadMode) -> None:
     """Return when the caller may load the policy in this mode.
 
     :raises NotFound: the policy doesn't exist, or as good as.
     :raises Forbidden: the caller lacks the privilege, or, to replace, has it not on everything in the policy.
     """
     demand(await transaction.standing(caller, policy), PRIVILEGES[mode], policy.resource)
-    if mode is LoadMode.REPLACE and await transaction.lacks_update_below(caller, policy):
+    if mode is LoadMode.REPLACE and await transaction.lacks_update_below(caller.role, policy):
         raise Forbidden(f"lacks update on something in {policy}")
 
 

@@ -77,7 +77,7 @@ class Resources:
             return await self._check(call, name)
         if call.query.flag("permitted_roles"):
             return await self._permitted_roles(call, name)
-        see(await self.roles.standing(call.caller.role, name), name)
+        see(await self.roles.standing(call.caller, name), name)
         found = await self.store.described([str(name)], TEXTS_MOST)
         if not found:
             # It was deleted in between.
@@ -116,7 +116,7 @@ class Resources:
             role = next((RoleName.parse(text) for text in texts if text), caller)
         except InvalidName as refusal:
             raise Forbidden(f"{caller} may not act as what is no role: {refusal.message}") from None
-        if not (await self.roles.standing(caller, role.resource)).holds:
+        if not (await self.roles.standing(call.caller, role.resource)).holds:
             raise Forbidden(f"{caller} may not act as {role}")
         return role
 
@@ -146,7 +146,7 @@ class Resources:
         privilege = _required(call, "privilege")
         caller = call.caller.role
         role = await self._acting(call, "role") if call.query.text("role") else caller
-        standing = await self.roles.standing(caller, name)
+        standing = await self.roles.standing(call.caller, name)
         see(standing, name)
         if role != caller:
             standing = await self.roles.standing(role, name)
@@ -154,7 +154,7 @@ class Resources:
 
     async def _permitted_roles(self, call: Call, name: ResourceName) -> Response:
         privilege = _required(call, "privilege", "permission")
-        see(await self.roles.standing(call.caller.role, name), name)
+        see(await self.roles.standing(call.caller, name), name)
         return await Response.json_array(in_batches(await self.store.permitted(name, privilege, PERMITTED_MOST)))
 
 

@@ -61,7 +61,7 @@ class Secrets:
         """
         variable = ResourceName.of(account, "variable", identifier)
         version, preconditions = call.query.integer("version"), Preconditions.of(call)
-        reading = await self.store.read(call.caller.role, variable, version)
+        reading = await self.store.read(call.caller, variable, version)
         demand_value(reading.standing, "execute", variable)
         tag = self._tag(reading.version, reading.sealed)
         if tag is not None and preconditions.fresh(tag):
@@ -82,7 +82,7 @@ class Secrets:
             raise InvalidParameter("variable_ids", f"'variable_ids' may name at most {BATCH_MOST} secrets at once")
         call.tell(resources=asked)
         names = {text: name for text in asked if (name := _name(text)) is not None}
-        readings = await self.store.read_all(call.caller.role, tuple(names.values()), BATCH_BYTES)
+        readings = await self.store.read_all(call.caller, tuple(names.values()), BATCH_BYTES)
         seen: dict[str, SecretReading] = {}
         for (text, name), reading in zip(names.items(), readings, strict=True):
             with contextlib.suppress(NotFound):
@@ -129,7 +129,7 @@ class Secrets:
                 sealed = self.vault.seal(str(variable), value)
             return sealed
 
-        version = await self.store.write(call.caller.role, variable, decide, call.trail)
+        version = await self.store.write(call.caller, variable, decide, call.trail)
         assert kept is not None
         tag = self._tag(kept.version, kept.sealed) if sealed is None else self._tag(version, sealed)
         return Response.empty(201, tagged(tag) if tag else ())
@@ -145,7 +145,7 @@ class Secrets:
             raise InvalidParameter("kind", f"Invalid secret kind: {kind[:40]}")
         variable = ResourceName.of(account, kind, identifier)
         await self.expirations.clear(
-            call.caller.role, variable, lambda standing: demand(standing, "update", variable), call.trail
+            call.caller, variable, lambda standing: demand(standing, "update", variable), call.trail
         )
         return Response.empty(201)
 

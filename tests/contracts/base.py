@@ -192,8 +192,12 @@ class Contract(SynchronousTestCase):
         """A store with the account ``ACCOUNT``, and more."""
         stores = await self.stores()
         for account in (ACCOUNT, *more):
-            await stores.accounts.create(account, Sealed(b"key of admin"), signing_key(account, f"{account}-1"))
+            await self.add_account(stores, account)
         return stores
+
+    async def add_account(self, stores: Stores, account: str) -> None:
+        """Make an account."""
+        await stores.accounts.create(account, Sealed(b"key of admin"), signing_key(account, f"{account}-1"))
 
     async def assert_standings(self, stores: Stores, expected: Iterable[tuple[str, str, Standing]]) -> None:
         """Each caller stands towards each resource as expected."""

@@ -12,7 +12,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 from zope.interface.verify import verifyObject
 
-from svc.authentication import Admitted, Caller
+from svc.authentication import Admitted
 from svc.directories import DirectoryRefused, IDirectories, LdapServer, Security
 from svc.errors import AuditUnavailable, BearerRefused, StoreUnavailable, WrongDataKey
 from svc.events import Server
@@ -33,6 +33,7 @@ from svc.journal.files import RETRY, FileSink
 from svc.journal.journal import Journal
 from svc.names import admin_of
 from svc.reasons import Reason
+from svc.records import Caller
 from svc.tokens import SigningKey, parse_authorization
 from svc.vault import CANARY, Vault
 from tests.expiration.world import INTERVAL, LoopCase
