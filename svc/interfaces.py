@@ -33,6 +33,7 @@ from svc.records import (
     StoredSigningKey,
 )
 from svc.rows import (
+    Burden,
     Changes,
     Effective,
     EffectiveQuery,
@@ -196,6 +197,7 @@ class IRoles(Interface):
         transaction. What it raises ends the transaction.
 
         :raises NotFound: the role or the member went meanwhile.
+        :raises InvalidParameter: the member is a host factory that has as many layers as a record may have.
         """
 
     async def remove_member(
@@ -216,10 +218,11 @@ class IResources(Interface):
     async def count_visible(query: ResourcesQuery) -> int:
         """How many resources the query matches, whatever its ``limit`` and ``offset``."""
 
-    async def described(ids: Sequence[str], text_limit: int = 0) -> list[Resource]:
-        """Those of the resources that exist, in the order of ``ids``, seen or not.
+    def described(ids: Sequence[str], text_limit: int = 0) -> AsyncIterator[Sequence[Resource]]:
+        """Those of the resources that exist, in the order of ``ids``, seen or not, in portions of a bounded size.
 
-        The newest texts in each policy's history are read, ``text_limit`` bytes of them at most.
+        One that is too large for a portion comes in parts: see ``Resource``; permissions come before annotations. The newest
+        texts in each policy's history are read, ``text_limit`` bytes of them at most.
         """
 
     async def permitted(resource: ResourceName, privilege: str, limit: int) -> list[str]:
@@ -291,6 +294,9 @@ class IPolicyTransaction(Interface):
         A resource that is deleted takes with it its role, what that owns and, of a policy, what it recorded, and so on; a
         user his public keys. Of other rows those are changed and deleted that ``policy`` recorded.
         """
+
+    async def heavier(burden: Burden, records: Sequence[str], most: int) -> list[tuple[str, int]]:
+        """Those of the records that carry more than ``most`` by now, and how much; in order."""
 
     async def values(resources: Sequence[str]) -> dict[str, Sealed]:
         """The newest values of those of the resources that have one."""

@@ -269,7 +269,8 @@ class Resource:
     has, ascending; ``expiration`` is for those that end or are rotated. ``history``: the versions of a policy, ascending.
     ``layers``: ids of the layers to which a host factory belongs, ascending; ``tokens``: those of its tokens that expire
     first. ``restrictions``: from where a user or host may log in, in CIDR notation, ascending; empty means from everywhere.
-    ``created_at`` is in seconds since the epoch.
+    ``created_at`` is in seconds since the epoch. ``continued``: this is a part, with some of the permissions or annotations;
+    the next one has others of them, and the last all that there is of the rest.
     """
 
     id: str
@@ -284,6 +285,7 @@ class Resource:
     restrictions: tuple[str, ...] = ()
     tokens: tuple[OutstandingToken, ...] = ()
     expiration: Expiration | None = None
+    continued: bool = False
 
 
 @attrs.frozen

@@ -102,6 +102,17 @@ class Changes:
     delete: Rows = Rows()
 
 
+class Burden(enum.StrEnum):
+    """What a record may carry only so much of; the values are the names in ``limits.RecordLimits``."""
+
+    ANNOTATIONS = "annotations"
+    ANNOTATION_BYTES = "annotation_bytes"
+    PERMISSIONS = "permissions"
+    RESTRICTIONS = "restrictions"
+    PUBLIC_KEYS = "public_keys"
+    LAYERS = "layers"
+
+
 class LoadMode(enum.StrEnum):
     """The three ways to load a policy (wire facts, core 1.8)."""
 

@@ -29,6 +29,7 @@ from svc.events import Event, Origin, Trail
 from svc.expirations import LIFETIME, ROTATOR, Duration, is_about_expiration, lifetime_of
 from svc.factories import FactoryToken
 from svc.interfaces import IAccounts, IAuthenticatorReadings, IAuthenticators, IDatabaseState, IRoles, ISecrets
+from svc.limits import RECORD_LIMITS
 from svc.names import ACCOUNTS_WEBSERVICE, RESERVED_ACCOUNT, ROLE_KINDS, ResourceName, RoleName, admin_of, root_policy
 from svc.records import (
     Asker,
@@ -45,7 +46,7 @@ from svc.records import (
     Standing,
     StoredSigningKey,
 )
-from svc.rows import MembershipRow, PolicyVersion, ResourceRow, Rows
+from svc.rows import Burden, MembershipRow, PolicyVersion, ResourceRow, Rows
 from tests.memory_search import search_rank
 
 L = TypeVar("L", Membership, Place)
@@ -246,6 +247,24 @@ class Memory:
             for (thing, name), (value, _) in self.annotations.items()
             if thing == resource and is_about_expiration(name)
         }
+
+    def carried(self, burden: Burden, record: str) -> int:
+        """How much of a burden a record carries."""
+        annotations = [(name, value) for (thing, name), (value, _) in self.annotations.items() if thing == record]
+        match burden:
+            case Burden.ANNOTATIONS:
+                return len(annotations)
+            case Burden.ANNOTATION_BYTES:
+                return sum(len(text.encode("utf-8")) for annotation in annotations for text in annotation)
+            case Burden.PERMISSIONS:
+                return sum(resource == record for resource, _, _ in self.permissions)
+            case Burden.RESTRICTIONS:
+                return sum(role == record for role, _ in self.restrictions)
+            case Burden.PUBLIC_KEYS:
+                return sum(record in user_of(resource) for resource in self.resources)
+            case Burden.LAYERS:
+                held = (role for role, member, ownership in self.memberships if member == record and not ownership)
+                return sum(kind_of(role) == "layer" for role in held)
 
     def ended_at(self, resource: str, version: int) -> float | None:
         """When a value ended; ``None`` while it hasn't."""
@@ -541,6 +560,9 @@ class MemoryRoles:
         key = (str(role), str(member), False)
         if key in self.memory.memberships:
             return False
+        layers = self.memory.carried(Burden.LAYERS, str(member))
+        if (member.kind, role.kind) == ("host_factory", "layer") and layers >= RECORD_LIMITS.layers:
+            raise InvalidParameter("member", "has too many layers")
         self.memory.memberships[key] = (False, None)
         self.memory.record(trail)
         return True

@@ -15,6 +15,7 @@ from svc.names import RoleName
 from svc.records import Asker, Sealed, Standing
 from svc.rows import (
     AnnotationRow,
+    Burden,
     Changes,
     MembershipRow,
     PermissionRow,
@@ -155,6 +156,11 @@ class MemoryPolicyTransaction:
         remove(self.memory.memberships, lambda key, value: key in memberships and value[1] == by)
         self.memory.delete_resources(row.resource for row in delete.resources)
         self.memory.delete_roles(row.resource for row in delete.resources)
+
+    async def heavier(self, burden: Burden, records: Sequence[str], most: int) -> list[tuple[str, int]]:
+        """See ``IPolicyTransaction``."""
+        counted = ((record, self.memory.carried(burden, record)) for record in sorted(records))
+        return [(record, number) for record, number in counted if number > most]
 
     async def values(self, resources: Sequence[str]) -> dict[str, Sealed]:
         """See ``IPolicyTransaction``."""

@@ -25,7 +25,7 @@ from tests.contracts import (
     stakes,
     state,
 )
-from tests.contracts.base import ADMIN, ROOT, Draft, Stores, load, scenario
+from tests.contracts.base import ADMIN, ROOT, Draft, Stores, described, load, scenario
 from tests.memory import (
     Memory,
     MemoryAccounts,
@@ -165,7 +165,7 @@ class TroubleTests(InMemory):
             stores.authenticators.settings("acct", "svc/authn-jwt/ci", ["issuer"]),
             stores.operated.webservices("svc"),
             stores.state.connected(),
-            stores.resources.described([str(ROOT)]),
+            described(stores, [str(ROOT)]),
             load(stores, Draft()),
         ):
             with self.assertRaises(StoreUnavailable):

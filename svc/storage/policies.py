@@ -14,8 +14,8 @@ from svc.events import Trail
 from svc.interfaces import IPolicies, IPolicyTransaction
 from svc.names import RESOURCE_KINDS, RoleName
 from svc.records import Asker, Sealed, Standing
-from svc.rows import Changes, PolicyVersion, Present, Rows, Surroundings
-from svc.storage import recorded, stakes
+from svc.rows import Burden, Changes, PolicyVersion, Present, Rows, Surroundings
+from svc.storage import burdens, recorded, stakes
 from svc.storage.columns import column, for_each
 from svc.storage.database import Database, Statement, Transaction
 from svc.storage.events import record
@@ -242,6 +242,10 @@ class _PolicyTransaction:
     async def apply(self, policy: RoleName, changes: Changes, api_keys: Mapping[str, Sealed]) -> None:
         """See ``IPolicyTransaction``."""
         await recorded.change(self._transaction, str(policy), changes, api_keys)
+
+    async def heavier(self, burden: Burden, records: Sequence[str], most: int) -> list[tuple[str, int]]:
+        """See ``IPolicyTransaction``."""
+        return await burdens.heavier(self._transaction, burden, records, most)
 
     async def values(self, resources: Sequence[str]) -> dict[str, Sealed]:
         """See ``IPolicyTransaction``."""

@@ -8,12 +8,15 @@ from typing import Any, Final
 import attrs
 from zope.interface import implementer
 
-from svc.errors import CallerReplaced, NotFound
+from svc.errors import CallerReplaced, InvalidParameter, NotFound
 from svc.events import Trail
 from svc.interfaces import IRoles
+from svc.limits import RECORD_LIMITS
 from svc.names import ResourceName, RoleName
 from svc.records import Asker, Caller, EffectiveMembers, MemberReading, Membership, MembersQuery, RoleReading, Standing
+from svc.rows import Burden
 from svc.storage import lineage, memberships
+from svc.storage.burdens import heavier
 from svc.storage.database import Database, Statement, Transaction
 from svc.storage.events import record
 from svc.storage.failures import ForeignKeyViolation
@@ -130,6 +133,8 @@ class RoleStore:
         async def work(transaction: Transaction) -> bool:
             decide(await _reading(transaction, caller, role, member))
             added = bool(await transaction.fetch(_ADD, str(role), str(member)))
+            if added and member.kind == "host_factory":
+                await _weigh(transaction, member)
             await record(transaction, trail if added else None)
             return added
 
@@ -150,6 +155,13 @@ class RoleStore:
             return removed
 
         return await self._database.transact(work)
+
+
+async def _weigh(transaction: Transaction, factory: RoleName) -> None:
+    """Return when a host factory has no more layers than it may."""
+    most = RECORD_LIMITS.layers
+    if await heavier(transaction, Burden.LAYERS, [str(factory)], most):
+        raise InvalidParameter("member", f"'member': {factory} has {most} layers, and no record may have more")
 
 
 async def _reading(transaction: Transaction, caller: Asker, role: RoleName, member: RoleName) -> MemberReading:

@@ -8,6 +8,7 @@ account's.
 from __future__ import annotations
 
 import re
+from collections.abc import AsyncIterator, Sequence
 from datetime import UTC, datetime
 from typing import Final
 
@@ -26,6 +27,9 @@ from svc.web.routing import REQUIRED, Call, Routes
 #: How many events a list has unless ``limit`` says otherwise, and at most.
 PAGE: Final = 100
 MOST: Final = 1000
+
+#: How many events are written down before somebody else is served: each may have some KB.
+BATCH: Final = 50
 
 #: The largest facility and the largest severity (RFC 5424, 6.2.1).
 _FACILITY_MOST: Final = 23
@@ -77,19 +81,24 @@ class Audit:
             return await self._list(attrs.evolve(query, about=str(name)))
         wanted = ("subject", parameter, str(name))
         if any(given[:2] == wanted[:2] and given != wanted for given in query.data):
-            return _listed([])
+            return await _listed([])
         return await self._list(attrs.evolve(query, data=tuple({*query.data, wanted})))
 
     async def _sees_all(self, call: Call) -> bool:
         return (await self.roles.standing(call.caller, root_policy(call.caller.role.account).resource)).owns
 
     async def _list(self, query: EventsQuery) -> Response:
-        return _listed(await self.events.listed(query))
+        return await _listed(await self.events.listed(query))
 
 
-def _listed(events: list[StoredEvent]) -> Response:
+async def _listed(events: list[StoredEvent]) -> Response:
     """The answer to a list; one of nothing is 404 (wire facts, core 5)."""
-    return Response.json([_shown(event) for event in events], 200 if events else 404)
+
+    async def shown() -> AsyncIterator[Sequence[object]]:
+        for start in range(0, len(events), BATCH):
+            yield [_shown(event) for event in events[start : start + BATCH]]
+
+    return await Response.json_array(shown(), status=200 if events else 404)
 
 
 def _shown(event: StoredEvent) -> dict[str, object]:

@@ -22,7 +22,9 @@ from svc.dialect import Dialect
 from svc.errors import Forbidden, PolicyInvalid
 from svc.events import Event, Origin, Trail
 from svc.interfaces import ILoads, IPolicies, IPolicyTransaction
+from svc.limits import RecordLimits
 from svc.names import RoleName
+from svc.policy.burdens import grown, most_of, refuse_burdens, too_heavy
 from svc.policy.document import Bounds
 from svc.policy.grammar import parse
 from svc.policy.meaning import Resolved
@@ -113,6 +115,7 @@ class Loads:
             await _admit(transaction, load.caller, policy, mode)
             if refusals := list(missing(resolved, await transaction.existing(tuple(resolved.references)))):
                 raise refused(policy, refusals) if load.rehearsed else refusals[0]
+            refuse_burdens(resolved.rows, self.bounds.records)
             if self.most is not None:
                 self._bound(await transaction.holds_more(policy, self.most))
             present = await transaction.present(policy, resolved.rows, resolved.removals.resources)
@@ -126,6 +129,7 @@ class Loads:
             if load.rehearsed:
                 await rehearsal.begin(changes)
             api_keys = await self._apply(transaction, load, resolved, present, changes)
+            await _weigh(transaction, changes, self.bounds.records)
             if not (await transaction.standing(caller, policy)).exists:
                 raise PolicyInvalid("the policy would be deleted with its owner, whom the document does not keep")
             if load.rehearsed:
@@ -198,6 +202,17 @@ async def _admit(transaction: IPolicyTransaction, caller: Caller, policy: RoleNa
     demand(await transaction.standing(caller, policy), PRIVILEGES[mode], policy.resource)
     if mode is LoadMode.REPLACE and await transaction.lacks_update_below(caller.role, policy):
         raise Forbidden(f"lacks update on something in {policy}")
+
+
+async def _weigh(transaction: IPolicyTransaction, changes: Changes, limits: RecordLimits) -> None:
+    """Return when no record carries more than it may, with what other loads gave it.
+
+    :raises PolicyInvalid: one would.
+    """
+    for burden, records in grown(changes).items():
+        most = most_of(burden, limits)
+        for record, number in await transaction.heavier(burden, records, most):
+            raise too_heavy(burden, record, number, most)
 
 
 async def _authorize(transaction: IPolicyTransaction, caller: RoleName, resolved: Resolved, present: Present) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
 from typing import Final
 
 import attrs
@@ -27,9 +26,6 @@ LIST_EXCEPTION: Final = 10_000
 
 #: How many resources a list has when ``offset`` is given without ``limit`` (core 3.1).
 LIST_PAGE: Final = 10
-
-#: How many resources are read at once, and written as one piece: what takes the reactor about 10 ms.
-BATCH: Final = 250
 
 #: The most roles with a privilege that are told; nobody reads more, and each request would hold them all.
 PERMITTED_MOST: Final = 100_000
@@ -78,11 +74,11 @@ class Resources:
         if call.query.flag("permitted_roles"):
             return await self._permitted_roles(call, name)
         see(await self.roles.standing(call.caller, name), name)
-        found = await self.store.described([str(name)], TEXTS_MOST)
-        if not found:
+        found = await Response.json_pieces(described(self.store.described([str(name)], TEXTS_MOST)))
+        if found.pieces is None and not found.body:
             # It was deleted in between.
             raise NotFound.of(name)
-        return Response.json(described(found[0]))
+        return found
 
     async def _list(self, call: Call, account: str | None, kinds: tuple[str, ...]) -> Response:
         limit, offset = call.query.positive_integer("limit"), call.query.natural("offset")
@@ -99,11 +95,8 @@ class Resources:
         query = ResourcesQuery(viewer, account, kinds, owner, search, limit, offset or 0)
         if counted:
             return Response.json({"count": await self.store.count_visible(query)})
-        return await Response.json_array(self._documents(await self.store.visible(query)))
-
-    async def _documents(self, ids: Sequence[str]) -> AsyncIterator[Sequence[object]]:
-        for start in range(0, len(ids), BATCH):
-            yield [described(found) for found in await self.store.described(ids[start : start + BATCH])]
+        found = described(self.store.described(await self.store.visible(query)))
+        return await Response.json_pieces(found, head=b"[", tail=b"]")
 
     async def _acting(self, call: Call, *parameters: str) -> RoleName:
         """The role that the caller acts as: that of the first of these parameters that has a value, or its own.
