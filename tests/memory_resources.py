@@ -32,7 +32,7 @@ MADE = 1709209815.25
 TOKENS_TOLD = 100
 
 #: How many permissions and annotations a resource has at most that doesn't come in parts.
-PART = 20
+PART = 4
 
 _STOP_WORDS = {"a", "and", "the", "of", "to", "in", "it", "is"}
 

@@ -9,6 +9,7 @@ from tests.contracts import (
     accounts,
     authenticators,
     base,
+    burdens,
     callers,
     credentials,
     effective,
@@ -87,6 +88,10 @@ class MemoryAccountsTests(accounts.AccountsContract, InMemory):
 
 class MemoryAuthenticatorsTests(authenticators.AuthenticatorsContract, InMemory):
     """``MemoryAuthenticatorReadings``."""
+
+
+class MemoryBurdensTests(burdens.BurdensContract, InMemory):
+    """``MemoryPolicyTransaction`` and ``MemoryResources``, with records that carry much."""
 
 
 class MemoryCallersTests(callers.CallersContract, InMemory):

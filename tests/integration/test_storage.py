@@ -29,6 +29,7 @@ from tests.contracts import (
     accounts,
     authenticators,
     base,
+    burdens,
     callers,
     credentials,
     effective,
@@ -86,6 +87,10 @@ class AccountStoreTests(accounts.AccountsContract, InPostgres):
 
 class AuthenticatorStoreTests(authenticators.AuthenticatorsContract, InPostgres):
     """``AuthenticatorStore``."""
+
+
+class BurdenTests(burdens.BurdensContract, InPostgres):
+    """``_PolicyTransaction`` and ``ResourceStore``, with records that carry much."""
 
 
 class CallerTests(callers.CallersContract, InPostgres):
