@@ -10,7 +10,7 @@ from typing import Final
 
 import attrs
 
-from svc.access import demand, demand_value
+from svc.access import Allowed, demand, demand_value, use
 from svc.credentials import same_key
 from svc.errors import InvalidName, InvalidParameter, NotFound, NotText, NoValue, RouteNotFound, TooLarge, WrongDataKey
 from svc.expirations import IExpirations
@@ -106,6 +106,9 @@ class Secrets:
     async def write(self, call: Call, account: str, identifier: str) -> Response:
         """Set the value, which is the raw body; the caller needs ``update``. An unchanged value makes no new version.
 
+        That tells whether the body is the value, by the tag of the answer and by the variable's versions. So it holds for
+        those who may read the value alone: what others write is a new version, whatever it is.
+
         What the request demands of the value that it replaces is decided while other writers wait. With ``expirations`` no
         value is set, and those that there are don't end any more; what is rotated is rotated soon.
         """
@@ -123,7 +126,8 @@ class Secrets:
                 raise InvalidParameter("value", "'value' may not be empty")
             preconditions.demand(self._tag(reading.version, reading.sealed))
             kept = reading
-            if reading.sealed is not None and self._is(value, variable, reading.sealed):
+            readable = use(reading.standing, "execute") == Allowed()
+            if readable and reading.sealed is not None and self._is(value, variable, reading.sealed):
                 sealed = None
             else:
                 sealed = self.vault.seal(str(variable), value)
