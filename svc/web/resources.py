@@ -114,10 +114,10 @@ class Resources:
         return role
 
     async def _owner(self, call: Call, account: str | None, viewer: RoleName) -> RoleName | None:
-        """The role of ``owner``, ``kind:id`` or a full id; that one exists in another account is told to those who see it.
+        """The role of ``owner``, ``kind:id`` or a full id; that one exists is told to those who see it, or hold it.
 
         :raises InvalidParameter: it has not the form of an id.
-        :raises NotFound: there is no such role.
+        :raises NotFound: there is no such role, or as good as; the same is read for either.
         """
         given = call.query.text("owner")
         if given is None and not call.query.flag("owner"):
@@ -130,9 +130,9 @@ class Resources:
             owner = RoleName.of(account, kind, identifier)
         except InvalidName:
             raise NotFound(account, kind, identifier) from None
-        seen = role_sight(await self.roles.standing(viewer, owner.resource)) == Allowed()
-        if not seen and (owner.account != viewer.account or not await self.roles.exists(owner)):
-            raise NotFound.of(owner)
+        standing = await self.roles.standing(viewer, owner.resource)
+        if not (standing.holds or role_sight(standing) == Allowed()):
+            raise NotFound.of(owner, hidden=standing.exists)
         return owner
 
     async def _check(self, call: Call, name: ResourceName) -> Response:
