@@ -13,7 +13,7 @@ from svc.errors import InvalidName, PolicyInvalid
 from svc.names import ROLE_KINDS, RoleName, admin_of, root_policy
 from svc.names import identifier as checked_identifier
 from svc.policy.document import shown
-from svc.policy.ids import PUBLIC_KEY, climbed, identifier_of, inside, under
+from svc.policy.ids import NAMED, PUBLIC_KEY, climbed, identifier_of, inside, under
 from svc.policy.meaning import Granted, Permitted, Place, Resolved
 from svc.policy.statements import (
     Annotation,
@@ -112,14 +112,14 @@ class _Resolution:
         name = record.name
         if name.id.startswith("/"):
             raise _refused(f"Illegal absolute id: {shown(name.id)}", name)
+        if not name.id and name.kind in NAMED:
+            raise _refused(f"{name.kind} has a blank id", name)
         path = self._path(name)
         full = self._full(name, path)
         identifier = identifier_of(name.kind, path)
         if name.kind == PUBLIC_KEY:
             # Else who owns a policy "user/bob" could add to the keys of bob.
             raise _refused("A public key is declared with its user", name)
-        if full == str(self._policy) and not self._is_root:
-            raise _refused(f"{described(full)} is declared more than once", name)
         self._enter(full, name)
         self._annotate(record, path, full)
         for cidr in record.restrictions:
