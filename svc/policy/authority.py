@@ -18,7 +18,6 @@ document once more, in which an admin had given something away, is not refused f
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final
 
 import attrs
 
@@ -27,11 +26,8 @@ from svc.names import RoleName, admin_of, root_policy
 from svc.ownership import Ownership
 from svc.policy.ids import OF_USERS, beside, inside
 from svc.policy.meaning import Resolved
-from svc.policy.resolve import described
+from svc.policy.resolve import WARNINGS_MOST, described
 from svc.rows import Changes, Present
-
-#: How many records are named that a load leaves alone.
-WARNINGS_MOST: Final = 100
 
 
 @attrs.frozen

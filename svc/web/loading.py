@@ -103,7 +103,7 @@ class Loads:
     async def _load(self, load: Load) -> LoadAnswer:
         """Load a document; when it is rehearsed, by raising ``Rehearsed`` at the end."""
         policy, mode, caller = load.policy, load.mode, load.caller
-        resolved = resolve(parse(load.document, self.bounds), policy, self.dialect.prefix)
+        resolved = resolve(parse(load.document, self.bounds, self.dialect.lenient_public_keys), policy, self.dialect.prefix)
         refuse_deletions(mode, resolved)
         self._bound(resolved.related > (self.most or 0))
 
@@ -123,7 +123,7 @@ class Loads:
             self._bound(bool(changes.delete.resources))
             await _authorize(transaction, caller, disposed(resolved, present, changes))
             warnings = (*resolved.warnings, *left_alone(resolved, present))
-            rehearsal = Rehearsal(transaction, caller, policy)
+            rehearsal = Rehearsal(transaction, caller, policy, self.dialect.dry_run_tells_owners)
             if load.rehearsed:
                 await rehearsal.begin(changes)
             api_keys = await self._apply(transaction, load, resolved, present, changes)
