@@ -162,6 +162,7 @@ class _Judging:
         self._policy = str(disposed.policy)
         self._root = str(root_policy(disposed.policy.account))
         self._ownership = ownership
+        self._made = frozenset(disposed.made)
 
     def grant(self, role: str) -> None:
         """Judge a role that is granted or revoked."""
@@ -198,11 +199,17 @@ class _Judging:
             elif not ownership.owns(self._policy, record):
                 self.resources[record] = self._vouching(record)
             return
-        if kind == "host" and not ownership.is_at_home(record):
+        if kind == "host" and (not ownership.is_at_home(record) or (recorder is None and self._gains_policy(record))):
             told = f"{described(record)} was made by somebody else. Delete it before it is declared, or give it another id."
             raise Forbidden(f"{record} was made by somebody else", told)
         if not self._at_hand(record) and not self._declared_from_above(record):
             self.resources[record] = self._vouching(record)
+
+    def _gains_policy(self, record: str) -> bool:
+        """Whether a policy that comes to be is around a record: no factory has been that policy's own."""
+        account, _, identifier = record.split(":", 2)
+        ends = (at for at, char in enumerate(identifier) if char == "/")
+        return any(f"{account}:policy:{identifier[:end]}" in self._made for end in ends)
 
     def _declared_from_above(self, record: str) -> bool:
         around, recorder = self._ownership.around[record], self._ownership.records[record].policy

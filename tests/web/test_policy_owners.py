@@ -372,6 +372,17 @@ class DeclaredHostTests(FactoryCase):
         self.load("- !delete { record: !host app0 }", method="PATCH")
         self.assertEqual(list(self.load("- !host app0").json()["created_roles"]), ["acme:host:app0"])
 
+    def test_hosts_of_a_new_policy(self) -> None:
+        """Nor does a host become a new policy's that a factory made before, be it one of the policy that declares both."""
+        self.make("A/f", "N/app0")
+        self.make("f", "N/app1")
+        self.make("B/f", "B/n/app2")
+        self.refused("- !policy { id: N, body: [ !host app0 ] }", "root", host="N/app0")
+        self.refused("- !host N/app1\n- !policy N\n", "root", host="N/app1")
+        self.refused("- !policy { id: n, body: [ !host app2 ] }", "B", host="B/n/app2")
+        self.load("- !host N/app1")
+        self.load("- !host n/app2", "B")
+
     def test_hosts_of_its_own_factory(self) -> None:
         """A host that the policy's own factory made is left as it is, with a warning, and may be permitted what is there."""
         self.make("B/f", "B/app1")
