@@ -176,9 +176,8 @@ class _Judging:
 
     def delete_host(self, host: str) -> None:
         """Judge a host that is deleted: whoever may update the policy around it may delete it (rulings 9.4)."""
-        around = self._ownership.around[host]
-        if around != self._policy and not self._at_hand(host):
-            self.resources[host] = self._vouching(host) | {around}
+        if not self._at_hand(host):
+            self.resources[host] = self._vouching(host) | {self._ownership.around[host]}
 
     def make(self, record: str) -> None:
         """Judge a record that comes to be: beneath the policy of another owner that takes authority over it."""

@@ -136,6 +136,24 @@ class OwnersTests(WorldCase):
                 for role in (user("lead"), user("bob")):
                     self.assertEqual(self.statuses(f"{KEEP}- {statement}\n", role, method), 403, (statement, method))
 
+    def test_what_a_replacement_drops(self) -> None:
+        """A replacement neither deletes nor bares what was given away, of which nothing beneath the policy's id tells."""
+        fay = "- !user { id: fay, owner: !user /other }\n"
+        eve = f"- !user {{ id: eve, owner: !user /other, annotations: {{ a: b }}, restricted_to: 10.0.0.1 }}\n{fay}"
+        self.load("- !policy { id: other-team, owner: !user bob }")
+        self.load(eve, "other-team", user("bob"))
+        self.stored = self.memory.copied()
+        self.assertEqual(self.statuses(eve, user("bob"), "PUT", "other-team"), 201)
+        for text in (
+            eve.replace(fay, ""),
+            eve.replace("annotations: { a: b }, ", ""),
+            eve.replace("b }", "c }"),
+            eve.replace(", restricted_to: 10.0.0.1", ""),
+            eve.replace("/other", "/bob"),
+        ):
+            self.assertEqual(self.statuses(text, user("bob"), "PUT", "other-team"), 403, text)
+            self.assertEqual(self.statuses(text, ADMIN, "PUT", "other-team"), 201, text)
+
     def test_the_same_once_more(self) -> None:
         """Who loads the same again, in which things were given away with grants and permissions, is not refused for that."""
         text = """
