@@ -367,6 +367,12 @@ class PoliciesContract(PolicyCase):
         found = await self._do(stores, lambda transaction: transaction.ownership((), tuple(asked)))
         self.assertEqual(found.around, asked)
         self.assertLessEqual(set(asked.values()), found.records.keys())
+
+        async def alone(transaction: IPolicyTransaction) -> dict[str, str]:
+            told = [await transaction.ownership((), (name,)) for name in asked]
+            return {name: policy for found in told for name, policy in found.around.items()}
+
+        self.assertEqual(await self._do(stores, alone), asked)
         other = {"acct2:host:a/b/c/h": "acct2:policy:a/b", "acct2:host:b/h": "acct2:policy:root"}
         found = await self._do(stores, lambda transaction: transaction.ownership((), tuple(other)))
         self.assertEqual(found.around, other)
