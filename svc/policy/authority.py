@@ -79,7 +79,8 @@ def disposed(resolved: Resolved, present: Present, changes: Changes) -> Disposed
     made = {row.resource for row in changes.create.resources}
     own = frozenset(row.resource for row in present.own.resources)
     owners = {row.resource: row.owner for row in (*present.own.resources, *present.foreign.resources)}
-    removals, gone = resolved.removals, {row.resource for row in changes.delete.resources}
+    removals = resolved.removals
+    gone = {*removals.resources, *(row.resource for row in changes.delete.resources)}
     granted = dict.fromkeys(
         (
             *(role for role in resolved.roles_granted if role not in own),
@@ -96,14 +97,13 @@ def disposed(resolved: Resolved, present: Present, changes: Changes) -> Disposed
             *(row.role for rows in (changes.create, changes.delete) for row in rows.restrictions),
             *(row.resource for row in changes.update.resources),
             *(row.resource for row in removals.permissions),
-            *removals.resources,
             *gone,
         )
     )
     declared = {row.resource for row in resolved.declared.resources}.intersection(
         row.resource for row in present.foreign.resources
     )
-    deleted = {full for full in changed if _kind(full) == "host" and full in gone.union(removals.resources)}
+    deleted = {full for full in gone if _kind(full) == "host"}
     hosts = {*deleted, *(full for full in declared if _kind(full) == "host")}
     return Disposed(
         resolved.policy,
