@@ -141,10 +141,11 @@ class AddressRefused(Refusal):
 class Forbidden(Refusal):
     """The caller sees the thing but lacks the privilege; raised by ``access`` (403, empty body).
 
-    ``why`` is for the log alone.
+    ``why`` is for the log alone. ``told`` is for the caller, where no authority would be enough.
     """
 
     why: str
+    told: str | None = attrs.field(default=None, repr=False)
 
 
 @attrs.frozen(str=False)

@@ -115,7 +115,7 @@ _FAULTS: Final[Mapping[type[errors.Refusal], Callable[[Any], Response]]] = {
         405, "method_not_allowed", f"CONJ00126E {r.name} has no API key: users and hosts have one"
     ),
     errors.PasswordsBusy: lambda r: _later(_fault(503, "unavailable", "too many passwords wait"), r.retry_after),
-    errors.Forbidden: lambda _: Response.empty(403),
+    errors.Forbidden: lambda r: Response.empty(403) if r.told is None else _fault(403, "forbidden", r.told),
     errors.NotFound: _not_found,
     errors.TooManyRoles: lambda r: _fault(
         422,
