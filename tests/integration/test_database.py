@@ -627,6 +627,7 @@ class LostConnectionTests(NotesTestCase):
                 await later(0.02)
         stopped = True
         await gatherResults(writers)
+        await self.available(database)
         stored = {note for note, _ in await database.fetch(NOTES)}
         self.assertEqual(acknowledged - stored, set())
 
