@@ -60,7 +60,16 @@ class Answer(Reply):
         if self.status in statuses:
             return self
         said = f": {self.said}" if self.said else ""
-        raise click.ClickException(f"{_ADVICE.get(self.status, 'the server refused')} (status {self.status}){said}")
+        raise click.ClickException(f"{self._advice} (status {self.status}){said}")
+
+    @property
+    def _advice(self) -> str:
+        """What to do about a refusal, in a word or two."""
+        try:
+            unknown = parsed(self.body)["error"]["code"] == "outcome_unknown"
+        except (ValueError, KeyError, TypeError):
+            unknown = False
+        return "done, or not done" if unknown else _ADVICE.get(self.status, "the server refused")
 
 
 _ADVICE: Final = {

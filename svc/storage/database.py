@@ -169,6 +169,10 @@ class Database(Service):
         counts = zip(*(attrs.astuple(pool.census()) for pool in (self._readings, self._writes)), strict=True)
         return Census(*map(sum, counts))
 
+    def readings(self) -> Census:
+        """How its sessions for readings stand; without any nobody can be served."""
+        return self._readings.census()
+
     def startService(self) -> None:
         """Begin to connect."""
         super().startService()  # type: ignore[no-untyped-call]  # Twisted has no types here

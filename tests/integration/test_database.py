@@ -544,6 +544,18 @@ class TransactionTests(NotesTestCase):
 class LostConnectionTests(NotesTestCase):
     """PostgreSQL ends connections, dies, hangs, and comes back."""
 
+    async def test_census(self) -> None:
+        """Sessions are counted together, and those for readings by themselves."""
+        database = Database(reactor, self.dsn, pool_size=2, writers=1, statement_timeout=5.0, first_wait=10.0)
+        self.addCleanup(database.stopService)
+        database.startService()
+        await database.connected()
+        while (database.readings().sessions, database.census().sessions) != (2, 3):
+            await later(0.02)
+        changing = begun(database.change(SLEEP, 0.1))
+        self.assertEqual((database.readings().lent, database.census().lent), (0, 1))
+        await changing
+
     async def test_lost_while_idle(self) -> None:
         """A connection that died in the pool, this very moment, is noticed before anything is sent on it."""
         for _ in range(2):
