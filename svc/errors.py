@@ -268,13 +268,22 @@ class StoreUnavailable(Refusal):
 
 
 @attrs.frozen(str=False)
+class OutcomeUnknown(StoreUnavailable):
+    """A change was sent to the database, which didn't confirm it; raised by ``storage`` (503, without ``Retry-After``).
+
+    It may have been made, or not; or be made here and be lost yet, as when its standby takes over. Whoever repeats it must
+    know that it may happen twice.
+    """
+
+
+@attrs.frozen(str=False)
 class StoreReadOnly(Refusal):
     """The database refuses writes, as a standby does; raised by ``storage`` (405)."""
 
 
 @attrs.frozen(str=False)
 class LoadsUnavailable(Refusal):
-    """A policy load can't be done now, or was broken off; raised by ``worker`` (503 with ``Retry-After``).
+    """A policy load can't be done now; raised by ``worker`` (503 with ``Retry-After``).
 
     ``why`` is told; ``retry_after`` is in seconds.
     """
