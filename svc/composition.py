@@ -25,7 +25,7 @@ from svc.health.probes import (
     ExpirationProbe,
     LdapProbe,
 )
-from svc.health.rounds import Rounds
+from svc.health.pulse import Pulse
 from svc.interfaces import ILoads
 from svc.journal.journal import Journal
 from svc.journal.retention import Retention
@@ -118,12 +118,18 @@ class Composition:
             ExpirationProbe(expirations, reactor),
         )
         rounds.setServiceParent(server)  # type: ignore[no-untyped-call] # Twisted's
+        pulse = Pulse(reactor, foundation.state.connected, foundation.database.census, rounds.hasten)
+        pulse.setServiceParent(server)  # type: ignore[no-untyped-call] # Twisted's
         passwords = Passwords(reactor, ModestPool(0, min(_HASHING_THREADS, max(1, (os.cpu_count() or 1) // 2)), "passwords"))
         passwords.setServiceParent(server)  # type: ignore[no-untyped-call] # Twisted's
         throttle = Throttle(reactor, settings.trusted_proxies) if settings.login_throttle else None
         loads, ldap = parts.loads(server), parts.ldap(servers, directories)
         router = Router(
-            self._nouns(parts, keys, tokens, loads, rounds, metrics, events, journal, passwords, throttle, ldap),
+            [
+                *self._nouns(parts, keys, tokens, loads, metrics, events, journal, passwords, throttle, ldap),
+                Health(rounds, settings.dialect, lambda: pulse.beats, lambda: replication.writable),
+                Cluster(rounds, settings.dialect, parts.members()),
+            ],
             caller=tokens.caller,
             demand_primary=replication.demand_primary,
             limits=settings.limits,
@@ -161,7 +167,6 @@ class Composition:
         keys: AccountKeys,
         tokens: AccessTokens,
         loads: ILoads,
-        rounds: Rounds,
         metrics: Metrics | None,
         events: EventStore,
         journal: Journal,
@@ -220,8 +225,6 @@ class Composition:
             PublicKeys(PublicKeyStore(database), secrets, vault),
             Accounts(foundation.accounts, roles, keys, foundation.create_account),
             Status(foundation.state, roles, authenticators.tell_all, settings.dialect),
-            Health(rounds, settings.dialect),
-            Cluster(rounds, settings.dialect, parts.members()),
         ]
 
     async def _serve(self, metrics: Metrics, endpoint: Endpoint, server: MultiService) -> None:

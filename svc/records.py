@@ -341,7 +341,8 @@ class Finding:
 class Census:
     """How the sessions with the database stand: how many there are, how many of them are lent, and who waits for one.
 
-    ``waits`` is how often somebody has had to wait, ``waited`` for how many seconds altogether, since the start.
+    ``waits`` is how often somebody has had to wait, ``waited`` for how many seconds altogether, and ``returned`` how often a
+    session was given back, or had just been opened: all three since the start.
     """
 
     sessions: int
@@ -349,3 +350,4 @@ class Census:
     waiting: int
     waits: int
     waited: float
+    returned: int = attrs.field(default=0, eq=False)

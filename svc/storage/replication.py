@@ -50,7 +50,8 @@ class Replication(Service):
     def __init__(self, database: Database, clock: Any) -> None:
         self._database = database
         self._standby: bool | None = None
-        self._loop = LoopingCall(lambda: Deferred.fromCoroutine(self._beat()))
+        self._beating = False
+        self._loop = LoopingCall(lambda: Deferred.fromCoroutine(self._look()))
         self._loop.clock = clock
 
     def startService(self) -> None:
@@ -63,6 +64,11 @@ class Replication(Service):
         super().stopService()  # type: ignore[no-untyped-call] # Twisted's
         if self._loop.running:
             self._loop.stop()
+
+    @property
+    def writable(self) -> bool:
+        """Whether the database was a primary when last heard of; false before that."""
+        return self._standby is False
 
     async def demand_primary(self) -> None:
         """Return when a write may begin.
@@ -87,16 +93,30 @@ class Replication(Service):
         self._standby = standby
         return bool(standby)
 
-    async def _beat(self) -> None:
+    async def _look(self) -> None:
         try:
-            if not await self.standby():
-                await self._database.fetch(_BEAT)
+            standby = await self.standby()
+        except StoreUnavailable:
+            """The pool says so in the log."""
+        except Exception:  # the loop must go on
+            _log.failure("It could not be found out whether the database is a standby")
+        else:
+            # Nobody waits for it: a write may hang, as for a synchronous standby, where questions are answered.
+            if not standby and not self._beating:
+                Deferred.fromCoroutine(self._beat()).addErrback(_log_bug)
+
+    async def _beat(self) -> None:
+        self._beating = True
+        try:
+            await self._database.fetch(_BEAT)
         except StoreReadOnly:
             self._standby = None  # It was about to change, or takes no writes for another reason.
         except StoreUnavailable:
             """The pool says so in the log."""
         except Exception:  # the loop must go on
             _log.failure("A beat failed")
+        finally:
+            self._beating = False
 
 
 def _log_bug(failure: Failure) -> None:

@@ -56,7 +56,7 @@ class Case(SynchronousTestCase):
             return ask
 
         members = Members(self.clock, {name: asking(name) for name in self.answers})
-        return Client(Health(self.rounds, dialect), Cluster(self.rounds, dialect, members))
+        return Client(Health(self.rounds, dialect, lambda: True, lambda: True), Cluster(self.rounds, dialect, members))
 
 
 class RemoteHealthTests(Case):
