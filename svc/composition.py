@@ -17,6 +17,7 @@ from svc.authentication import IAuthenticator, ILogin
 from svc.authenticators.apikey import ApiKeyAuthenticator
 from svc.authenticators.ldap import LdapAuthenticator
 from svc.authenticators.ldapserver import NAME as LDAP
+from svc.cluster.claims import Claims
 from svc.config import Settings
 from svc.foundation import Foundation
 from svc.health.probes import (
@@ -103,14 +104,24 @@ class Composition:
         tokens = AccessTokens(keys, reactor, settings.user_token_ttl, settings.host_token_ttl)
         metrics = None if self.metrics_endpoint is None else Metrics()
         events = EventStore(foundation.database)
-        retention = Retention(reactor, events, RETENTION, replication.demand_primary)
+        parts, claims = Parts(reactor, settings, foundation), Claims(foundation.data_key)
+        inquiries = parts.inquiries()
+        rivals = parts.rivals(inquiries, claims, replication)
+        rivals.setServiceParent(server)  # type: ignore[no-untyped-call] # Twisted's
+
+        async def demand_primary() -> None:
+            """Return when a write may begin: the database is a primary, and has no rival that forbids it."""
+            await replication.demand_primary()
+            await rivals.demand()
+
+        retention = Retention(reactor, events, RETENTION, demand_primary)
         retention.setServiceParent(server)  # type: ignore[no-untyped-call] # Twisted's
-        parts = Parts(reactor, settings, foundation)
         journal = await parts.journal(server, metrics, self.audit_syslog, daemon=self.tell_admin_key is None)
-        expirations = parts.expirations(journal)
+        expirations = parts.expirations(journal, demand_primary)
         expirations.setServiceParent(server)  # type: ignore[no-untyped-call] # Twisted's
         servers, directories = parts.ldap_servers(), functools.cache(parts.directories)
         rounds = parts.rounds(
+            rivals,
             # Each round tries the keys as the store has them now, which is also how this server learns that one retires.
             AuthnProbe(keys.proven, tokens, reactor),
             AuditProbe(journal),
@@ -118,7 +129,13 @@ class Composition:
             ExpirationProbe(expirations, reactor),
         )
         rounds.setServiceParent(server)  # type: ignore[no-untyped-call] # Twisted's
-        pulse = Pulse(reactor, foundation.state.connected, foundation.database.census, rounds.hasten)
+
+        def changed() -> None:
+            """The database has gone, or come back, perhaps as another."""
+            rivals.doubt()
+            rounds.hasten()
+
+        pulse = Pulse(reactor, foundation.state.connected, foundation.database.census, changed)
         pulse.setServiceParent(server)  # type: ignore[no-untyped-call] # Twisted's
         passwords = Passwords(reactor, ModestPool(0, min(_HASHING_THREADS, max(1, (os.cpu_count() or 1) // 2)), "passwords"))
         passwords.setServiceParent(server)  # type: ignore[no-untyped-call] # Twisted's
@@ -127,11 +144,18 @@ class Composition:
         router = Router(
             [
                 *self._nouns(parts, keys, tokens, loads, metrics, events, journal, passwords, throttle, ldap),
-                Health(rounds, settings.dialect, lambda: pulse.beats, lambda: replication.writable),
-                Cluster(rounds, settings.dialect, parts.members()),
+                Health(rounds, settings.dialect, lambda: pulse.beats, lambda: replication.writable and rivals.writable),
+                Cluster(
+                    rounds,
+                    settings.dialect,
+                    parts.members(inquiries),
+                    lambda: rivals.crowd,
+                    claims,
+                    replication.identity,
+                ),
             ],
             caller=tokens.caller,
-            demand_primary=replication.demand_primary,
+            demand_primary=demand_primary,
             limits=settings.limits,
             new_id=_new_id,
             journal=journal,
@@ -156,6 +180,7 @@ class Composition:
             metrics.watch_checks(rounds.findings)
             metrics.watch_backlogs(journal.backlogs)
             metrics.watch_sessions(foundation.database.census)
+            metrics.watch_rivals(rivals.counted)
             ReactorLag(reactor, metrics.observe_lag).setServiceParent(server)  # type: ignore[no-untyped-call] # Twisted's
             await self._serve(metrics, self.metrics_endpoint, server)
         await rounds.first_round()

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 import attrs
@@ -19,8 +20,10 @@ from svc.authenticators.federated import FederatedAuthenticator
 from svc.authenticators.jwt import JWT
 from svc.authenticators.ldap import LdapAuthenticator
 from svc.authenticators.ldapserver import LdapServers
+from svc.cluster.claims import Claims
 from svc.cluster.inquiry import Inquiry, trust_of
 from svc.cluster.members import Members
+from svc.cluster.rivals import Rivals
 from svc.config import Settings
 from svc.directories import IDirectories
 from svc.errors import StartRefused
@@ -58,6 +61,7 @@ from svc.storage.expirations import ExpirationStore
 from svc.storage.hostfactories import HostFactoryStore
 from svc.storage.policies import PolicyStore
 from svc.storage.publickeys import PublicKeyStore
+from svc.storage.replication import Replication
 from svc.vault import CANARY
 from svc.web.loading import NEAR_ROWS, Loads, NearAndFar
 from svc.worker.messages import Task
@@ -107,20 +111,30 @@ class Parts:
             log.warn("A daemon's standard output goes nowhere, and so do audit records: set audit_file or audit_syslog")
         return journal
 
-    def members(self) -> Members:
-        """The other servers of the cluster, each asked under the authorities that the settings name for it."""
+    def inquiries(self) -> dict[str, Inquiry]:
+        """What asks the other servers of the cluster, each under the authorities that the settings name for it."""
         settings = self.settings
         common = None if settings.cluster_ca is None else trust_of(settings.cluster_ca, settings.key("cluster_ca"))
-        return Members(
+        return {
+            member.name: Inquiry(
+                self.reactor,
+                member,
+                common if member.ca is None else trust_of(member.ca, settings.key("cluster")),
+            )
+            for member in settings.cluster
+        }
+
+    def members(self, inquiries: Mapping[str, Inquiry]) -> Members:
+        """The other servers, asked for their health."""
+        return Members(self.reactor, {name: inquiry.ask for name, inquiry in inquiries.items()})
+
+    def rivals(self, inquiries: Mapping[str, Inquiry], claims: Claims, replication: Replication) -> Rivals:
+        """The same, asked for their databases."""
+        return Rivals(
             self.reactor,
-            {
-                member.name: Inquiry(
-                    self.reactor,
-                    member,
-                    common if member.ca is None else trust_of(member.ca, settings.key("cluster")),
-                ).ask
-                for member in settings.cluster
-            },
+            replication.identity,
+            {name: functools.partial(inquiry.database, claims) for name, inquiry in inquiries.items()},
+            self.settings.health_interval,
         )
 
     def loads(self, server: MultiService) -> ILoads:
@@ -133,7 +147,7 @@ class Parts:
         near = Loads(PolicyStore(self.foundation.database), self.foundation.vault, settings.dialect, bounds, NEAR_ROWS)
         return NearAndFar(near, workers)
 
-    def expirations(self, journal: Journal) -> Expirations:
+    def expirations(self, journal: Journal, demand_primary: Callable[[], Awaitable[None]]) -> Expirations:
         """The loop that expires and rotates values."""
         reactor, settings, events = self.reactor, self.settings, RecordedExpirations(LoggedExpirations(), journal)
         store = ExpirationStore(self.foundation.database)
@@ -145,6 +159,7 @@ class Parts:
             [PostgresPassword(reactor, self._look_ups(), client_tls)],
             events,
             settings.expiration_interval,
+            demand_primary,
         )
 
     def federated(self, metrics: Metrics | None) -> dict[str, FederatedAuthenticator]:
@@ -209,7 +224,7 @@ class Parts:
     def _look_ups(self) -> LookUps:
         return LookUps(self.reactor, self.reactor.nameResolver, self.settings.allow_private_providers)
 
-    def rounds(self, *others: IProbe) -> Rounds:
+    def rounds(self, rivals: Rivals, *others: IProbe) -> Rounds:
         """The rounds of health: the checks of what stands on the foundation alone, and others."""
         foundation = self.foundation
         database, state, vault = foundation.database, foundation.state, foundation.vault
@@ -225,4 +240,9 @@ class Parts:
             *others,
         ]
         needed = NEEDED_TO_SERVE | {AuditProbe.service} if self.settings.audit_failure == "refuse" else NEEDED_TO_SERVE
-        return Rounds(self.reactor, probes, DatabaseProbe(state), self.settings.health_interval, needed)
+
+        def primaries() -> tuple[str, float] | None:
+            word = rivals.word
+            return None if word is None else (word, rivals.changed)
+
+        return Rounds(self.reactor, probes, DatabaseProbe(state), self.settings.health_interval, needed, primaries)

@@ -313,6 +313,20 @@ class ReplicationPosition:
 
 
 @attrs.frozen
+class DatabaseIdentity:
+    """Which PostgreSQL a database is of: the system that it was made as, which its copies share, and what became of it.
+
+    ``timeline`` counts the promotions in its history. ``started`` is when the process was started, in microseconds since the
+    epoch: no two of one system have that in common.
+    """
+
+    system: int
+    timeline: int
+    started: int
+    standby: bool
+
+
+@attrs.frozen
 class ClusterMember:
     """Another server of the cluster: the name by which it is asked for, and the address below which it is reached.
 

@@ -62,7 +62,8 @@ class HealthReport:
     ``position`` is where the database's log stands; ``None`` unless the database is ok. ``moment`` is when the last round
     ended, and ``changed`` when each value became what it is, that of the database under ``database``: both in epoch seconds.
     ``unready`` are the services without which this server can't serve, and which don't work for that; ``writing`` is what
-    came of the check of writing.
+    came of the check of writing. ``primaries`` is whether other servers of the cluster have no primary beside this one's, or
+    ``None`` where there are no others.
     """
 
     dialect: Dialect
@@ -73,6 +74,7 @@ class HealthReport:
     changed: Mapping[str, float] = attrs.field(factory=dict, eq=False)
     unready: frozenset[str] = attrs.field(default=frozenset(), eq=False)
     writing: str = attrs.field(default=_OK, eq=False)
+    primaries: str | None = None
 
     @property
     def services_ok(self) -> bool:
@@ -82,7 +84,7 @@ class HealthReport:
     @property
     def ok(self) -> bool:
         """Whether the server works."""
-        return self.services_ok and self.database == _OK
+        return self.services_ok and self.database == _OK and self.primaries in {None, _OK}
 
     @property
     def ready(self) -> bool:
@@ -113,6 +115,7 @@ class HealthReport:
                     **_lag(self.position),
                 },
             },
+            **({} if self.primaries is None else {"cluster": {"ok": self.primaries == _OK, "primaries": self.primaries}}),
             "ok": self.ok,
         }
 
@@ -203,7 +206,10 @@ class _Watch(Generic[T]):
 
 
 class Rounds(Service):
-    """The loop: every ``interval`` seconds a round of all checks at once, each with its own deadline."""
+    """The loop: every ``interval`` seconds a round of all checks at once, each with its own deadline.
+
+    ``primaries`` is the word for the primaries of the cluster, and since when, in epoch seconds; ``None`` without a cluster.
+    """
 
     name = "health"
 
@@ -214,11 +220,13 @@ class Rounds(Service):
         database: DatabaseProbe,
         interval: float,
         needed: frozenset[str] = NEEDED_TO_SERVE,
+        primaries: Callable[[], tuple[str, float] | None] = lambda: None,
     ) -> None:
         deadline = min(LONGEST_CHECK, interval / 2)
         self._clock = clock
         self._interval = interval
         self._needed = needed
+        self._primaries = primaries
         self._services = [_Watch(clock, probe.service, probe.check, deadline) for probe in probes]
         self._database = _Watch(clock, "database", database.check, deadline)
         self._writing = _Watch(clock, f"{_CORE} (writing)", database.write, deadline)
@@ -265,15 +273,18 @@ class Rounds(Service):
         since = None if not stale or self._last is None else min(now, self._last + patience)
         reading = {watch.name: _STALE if stale else watch.value for watch in self._services}
         writing = _STALE if stale else self._writing.value
+        primaries = self._primaries()
+        since_when = {} if primaries is None else {"primaries": primaries[1]}
         return HealthReport(
             dialect,
             reading | ({} if writing == _OK or reading.get(_CORE, _OK) != _OK else {_CORE: writing}),
             _STALE if stale else self._database.value,
             self._database.seen if self._database.value == _OK and not stale else None,
             self._last if self._first.called else None,
-            {name: changed if since is None else since for name, changed in self._changed().items()},
+            {name: changed if since is None else since for name, changed in self._changed().items()} | since_when,
             frozenset(name for name, word in reading.items() if word != _OK and name in self._needed),
             writing,
+            None if primaries is None else primaries[0],
         )
 
     def now(self) -> float:

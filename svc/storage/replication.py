@@ -23,12 +23,28 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from svc.errors import StoreReadOnly, StoreUnavailable
+from svc.records import DatabaseIdentity
 from svc.storage.database import Database, Statement
 
 #: Time between two beats, in seconds.
 BEAT: Final = 1.0
 
 _STANDBY: Final = Statement("replication_standby", "SELECT pg_is_in_recovery()")
+
+# A primary knows its timeline from where it writes: its control file has it after the first checkpoint only. A standby has
+# what it last kept of its primary's.
+_IDENTITY: Final = Statement(
+    "replication_identity",
+    """
+    SELECT
+        system_identifier,
+        CASE WHEN standby THEN (SELECT timeline_id FROM pg_control_checkpoint())
+            ELSE ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::bigint END,
+        (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint,
+        standby
+    FROM (SELECT pg_is_in_recovery() AS standby OFFSET 0) AS mode CROSS JOIN pg_control_system()
+    """,
+)
 
 # A little less than a beat: of several servers one beats, and none that is early by a hair leaves its beat out.
 _BEAT: Final = Statement(
@@ -92,6 +108,15 @@ class Replication(Service):
                 _log.warn("The database is a primary now: this server is no follower any more, and takes writes")
         self._standby = standby
         return bool(standby)
+
+    async def identity(self) -> DatabaseIdentity:
+        """Ask which PostgreSQL this is.
+
+        :raises StoreUnavailable: it can't be asked.
+        """
+        ((system, timeline, started, standby),) = await self._database.fetch(_IDENTITY)
+        # PostgreSQL has no unsigned numbers.
+        return DatabaseIdentity(system % (1 << 64), timeline, started, standby)
 
     async def _look(self) -> None:
         try:

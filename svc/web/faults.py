@@ -74,6 +74,10 @@ def _unavailable(refusal: errors.StoreUnavailable) -> Response:
     return _later(_fault(503, "unavailable", "the database is away now, or took too long over this"), refusal.retry_after)
 
 
+def _contested(refusal: errors.PrimaryContested) -> Response:
+    return _later(_fault(503, "unavailable", refusal.why), refusal.retry_after)
+
+
 def _audit_unavailable(refusal: errors.AuditUnavailable) -> Response:
     return _later(_fault(503, "unavailable", "what is asked for can't be recorded in the audit now"), refusal.retry_after)
 
@@ -130,6 +134,7 @@ _FAULTS: Final[Mapping[type[errors.Refusal], Callable[[Any], Response]]] = {
     errors.PolicyConflict: _policy_conflict,
     errors.PolicyInvalid: _policy_invalid,
     errors.StoreUnavailable: _unavailable,
+    errors.PrimaryContested: _contested,
     errors.AuditUnavailable: _audit_unavailable,
     errors.LoadsUnavailable: _loads_unavailable,
     errors.TooOften: _too_often,
@@ -149,6 +154,7 @@ _REASONS: Final[Mapping[type[errors.Refusal], str]] = {
     errors.Conflict: "conflict",
     errors.PolicyConflict: "conflict",
     errors.StoreUnavailable: "unavailable",
+    errors.PrimaryContested: "unavailable",
     errors.LoadsUnavailable: "unavailable",
     errors.PasswordsBusy: "unavailable",
     errors.StoreReadOnly: "read-only",

@@ -393,6 +393,24 @@ class RoundsTests(SynchronousTestCase):
             self.addCleanup(rounds.stopService)
             self.assertEqual((rounds.report(NATIVE).services["audit"], rounds.report(NATIVE).ready), ("failed", ready))
 
+    def test_two_primaries(self) -> None:
+        """Where other servers are known it is told whether there is another primary; then a server isn't well, but ready."""
+        word = "ok"
+        rounds = Rounds(self.clock, [self.core], DatabaseProbe(self.state), 5.0, primaries=lambda: (word, 7.0))
+        rounds.startService()
+        self.addCleanup(rounds.stopService)
+        report = rounds.report(NATIVE)
+        self.assertEqual((report.status, report.document()["cluster"]), (200, {"ok": True, "primaries": "ok"}))
+        word = "two"
+        report = rounds.report(NATIVE)
+        document = report.document()
+        self.assertEqual(
+            (report.status, document["ok"], document["cluster"]), (502, False, {"ok": False, "primaries": "two"})
+        )
+        self.assertEqual((document["services"]["ok"], document["database"]["ok"], report.ready), (True, True, True))
+        self.assertEqual(report.changed["primaries"], 7.0)
+        self.assertNotIn("cluster", self.rounds().report(NATIVE).document())
+
     def test_findings(self) -> None:
         """Each check tells how long it took; one that was given up took as long as it may."""
         slow: Deferred[None] = Deferred()
