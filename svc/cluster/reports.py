@@ -72,10 +72,10 @@ def _no_constant(name: str) -> None:
 class Sight:
     """A server as the view of the cluster shows it; it holds nothing that a health route wouldn't tell.
 
-    ``word`` is ``ok``, ``failed``, or a fault of :class:`Told`. ``role`` is
-    ``primary``, ``follower``, or empty when the server doesn't tell; ``primaries`` is ``ok``, ``two`` when there is another
-    primary beside its own, or empty when it doesn't tell. ``changed`` is when its state became what it is, as far
-    as this server knows, in epoch seconds; ``age`` is for how many seconds that is known to be the state.
+    ``word`` is ``ok``, ``failed``, or a fault of :class:`Told`. ``role`` is ``primary``, ``follower``, or empty when the
+    server doesn't tell; ``primaries`` is ``ok``, ``two`` when there is another primary beside its own, ``unknown``, or
+    empty when it doesn't tell. ``changed`` is when its state became what it is, as far as this server knows, in epoch
+    seconds; ``age`` is for how many seconds that is known to be the state.
     """
 
     name: str

@@ -45,9 +45,10 @@ PATIENCE: Final = 5.0
 #: How many intervals after the last word of it a rival on an older timeline is forgotten.
 INTERVALS_REMEMBERED: Final = 3
 
-#: The words for what health says of primaries.
+#: The words for what health says of primaries; the last where one's own database doesn't say which it is.
 ONE: Final = "ok"
 TWO: Final = "two"
+UNKNOWN: Final = "unknown"
 
 _log = Logger()
 
@@ -97,6 +98,8 @@ class Rivals(Service):
         self._own: DatabaseIdentity | None = None
         self._rivals: dict[str, Rival] = {}
         self._crowd: frozenset[str] = frozenset()
+        self._blind = False
+        self._word = ONE
         self._changed = clock.seconds()
 
     def startService(self) -> None:
@@ -125,9 +128,7 @@ class Rivals(Service):
     @property
     def word(self) -> str | None:
         """What health says of primaries; ``None`` where there are no others to ask."""
-        if not self._asking:
-            return None
-        return TWO if self._rivals else ONE
+        return self._word if self._asking else None
 
     @property
     def changed(self) -> float:
@@ -206,12 +207,16 @@ class Rivals(Service):
         except StoreUnavailable:
             return  # The pool says so in the log.
         except Exception:  # the loop must go on
-            _log.failure("It could not be found out which primaries there are")
+            if not self._blind:
+                _log.failure("The database doesn't say which one it is, so this server refuses writes: may its role ask?")
+            self._blind, self._certain = True, False
+            self._say()
             return
         if before != after or self._again:
             return  # Note [The same one]; and what was away since has to be asked about again.
         self._judge(after, dict(zip(self._asking, answers, strict=True)))
-        self._certain = True
+        self._blind, self._certain = False, True
+        self._say()
         waiting, self._waiting = self._waiting, []
         for each in waiting:
             each.callback(None)  # which one that was cancelled ignores
@@ -237,9 +242,13 @@ class Rivals(Service):
         }
         started = {*primaries.values()} | (set() if own.standby else {own.started})
         self._crowd = frozenset(primaries if len(started) > 1 else ())
-        if bool(before) != bool(self._rivals):
-            self._changed = now
         self._tell(before, refused)
+
+    def _say(self) -> None:
+        """Change what health says, where it has changed."""
+        word = TWO if self._rivals else UNKNOWN if self._blind else ONE
+        if word != self._word:
+            self._word, self._changed = word, self._clock.seconds()
 
     def _tell(self, before: Mapping[str, Rival], refused: PrimaryContested | None) -> None:
         """Log what has changed."""

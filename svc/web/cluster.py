@@ -83,8 +83,9 @@ class Cluster:
 
     def _without(self, told: Told) -> HealthReport:
         """The report on a server that gave none: of the same shape, with one word for everything."""
-        services = self.rounds.report(self.dialect).services
-        return HealthReport(self.dialect, dict.fromkeys(services, told.fault), told.fault, None)
+        own, fault = self.rounds.report(self.dialect), told.fault
+        primaries = None if own.primaries is None else fault
+        return HealthReport(self.dialect, dict.fromkeys(own.services, fault), fault, None, primaries=primaries)
 
 
 def _crowded(each: Sight) -> Sight:

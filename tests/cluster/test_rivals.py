@@ -27,6 +27,7 @@ class RivalsTests(SynchronousTestCase):
         """One's own is a primary."""
         self.clock = Clock()
         self.own: DatabaseIdentity | None = OWN
+        self.mute = False
         self.told: dict[str, DatabaseIdentity | None] = {"b": None, "c": None}
         self.waits: dict[str, Deferred[None]] = {}
         self.asked: list[str] = []
@@ -40,6 +41,8 @@ class RivalsTests(SynchronousTestCase):
 
     async def observe(self) -> DatabaseIdentity:
         """What one's own database is."""
+        if self.mute:
+            raise PermissionError
         if self.own is None:
             raise StoreUnavailable("away")
         return self.own
@@ -216,6 +219,18 @@ class RivalsTests(SynchronousTestCase):
         self.waits["c"].errback(LookupError("no such thing"))
         self.assertEqual(len(self.flushLoggedErrors(LookupError)), 1)
         self.assertIsNotNone(self.refused(rivals))
+
+    def test_unknown(self) -> None:
+        """A server whose database doesn't say which one it is refuses writes, and says that it doesn't know."""
+        rivals = self.rivals()
+        self.mute = True
+        for _ in range(3):
+            self.look()
+        self.assertEqual(len(self.flushLoggedErrors(PermissionError)), 1)
+        self.assertEqual((rivals.word, rivals.writable), ("unknown", False))
+        self.mute = False
+        self.look()
+        self.assertEqual((rivals.word, self.refused(rivals)), ("ok", None))
 
     def test_when(self) -> None:
         """It is told since when there are two primaries, or are not."""

@@ -55,8 +55,9 @@ class ReadinessTests(PairTestCase, ServerTestCase):
         wait_for("*")
         await self.tells("/readyz?write", 503)
         report = await self.api.ask("GET", "/health")
-        services = report.json()["services"]
-        self.assertEqual((report.status, [name for name, word in services.items() if word == "failed"]), (502, ["core"]))
+        failed = {name for name, word in report.json()["services"].items() if word == "failed"}
+        # Rounds of expiration may have something to write.
+        self.assertEqual((report.status, failed - {"expiration"}), (502, {"core"}))
         for _ in range(5):
             self.assertEqual((await self.api.ask("GET", "/readyz")).status, 200)
             await self.assert_serves()
