@@ -90,5 +90,5 @@ class ReadinessTests(PairTestCase, ServerTestCase):
             await act()
             await self.tells("/readyz", status)
             await self.tells("/readyz?write", status)
-        await self.tells("/health", 200)
+            await self.tells("/health", 200 if status == 200 else 502)
         await self.assert_serves()
