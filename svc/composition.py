@@ -17,6 +17,7 @@ from svc.authentication import IAuthenticator, ILogin
 from svc.authenticators.apikey import ApiKeyAuthenticator
 from svc.authenticators.ldap import LdapAuthenticator
 from svc.authenticators.ldapserver import NAME as LDAP
+from svc.cluster.claims import Claims
 from svc.config import Settings
 from svc.foundation import Foundation
 from svc.health.ldap import LdapProbe
@@ -24,7 +25,7 @@ from svc.health.probes import (
     AuditProbe,
     ExpirationProbe,
 )
-from svc.health.rounds import Rounds
+from svc.health.pulse import Pulse
 from svc.health.signing import AuthnProbe
 from svc.interfaces import ILoads
 from svc.journal.journal import Journal
@@ -104,19 +105,29 @@ class Composition:
         tokens = AccessTokens(keys, wall, settings.user_token_ttl, settings.host_token_ttl)
         metrics = None if self.metrics_endpoint is None else Metrics()
         events = EventStore(foundation.database)
-        retention = Retention(reactor, wall, events, RETENTION, replication.demand_primary)
-        retention.setServiceParent(server)  # type: ignore[no-untyped-call] # Twisted's
         renewals = Renewals(reactor)
         renewals.setServiceParent(server)  # type: ignore[no-untyped-call] # Twisted's
         for endpoint in filter(None, [*self.endpoints, self.metrics_endpoint]):
             if endpoint.certificate is not None:
                 renewals.watch(endpoint.certificate)
-        parts = Parts(reactor, settings, foundation, renewals)
+        parts, claims = Parts(reactor, settings, foundation, renewals), Claims(foundation.data_key)
+        inquiries = parts.inquiries()
+        rivals = parts.rivals(inquiries, claims, replication)
+        rivals.setServiceParent(server)  # type: ignore[no-untyped-call] # Twisted's
+
+        async def demand_primary() -> None:
+            """Return when a write may begin: the database is a primary, and has no rival that forbids it."""
+            await replication.demand_primary()
+            await rivals.demand()
+
+        retention = Retention(reactor, wall, events, RETENTION, demand_primary)
+        retention.setServiceParent(server)  # type: ignore[no-untyped-call] # Twisted's
         journal = await parts.journal(server, metrics, self.audit_syslog, daemon=self.tell_admin_key is None)
-        expirations = parts.expirations(journal)
+        expirations = parts.expirations(journal, demand_primary)
         expirations.setServiceParent(server)  # type: ignore[no-untyped-call] # Twisted's
         servers, directories = parts.ldap_servers(), functools.cache(parts.directories)
         rounds = parts.rounds(
+            rivals,
             # Its rounds are also how this server learns that a key retires.
             AuthnProbe(keys, tokens, reactor),
             AuditProbe(journal),
@@ -124,14 +135,33 @@ class Composition:
             ExpirationProbe(expirations, reactor),
         )
         rounds.setServiceParent(server)  # type: ignore[no-untyped-call] # Twisted's
+
+        def changed() -> None:
+            """The database has gone, or come back, perhaps as another."""
+            rivals.doubt()
+            rounds.hasten()
+
+        pulse = Pulse(reactor, foundation.state.connected, foundation.database.readings, changed)
+        pulse.setServiceParent(server)  # type: ignore[no-untyped-call] # Twisted's
         passwords = Passwords(reactor, ModestPool(0, min(_HASHING_THREADS, max(1, (os.cpu_count() or 1) // 2)), "passwords"))
         passwords.setServiceParent(server)  # type: ignore[no-untyped-call] # Twisted's
         throttle = Throttle(reactor, settings.trusted_proxies) if settings.login_throttle else None
         loads, ldap = parts.loads(server), parts.ldap(servers, directories)
         router = Router(
-            self._nouns(parts, keys, tokens, loads, rounds, metrics, events, journal, passwords, throttle, ldap),
+            [
+                *self._nouns(parts, keys, tokens, loads, metrics, events, journal, passwords, throttle, ldap),
+                Health(rounds, settings.dialect, lambda: pulse.beats, lambda: replication.writable and rivals.writable),
+                Cluster(
+                    rounds,
+                    settings.dialect,
+                    parts.members(inquiries),
+                    lambda: rivals.crowd,
+                    claims,
+                    replication.identity,
+                ),
+            ],
             caller=tokens.caller,
-            demand_primary=replication.demand_primary,
+            demand_primary=demand_primary,
             limits=settings.limits,
             new_id=_new_id,
             journal=journal,
@@ -157,6 +187,7 @@ class Composition:
             metrics.watch_checks(rounds.findings)
             metrics.watch_backlogs(journal.backlogs)
             metrics.watch_sessions(foundation.database.census)
+            metrics.watch_rivals(rivals.counted)
             ReactorLag(reactor, metrics.observe_lag).setServiceParent(server)  # type: ignore[no-untyped-call] # Twisted's
             await self._serve(metrics, self.metrics_endpoint, server)
         await rounds.first_round()
@@ -168,7 +199,6 @@ class Composition:
         keys: AccountKeys,
         tokens: AccessTokens,
         loads: ILoads,
-        rounds: Rounds,
         metrics: Metrics | None,
         events: EventStore,
         journal: Journal,
@@ -236,8 +266,6 @@ class Composition:
             PublicKeys(PublicKeyStore(database), secrets, vault),
             Accounts(foundation.accounts, roles, keys, foundation.create_account),
             Status(foundation.state, roles, authenticators.tell_all, settings.dialect),
-            Health(rounds, settings.dialect),
-            Cluster(rounds, settings.dialect, parts.members()),
         ]
 
     async def _serve(self, metrics: Metrics, endpoint: Endpoint, server: MultiService) -> None:

@@ -277,6 +277,16 @@ class OutcomeUnknown(StoreUnavailable):
 
 
 @attrs.frozen(str=False)
+class PrimaryContested(StoreUnavailable):
+    """Another server has a primary of the same database system, so this one takes no writes; raised by ``cluster`` (503).
+
+    ``why`` is told: it names that server, as the settings do. ``retry_after`` is in seconds.
+    """
+
+    retry_after: int = attrs.field(default=30, repr=False)
+
+
+@attrs.frozen(str=False)
 class StoreReadOnly(Refusal):
     """The database refuses writes, as a standby does; raised by ``storage`` (405)."""
 

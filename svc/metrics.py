@@ -11,7 +11,7 @@ read when somebody asks, must be fit to be read from there, and change nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from twisted.application.service import Service
@@ -121,6 +121,15 @@ class Metrics:
             "Audit records that a sink has not taken yet.",
             lambda: [((name,), count) for name, count in backlogs()],
             labels=("sink",),
+        )
+
+    def watch_rivals(self, counted: Callable[[], Mapping[str, int]]) -> None:
+        """Tell how many other primaries of the same database system are known."""
+        self._watch(
+            "svc_other_primaries",
+            "Other primaries of the database system that this server knows of, by their timeline beside its own.",
+            lambda: [((timeline,), count) for timeline, count in counted().items()],
+            labels=("timeline",),
         )
 
     def watch_sessions(self, census: Callable[[], Census]) -> None:

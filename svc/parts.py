@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -19,9 +20,10 @@ from svc.authenticators.federated import FederatedAuthenticator
 from svc.authenticators.jwt import JWT
 from svc.authenticators.ldap import LdapAuthenticator
 from svc.authenticators.ldapserver import LdapServers
+from svc.cluster.claims import Claims
 from svc.cluster.inquiry import Inquiry, trust_of
 from svc.cluster.members import Members
-from svc.cluster.reports import Told
+from svc.cluster.rivals import Rivals
 from svc.config import Settings
 from svc.directories import IDirectories
 from svc.errors import StartRefused
@@ -52,7 +54,7 @@ from svc.providers.fetch import GuardedClient
 from svc.providers.keys import ProviderKeys
 from svc.providers.lookup import LookUps
 from svc.providers.trust import client_tls
-from svc.records import ClusterMember, Sealed
+from svc.records import Sealed
 from svc.renewal import Renewable, Renewals
 from svc.storage.authenticators import AuthenticatorStore
 from svc.storage.credentials import CredentialStore
@@ -60,6 +62,7 @@ from svc.storage.expirations import ExpirationStore
 from svc.storage.hostfactories import HostFactoryStore
 from svc.storage.policies import PolicyStore
 from svc.storage.publickeys import PublicKeyStore
+from svc.storage.replication import Replication
 from svc.trust import Trust
 from svc.vault import CANARY
 from svc.web.loading import NEAR_ROWS, Loads, NearAndFar
@@ -131,15 +134,28 @@ class Parts:
             )
         return journal
 
-    def members(self) -> Members:
-        """The other servers of the cluster, each asked under the authorities that the settings name for it."""
+    def inquiries(self) -> dict[str, Inquiry]:
+        """What asks the other servers of the cluster, each under the authorities that the settings name for it."""
         settings = self.settings
         common = self._trust(settings.cluster_ca, "cluster_ca")
+        return {
+            member.name: Inquiry(self.reactor, member, common if member.ca is None else self._trust(member.ca, "cluster"))
+            for member in settings.cluster
+        }
 
-        def ask(member: ClusterMember) -> Callable[[], Awaitable[Told]]:
-            return Inquiry(self.reactor, member, common if member.ca is None else self._trust(member.ca, "cluster")).ask
+    def members(self, inquiries: Mapping[str, Inquiry]) -> Members:
+        """The other servers, asked for their health."""
+        return Members(self.reactor, self.foundation.wall, {name: inquiry.ask for name, inquiry in inquiries.items()})
 
-        return Members(self.reactor, self.foundation.wall, {member.name: ask(member) for member in settings.cluster})
+    def rivals(self, inquiries: Mapping[str, Inquiry], claims: Claims, replication: Replication) -> Rivals:
+        """The same, asked for their databases."""
+        return Rivals(
+            self.reactor,
+            self.foundation.wall,
+            replication.identity,
+            {name: functools.partial(inquiry.database, claims) for name, inquiry in inquiries.items()},
+            self.settings.health_interval,
+        )
 
     def _trust(self, path: Path | None, field: str) -> Callable[[], Trust]:
         """Returns whom to trust, as the file says that a setting names; without one, the platform's authorities."""
@@ -159,7 +175,7 @@ class Parts:
         near = Loads(PolicyStore(self.foundation.database), self.foundation.vault, settings.dialect, bounds, NEAR_ROWS)
         return NearAndFar(near, workers)
 
-    def expirations(self, journal: Journal) -> Expirations:
+    def expirations(self, journal: Journal, demand_primary: Callable[[], Awaitable[None]]) -> Expirations:
         """The loop that expires and rotates values."""
         reactor, settings, events = self.reactor, self.settings, RecordedExpirations(LoggedExpirations(), journal)
         store = ExpirationStore(self.foundation.database)
@@ -171,6 +187,7 @@ class Parts:
             [PostgresPassword(reactor, self._look_ups(), client_tls)],
             events,
             settings.expiration_interval,
+            demand_primary,
         )
 
     def federated(self, metrics: Metrics | None) -> dict[str, FederatedAuthenticator]:
@@ -235,7 +252,7 @@ class Parts:
     def _look_ups(self) -> LookUps:
         return LookUps(self.reactor, self.reactor.nameResolver, self.settings.allow_private_providers)
 
-    def rounds(self, *others: IProbe) -> Rounds:
+    def rounds(self, rivals: Rivals, *others: IProbe) -> Rounds:
         """The rounds of health: the checks of what stands on the foundation alone, and others."""
         foundation = self.foundation
         database, state, vault = foundation.database, foundation.state, foundation.vault
@@ -251,4 +268,10 @@ class Parts:
             *others,
         ]
         needed = NEEDED_TO_SERVE | {AuditProbe.service} if self.settings.audit_failure == "refuse" else NEEDED_TO_SERVE
-        return Rounds(self.reactor, foundation.wall, probes, DatabaseProbe(state), self.settings.health_interval, needed)
+
+        def primaries() -> tuple[str, float] | None:
+            word = rivals.word
+            return None if word is None else (word, rivals.changed)
+
+        database_probe, interval = DatabaseProbe(state), self.settings.health_interval
+        return Rounds(self.reactor, foundation.wall, probes, database_probe, interval, needed, primaries)

@@ -348,6 +348,20 @@ class ReplicationPosition:
 
 
 @attrs.frozen
+class DatabaseIdentity:
+    """Which PostgreSQL a database is of: the system that it was made as, which its copies share, and what became of it.
+
+    ``timeline`` counts the promotions in its history. ``started`` is when the process was started, in microseconds since the
+    epoch: no two of one system have that in common.
+    """
+
+    system: int
+    timeline: int
+    started: int
+    standby: bool
+
+
+@attrs.frozen
 class ClusterMember:
     """Another server of the cluster: the name by which it is asked for, and the address below which it is reached.
 
@@ -376,7 +390,8 @@ class Finding:
 class Census:
     """How the sessions with the database stand: how many there are, how many of them are lent, and who waits for one.
 
-    ``waits`` is how often somebody has had to wait, ``waited`` for how many seconds altogether, since the start.
+    ``waits`` is how often somebody has had to wait, ``waited`` for how many seconds altogether, and ``returned`` how often a
+    session was given back, or had just been opened: all three since the start.
     """
 
     sessions: int
@@ -384,3 +399,4 @@ class Census:
     waiting: int
     waits: int
     waited: float
+    returned: int = attrs.field(default=0, eq=False)

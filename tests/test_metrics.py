@@ -111,6 +111,7 @@ class MetricsTests(SynchronousTestCase):
         self.metrics.watch_key_sets(lambda: ages)
         self.metrics.watch_sessions(lambda: census[-1])
         self.metrics.watch_backlogs(lambda: [("/a", len(ages))])
+        self.metrics.watch_rivals(lambda: {"newer": 1, "same": 0})
         sample = self.metrics.registry.get_sample_value
         self.assertEqual([sample("svc_probe_ok", {"service": name}) for name in ("core", "ldap")], [1.0, 0.0])
         self.assertEqual([sample("svc_probe_seconds", {"service": name}) for name in ("core", "ldap")], [0.25, None])
@@ -119,6 +120,8 @@ class MetricsTests(SynchronousTestCase):
         self.assertEqual(stock, [4, 3, 2])
         self.assertEqual((sample("svc_database_waits_total"), sample("svc_database_wait_seconds_total")), (7, 1.5))
         self.assertEqual(sample("svc_audit_records_waiting", {"sink": "/a"}), 2)
+        rivals = [sample("svc_other_primaries", {"timeline": timeline}) for timeline in ("newer", "same", "older")]
+        self.assertEqual(rivals, [1, 0, None])
         findings[0] = Finding("core", "failed", 2.0)
         ages.clear()
         census.append(Census(0, 0, 9, 16, 2.0))

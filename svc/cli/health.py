@@ -57,6 +57,8 @@ def _row(server: dict[str, Any]) -> tuple[str, ...]:
     services = server.get("services")
     services = services if isinstance(services, dict) else {}
     failing = ", ".join(f"{name} {word}" for name, word in services.items() if word != "ok")
+    if (primaries := server.get("primaries")) not in {None, "", "ok"}:
+        failing = ", ".join(text for text in (failing, f"primaries {primaries}") if text)
     seconds, size = server.get("lag_seconds"), server.get("lag_bytes")
     lag = ", ".join(text for text in (_with(seconds, "s"), _with(size, "bytes")) if text)
     texts = (server["name"], server.get("word"), server.get("role") or "unknown", server.get("database") or "unknown")

@@ -1,4 +1,4 @@
-"""How another server of the cluster is asked for its health: over treq, and within the limits of the rulings on health."""
+"""How another server of the cluster is asked: over treq, and within the limits of the rulings on health."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from twisted.internet.endpoints import HostnameEndpoint, wrapClientTLS
 from twisted.internet.error import ConnectError, DNSLookupError
 from twisted.internet.interfaces import IStreamClientEndpoint
 
+from svc.cluster.claims import Claims
 from svc.cluster.reports import UNREACHABLE, Told, told
 from svc.errors import ConfigurationInvalid
-from svc.outgoing import Unanswered, get
-from svc.records import ClusterMember
+from svc.outgoing import Answer, Unanswered, get
+from svc.records import ClusterMember, DatabaseIdentity
 from svc.trust import Trust
 
 #: Seconds for everything from the look-up of the name to the last byte (rulings: health).
@@ -24,11 +25,17 @@ DEADLINE: Final = 5.0
 #: Most bytes that are read of an answer, its headers included (rulings: health).
 ANSWER_LIMIT: Final = 64 * 1024
 
-_PATH: Final = "/health"
+#: Seconds in which a server tells of its database: the first writes wait for that, and the first round of expiration, which
+#: has two until it counts as failed.
+CLAIM_DEADLINE: Final = 1.5
+
+_HEALTH: Final = "/health"
+_DATABASE: Final = "/cluster/database"
+_OK: Final = 200
 
 
 class Inquiry:
-    """One question to one member, which may be asked again and again.
+    """Questions to one member, which may be asked again and again.
 
     ``trust`` returns whose certificates are trusted at that moment; without it they are those of the platform's authorities.
     """
@@ -39,7 +46,7 @@ class Inquiry:
         assert host is not None
         self._reactor = reactor
         self._authority = address.netloc
-        self._path = f"{address.path}{_PATH}"
+        self._below = address.path
         secure = address.scheme == "https"
         endpoint: IStreamClientEndpoint = HostnameEndpoint(
             reactor, host, address.port or (443 if secure else 80), timeout=DEADLINE
@@ -50,23 +57,35 @@ class Inquiry:
         )
 
     async def ask(self) -> Told:
-        """Ask. Whatever goes wrong is told, none of it is raised."""
+        """Ask for its health. Whatever goes wrong is told, none of it is raised."""
         try:
-            endpoint = self._endpoint()
-        except UnicodeError:
-            return Told(fault=UNREACHABLE, why="no certificate can be for a host of that name")
-        asked = get(endpoint, self._reactor, self._authority, self._path, ANSWER_LIMIT)
-
-        def late(*_: object) -> Any:
-            raise Unanswered(f"there was no complete answer within {DEADLINE:g} seconds")
-
-        try:
-            answer = await Deferred.fromCoroutine(asked).addTimeout(DEADLINE, self._reactor, late)
+            answer = await self._get(_HEALTH, DEADLINE)
         except Unanswered as error:
             return Told(fault=UNREACHABLE, why=error.why)
         except (ConnectError, DNSLookupError) as error:
             return Told(fault=UNREACHABLE, why=f"no connection: {error}")
         return told(answer.status, answer.body)
+
+    async def database(self, claims: Claims) -> DatabaseIdentity | None:
+        """Ask what its database is now; ``None`` when nobody says it who knows the data key, or not in time."""
+        challenge, code = claims.question()
+        try:
+            answer = await self._get(f"{_DATABASE}?challenge={challenge}&code={code}", CLAIM_DEADLINE)
+        except (Unanswered, ConnectError, DNSLookupError):
+            return None  # Its health tells why.
+        return claims.read(challenge, answer.body) if answer.status == _OK else None
+
+    def _get(self, path: str, deadline: float) -> Deferred[Answer]:
+        try:
+            endpoint = self._endpoint()
+        except UnicodeError:
+            raise Unanswered("no certificate can be for a host of that name") from None
+        asked = get(endpoint, self._reactor, self._authority, f"{self._below}{path}", ANSWER_LIMIT)
+
+        def late(*_: object) -> Any:
+            raise Unanswered(f"there was no complete answer within {deadline:g} seconds")
+
+        return Deferred.fromCoroutine(asked).addTimeout(deadline, self._reactor, late)
 
 
 def trust_of(path: Path, key: str) -> Trust:

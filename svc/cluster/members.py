@@ -51,6 +51,7 @@ class _Known:
             self.told.fault,
             self.told.status,
             document.get("services"),
+            document.get("cluster"),
             database.get("ok") if isinstance(database, dict) else None,
         )
 

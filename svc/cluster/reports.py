@@ -72,9 +72,10 @@ def _no_constant(name: str) -> None:
 class Sight:
     """A server as the view of the cluster shows it; it holds nothing that a health route wouldn't tell.
 
-    ``word`` is ``ok``, ``failed``, or a fault of :class:`Told`. ``role`` is
-    ``primary``, ``follower``, or empty when the server doesn't tell. ``changed`` is when its state became what it is, as far
-    as this server knows, in epoch seconds; ``age`` is for how many seconds that is known to be the state.
+    ``word`` is ``ok``, ``failed``, or a fault of :class:`Told`. ``role`` is ``primary``, ``follower``, or empty when the
+    server doesn't tell; ``primaries`` is ``ok``, ``two`` when there is another primary beside its own, ``unknown``, or
+    empty when it doesn't tell. ``changed`` is when its state became what it is, as far as this server knows, in epoch
+    seconds; ``age`` is for how many seconds that is known to be the state.
     """
 
     name: str
@@ -83,6 +84,7 @@ class Sight:
     services: Mapping[str, str] = attrs.field(factory=dict)
     database: str = ""
     role: str = ""
+    primaries: str = ""
     lag_seconds: float | None = None
     lag_bytes: float | None = None
     changed: float | None = None
@@ -110,6 +112,7 @@ def sight(name: str, document: Mapping[str, Any], *, here: bool, changed: float 
     words = {key: value for key, value in services.items() if _is_word(key) and _is_word(value)}
     connection = _mapping(database.get("connect")).get("main")
     lag_seconds, lag_bytes = _number(replication.get("lag_seconds")), _number(replication.get("lag_bytes"))
+    primaries = _mapping(document.get("cluster")).get("primaries")
     role = ""
     if database.get("ok") is True:
         role = "primary" if {"lag_seconds", "lag_bytes"}.isdisjoint(replication) else "follower"
@@ -120,6 +123,7 @@ def sight(name: str, document: Mapping[str, Any], *, here: bool, changed: float 
         services=dict(list(words.items())[:_SERVICES_LIMIT]),
         database=connection if _is_word(connection) else "",
         role=role,
+        primaries=primaries if _is_word(primaries) else "",
         lag_seconds=lag_seconds,
         lag_bytes=lag_bytes,
         changed=changed,

@@ -6,7 +6,7 @@ ended, gives values that were there before the annotation their end, rotates, an
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final
 
 from twisted.application.service import Service
@@ -37,7 +37,8 @@ _log = Logger()
 class Expirations(Service):
     """A round every ``interval`` seconds, and sooner after one that lacked what it needs.
 
-    One that has much to do goes on for as long, and leaves the rest to the next.
+    One that has much to do goes on for as long, and leaves the rest to the next. ``demand_primary`` returns when this server
+    may write.
     """
 
     name = "expiration"
@@ -51,6 +52,7 @@ class Expirations(Service):
         rotators: Sequence[IRotator],
         events: IExpirationEvents,
         interval: float,
+        demand_primary: Callable[[], Awaitable[None]],
     ) -> None:
         self._clock = clock
         self._store = store
@@ -59,6 +61,7 @@ class Expirations(Service):
         self._rotators: Mapping[str, IRotator] = {rotator.name: rotator for rotator in rotators}
         self._events = events
         self._interval = interval
+        self._demand_primary = demand_primary
         self._loop = LoopingCall(self._begin)
         self._loop.clock = clock
         self._round: Deferred[None] | None = None
@@ -162,6 +165,8 @@ class Expirations(Service):
         self._trouble = why
 
     async def _work(self) -> None:
+        # Of two primaries one may not give out passwords that the other has not.
+        await self._demand_primary()
         begun = self._clock.seconds()
         self._events.admit()
         while removed := await self._factories.remove_expired(begun, self._events.removal):

@@ -31,6 +31,9 @@ def _checks(report: HealthReport) -> Iterator[tuple[str, list[dict[str, Any]]]]:
     database = document["database"]
     for name, value in database["connect"].items():
         yield f"database:{name}", [_check("datastore", value == "ok", value) | time]
+    for name, value in document.get("cluster", {}).items():
+        if isinstance(value, str):
+            yield f"cluster:{name}", [_check("system", value == "ok", value)]
     for name, value in database["replication_status"].items():
         if value is not None:
             unit = next((unit for ending, unit in _UNITS.items() if name.endswith(ending)), None)

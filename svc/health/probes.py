@@ -26,7 +26,7 @@ class ProbeFailed(Refusal):
 @implementer(IProbe)
 @attrs.frozen
 class CoreProbe:
-    """Opens the canary, and runs a simple transaction."""
+    """Opens the canary. The other half of ``core``, a transaction that writes, is a check of :class:`DatabaseProbe`."""
 
     service = "core"
 
@@ -36,7 +36,6 @@ class CoreProbe:
     async def check(self) -> None:
         """Fail with what the vault or the database raises."""
         self._open_canary(await self._state.canary())
-        await self._state.transaction()
 
 
 @implementer(IProbe)
@@ -154,7 +153,7 @@ class ExpirationProbe:
 
 @attrs.frozen
 class DatabaseProbe:
-    """Asks whether a connection answers, and where the log stands."""
+    """Asks whether a connection answers, and where the log stands; and whether a write is taken."""
 
     _state: IDatabaseState
 
@@ -162,3 +161,7 @@ class DatabaseProbe:
         """Return the position; fail when the database doesn't answer."""
         await self._state.connected()
         return await self._state.position()
+
+    async def write(self) -> None:
+        """Return when a simple transaction has committed, which writes, on a standby reads; fail otherwise."""
+        await self._state.transaction()

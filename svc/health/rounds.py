@@ -6,6 +6,10 @@ can hold up its neighbours, the next round, or a reader of the report.
 
 Note [Staleness]. The report is read from memory, and would look healthy for ever if the loop behind it died. So it says
 ``stale`` once the last round is older than three intervals, by a clock that nobody sets (``clocks``, Note [Two clocks]).
+
+Note [Reading and writing]. A database that takes no writes, because its disk is full or the synchronous standby is away that
+its commits wait for, lets everybody log in and read. So ``core`` is two checks, of which readiness depends on the one that
+reads; the report tells the worse of the two.
 """
 
 from __future__ import annotations
@@ -40,6 +44,9 @@ INTERVALS_UNTIL_STALE: Final = 3
 #: audit, where requests are refused while their records can't be written.
 NEEDED_TO_SERVE: Final = frozenset({"core", "authn", "authz"})
 
+#: The service that the check of writing belongs to (Note [Reading and writing]).
+_CORE: Final = "core"
+
 _STARTING: Final = "starting"
 _OK: Final = "ok"
 _FAILED: Final = "failed"
@@ -52,9 +59,11 @@ log = Logger()
 class HealthReport:
     """What ``/health`` answers: one word for each service and for the database (rulings: health).
 
-    ``position`` is where the database's log stands; ``None`` unless the database is ok. ``needed`` are the services without
-    which this server can't serve. ``moment`` is when the last round
+    ``position`` is where the database's log stands; ``None`` unless the database is ok. ``moment`` is when the last round
     ended, and ``changed`` when each value became what it is, that of the database under ``database``: both in epoch seconds.
+    ``unready`` are the services without which this server can't serve, and which don't work for that; ``writing`` is what
+    came of the check of writing. ``primaries`` is whether other servers of the cluster have no primary beside this one's, or
+    ``None`` where there are no others.
     """
 
     dialect: Dialect
@@ -63,7 +72,9 @@ class HealthReport:
     position: ReplicationPosition | None
     moment: float | None = attrs.field(default=None, eq=False)
     changed: Mapping[str, float] = attrs.field(factory=dict, eq=False)
-    needed: frozenset[str] = attrs.field(default=NEEDED_TO_SERVE, eq=False)
+    unready: frozenset[str] = attrs.field(default=frozenset(), eq=False)
+    writing: str = attrs.field(default=_OK, eq=False)
+    primaries: str | None = None
 
     @property
     def services_ok(self) -> bool:
@@ -73,12 +84,17 @@ class HealthReport:
     @property
     def ok(self) -> bool:
         """Whether the server works."""
-        return self.services_ok and self.database == _OK
+        return self.services_ok and self.database == _OK and self.primaries in {None, _OK}
 
     @property
     def ready(self) -> bool:
-        """Whether the server can serve: log somebody in, judge what he may, and read it."""
-        return self.database == _OK and all(self.services.get(name, _OK) == _OK for name in self.needed)
+        """Whether the server could serve in the last round: log somebody in, judge what he may, and read it."""
+        return self.database == _OK and not self.unready
+
+    @property
+    def ready_to_write(self) -> bool:
+        """Whether it could do that, and its database took a write, unless it is a standby."""
+        return self.ready and self.writing == _OK
 
     @property
     def status(self) -> int:
@@ -99,6 +115,7 @@ class HealthReport:
                     **_lag(self.position),
                 },
             },
+            **({} if self.primaries is None else {"cluster": {"ok": self.primaries == _OK, "primaries": self.primaries}}),
             "ok": self.ok,
         }
 
@@ -197,7 +214,10 @@ class _Watch(Generic[T]):
 
 
 class Rounds(Service):
-    """The loop: every ``interval`` seconds a round of all checks at once, each with its own deadline."""
+    """The loop: every ``interval`` seconds a round of all checks at once, each with its own deadline.
+
+    ``primaries`` is the word for the primaries of the cluster, and since when, in epoch seconds; ``None`` without a cluster.
+    """
 
     name = "health"
 
@@ -209,17 +229,22 @@ class Rounds(Service):
         database: DatabaseProbe,
         interval: float,
         needed: frozenset[str] = NEEDED_TO_SERVE,
+        primaries: Callable[[], tuple[str, float] | None] = lambda: None,
     ) -> None:
         deadline = min(LONGEST_CHECK, interval / 2)
         self._clock = clock
         self._wall = wall
         self._interval = interval
         self._needed = needed
+        self._primaries = primaries
         self._services = [_Watch(clock, wall, probe.service, probe.check, deadline) for probe in probes]
         self._database = _Watch(clock, wall, "database", database.check, deadline)
+        self._writing = _Watch(clock, wall, f"{_CORE} (writing)", database.write, deadline)
         self._loop = LoopingCall(self._round)
         self._loop.clock = clock
         self._first: Deferred[None] = Deferred()
+        self._under_way = False
+        self._hastened = False
         # When the last round ended, or, before that, when the loop was started; and the time of day when one ended last.
         self._last: float | None = None
         self._moment: float | None = None
@@ -228,7 +253,15 @@ class Rounds(Service):
         """Begin with a round at once."""
         super().startService()  # type: ignore[no-untyped-call] # Twisted's
         self._last = self._clock.seconds()
-        self._loop.start(self._interval).addErrback(lambda failure: log.failure("The loop of health checks died", failure))
+        self._begin()
+
+    def hasten(self) -> None:
+        """Have a round begin at once, or as soon as the one that is under way has ended, since something has changed."""
+        if self._under_way:
+            self._hastened = True
+        elif self._loop.running:
+            self._loop.stop()
+            self._begin()
 
     def stopService(self) -> None:
         """End the loop, and give up the checks that run."""
@@ -249,14 +282,20 @@ class Rounds(Service):
         stale = overdue > 0
         # What is stale became so when it was as old as it may be.
         since = self._wall.seconds() - overdue if stale else None
+        reading = {watch.name: _STALE if stale else watch.value for watch in self._services}
+        writing = _STALE if stale else self._writing.value
+        primaries = self._primaries()
+        since_when = {} if primaries is None else {"primaries": primaries[1]}
         return HealthReport(
             dialect,
-            {watch.name: _STALE if stale else watch.value for watch in self._services},
+            reading | ({} if writing == _OK or reading.get(_CORE, _OK) != _OK else {_CORE: writing}),
             _STALE if stale else self._database.value,
             self._database.seen if self._database.value == _OK and not stale else None,
             self._moment,
-            {watch.name: watch.changed if since is None else since for watch in self._watches()},
-            self._needed,
+            {name: changed if since is None else since for name, changed in self._changed().items()} | since_when,
+            frozenset(name for name, word in reading.items() if word != _OK and name in self._needed),
+            writing,
+            None if primaries is None else primaries[0],
         )
 
     def now(self) -> float:
@@ -265,13 +304,35 @@ class Rounds(Service):
 
     def findings(self) -> list[Finding]:
         """What came of each check last, that of the database under ``database``."""
-        return [Finding(watch.name, watch.value, watch.took) for watch in self._watches()]
+        found = []
+        for watch in self._reported():
+            ill = self._writing if watch.name == _CORE and watch.value == _OK and self._writing.value != _OK else watch
+            found.append(Finding(watch.name, ill.value, ill.took))
+        return found
+
+    def _changed(self) -> dict[str, float]:
+        changed = {watch.name: watch.changed for watch in self._reported()}
+        if _CORE in changed:
+            changed[_CORE] = max(changed[_CORE], self._writing.changed)
+        return changed
 
     def _watches(self) -> list[_Watch[Any]]:
+        return [*self._reported(), self._writing]
+
+    def _reported(self) -> list[_Watch[Any]]:
         return [*self._services, self._database]
 
+    def _begin(self) -> None:
+        self._loop.start(self._interval).addErrback(lambda failure: log.failure("The loop of health checks died", failure))
+
     async def _round(self) -> None:
-        await DeferredList([watch.check() for watch in self._watches()])
-        self._last, self._moment = self._clock.seconds(), self._wall.seconds()
-        if not self._first.called:
-            self._first.callback(None)
+        self._under_way = True
+        while True:
+            self._hastened = False
+            await DeferredList([watch.check() for watch in self._watches()])
+            self._last, self._moment = self._clock.seconds(), self._wall.seconds()
+            if not self._first.called:
+                self._first.callback(None)
+            if not self._hastened or not self.running:
+                break
+        self._under_way = False

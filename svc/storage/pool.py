@@ -121,12 +121,13 @@ class Pool(Generic[S]):
         self._beat.clock = reactor
         self._waits = 0
         self._waited = 0.0
+        self._returned = 0
 
     def census(self) -> Census:
         """How it stands now; it may be asked from another thread."""
         waiting = sum(not waiter.session.called for waiter in list(self._waiters))
         sessions, idle = len(self._sessions), len(self._idle)
-        return Census(sessions, max(0, sessions - idle), waiting, self._waits, self._waited)
+        return Census(sessions, max(0, sessions - idle), waiting, self._waits, self._waited, self._returned)
 
     def start(self) -> None:
         """Begin to connect."""
@@ -203,6 +204,7 @@ class Pool(Generic[S]):
     def release(self, session: S) -> None:
         """Give a session back, outside any transaction; the caller that has waited longest gets it."""
         if not session.lost:
+            self._returned += 1
             self._idle.append(session)
             if self._waiters and not self._lending:
                 self._lend()

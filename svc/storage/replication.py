@@ -23,12 +23,28 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from svc.errors import StoreReadOnly, StoreUnavailable
+from svc.records import DatabaseIdentity
 from svc.storage.database import Database, Statement
 
 #: Time between two beats, in seconds.
 BEAT: Final = 1.0
 
 _STANDBY: Final = Statement("replication_standby", "SELECT pg_is_in_recovery()")
+
+# A primary knows its timeline from where it writes: its control file has it after the first checkpoint only. A standby has
+# what it last kept of its primary's.
+_IDENTITY: Final = Statement(
+    "replication_identity",
+    """
+    SELECT
+        system_identifier,
+        CASE WHEN standby THEN (SELECT timeline_id FROM pg_control_checkpoint())
+            ELSE ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::bigint END,
+        (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint,
+        standby
+    FROM (SELECT pg_is_in_recovery() AS standby OFFSET 0) AS mode CROSS JOIN pg_control_system()
+    """,
+)
 
 # A little less than a beat: of several servers one beats, and none that is early by a hair leaves its beat out.
 _BEAT: Final = Statement(
@@ -50,7 +66,8 @@ class Replication(Service):
     def __init__(self, database: Database, clock: Any) -> None:
         self._database = database
         self._standby: bool | None = None
-        self._loop = LoopingCall(lambda: Deferred.fromCoroutine(self._beat()))
+        self._beating = False
+        self._loop = LoopingCall(lambda: Deferred.fromCoroutine(self._look()))
         self._loop.clock = clock
 
     def startService(self) -> None:
@@ -63,6 +80,11 @@ class Replication(Service):
         super().stopService()  # type: ignore[no-untyped-call] # Twisted's
         if self._loop.running:
             self._loop.stop()
+
+    @property
+    def writable(self) -> bool:
+        """Whether the database was a primary when last heard of; false before that."""
+        return self._standby is False
 
     async def demand_primary(self) -> None:
         """Return when a write may begin.
@@ -87,16 +109,39 @@ class Replication(Service):
         self._standby = standby
         return bool(standby)
 
-    async def _beat(self) -> None:
+    async def identity(self) -> DatabaseIdentity:
+        """Ask which PostgreSQL this is.
+
+        :raises StoreUnavailable: it can't be asked.
+        """
+        ((system, timeline, started, standby),) = await self._database.fetch(_IDENTITY)
+        # PostgreSQL has no unsigned numbers.
+        return DatabaseIdentity(system % (1 << 64), timeline, started, standby)
+
+    async def _look(self) -> None:
         try:
-            if not await self.standby():
-                await self._database.change(_BEAT)
+            standby = await self.standby()
+        except StoreUnavailable:
+            """The pool says so in the log."""
+        except Exception:  # the loop must go on
+            _log.failure("It could not be found out whether the database is a standby")
+        else:
+            # Nobody waits for it: a write may hang, as for a synchronous standby, where questions are answered.
+            if not standby and not self._beating:
+                Deferred.fromCoroutine(self._beat()).addErrback(_log_bug)
+
+    async def _beat(self) -> None:
+        self._beating = True
+        try:
+            await self._database.change(_BEAT)
         except StoreReadOnly:
             self._standby = None  # It was about to change, or takes no writes for another reason.
         except StoreUnavailable:
             """The pool says so in the log."""
         except Exception:  # the loop must go on
             _log.failure("A beat failed")
+        finally:
+            self._beating = False
 
 
 def _log_bug(failure: Failure) -> None:

@@ -1,15 +1,22 @@
-"""The routes of the cluster's health, which anyone may ask, and which ask only the servers that the settings list."""
+"""The routes of the cluster's health, which anyone may ask, and which ask only the servers that the settings list.
+
+And one by which these servers find out whether they have two primaries, which nobody else may ask.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 import attrs
 
+from svc.cluster.claims import Claims
 from svc.cluster.members import Members
 from svc.cluster.reports import Sight, Told, sight
 from svc.dialect import Dialect
+from svc.errors import RouteNotFound
 from svc.health.rounds import HealthReport, Rounds
+from svc.records import DatabaseIdentity
 from svc.web.clusterpage import PAGE_HEADERS, page
 from svc.web.response import Response
 from svc.web.routing import PUBLIC, Call, Routes
@@ -29,6 +36,19 @@ class Cluster:
     rounds: Rounds
     dialect: Dialect
     members: Members
+    #: The members that have two primaries between them, by name.
+    crowd: Callable[[], frozenset[str]]
+    claims: Claims
+    #: What this server's database is, asked of it now.
+    identity: Callable[[], Awaitable[DatabaseIdentity]]
+
+    @routes.add("GET", "/cluster/database", caller=PUBLIC)
+    async def tell(self, call: Call) -> Response:
+        """Tell another server of the cluster what this one's database is (``svc.cluster.claims``); to others it is 404."""
+        challenge, code = call.query.text("challenge"), call.query.text("code")
+        if challenge is None or not self.claims.is_asked(challenge, code):
+            raise RouteNotFound("GET", "/cluster/database")
+        return Response.json(self.claims.answer(challenge, await self.identity()))
 
     @routes.add("GET", "/remote_health/<raw:server>", caller=PUBLIC, query=False)
     async def show(self, call: Call, server: str) -> Response:  # noqa: ARG002 (every route takes its call)
@@ -47,7 +67,9 @@ class Cluster:
     @routes.add("GET", "/ui/health", caller=PUBLIC, query=False)
     async def view(self, call: Call) -> Response:
         """Show this server and all members: as JSON to whom accepts JSON, as a page to others."""
-        sights = [self._own(), *await self.members.glance()]
+        crowd = self.crowd()
+        members = [_crowded(each) if each.name in crowd else each for each in await self.members.glance()]
+        sights = [self._own(), *members]
         if "json" in (call.header("Accept") or "").lower():
             ok = all(each.ok for each in sights)
             return Response.json({"ok": ok, "servers": [each.document() for each in sights]}, headers=_VARIES)
@@ -61,5 +83,11 @@ class Cluster:
 
     def _without(self, told: Told) -> HealthReport:
         """The report on a server that gave none: of the same shape, with one word for everything."""
-        services = self.rounds.report(self.dialect).services
-        return HealthReport(self.dialect, dict.fromkeys(services, told.fault), told.fault, None)
+        own, fault = self.rounds.report(self.dialect), told.fault
+        primaries = None if own.primaries is None else fault
+        return HealthReport(self.dialect, dict.fromkeys(own.services, fault), fault, None, primaries=primaries)
+
+
+def _crowded(each: Sight) -> Sight:
+    """One of two primaries that may not know of each other."""
+    return attrs.evolve(each, word="failed" if each.reachable else each.word, primaries="two")

@@ -150,6 +150,8 @@ def _state(each: Sight) -> str:
     remarks = []
     if each.word in _EXPLAINED:
         remarks.append(_EXPLAINED[each.word])
+    if each.primaries == "two":
+        remarks.append("there is another primary")
     if each.age > _RECENT:
         remarks.append(f"as of {_duration(each.age)} ago")
     remark = f"<small>{escape(', '.join(remarks))}</small>" if remarks else ""

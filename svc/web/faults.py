@@ -86,6 +86,10 @@ def _outcome_unknown(_: errors.OutcomeUnknown) -> Response:
     )
 
 
+def _contested(refusal: errors.PrimaryContested) -> Response:
+    return _later(_fault(503, "unavailable", refusal.why), refusal.retry_after)
+
+
 def _audit_unavailable(refusal: errors.AuditUnavailable) -> Response:
     return _later(_fault(503, "unavailable", "what is asked for can't be recorded in the audit now"), refusal.retry_after)
 
@@ -144,6 +148,7 @@ _FAULTS: Final[Mapping[type[errors.Refusal], Callable[[Any], Response]]] = {
     errors.PolicyInvalid: _policy_invalid,
     errors.StoreUnavailable: _unavailable,
     errors.OutcomeUnknown: _outcome_unknown,
+    errors.PrimaryContested: _contested,
     errors.AuditUnavailable: _audit_unavailable,
     errors.LoadsUnavailable: _loads_unavailable,
     errors.TooOften: _too_often,
@@ -165,6 +170,7 @@ _REASONS: Final[Mapping[type[errors.Refusal], str]] = {
     errors.PolicyConflict: "conflict",
     errors.StoreUnavailable: "unavailable",
     errors.OutcomeUnknown: OUTCOME_UNKNOWN,
+    errors.PrimaryContested: "unavailable",
     errors.LoadsUnavailable: "unavailable",
     errors.PasswordsBusy: "unavailable",
     errors.StoreReadOnly: "read-only",

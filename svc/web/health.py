@@ -1,7 +1,12 @@
-"""The routes of this server's own health, which anyone may ask and which ask nobody: they tell the last round."""
+"""The routes of this server's own health, which anyone may ask and which ask nobody.
+
+Health is told as of the last round. Readiness is that and what is known now: a database that has just gone, or taken another
+part, is known at once, and a proxy that asks every second is to hear of it.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 import attrs
@@ -23,6 +28,9 @@ class Health:
 
     rounds: Rounds
     dialect: Dialect
+    #: Whether the database can be asked now, and whether it may be written to, as far as is known without asking it.
+    answers: Callable[[], bool]
+    writable: Callable[[], bool]
 
     @routes.add("GET", "/health", caller=PUBLIC, query=False)
     async def show(self, call: Call) -> Response:
@@ -40,8 +48,15 @@ class Health:
         """Tell that the reactor turns, which an answer proves by itself (rulings: health)."""
         return Response.json({"ok": True})
 
-    @routes.add("GET", "/readyz", caller=PUBLIC, query=False)
-    async def ready(self, call: Call) -> Response:  # noqa: ARG002 (every route takes its call)
-        """Tell whether this server can serve, as of the last round: 200, or 503 (rulings: health)."""
-        ready = self.rounds.report(self.dialect).ready
+    @routes.add("GET", "/readyz", caller=PUBLIC)
+    async def ready(self, call: Call) -> Response:
+        """Tell whether this server can log somebody in and let him read, with ``write`` also whether it can write.
+
+        It is 200, or 503 (rulings 9.5).
+        """
+        report, answers = self.rounds.report(self.dialect), self.answers()
+        if call.query.boolean("write"):
+            ready = answers and report.ready_to_write and self.writable()
+        else:
+            ready = answers and report.ready
         return Response.json({"ok": ready}, 200 if ready else 503)

@@ -71,6 +71,13 @@ class HealthTests(SynchronousTestCase):
         self.assertIn("d\tunreachable\tunknown\tunknown", outcome.stdout)
         self.assertIn("not healthy: c\\x1b[31m, d", outcome.stderr)
 
+    def test_two_primaries(self) -> None:
+        """That there is another primary stands beside what fails, or alone."""
+        for server, told in ((ILL, "ldap failed, primaries two"), (HERE | {"ok": False}, "primaries two")):
+            outcome = self.run_command(self.view(server | {"primaries": "two"}), "--all", code=1)
+            self.assertEqual(outcome.stdout.rstrip("\n").split("\t")[-1], told)
+        self.assertNotIn("primaries", self.run_command(self.view(HERE | {"primaries": "ok"}), "--all").stdout)
+
     def test_json(self) -> None:
         """--json prints what the server answers, with the same exit code; alone it is a mistake of use."""
         outcome = self.run_command(self.view(HERE, GONE), "--all", "--json", code=1)

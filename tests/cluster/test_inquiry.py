@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +14,11 @@ from twisted.internet.testing import MemoryReactorClock, StringTransport
 from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.cluster.inquiry import ANSWER_LIMIT, DEADLINE, Inquiry, trust_of
+from svc.cluster.claims import Claims
+from svc.cluster.inquiry import ANSWER_LIMIT, CLAIM_DEADLINE, DEADLINE, Inquiry, trust_of
 from svc.cluster.reports import INVALID, UNREACHABLE, Told
 from svc.errors import ConfigurationInvalid
-from svc.records import ClusterMember
+from svc.records import ClusterMember, DatabaseIdentity
 from tests.providers.authority import Authority
 
 REPORT = b'{"ok": true}'
@@ -134,6 +137,31 @@ class InquiryTests(SynchronousTestCase):
         self.assertIn("within 5 seconds", answer.why)
         self.assertTrue(transport.disconnected)
         self.assertEqual(self.reactor.getDelayedCalls(), [])
+
+    def test_database(self) -> None:
+        """What a member says of its database counts when it answers this very question, in time, and knows the data key."""
+        claims, identity = Claims(bytes(32)), DatabaseIdentity(1, 2, 3, False)
+
+        def asked(answering: Claims, status: bytes = b"200 OK", late: bool = False) -> object:
+            asking = Deferred.fromCoroutine(
+                Inquiry(self.reactor, ClusterMember("b", "http://127.0.0.1:1/b")).database(claims)
+            )
+            protocol, transport = self.connect()
+            line = re.match(rb"GET /b/cluster/database\?challenge=([0-9a-f]{32})&code=([0-9a-f]{64}) ", transport.value())
+            assert line is not None
+            challenge, code = (part.decode() for part in line.groups())
+            self.assertTrue(claims.is_asked(challenge, code))
+            body = json.dumps(answering.answer(challenge, identity)).encode()
+            if late:
+                self.reactor.advance(CLAIM_DEADLINE)
+            else:
+                protocol.dataReceived(b"HTTP/1.1 %b\r\nContent-Length: %d\r\n\r\n%b" % (status, len(body), body))
+            return self.successResultOf(asking)
+
+        self.assertEqual(asked(claims), identity)
+        self.assertIsNone(asked(Claims(bytes([1] * 32))))
+        self.assertIsNone(asked(claims, b"404 Not Found"))
+        self.assertIsNone(asked(claims, late=True))
 
 
 class TrustTests(SynchronousTestCase):

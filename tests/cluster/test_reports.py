@@ -86,6 +86,16 @@ class SightTests(SynchronousTestCase):
         database["ok"] = False
         self.assertEqual(self.see(ok=False, database=database).role, "")
 
+    def test_primaries(self) -> None:
+        """What a server says of primaries is shown, if it is a word."""
+        for cluster, shown in (
+            ({"ok": False, "primaries": "two"}, "two"),
+            ({"primaries": [1]}, ""),
+            ("two", ""),
+            (None, ""),
+        ):
+            self.assertEqual(self.see(ok=False, cluster=cluster).primaries, shown)
+
     def test_impossible_lags(self) -> None:
         """A lag that no number of seconds is isn't shown."""
         for lag in (True, "1", -1, 1e400, 1 << 70, None, [1]):
@@ -98,7 +108,7 @@ class SightTests(SynchronousTestCase):
         self.assertEqual(self.see(services=services).services, {"g": "ok"})
         self.assertEqual(len(self.see(services={f"s{n}": "ok" for n in range(99)}).services), 32)
 
-    @given(st.dictionaries(st.sampled_from(["ok", "services", "database"]), JSON), JSON, JSON)
+    @given(st.dictionaries(st.sampled_from(["ok", "services", "database", "cluster"]), JSON), JSON, JSON)
     def test_any_report_is_seen(self, document: dict[str, Any], connect: Any, replication: Any) -> None:
         """Whatever stands in a report, it can be shown, and written as JSON."""
         self.see(**document)

@@ -266,6 +266,18 @@ class LoopTests(LoopCase):
         self.advance(INTERVAL)
         self.assertEqual(self.value(name), b"key 1")
 
+    def test_another_primary(self) -> None:
+        """While another primary forbids writes nothing is rotated, and the round has failed."""
+        name = self.declare_door()
+        self.contested = True
+        self.start()
+        self.assertEqual(self.value(name), b"key 0")
+        self.assertIn("the server b", self.loop.trouble or "")
+        self.contested = False
+        self.advance(INTERVAL)
+        self.assertIsNone(self.loop.trouble)
+        self.assertEqual(self.value(name), b"key 1")
+
     def test_a_database_that_is_away(self) -> None:
         """While the database is away no round ends, and when it is back the loop goes on at once."""
         name = self.declare_door()

@@ -11,6 +11,7 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 
+from svc.errors import PrimaryContested
 from svc.events import Trail
 from svc.expiration.rotation import Rotations
 from svc.expiration.rounds import Expirations
@@ -130,6 +131,7 @@ class LoopCase(SynchronousTestCase):
         """Make the loop, not started yet."""
         self.memory, self.vault, self.clock, self.events = Memory(), Vault(b"k" * 32), Clock(), Events()
         self.clock.advance(self.memory.now)
+        self.contested = False
         self.store, self.door = Store(self.memory), Door()
         self.factories = MemoryHostFactories(self.memory)
         self.rotations = Rotations(self.store, self.vault, self.clock, self.listener())
@@ -144,8 +146,20 @@ class LoopCase(SynchronousTestCase):
     def make_loop(self, *rotators: Any) -> Expirations:
         """A loop."""
         return Expirations(
-            self.clock, self.store, self.factories, self.rotations, rotators or [self.door], self.listener(), INTERVAL
+            self.clock,
+            self.store,
+            self.factories,
+            self.rotations,
+            rotators or [self.door],
+            self.listener(),
+            INTERVAL,
+            self.demand_primary,
         )
+
+    async def demand_primary(self) -> None:
+        """Return unless another primary forbids writes."""
+        if self.contested:
+            raise PrimaryContested("the database of the server b has been made the primary")
 
     def declare(self, identifier: str, value: bytes | None = None, **annotations: str) -> str:
         """Declare a variable; ``__`` in the name of an annotation stands for a slash. Return its full id."""

@@ -40,6 +40,13 @@ class DraftTests(SynchronousTestCase):
             },
         )
 
+    def test_two_primaries(self) -> None:
+        """That there is another primary is a check of the system, and fails."""
+        document = health_json(HealthReport(NATIVE, {}, "ok", POSITION, 0.0, primaries="two"))
+        self.assertEqual(document["status"], "fail")
+        expected = {"componentType": "system", "observedValue": "two", "status": "fail"}
+        self.assertEqual(document["checks"]["cluster:primaries"], [expected])
+
     def test_before_the_first_round(self) -> None:
         """Before the first round has ended nothing passes, and nothing has a time."""
         document = health_json(HealthReport(CONJUR, {"core": "starting"}, "starting", None))

@@ -48,11 +48,11 @@ class CoreProbeTests(SynchronousTestCase):
         return Deferred.fromCoroutine(self.probe.check())
 
     def test_well(self) -> None:
-        """It opens the canary and commits a transaction."""
+        """It opens the canary, and writes nothing."""
         verifyObject(IProbe, self.probe)
         verifyObject(IDatabaseState, self.state)
         self.successResultOf(self.check())
-        self.assertEqual(self.state.asked, ["canary", "transaction"])
+        self.assertEqual(self.state.asked, ["canary"])
         self.assertEqual(self.probe.service, "core")
 
     def test_canary_does_not_open(self) -> None:
@@ -60,9 +60,9 @@ class CoreProbeTests(SynchronousTestCase):
         self.state.sealed = Vault(bytes([1] * 32)).seal(CANARY, b"sings")
         self.failureResultOf(self.check(), WrongDataKey)
 
-    def test_no_transaction(self) -> None:
-        """It fails when the database commits nothing, though it can be read."""
-        self.state.work["transaction"] = _fail
+    def test_no_answer(self) -> None:
+        """It fails when the database doesn't answer."""
+        self.state.work["canary"] = _fail
         self.failureResultOf(self.check(), StoreUnavailable)
 
 
@@ -97,6 +97,15 @@ class DatabaseProbeTests(SynchronousTestCase):
         for broken in ("connected", "position"):
             probe = DatabaseProbe(FakeState(work={broken: _fail}))
             self.failureResultOf(Deferred.fromCoroutine(probe.check()), StoreUnavailable)
+
+    def test_write(self) -> None:
+        """Whether it commits a write is asked by itself: it fails when it doesn't, though it can be read."""
+        state = FakeState()
+        self.successResultOf(Deferred.fromCoroutine(DatabaseProbe(state).write()))
+        self.assertEqual(state.asked, ["transaction"])
+        state.work["transaction"] = _fail
+        self.failureResultOf(Deferred.fromCoroutine(DatabaseProbe(state).write()), StoreUnavailable)
+        self.successResultOf(Deferred.fromCoroutine(DatabaseProbe(state).check()))
 
 
 class HostFactoryProbeTests(SynchronousTestCase):

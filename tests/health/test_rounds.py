@@ -335,9 +335,63 @@ class RoundsTests(SynchronousTestCase):
         """A server is ready while the database, core, authn and authz are ok, whatever the rest does, and not before."""
         self.assertFalse(self.new_rounds().report(NATIVE).ready)
         for broken, ready in (("core", False), ("authn", False), ("authz", False), ("ldap", True), ("audit", True)):
-            services = dict.fromkeys(("core", "authn", "authz", "ldap", "audit"), "ok") | {broken: "failed"}
-            self.assertEqual(HealthReport(NATIVE, services, "ok", None).ready, ready)
-            self.assertFalse(HealthReport(NATIVE, services, "failed", None).ready)
+            probes = [FakeProbe(name, _fail if name == broken else nothing) for name in ("core", "authz", "ldap", broken)]
+            rounds = Rounds(self.clock, self.clock, probes, DatabaseProbe(self.state), 5.0)
+            rounds.startService()
+            self.addCleanup(rounds.stopService)
+            report = rounds.report(NATIVE)
+            self.assertEqual((report.ready, report.ready_to_write, report.ok), (ready, ready, False), broken)
+        self.state.work["connected"] = _fail
+        report = self.rounds().report(NATIVE)
+        self.assertEqual((report.ready, report.ready_to_write), (False, False))
+
+    def test_no_writes(self) -> None:
+        """A database that commits nothing fails core, in the report and in the metrics; the server is ready but to write."""
+        rounds = self.rounds()
+        self.assertEqual((rounds.report(NATIVE).ready, rounds.report(NATIVE).ready_to_write), (True, True))
+        self.state.work["transaction"] = Deferred
+        self.clock.pump([1.0] * 7)
+        report = rounds.report(NATIVE)
+        self.assertEqual(report.services, {"core": "failed", "authn": "ok"})
+        self.assertEqual((report.ok, report.ready, report.ready_to_write), (False, True, False))
+        self.assertEqual(report.changed, {"core": 7.0, "authn": 0.0, "database": 0.0})
+        self.assertEqual([found.value for found in rounds.findings()], ["failed", "ok", "ok"])
+        self.assertEqual(self.logged(LogLevel.warn), ["core (writing): no answer within 2 s"])
+        # What reads may fail beside it.
+        self.core.work = _fail
+        self.clock.advance(3)
+        report = rounds.report(NATIVE)
+        self.assertEqual((report.services["core"], report.ready), ("failed", False))
+
+    def test_hastened(self) -> None:
+        """When something has changed a round begins at once, or when the one under way has ended; then at the interval."""
+        rounds = self.rounds()
+        self.clock.advance(1)
+        rounds.hasten()
+        self.assertEqual(self.core.checks, 2)
+        self.clock.advance(4.9)
+        self.assertEqual(self.core.checks, 2)
+        hanging: Deferred[None] = Deferred()
+        self.core.work = lambda: hanging
+        self.clock.advance(0.1)
+        self.assertEqual(self.core.checks, 3)
+        for _ in range(3):
+            rounds.hasten()
+        self.assertEqual(self.core.checks, 3)
+        self.core.work = nothing
+        hanging.callback(None)
+        self.assertEqual(self.core.checks, 4)
+        self.clock.advance(5)
+        self.assertEqual(self.core.checks, 5)
+
+    def test_hastened_late(self) -> None:
+        """Nothing begins in a loop that has ended, or has not begun."""
+        rounds = self.new_rounds()
+        rounds.hasten()
+        rounds.startService()
+        rounds.stopService()
+        rounds.hasten()
+        self.assertEqual(self.core.checks, 1)
 
     def test_ready_with_the_audit(self) -> None:
         """Where requests are refused while the audit takes no records, a server isn't ready then."""
@@ -346,6 +400,24 @@ class RoundsTests(SynchronousTestCase):
             rounds.startService()
             self.addCleanup(rounds.stopService)
             self.assertEqual((rounds.report(NATIVE).services["audit"], rounds.report(NATIVE).ready), ("failed", ready))
+
+    def test_two_primaries(self) -> None:
+        """Where other servers are known it is told whether there is another primary; then a server isn't well, but ready."""
+        word = "ok"
+        rounds = Rounds(self.clock, self.clock, [self.core], DatabaseProbe(self.state), 5.0, primaries=lambda: (word, 7.0))
+        rounds.startService()
+        self.addCleanup(rounds.stopService)
+        report = rounds.report(NATIVE)
+        self.assertEqual((report.status, report.document()["cluster"]), (200, {"ok": True, "primaries": "ok"}))
+        word = "two"
+        report = rounds.report(NATIVE)
+        document = report.document()
+        self.assertEqual(
+            (report.status, document["ok"], document["cluster"]), (502, False, {"ok": False, "primaries": "two"})
+        )
+        self.assertEqual((document["services"]["ok"], document["database"]["ok"], report.ready), (True, True, True))
+        self.assertEqual(report.changed["primaries"], 7.0)
+        self.assertNotIn("cluster", self.rounds().report(NATIVE).document())
 
     def test_findings(self) -> None:
         """Each check tells how long it took; one that was given up took as long as it may."""

@@ -22,12 +22,15 @@ from tests.integration.bed import INTERVAL, Bed, discard, the_bed
 from tests.integration.faults import OF_POSTGRES, OF_ROWS
 from tests.integration.faults_around import OF_MEMBERS, OF_PROCESSES, OF_SERVICES, PROMOTED
 from tests.integration.observing import CALM, LIVE, TOLERANCE, Observer
-from tests.integration.verdicts import Fault, Verdict
+from tests.integration.verdicts import Fault
 
 reactor: Any = installed_reactor
 
 #: All faults, in the order of the page. The last one ends the bed.
 FAULTS: Final = (*OF_POSTGRES, *OF_ROWS, *OF_SERVICES, *OF_PROCESSES, *OF_MEMBERS, PROMOTED)
+
+#: Who may be expected to be ready to write: the primary, and at the end both.
+_COULD_WRITE: Final = {False: {"primary"}, True: {"primary", "follower"}}
 
 #: Between these lines of the page stands what is written.
 BEGIN: Final = "<!-- Written by: python -m tests.integration.fault_matrix --write docs/health.md -->"
@@ -105,15 +108,21 @@ async def _tried(bed: Bed, fault: Fault) -> Outcome:
 
 def cells(fault: Fault) -> str:
     """The beginning of a fault's line: what is to be told."""
-    follower = _told(fault.follower) + (f"; {fault.telling}" if fault.telling else "")
+    follower = _told(fault, "follower") + (f"; {fault.telling}" if fault.telling else "")
     third = "200" if fault.third == "ok" else f"502: {fault.third}"
-    return f"| {fault.words} | {_told(fault.primary)} | {follower} | {third} |"
+    return f"| {fault.words} | {_told(fault, 'primary')} | {follower} | {third} |"
 
 
-def _told(verdict: Verdict) -> str:
+def _told(fault: Fault, server: str) -> str:
+    verdict = fault.of(server)
     if verdict.gone:
         return f"{verdict}; remote 502: unreachable"
-    return "200" if verdict.ok else f"{verdict}; live 200, ready {200 if verdict.ready else 503}, remote 502"
+    if verdict.ok:
+        return "200"
+    # Whether it is ready to write is told of who could be.
+    statuses = [verdict.ready, *([fault.writes(server)] if verdict.ready and server in _COULD_WRITE[fault.ends_bed] else [])]
+    ready = ", to write ".join("200" if status else "503" for status in statuses)
+    return f"{verdict}; live 200, ready {ready}, remote 502"
 
 
 def _line(fault: Fault, outcome: Outcome) -> str:

@@ -211,6 +211,16 @@ async def _grant(bed: Bed) -> None:
     bed.primary.command(f"ALTER ROLE {ROLE} LOGIN")
 
 
+async def _forbid_writes(bed: Bed) -> None:
+    bed.primary.command(f"ALTER ROLE {ROLE} SET default_transaction_read_only = on")
+    _end_sessions(bed.primary)
+
+
+async def _allow_writes(bed: Bed) -> None:
+    bed.primary.command(f"ALTER ROLE {ROLE} RESET default_transaction_read_only")
+    _end_sessions(bed.primary)
+
+
 async def _rename(bed: Bed) -> None:
     bed.primary.postgres.command(f"ALTER DATABASE {DATABASE_NAME} ALLOW_CONNECTIONS false")
     for _ in range(100):
@@ -226,7 +236,9 @@ async def _rename_back(bed: Bed) -> None:
     bed.primary.postgres.command(f"ALTER DATABASE {DATABASE_NAME} ALLOW_CONNECTIONS true")
 
 
-def _of_rows(name: str, words: str, fails: str, table: str, where: str, change: Callable[[Bed], str]) -> Fault:
+def _of_rows(
+    name: str, words: str, fails: str, table: str, where: str, change: Callable[[Bed], str], *, reads: bool = False
+) -> Fault:
     """Rows of a table changed on the primary, and so on the standby."""
 
     async def inject(bed: Bed) -> None:
@@ -240,11 +252,12 @@ def _of_rows(name: str, words: str, fails: str, table: str, where: str, change: 
         )
         await bed.pair.caught_up()
 
-    return Fault(name=name, words=words, inject=inject, undo=undo, primary=failing(fails), follower=failing(fails))
+    verdict = failing(fails, reads=reads)
+    return Fault(name=name, words=words, inject=inject, undo=undo, primary=verdict, follower=verdict)
 
 
-def _deleted(name: str, words: str, fails: str, table: str, where: str = "true") -> Fault:
-    return _of_rows(name, words, fails, table, where, lambda _: f"DELETE FROM {table} WHERE {where}")
+def _deleted(name: str, words: str, fails: str, table: str, where: str = "true", *, reads: bool = False) -> Fault:
+    return _of_rows(name, words, fails, table, where, lambda _: f"DELETE FROM {table} WHERE {where}", reads=reads)
 
 
 def _literal(octets: bytes) -> str:
@@ -305,6 +318,13 @@ OF_POSTGRES: Final = (
         primary=WITHOUT_DATABASE,
     ),
     Fault(
+        name="database_read_only",
+        words="The primary's database takes no writes (`default_transaction_read_only`)",
+        inject=_forbid_writes,
+        undo=_allow_writes,
+        primary=failing("core", "expiration", reads=True),
+    ),
+    Fault(
         name="database_renamed",
         words="The primary's database gets another name",
         inject=_rename,
@@ -348,5 +368,5 @@ OF_ROWS: Final = (
         "secrets",
         "resource_id = '/:public_key:health/known'",
     ),
-    _deleted("heartbeat_deleted", "The row that health writes is deleted", "core", "heartbeat"),
+    _deleted("heartbeat_deleted", "The row that health writes is deleted", "core", "heartbeat", reads=True),
 )

@@ -13,7 +13,7 @@ from twisted.internet.task import deferLater
 from tests.integration.bed import DATABASE, INTERVAL, Bed
 from tests.integration.bystanders import Speak, drip, flood, hang, says
 from tests.integration.slapd import SERVICE_PASSWORD
-from tests.integration.verdicts import GONE, Act, Fault, failing
+from tests.integration.verdicts import CONTESTED, GONE, REFUSED, Act, Fault, failing
 
 reactor: Any = installed_reactor
 
@@ -296,9 +296,12 @@ OF_MEMBERS: Final = (
 
 PROMOTED: Final = Fault(
     name="standby_promoted",
-    words="The standby becomes a primary",
+    words="The standby becomes a primary, beside the former one",
     inject=_promote,
     undo=_nothing,
+    primary=REFUSED,
+    follower=CONTESTED,
+    writers=frozenset({"follower"}),
     told=lambda status: "lag_seconds" not in status,
     telling="it reports no lag any more",
     ends_bed=True,

@@ -46,6 +46,9 @@ LIVE: Final = 0.05
 
 _IETF: Final = "application/health+json"
 
+#: The name under which what is said of primaries is compared.
+PRIMARIES: Final = "primaries"
+
 
 @attrs.frozen
 class Seen:
@@ -93,6 +96,9 @@ def _report(verdict: Verdict, seen: Seen) -> str | None:
     services_ok = not verdict.failed - {DATABASE}
     if (seen.document["ok"], services["ok"], database["ok"]) != (verdict.ok, services_ok, DATABASE not in verdict.failed):
         return f"the flags contradict: {dict(seen.document)}"
+    primaries = "unreachable" if verdict.word == "unreachable" else verdict.primaries
+    if seen.document["cluster"] != {"ok": primaries == "ok", "primaries": primaries}:
+        return f"of primaries it says {seen.document['cluster']}, not {primaries}"
     return _differing(_words(verdict), {**services, DATABASE: database["connect"]["main"]})
 
 
@@ -107,9 +113,9 @@ def _draft(server: str) -> Callable[[Fault, Seen], str | None]:
             return _report(verdict, seen)
         if seen.document["status"] != ("pass" if verdict.ok else "fail"):
             return f"the flag contradicts: {dict(seen.document)}"
-        names = {**{name: f"{name}:state" for name in SERVICES}, DATABASE: "database:main"}
+        names = {**{name: f"{name}:state" for name in SERVICES}, DATABASE: "database:main", PRIMARIES: "cluster:primaries"}
         found = {name: seen.document["checks"].get(key, [{}])[0].get("observedValue") for name, key in names.items()}
-        return _differing(_words(verdict), found)
+        return _differing({**_words(verdict), PRIMARIES: verdict.primaries}, found)
 
     return truth
 
@@ -122,6 +128,14 @@ def _ready(server: str) -> Callable[[Fault, Seen], str | None]:
     def truth(fault: Fault, seen: Seen) -> str | None:
         verdict = fault.of(server)
         expected = 0 if verdict.gone else 200 if verdict.ready else 503
+        return None if seen.status == expected else f"status {seen.status}, not {expected}"
+
+    return truth
+
+
+def _writes(server: str) -> Callable[[Fault, Seen], str | None]:
+    def truth(fault: Fault, seen: Seen) -> str | None:
+        expected = 0 if fault.of(server).gone else 200 if fault.writes(server) else 503
         return None if seen.status == expected else f"status {seen.status}, not {expected}"
 
     return truth
@@ -161,7 +175,10 @@ def _view(server: str) -> Callable[[Fault, Seen], str | None]:
             if (found.get("word"), found.get("ok")) != (word, verdict.ok):
                 return f"{name} is {found}, not {word}"
             if not verdict.gone and (
-                wrong := _differing(_words(verdict), {**found["services"], DATABASE: found["database"]})
+                wrong := _differing(
+                    {**_words(verdict), PRIMARIES: verdict.primaries},
+                    {**found["services"], DATABASE: found["database"], PRIMARIES: found["primaries"]},
+                )
             ):
                 return f"{name}: {wrong}"
         if shown.get(THIRD, {}).get("word") != fault.third:
@@ -180,6 +197,7 @@ ROUTES: Final = tuple(
         Route(server, "/health", False, _draft(server), _IETF),
         Route(server, "/livez", False, _live(server)),
         Route(server, "/readyz", False, _ready(server)),
+        Route(server, "/readyz?write", False, _writes(server)),
         Route(server, f"/remote_health/{_other(server)}", True, _remote(server)),
         Route(server, f"/remote_health/{THIRD}", True, _third(server)),
         Route(server, "/ui/health", True, _view(server)),
@@ -289,7 +307,9 @@ class Observer:
         until = reactor.seconds() + _PATIENCE
         while True:
             seen = await self.ask("follower", "/health")
-            if seen.status == 200 and fault.told(seen.document["database"]["replication_status"]):
+            if seen.status == (200 if fault.follower.ok else 502) and fault.told(
+                seen.document["database"]["replication_status"]
+            ):
                 return
             assert reactor.seconds() < until, f"{fault.name}: {fault.telling} isn't told: {seen}"
             await deferLater(reactor, _BEAT)

@@ -174,6 +174,11 @@ class Server:
         """Start it anew as a hot standby, which nobody feeds; for a server of the test's own."""
         return Deferred.fromCoroutine(self._demote())
 
+    def secede(self) -> Deferred[None]:
+        """Start a copy as a primary on the timeline of its origin, as if it were that; for one that doesn't run yet."""
+        (self._data / "standby.signal").unlink()
+        return self.start()
+
     def thaw(self) -> Deferred[None]:
         """Wake what :meth:`freeze` suspended."""
         frozen, self._frozen = self._frozen, []

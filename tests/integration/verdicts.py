@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Any, Final
 
 import attrs
@@ -27,22 +27,25 @@ Act = Callable[[Bed], Awaitable[None]]
 class Verdict:
     """What a server says of itself: ``word`` of each value that is in ``failed``, ``ok`` of all others.
 
-    One that is ``gone`` says nothing.
+    One that is ``gone`` says nothing. ``reads`` says that what has failed in ``core`` is writing alone. ``primaries`` is the
+    word for those of the cluster.
     """
 
     failed: frozenset[str] = frozenset()
     word: str = "failed"
     gone: bool = False
+    reads: bool = False
+    primaries: str = "ok"
 
     @property
     def ok(self) -> bool:
         """Whether it says that it is well."""
-        return not self.failed and not self.gone
+        return not self.failed and not self.gone and self.primaries == "ok"
 
     @property
     def ready(self) -> bool:
         """Whether it says that it can serve."""
-        return not self.gone and self.failed.isdisjoint(NEEDED)
+        return not self.gone and self.failed.isdisjoint(NEEDED - {"core"} if self.reads else NEEDED)
 
     def word_of(self, value: str) -> str:
         """What it says of one value."""
@@ -54,12 +57,18 @@ class Verdict:
             return "no answer"
         if self.ok:
             return "200"
+        return f"502: {'; '.join(self._complaints())}"
+
+    def _complaints(self) -> Iterator[str]:
         missing = [name for name in (*SERVICES, DATABASE) if name not in self.failed]
         if not missing:
-            return f"502: all {self.word}"
-        if len(missing) < 3:
-            return f"502: all but {', '.join(missing)} {self.word}"
-        return f"502: {', '.join(name for name in (*SERVICES, DATABASE) if name in self.failed)} {self.word}"
+            yield f"all {self.word}"
+        elif len(missing) < 3:
+            yield f"all but {', '.join(missing)} {self.word}"
+        elif self.failed:
+            yield f"{', '.join(name for name in (*SERVICES, DATABASE) if name in self.failed)} {self.word}"
+        if self.primaries != "ok":
+            yield f"primaries {self.primaries}"
 
 
 OK: Final = Verdict()
@@ -69,9 +78,14 @@ GONE: Final = Verdict(gone=True)
 WITHOUT_DATABASE: Final = Verdict(VALUES - {"audit"})
 
 
-def failing(*names: str) -> Verdict:
+#: Another server has a primary too; where writes are refused for that, nothing is rotated.
+CONTESTED: Final = Verdict(primaries="two")
+REFUSED: Final = Verdict(frozenset({"expiration"}), primaries="two")
+
+
+def failing(*names: str, reads: bool = False) -> Verdict:
     """These values have failed."""
-    return Verdict(frozenset(names))
+    return Verdict(frozenset(names), reads=reads)
 
 
 @attrs.frozen(kw_only=True)
@@ -82,7 +96,8 @@ class Fault:
     end is told, ``afar`` the seconds that it takes beyond that to be known of a server elsewhere. ``told`` must
     become true of the follower's replication status.
     ``hangs``: whether ``/livez`` is timed. ``never_ok``: whether the primary may say that it is well at no moment.
-    ``ends_bed``: whether nothing can be tried on the bed afterwards. ``mounts``: whether it needs a disk that was mounted.
+    ``writers``: who is ready to write, if its verdict lets it. ``ends_bed``: whether nothing can be tried on the bed
+    afterwards. ``mounts``: whether it needs a disk that was mounted.
     """
 
     name: str
@@ -99,6 +114,7 @@ class Fault:
     telling: str = ""
     hangs: bool = False
     never_ok: bool = False
+    writers: frozenset[str] = frozenset({"primary"})
     ends_bed: bool = False
     mounts: bool = False
     ldap: bool = False
@@ -106,3 +122,8 @@ class Fault:
     def of(self, server: str) -> Verdict:
         """The verdict of ``primary`` or ``follower``."""
         return self.primary if server == "primary" else self.follower
+
+    def writes(self, server: str) -> bool:
+        """Whether that one is ready to write."""
+        verdict = self.of(server)
+        return server in self.writers and verdict.ready and "core" not in verdict.failed

@@ -255,10 +255,12 @@ class PoolTests(SynchronousTestCase):
         leaves.cancel()
         self.failureResultOf(leaves, CancelledError)
         self.assertEqual(self.pool.census(), Census(2, 2, 1, 2, 1.5))
+        returned = self.pool.census().returned
         self.pool.release(sessions[0])
         self.successResultOf(waits)
         self.pool.release(sessions[1])
         self.assertEqual(self.pool.census(), Census(2, 1, 0, 2, 3.0))
+        self.assertEqual(self.pool.census().returned - returned, 2)
 
     def test_queue_is_bounded_in_time(self) -> None:
         """Nobody waits longer than patience allows, and who left is forgotten."""

@@ -15,11 +15,13 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
+from svc.cluster.claims import Claims
 from svc.cluster.members import Members
 from svc.cluster.reports import INVALID, UNREACHABLE, Sight, Told, told
 from svc.dialect import CONJUR, NATIVE, Dialect
 from svc.health.probes import AuthzProbe, DatabaseProbe
 from svc.health.rounds import Rounds
+from svc.records import DatabaseIdentity
 from svc.web.cluster import Cluster
 from svc.web.clusterpage import page
 from svc.web.health import Health
@@ -27,6 +29,7 @@ from tests.memory import Memory, MemoryState
 from tests.web.support import Client
 
 BODY = b'{"ok": true, "services": {"core": "ok", "ok": true},\n "<new>": 1}'
+IDENTITY = DatabaseIdentity(7_711_051_369_545_791_476, 3, 1_795_369_055_073_057, False)
 Asking = Callable[[], Awaitable[Told]]
 
 
@@ -44,6 +47,7 @@ class Case(SynchronousTestCase):
         self.addCleanup(self.rounds.stopService)
         self.answers: dict[str, Told] = {"b.example": told(200, BODY), "c": Told(fault=UNREACHABLE, why="no route")}
         self.asked: list[str] = []
+        self.crowd: frozenset[str] = frozenset()
 
     def client(self, dialect: Dialect = NATIVE) -> Client:
         """A client of the server."""
@@ -56,7 +60,16 @@ class Case(SynchronousTestCase):
             return ask
 
         members = Members(self.clock, self.clock, {name: asking(name) for name in self.answers})
-        return Client(Health(self.rounds, dialect), Cluster(self.rounds, dialect, members))
+        return Client(Health(self.rounds, dialect, lambda: True, lambda: True), self.noun(members, dialect))
+
+    def noun(self, members: Members, dialect: Dialect = NATIVE) -> Cluster:
+        """The routes of the cluster."""
+
+        async def identity() -> DatabaseIdentity:
+            self.memory.ask()
+            return IDENTITY
+
+        return Cluster(self.rounds, dialect, members, lambda: self.crowd, Claims(bytes(32)), identity)
 
 
 class RemoteHealthTests(Case):
@@ -139,6 +152,41 @@ class RemoteHealthTests(Case):
         self.assertEqual(self.asked, ["b.example"])
 
 
+class ClaimTests(Case):
+    """``/cluster/database``."""
+
+    def test_answer(self) -> None:
+        """Who knows the data key is told what the database is, under his challenge; so he is asked by no stranger."""
+        client, claims = self.client(), Claims(bytes(32))
+        challenge, code = claims.question()
+        answer = client.get(f"/cluster/database?challenge={challenge}&code={code}")
+        self.assertEqual((answer.status, claims.read(challenge, answer.body)), (200, IDENTITY))
+        self.memory.down = True
+        self.assertEqual(client.get(f"/cluster/database?challenge={challenge}&code={code}").status, 503)
+
+    def test_strangers(self) -> None:
+        """To anybody else the route isn't there, and the database isn't asked."""
+        client, self.memory.down = self.client(), True
+        challenge, code = Claims(bytes(32)).question()
+        foreign, theirs = Claims(bytes([1] * 32)).question()
+        for query in (
+            "",
+            "?challenge",
+            f"?challenge={challenge}",
+            f"?code={code}",
+            f"?challenge={challenge}&code",
+            f"?challenge={challenge}&code=",
+            f"?challenge={challenge}&code={code[:-1]}",
+            f"?challenge={challenge}&code={code[::-1]}",
+            f"?challenge={challenge}&code=%C3%A9",
+            f"?challenge={challenge[:-2]}&code={code}",
+            f"?challenge={challenge.upper()}&code={code}",
+            f"?challenge={foreign}&code={theirs}",
+        ):
+            answer = client.get(f"/cluster/database{query}")
+            self.assertEqual((answer.status, answer.json()["error"]["code"]), (404, "not_found"), query)
+
+
 class ViewTests(Case):
     """``/ui/health``."""
 
@@ -155,6 +203,16 @@ class ViewTests(Case):
         self.answers["c"] = told(200, BODY)
         self.clock.advance(1.1)
         self.assertTrue(client.get("/ui/health", headers=[("Accept", "application/json")]).json()["ok"])
+
+    def test_two_primaries(self) -> None:
+        """Members that are primaries beside each other are not well, though they don't know of each other."""
+        self.crowd = frozenset({"b.example", "c"})
+        client = self.client()
+        view = client.get("/ui/health", headers=[("Accept", "application/json")]).json()
+        self.assertEqual(view["ok"], False)
+        shown = [(each["name"], each["word"], each["primaries"]) for each in view["servers"]]
+        self.assertEqual(shown, [("this server", "ok", ""), ("b.example", "failed", "two"), ("c", UNREACHABLE, "two")])
+        self.assertIn(b"there is another primary", client.get("/ui/health").body)
 
     def test_page(self) -> None:
         """To others it is a page without scripts, which nothing may frame and whose style alone is let in."""
@@ -193,7 +251,7 @@ class ViewTests(Case):
         async def ask() -> Told:
             return await hanging
 
-        client = Client(Cluster(self.rounds, NATIVE, Members(self.clock, self.clock, {"b": ask})))
+        client = Client(self.noun(Members(self.clock, self.clock, {"b": ask})))
         gone, waiting = client.begin("GET", "/ui/health"), client.begin("GET", "/ui/health")
         gone.leave()
         hanging.callback(Told(fault=UNREACHABLE, why="late"))

@@ -170,6 +170,7 @@ class FaultTests(SynchronousTestCase):
         for refusal, status, code in (
             (errors.PolicyConflict(3), 409, "policy_conflict"),
             (errors.StoreUnavailable("10.0.0.5 is down", 3), 503, "unavailable"),
+            (errors.PrimaryContested("the server two has it", 3), 503, "unavailable"),
             (errors.TooOften("try again soon", 3), 429, "too_many_requests"),
         ):
             self.assertEqual(self.error(refusal, status)["code"], code)

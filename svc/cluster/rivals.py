@@ -1,0 +1,280 @@
+"""Other primaries of one's own database system, and what they forbid.
+
+When a standby was promoted and the former primary is started again, both take writes, and one of them will be thrown away
+with all that it took. PostgreSQL counts promotions in the timeline, so that the newer one can be told from the older. Of
+two primaries the one on the older timeline takes no writes here; on equal timelines, as of a copy that was started beside
+its original, neither does (rulings 9.7).
+
+Note [The same one]. Several servers may stand on one PostgreSQL, and see the same system on the same timeline. What tells
+one PostgreSQL from another is the moment at which it was started, in microseconds. So that a restart between two looks
+makes no rival of it, one's own database is looked at before the others are asked and after they answered, what they answer
+they look at in between, and only when the two looks agree the answers count.
+
+Note [What is remembered]. A rival that forbids writes forbids them until it says something else: that it is a standby now,
+on no newer timeline than ours, or that its database is ours. That it can't be asked any more is no reason to write. It is
+kept in memory alone: an operator who knows that the rival is gone for good restarts this server. A rival on an older
+timeline, which refuses writes itself, is forgotten when nothing was heard of it for a while.
+
+Note [Asked before the first write]. No write begins before all members have been asked once, or gave no answer in time; nor
+after this server's database was away, as it is when its machine starts again. A member that can't be asked keeps nobody
+from writing: this is no vote, and can't be one between two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final
+
+import attrs
+from twisted.application.service import Service
+from twisted.internet.defer import Deferred, DeferredList
+from twisted.internet.defer import TimeoutError as DeferredTimeout
+from twisted.internet.interfaces import IReactorTime
+from twisted.internet.task import LoopingCall
+from twisted.logger import Logger
+
+from svc.clocks import WallClock
+from svc.errors import PrimaryContested, StoreUnavailable
+from svc.records import DatabaseIdentity
+
+#: The longest time from one look at the others to the next, in seconds.
+LONGEST_INTERVAL: Final = 5.0
+
+#: How long a write waits, in seconds, for a look that is under way.
+PATIENCE: Final = 5.0
+
+#: How many intervals after the last word of it a rival on an older timeline is forgotten.
+INTERVALS_REMEMBERED: Final = 3
+
+#: The words for what health says of primaries; the last where one's own database doesn't say which it is.
+ONE: Final = "ok"
+TWO: Final = "two"
+UNKNOWN: Final = "unknown"
+
+_log = Logger()
+
+
+@attrs.frozen
+class Rival:
+    """Another server's database that is a rival of ours, and when that was heard last, by the clock of the reactor."""
+
+    identity: DatabaseIdentity
+    heard: float
+
+
+def is_rival(own: DatabaseIdentity, other: DatabaseIdentity) -> bool:
+    """Whether the other database has another history than our primary: as a primary itself, or on a newer timeline."""
+    if own.standby or other.system != own.system:
+        return False
+    return other.timeline > own.timeline or (not other.standby and other.started != own.started)
+
+
+class Rivals(Service):
+    """Asks the members every ``interval`` seconds, and knows whether this server may write.
+
+    ``observe`` returns what one's own database is now, and ``asking`` has for each member what asks it the same, which gives
+    ``None`` when it doesn't answer in time.
+    """
+
+    name = "rivals"
+
+    def __init__(
+        self,
+        clock: IReactorTime,
+        wall: WallClock,
+        observe: Callable[[], Awaitable[DatabaseIdentity]],
+        asking: Mapping[str, Callable[[], Awaitable[DatabaseIdentity | None]]],
+        interval: float,
+    ) -> None:
+        self._clock = clock
+        self._wall = wall
+        self._observe = observe
+        self._asking = asking
+        self._interval = min(interval, LONGEST_INTERVAL)
+        self._loop = LoopingCall(self._look)
+        self._loop.clock = clock
+        self._under_way = False
+        self._again = False
+        #: Whether the members have been asked since the database came (Note [Asked before the first write]).
+        self._certain = not asking
+        self._waiting: list[Deferred[None]] = []
+        self._own: DatabaseIdentity | None = None
+        self._rivals: dict[str, Rival] = {}
+        self._crowd: frozenset[str] = frozenset()
+        self._blind = False
+        self._word = ONE
+        self._changed = wall.seconds()
+
+    def startService(self) -> None:
+        """Begin with a look at once, if there is anybody to ask."""
+        super().startService()  # type: ignore[no-untyped-call] # Twisted's
+        if self._asking:
+            self._begin()
+
+    def stopService(self) -> None:
+        """End the loop; what is under way is told to nobody."""
+        super().stopService()  # type: ignore[no-untyped-call] # Twisted's
+        if self._loop.running:
+            self._loop.stop()
+
+    def doubt(self) -> None:
+        """Have no write begin until the members were asked again: one's own database was away."""
+        if not self._loop.running:
+            return
+        self._certain = False
+        if self._under_way:
+            self._again = True
+        else:
+            self._loop.stop()
+            self._begin()
+
+    @property
+    def word(self) -> str | None:
+        """What health says of primaries; ``None`` where there are no others to ask."""
+        return self._word if self._asking else None
+
+    @property
+    def changed(self) -> float:
+        """When that became so, in epoch seconds."""
+        return self._changed
+
+    @property
+    def writable(self) -> bool:
+        """Whether no rival forbids writes, and none is awaited."""
+        return self._certain and self._refusal() is None
+
+    @property
+    def crowd(self) -> frozenset[str]:
+        """The members that have primaries beside each other, or beside ours, of the one system that is ours too."""
+        return self._crowd
+
+    def counted(self) -> Mapping[str, int]:
+        """How many rivals are known, by their timelines beside ours: ``newer``, ``same``, ``older``."""
+        own = self._own
+        if own is None:
+            return {}
+        timelines = [rival.identity.timeline for rival in self._rivals.values()]
+        return {
+            "newer": sum(timeline > own.timeline for timeline in timelines),
+            "same": timelines.count(own.timeline),
+            "older": sum(timeline < own.timeline for timeline in timelines),
+        }
+
+    async def demand(self) -> None:
+        """Return when a write may begin.
+
+        :raises PrimaryContested: a rival forbids it.
+        :raises StoreUnavailable: it isn't known in time whether there is one.
+        """
+        if not self._certain:
+            waiting: Deferred[None] = Deferred()
+            self._waiting.append(waiting)
+            try:
+                await waiting.addTimeout(PATIENCE, self._clock)
+            except DeferredTimeout:
+                raise StoreUnavailable("it is not known yet whether another server has a newer primary") from None
+        if (refusal := self._refusal()) is not None:
+            raise refusal
+
+    def _refusal(self) -> PrimaryContested | None:
+        own = self._own
+        found = [(name, rival.identity) for name, rival in self._rivals.items()]
+        forbidding = [pair for pair in found if own is not None and pair[1].timeline >= own.timeline]
+        if own is None or not forbidding:
+            return None
+        name, identity = max(forbidding, key=lambda pair: pair[1].timeline)
+        if identity.timeline > own.timeline:
+            return PrimaryContested(f"the database of the server {name} has been made the primary: changes belong there")
+        return PrimaryContested(
+            f"the database of the server {name} is a primary too, with the same right as the one here: neither takes changes"
+        )
+
+    def _begin(self) -> None:
+        self._loop.start(self._interval).addErrback(lambda failure: _log.failure("Primaries are not looked for", failure))
+
+    async def _look(self) -> None:
+        self._under_way = True
+        while True:
+            self._again = False
+            await self._attempt()
+            if not self._again or not self.running:
+                break
+        self._under_way = False
+
+    async def _attempt(self) -> None:
+        try:
+            before = await self._observe()
+            asked = [Deferred.fromCoroutine(_answer(ask)) for ask in self._asking.values()]
+            answers = [answer for _, answer in await DeferredList(asked)]
+            after = await self._observe()
+        except StoreUnavailable:
+            return  # The pool says so in the log.
+        except Exception:  # the loop must go on
+            if not self._blind:
+                _log.failure("The database doesn't say which one it is, so this server refuses writes: may its role ask?")
+            self._blind, self._certain = True, False
+            self._say()
+            return
+        if before != after or self._again:
+            return  # Note [The same one]; and what was away since has to be asked about again.
+        self._judge(after, dict(zip(self._asking, answers, strict=True)))
+        self._blind, self._certain = False, True
+        self._say()
+        waiting, self._waiting = self._waiting, []
+        for each in waiting:
+            each.callback(None)  # which one that was cancelled ignores
+
+    def _judge(self, own: DatabaseIdentity, answers: Mapping[str, DatabaseIdentity | None]) -> None:
+        """Take what was found out (Note [What is remembered])."""
+        now, before, refused = self._clock.seconds(), self._rivals, self._refusal()
+        kept = {} if own.standby or self._own is None or self._own.system != own.system else dict(before)
+        for name, answer in answers.items():
+            if answer is not None:
+                kept.pop(name, None)
+                if is_rival(own, answer):
+                    kept[name] = Rival(answer, now)
+        oldest = now - INTERVALS_REMEMBERED * self._interval
+        self._own = own
+        self._rivals = {
+            name: rival for name, rival in kept.items() if rival.identity.timeline >= own.timeline or rival.heard > oldest
+        }
+        primaries = {
+            name: answer.started
+            for name, answer in answers.items()
+            if answer is not None and not answer.standby and answer.system == own.system
+        }
+        started = {*primaries.values()} | (set() if own.standby else {own.started})
+        self._crowd = frozenset(primaries if len(started) > 1 else ())
+        self._tell(before, refused)
+
+    def _say(self) -> None:
+        """Change what health says, where it has changed."""
+        word = TWO if self._rivals else UNKNOWN if self._blind else ONE
+        if word != self._word:
+            self._word, self._changed = word, self._wall.seconds()
+
+    def _tell(self, before: Mapping[str, Rival], refused: PrimaryContested | None) -> None:
+        """Log what has changed."""
+        assert self._own is not None
+        for name in self._rivals.keys() - before.keys():
+            _log.error(
+                "The server {name} has another primary of this database system, on timeline {theirs}; here it is {ours}",
+                name=name,
+                theirs=self._rivals[name].identity.timeline,
+                ours=self._own.timeline,
+            )
+        refusal = self._refusal()
+        if refusal is not None and (refused is None or refusal.why != refused.why):
+            _log.error("This server refuses writes: {why}", why=refusal.why)
+        elif refusal is None and refused is not None:
+            _log.warn("No other primary forbids writes any more")
+        if before and not self._rivals:
+            _log.warn("There is no other primary of this database system any more")
+
+
+async def _answer(ask: Callable[[], Awaitable[DatabaseIdentity | None]]) -> DatabaseIdentity | None:
+    try:
+        return await ask()
+    except Exception:  # a bug in one question may not keep the others from counting
+        _log.failure("Asking a server for its database met a bug")
+        return None

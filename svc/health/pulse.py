@@ -1,0 +1,117 @@
+"""Whether the database answers now, known between two rounds of health: what readiness is told by, beside the last round.
+
+Note [Lost or hanging]. A session that ends is noticed at once, and a server without any can't serve. A database that hangs
+ends none: so it is asked for next to nothing, twice a second, and hangs when no answer has come for a while. The while is
+counted in beats, in each of which the reactor has turned: a process that was itself suspended, and finds the answer waiting,
+doesn't take it for late. While others give sessions back, the question waits for its turn, and nothing hangs.
+
+It hangs until it has answered. What becomes of the question otherwise is no answer: its session is given up one day.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from twisted.application.service import Service
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.interfaces import IReactorTime
+from twisted.internet.task import LoopingCall
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from svc.errors import StoreUnavailable
+from svc.records import Census
+
+#: Seconds from one beat to the next, beats from one question to the next, and beats until an answer is late.
+BEAT: Final = 0.25
+BEATS_BETWEEN: Final = 2
+BEATS_UNTIL_LATE: Final = 5
+
+_log = Logger()
+
+
+class Pulse(Service):
+    """Asks the database, and tells those who need to know when something has changed.
+
+    ``ask`` returns when the database has answered, ``census`` tells how the sessions with it stand, and ``changed`` is
+    called when it has gone or come back.
+    """
+
+    name = "pulse"
+
+    def __init__(
+        self,
+        clock: IReactorTime,
+        ask: Callable[[], Awaitable[object]],
+        census: Callable[[], Census],
+        changed: Callable[[], object],
+    ) -> None:
+        self._ask = ask
+        self._census = census
+        self._changed = changed
+        self._question: Deferred[None] | None = None
+        self._asking = False
+        self._beats = 0
+        self._returned = 0
+        self._hangs = False
+        self._known = True
+        self._loop = LoopingCall(self._beat)
+        self._loop.clock = clock
+
+    def startService(self) -> None:
+        """Begin with a question at once."""
+        super().startService()  # type: ignore[no-untyped-call] # Twisted's
+        self._beats = BEATS_BETWEEN
+        self._loop.start(BEAT).addErrback(_log_bug)
+
+    def stopService(self) -> None:
+        """End; a question that is under way is answered to nobody."""
+        super().stopService()  # type: ignore[no-untyped-call] # Twisted's
+        if self._loop.running:
+            self._loop.stop()
+        if self._question is not None:
+            self._question.cancel()
+
+    @property
+    def beats(self) -> bool:
+        """Whether the database can be asked, as far as is known now (Note [Lost or hanging])."""
+        return not self._hangs and self._census().sessions > 0
+
+    def _beat(self) -> None:
+        self._beats += 1
+        if self._asking:
+            returned = self._census().returned
+            if returned != self._returned:
+                self._beats, self._returned = 0, returned
+            elif self._beats >= BEATS_UNTIL_LATE and not self._hangs:
+                _log.warn("The database hangs: this server takes no requests until it answers")
+                self._hangs = True
+        elif self._beats >= BEATS_BETWEEN:
+            self._beats, self._returned = 0, self._census().returned
+            self._question = Deferred.fromCoroutine(self._answered()).addErrback(_log_bug)
+        self._look()
+
+    async def _answered(self) -> None:
+        self._asking = True
+        try:
+            await self._ask()
+        except StoreUnavailable:
+            """The pool says so in the log."""
+        else:
+            if self._hangs:
+                _log.info("The database answers again")
+            self._hangs = False
+        finally:
+            self._asking, self._beats = False, 0
+        self._look()
+
+    def _look(self) -> None:
+        if self._known != self.beats:
+            self._known = self.beats
+            self._changed()
+
+
+def _log_bug(failure: Failure) -> None:
+    if not failure.check(CancelledError):
+        _log.failure("A part of the pulse has ended for a bug", failure)

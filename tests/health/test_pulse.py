@@ -1,0 +1,113 @@
+"""The pulse of a database that goes, hangs and comes back, on a clock that the tests turn."""
+
+from __future__ import annotations
+
+from twisted.internet.defer import Deferred
+from twisted.internet.task import Clock
+from twisted.trial.unittest import SynchronousTestCase
+
+from svc.errors import StoreUnavailable
+from svc.health.pulse import BEAT, BEATS_BETWEEN, BEATS_UNTIL_LATE, Pulse
+from svc.records import Census
+
+
+class PulseTests(SynchronousTestCase):
+    """A database with ``sessions``, that answers when it isn't ``hanging``, and what was told of it."""
+
+    def setUp(self) -> None:
+        """Start on a database that is well."""
+        self.clock = Clock()
+        self.sessions, self.returned, self.asked = 8, 0, 0
+        self.hanging = False
+        self.questions: list[Deferred[None]] = []
+        self.told: list[bool] = []
+        self.pulse = Pulse(self.clock, self.ask, self.census, lambda: self.told.append(self.pulse.beats))
+        self.pulse.startService()
+        self.addCleanup(self.pulse.stopService)
+
+    async def ask(self) -> None:
+        """Answer, or don't."""
+        self.asked += 1
+        if self.hanging:
+            question: Deferred[None] = Deferred()
+            self.questions.append(question)
+            await question
+
+    def census(self) -> Census:
+        """The sessions."""
+        return Census(self.sessions, 0, 0, 0, 0.0, self.returned)
+
+    def hang(self) -> None:
+        """Hang, and be noticed."""
+        self.hanging = True
+        self.clock.pump([BEAT] * (BEATS_BETWEEN + BEATS_UNTIL_LATE))
+
+    def test_well(self) -> None:
+        """A database that answers is asked twice a second, and beats; nobody is told anything."""
+        self.clock.pump([BEAT] * 40)
+        self.assertTrue(self.pulse.beats)
+        self.assertEqual((self.asked, self.told), (21, []))
+
+    def test_lost(self) -> None:
+        """A server without a session knows at once that it can't serve, and that it can again, and tells of both."""
+        self.sessions = 0
+        self.assertFalse(self.pulse.beats)
+        self.clock.advance(BEAT)
+        self.sessions = 1
+        self.assertTrue(self.pulse.beats)
+        self.clock.advance(BEAT)
+        self.assertEqual(self.told, [False, True])
+
+    def test_hangs(self) -> None:
+        """A database that hangs is known to within two seconds, is asked once meanwhile, and beats when it answers."""
+        self.hang()
+        self.assertLessEqual(self.clock.seconds(), 2)
+        self.assertEqual((self.pulse.beats, self.told), (False, [False]))
+        self.clock.pump([BEAT] * 40)
+        self.assertEqual(len(self.questions), 1)
+        self.hanging = False
+        self.questions.pop().callback(None)
+        self.assertEqual((self.pulse.beats, self.told), (True, [False, True]))
+
+    def test_session_given_up(self) -> None:
+        """That the question was given up is no answer: a database that hung hangs until it has answered another."""
+        self.hang()
+        self.questions.pop().errback(StoreUnavailable("a statement went unanswered"))
+        self.assertFalse(self.pulse.beats)
+        self.hanging = False
+        self.clock.pump([BEAT] * BEATS_BETWEEN)
+        self.assertEqual((self.pulse.beats, self.told), (True, [False, True]))
+
+    def test_busy(self) -> None:
+        """While sessions are given back the database doesn't hang, however long the question waits for its turn."""
+        self.hanging = True
+        for _ in range(40):
+            self.returned += 1
+            self.clock.advance(BEAT)
+        self.assertTrue(self.pulse.beats)
+        self.clock.pump([BEAT] * BEATS_UNTIL_LATE)
+        self.assertFalse(self.pulse.beats)
+
+    def test_suspended(self) -> None:
+        """A process that was suspended itself doesn't take the answer that it finds for late."""
+        self.hanging = True
+        self.clock.pump([BEAT] * BEATS_BETWEEN)
+        self.clock.advance(3600)
+        self.assertTrue(self.pulse.beats)
+
+    def test_bug(self) -> None:
+        """A question that fails as it shouldn't is in the log, is no answer, and isn't the last."""
+        self.hanging = True
+        self.clock.pump([BEAT] * BEATS_BETWEEN)
+        self.questions.pop().errback(LookupError("no such thing"))
+        self.assertEqual(len(self.flushLoggedErrors(LookupError)), 1)
+        self.hanging = False
+        asked = self.asked
+        self.clock.pump([BEAT] * BEATS_BETWEEN)
+        self.assertEqual(self.asked, asked + 1)
+
+    def test_stop(self) -> None:
+        """Stopped, it leaves nothing on the clock, and no failure in the log."""
+        self.hang()
+        self.pulse.stopService()
+        self.assertEqual(self.clock.getDelayedCalls(), [])

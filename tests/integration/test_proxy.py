@@ -1,0 +1,260 @@
+"""The sample file of HAProxy, in HAProxy: what it sends where, what it sends twice, and what clients notice of a fault."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, Final
+
+from twisted.internet import reactor as installed_reactor
+from twisted.internet.defer import Deferred
+from twisted.internet.threads import deferToThread
+from twisted.trial.unittest import TestCase
+from twisted.web.http import HTTPChannel
+from twisted.web.resource import Resource
+from twisted.web.server import Request, Site
+
+from tests.integration import postgres
+from tests.integration.bed import free_port
+from tests.integration.client import Api
+from tests.integration.postgres import PATIENCE, Server
+from tests.integration.process import ServerProcess, ServerTestCase, beat
+from tests.integration.proxy import Proxy, certificate_file, unavailable
+from tests.integration.replication import PairTestCase
+from tests.providers.authority import Authority
+from tests.web.declared import declared, path_of
+
+reactor: Any = installed_reactor
+
+#: What changes something, though some of it looks as if it did not; it may go to the primary alone.
+CHANGES: Final = (
+    ("POST", "/secrets/acme/variable/authenticate"),
+    ("POST", "/secrets/acme/variable/x%2Fauthenticate"),
+    ("POST", "/secrets/acme/variable/authn-jwt/ci/acme/authenticate"),
+    ("POST", "/secrets/acme/variable/x/explain/"),
+    ("POST", "/secrets/acme/variable/x?y=/authn/acme/admin/authenticate"),
+    ("POST", "/policies/acme/policy/x/authenticate"),
+    ("PUT", "/policies/acme/policy/x/authenticate"),
+    ("PATCH", "/policies/acme/policy/authn/acme/admin/authenticate"),
+    ("POST", "/roles/acme/group/authenticate?members&member=acme:user:a"),
+    ("DELETE", "/roles/acme/group/x/authenticate?members&member=acme:user:a"),
+    ("DELETE", "/host_factory_tokens/authenticate"),
+    ("POST", "/authn-jwt/ci/acme/refresh-keys"),
+    ("PUT", "/authn-jwt/ci/acme/distrusted-keys/authenticate"),
+    ("DELETE", "/authn-jwt/ci/acme/distrusted-keys/explain"),
+    ("PATCH", "/authn-jwt/authenticate/acme"),
+    ("PUT", "/authn/acme/password"),
+    ("PUT", "/authn/acme/api_key?role=user:authenticate"),
+    ("PUT", "/authn/acme/x/authenticate"),
+    ("POST", "/AUTHN/acme/admin/authenticate"),
+    ("POST", "/authn%2Facme/admin/authenticate"),
+    ("POST", "/%61uthn/acme/admin/authenticate"),
+    ("POST", "//authn/acme/admin/authenticate"),
+    ("POST", "/x/authn/acme/admin/authenticate"),
+    ("POST", "/authn/acme/admin/authenticate%2F"),
+    ("POST", "/authn/acme/admin%2Fauthenticate"),
+    ("POST", "/authn/acme/admin/authenticate/x"),
+    ("POST", "/authn/acme/admin/authenticates"),
+    ("post", "/authn/acme/admin/authenticate"),
+    ("get", "/whoami"),
+    ("OPTIONS", "/secrets/acme/variable/x"),
+    ("POST", "/accounts"),
+    ("POST", "/host_factories/hosts"),
+)
+
+#: What changes nothing; it may go to any.
+READINGS: Final = (
+    ("GET", "/secrets/acme/variable/x"),
+    ("HEAD", "/secrets/acme/variable/authenticate"),
+    ("GET", "/authn/acme/login"),
+    ("GET", "/authn-ldap/corp/acme/login"),
+    ("GET", "/readyz?write"),
+    ("POST", "/authn/acme/admin/authenticate"),
+    ("POST", "/authn/acme/host%2Fapps%2Fshop/authenticate"),
+    ("POST", "/authn/acme/host/apps/shop/authenticate"),
+    ("POST", "/authn/acme/authenticate/authenticate/"),
+    ("POST", "/authn-jwt/ci/acme/authenticate"),
+    ("POST", "/authn-jwt/ci/acme//authenticate"),
+    ("POST", "/authn-jwt/ci/acme/host%2Fshop/authenticate?x=1"),
+    ("POST", "/authn-jwt/a%2Fb/acme/host/shop/authenticate/"),
+    ("POST", "/authn-cloud/prod/acme/host%2Fshop/authenticate"),
+    ("POST", "/authn-azure/prod/acme/host%2Fshop/authenticate"),
+    ("POST", "/authn-ldap/corp/acme/alice/authenticate"),
+    ("POST", "/authn-jwt/ci/acme/explain"),
+    ("POST", "/authn-cloud/prod/acme/host%2Fshop/explain"),
+    ("POST", "http://svc/authn/acme/admin/authenticate"),
+)
+
+#: The longest token that is taken, and headers that leave room for little else in what svc takes.
+TOKEN: Final = b"x" * 16 * 1024
+HEADER: Final = "y" * 30 * 1024
+
+
+def request(method: str, target: str) -> bytes:
+    """A request without a body, as it stands on the wire."""
+    return f"{method} {target} HTTP/1.1\r\nHost: svc\r\nContent-Length: 0\r\nConnection: close\r\n\r\n".encode()
+
+
+class Channel(HTTPChannel):
+    """Takes longer headers than Twisted's does."""
+
+    totalHeadersSize = MAX_LENGTH = 1 << 16  # noqa: N815 (the name is Twisted's)
+
+
+class Peer(Resource):
+    """A server that is ready, and says ``status`` to all else; ``asked`` are the requests that it had."""
+
+    isLeaf = True
+
+    def __init__(self, case: TestCase, authority: Authority, status: int) -> None:
+        super().__init__()
+        self.status = status
+        self.asked: list[tuple[str, int]] = []
+        site: Any = Site(self)
+        site.noisy, site.protocol = False, Channel
+        port = reactor.listenSSL(0, site, authority.issue("127.0.0.1").options(), interface="127.0.0.1")
+        case.addCleanup(port.stopListening)
+        self.port: int = port.getHost().port
+
+    def render(self, request: Request) -> bytes:
+        """Answer."""
+        if request.path == b"/readyz":
+            return b"{}"
+        assert request.content is not None
+        self.asked.append((request.method.decode(), len(request.content.read())))
+        request.setResponseCode(self.status)
+        return b"{}"
+
+
+class SampleTests(TestCase):
+    """The file by itself."""
+
+    skip = unavailable()
+    timeout = 120
+
+    async def test_routes(self) -> None:
+        """Readings and logins go to any server, all else to the primary, whatever a path looks like."""
+        proxy = Proxy(self, Authority(), free_port(), free_port())
+        await proxy.listens()
+        known = [(route.method, path_of(route), "primary" if route.writes else "any") for _, route in declared()]
+        table = [
+            *((method, target, "primary") for method, target in CHANGES),
+            *((method, target, "any") for method, target in READINGS),
+            *known,
+        ]
+        for method, target, _ in table:
+            await deferToThread(proxy.send, request(method, target))
+        for _ in range(int(PATIENCE / 0.05)):
+            if len(proxy.routed()) == len(table):
+                break
+            await beat()  # The log comes after the answer.
+        routed = zip(table, proxy.routed(), strict=True)
+        wrong = [(*row, backend) for row, backend in routed if row[2] != backend]
+        self.assertEqual(wrong, [])
+
+    async def test_asked_again(self) -> None:
+        """What a server answers with 503 is asked of the other one if it is a reading or a login, a change is not."""
+        authority = Authority()
+        down, up = Peer(self, authority, 503), Peer(self, authority, 200)
+        proxy = Proxy(self, authority, down.port, up.port)
+        await proxy.listens()
+        api = proxy.api()
+        for number in range(6):
+            read = await api.ask("GET", f"/secrets/acme/variable/v{number}", X_Long=HEADER)
+            login = await api.ask("POST", "/authn-jwt/ci/acme/authenticate", TOKEN, X_Long=HEADER)
+            self.assertEqual((read.status, login.status), (200, 200), proxy.log)
+        self.assertEqual(up.asked.count(("POST", len(TOKEN))), 6)
+        # So it was asked first now and then, in vain.
+        self.assertIn(("GET", 0), down.asked)
+        self.assertIn(("POST", len(TOKEN)), down.asked)
+        down.asked.clear()
+        up.asked.clear()
+        statuses = [(await api.ask("POST", "/secrets/acme/variable/v", b"new")).status for _ in range(6)]
+        self.assertEqual((statuses.count(503), statuses.count(200)), (len(down.asked), len(up.asked)))
+        self.assertEqual(len(statuses), len(down.asked) + len(up.asked))
+
+
+class FaultTests(PairTestCase, ServerTestCase):
+    """A primary and a follower behind the proxy, and clients that log in and read all the time."""
+
+    skip = unavailable() or postgres.unavailable()
+
+    def served(self, server: Server, port: int) -> ServerProcess:
+        """A server with TLS on one of the databases."""
+        return self.serve(
+            "--account=acme",
+            listen=f"ssl:{port}:privateKey={self.certificate}:certKey={self.certificate}:interface=127.0.0.1",
+            database_url=server.dsn(self.name),
+        )
+
+    async def prepare(self) -> None:
+        """Start the servers, the proxy and the clients."""
+        await super().prepare()
+        authority, ports = Authority(), (free_port(), free_port())
+        self.certificate = certificate_file(Path(self.mktemp()).resolve(), authority)
+        primary = self.served(self.pair.primary, ports[0])
+        await primary.ready()
+        self.key = primary.admin_key()
+        await self.pair.caught_up()
+        await self.served(self.pair.follower, ports[1]).ready()
+        self.proxy = Proxy(self, authority, *ports)
+        await self.proxy.listens()
+        self.api = self.proxy.api()
+        await self.until_changed("POST", "/policies/acme/policy/root", b"- !variable v")
+        await self.until_changed("POST", self.api.variable("v"), b"kept")
+        await self.pair.caught_up()
+
+    async def until_changed(self, method: str, path: str, body: bytes) -> None:
+        """Make a change, as soon as somebody takes changes."""
+        for _ in range(int(PATIENCE / 0.05)):
+            admin = await self.api.authenticate("admin", self.key)
+            if (await self.api.ask(method, path, body, admin)).status == 201:
+                return
+            await beat()
+        self.fail("no changes are taken")
+
+    async def test_databases(self) -> None:
+        """When one of two servers loses its database, which ends or hangs, no login and no reading fails."""
+        self.failures: list[object] = []
+        self.answered = 0
+        self.going = True
+        clients = [Deferred.fromCoroutine(self.client(self.proxy.api())) for _ in range(4)]
+        for server in (self.pair.follower, self.pair.primary):
+            faults: tuple[tuple[Callable[[], Awaitable[None]], Callable[[], Awaitable[None]]], ...] = (
+                (server.kill, server.start),
+                (server.freeze, server.thaw),
+            )
+            for inject, undo in faults:
+                await inject()
+                before = len(self.proxy.log)
+                # Until the proxy has found out, and then for a while.
+                await self.goes_on("Server any/", before)
+                await undo()
+                await self.goes_on(" is UP", before)
+                await self.until_changed("POST", self.api.variable("v"), b"kept")
+        self.going = False
+        for each in clients:
+            await each
+        self.assertEqual((len(self.failures), self.failures[:3]), (0, []))
+
+    async def goes_on(self, said: str, after: int) -> None:
+        """Wait until the proxy has said that, after so much, and a hundred more logins and readings were made."""
+        for _ in range(int(PATIENCE / 0.05)):
+            if said in self.proxy.log[after:]:
+                break
+            await beat()
+        else:
+            self.fail(f"the proxy doesn't notice: {self.proxy.log[-4000:]}")
+        enough = self.answered + 100
+        while self.answered < enough:
+            await beat()
+
+    async def client(self, api: Api) -> None:
+        """Log in and read, over and over."""
+        while self.going:
+            path = "/authn/acme/admin/authenticate"
+            login = await api.ask("POST", path, self.key.encode(), Accept_Encoding="base64")
+            read = await api.ask("GET", api.variable("v"), token=login.body.decode()) if login.status == 200 else login
+            self.answered += 1
+            if (login.status, read.status, read.body) != (200, 200, b"kept"):
+                self.failures.append((login, read))
