@@ -40,10 +40,14 @@ class Attempt:
 
 @attrs.frozen
 class Admitted:
-    """The identity is proven and may be admitted; ``signing_key`` is the id of the key to sign its access token with."""
+    """The identity is proven and may be admitted; ``signing_key`` is the id of the key to sign its access token with.
+
+    ``creation``: that of the role, as it was read (see ``records.Caller``).
+    """
 
     role: RoleName
     signing_key: str
+    creation: int = 0
 
 
 @attrs.frozen
@@ -91,17 +95,6 @@ def moment(seconds: float = AGAIN, chance: Callable[[], float] = random.random) 
 
 
 @attrs.frozen
-class Caller:
-    """The role that a verified access token names; ``issued_at`` in seconds since the epoch.
-
-    Whether the role still exists is for the route's own reading to find (``Standing.caller_exists``).
-    """
-
-    role: RoleName
-    issued_at: int
-
-
-@attrs.frozen
 class AuthenticatorSettings:
     """What one authenticator was told, as it stood at ``edition``, which changes whenever any of it does.
 
@@ -137,6 +130,8 @@ class Applicant:
     annotations: Mapping[str, str] | None
     signing_key: str | None
     restrictions: tuple[Network, ...] = ()
+    #: The role's (see ``records.Caller``). Not compared: no two stores make the same.
+    creation: int = attrs.field(default=0, eq=False)
 
 
 @attrs.frozen
@@ -177,6 +172,9 @@ RESTRICTIONS_LIMIT: Final = 1000
 
 #: Webservices of authenticators that are listed, for anyone who asks.
 WEBSERVICES_LIMIT: Final = 1000
+
+#: How many of one account's are looked at, where those of many accounts are.
+WEBSERVICES_EACH: Final = 20
 
 #: Keys that one authenticator can distrust: every login reads them.
 DISTRUSTED_LIMIT: Final = 256

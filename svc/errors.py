@@ -75,6 +75,13 @@ class BearerRefused(Refusal):
 
 
 @attrs.frozen(str=False)
+class CallerReplaced(Refusal):
+    """The role of the access token was deleted, and another one of its name was made since; raised by ``storage`` wherever
+    it reads anything for a caller (401, as ``BearerRefused``).
+    """
+
+
+@attrs.frozen(str=False)
 class AuthenticationRefused(Refusal):
     """An authenticate or login request failed; raised by ``web`` and ``keyring`` (401, or as ``status`` says).
 

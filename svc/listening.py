@@ -15,6 +15,7 @@ from twisted.internet.interfaces import IListeningPort, IProtocolFactory, IStrea
 from twisted.protocols.tls import TLSMemoryBIOFactory
 
 from svc.errors import StartRefused
+from svc.renewal import Renewable
 
 #: How long requests in progress may take to end when the server stops, in seconds; no request arrives for longer.
 DRAIN: Final = 30.0
@@ -22,10 +23,11 @@ DRAIN: Final = 30.0
 
 @attrs.frozen
 class Endpoint:
-    """A Twisted endpoint, and the text that the operator wrote for it."""
+    """A Twisted endpoint, the text that the operator wrote for it, and what it shows to clients if it speaks TLS."""
 
     text: str
     place: IStreamServerEndpoint
+    certificate: Renewable[Any] | None = None
 
 
 class Listening(Service):

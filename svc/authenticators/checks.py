@@ -151,7 +151,7 @@ async def _check_signature(trial: Trial) -> None:
             raise EvidenceRefused(refusal.reason, f"{refusal.detail}; these keys were fetched a moment ago") from None
         trial.keys = newer
         trial.claims = newer.verify(trial.token, distrusted)
-    trial.now = trial.terms.clock.seconds()
+    trial.now = trial.terms.wall.seconds()
     issued, issuer = issued_at(trial.claims), trial.configuration.issuer
     # A platform may sign the tokens of others with the same key, and these tell nothing of its clock that one may rely on.
     if issued is not None and (issuer is None or trial.claims.get("iss", issuer) == issuer):

@@ -28,7 +28,6 @@ from collections.abc import Mapping
 from typing import Final
 
 import attrs
-from twisted.internet.interfaces import IReactorTime
 from zope.interface import implementer
 
 from svc.authentication import (
@@ -48,6 +47,7 @@ from svc.authentication import (
 from svc.authenticators.checks import ACCOUNT, ENABLED, why_disabled
 from svc.authenticators.settings import Misconfiguration, opened
 from svc.authenticators.trial import Check, Kind, Known, Terms, Trial
+from svc.clocks import WallClock
 from svc.dialect import Dialect
 from svc.errors import InvalidName, KeysUnavailable, StoreUnavailable
 from svc.interfaces import IAuthenticatorReadings
@@ -96,7 +96,7 @@ class FederatedAuthenticator:
         readings: IAuthenticatorReadings,
         keys: IProviderKeys,
         vault: Vault,
-        clock: IReactorTime,
+        wall: WallClock,
         dialect: Dialect,
         enabled: frozenset[str],
         *,
@@ -108,7 +108,7 @@ class FederatedAuthenticator:
         self._kind = kind
         #: The checks that need no store.
         self._proving = tuple(check for check in kind.checks if not check.stored)
-        self._terms = Terms(dialect, keys, clock, clock_skew, token_limit, issuer_mandatory)
+        self._terms = Terms(dialect, keys, wall, clock_skew, token_limit, issuer_mandatory)
         self._readings = readings
         self._vault = vault
         self._dialect = dialect
@@ -132,7 +132,7 @@ class FederatedAuthenticator:
             )
         assert trial.role is not None
         assert trial.applicant.signing_key is not None
-        return Admitted(trial.role, trial.applicant.signing_key)
+        return Admitted(trial.role, trial.applicant.signing_key, trial.applicant.creation)
 
     def _status_of(self, reason: Reason) -> int:
         if reason is Reason.PRIVILEGE_MISSING:

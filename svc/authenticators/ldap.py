@@ -22,7 +22,6 @@ from collections.abc import Callable
 from typing import Final
 
 import attrs
-from twisted.internet.interfaces import IReactorTime
 from zope.interface import implementer
 
 from svc.authentication import (
@@ -36,6 +35,7 @@ from svc.authentication import (
 )
 from svc.authenticators.checks import why_disabled
 from svc.authenticators.ldapserver import NAME, VARIABLES, LdapServers, Unusable
+from svc.clocks import WallClock
 from svc.credentials import Credential, ICredentials, new_api_key, same_key
 from svc.dialect import Dialect
 from svc.directories import DirectoryRefused, IDirectories
@@ -81,7 +81,7 @@ class LdapAuthenticator:
         vault: Vault,
         dialect: Dialect,
         enabled: frozenset[str],
-        clock: IReactorTime,
+        wall: WallClock,
     ) -> None:
         self._readings = readings
         self._credentials = credentials
@@ -90,7 +90,7 @@ class LdapAuthenticator:
         self._vault = vault
         self._dialect = dialect
         self._enabled = enabled
-        self._clock = clock
+        self._wall = wall
         self._decoy = vault.seal(DECOY, new_api_key().encode("ascii"))
 
     async def authenticate(self, attempt: Attempt) -> Admitted | Refused:
@@ -103,7 +103,7 @@ class LdapAuthenticator:
             return tried
         if tried.applicant.signing_key is None:
             return Refused.of(Reason.SIGNING_KEY_UNUSABLE, "the account has no signing key", str(tried.role))
-        return Admitted(tried.role, tried.applicant.signing_key)
+        return Admitted(tried.role, tried.applicant.signing_key, tried.applicant.creation)
 
     async def api_key(self, attempt: Attempt) -> bytes | Refused:
         """Return the role's API key, for its owner to log in with: from where he may do so is asked then (authn 1.2).
@@ -152,7 +152,7 @@ class LdapAuthenticator:
         except WrongDataKey:
             opened, unreadable = None, (Reason.CREDENTIALS_UNREADABLE, "the stored API key doesn't open under the data key")
         matches = same_key(self._vault.open(DECOY, self._decoy) if opened is None else opened, attempt.evidence)
-        is_key = matches and opened is not None and not credential.is_expired(self._clock.seconds())
+        is_key = matches and opened is not None and not credential.is_expired(self._wall.seconds())
         unproven = None if is_key else await self._unproven(webservice, settings, role, attempt.evidence)
         if unreadable is not None and (unproven is None or unproven[0] not in PUT_OFF):
             unproven = unreadable

@@ -195,6 +195,11 @@ def faults(provider: Provider) -> list[Fault]:
         Fault("broken-certificate", "certificate verify failed", certificate=Authority().issue("127.0.0.1")),
         Fault("expired", "certificate verify failed", certificate=provider.authority.issue("127.0.0.1", days=1)),
         Fault("another-host", "the certificate is for another host", certificate=provider.authority.issue("idp.example")),
+        Fault(
+            "no-host",
+            "the certificate is for no host",
+            certificate=provider.authority.issue("some-old-printer", common_name_alone=True),
+        ),
     ]
 
 

@@ -22,7 +22,9 @@ GET = b"GET / HTTP/1.1\r\n\r\n"
 
 def connect(respond: Callable[[Incoming], Any]) -> Connection:
     """A connection whose requests ``respond`` answers, with no router behind it."""
-    edge = Edge(respond=respond, limits=Limits(), clock=Clock(), new_id=lambda: "i-1", proxies=TrustedProxies())
+    edge = Edge(
+        respond=respond, limits=Limits(), clock=Clock(), wall=Clock(), new_id=lambda: "i-1", proxies=TrustedProxies()
+    )
     return Connection(Site(edge))
 
 
