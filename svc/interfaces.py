@@ -16,6 +16,7 @@ from zope.interface import Attribute, Interface
 from svc.authentication import Applicant, AuthenticatorSettings, DistrustedKey
 from svc.events import Trail
 from svc.names import ResourceName, RoleName
+from svc.ownership import Ownership
 from svc.records import (
     Asker,
     Caller,
@@ -273,7 +274,10 @@ class IPolicyTransaction(Interface):
         """How ``caller`` stands towards the policy; as ``IRoles.standing``."""
 
     async def lacks_update_below(caller: RoleName, policy: RoleName) -> bool:
-        """Whether a resource whose identifier begins with ``<policy id>/`` denies the caller ``update`` (core 1.8)."""
+        """Whether a resource whose identifier begins with ``<policy id>/`` denies the caller ``update`` (core 1.8).
+
+        Hosts that host factories made don't count: no document changes them, and somebody else may have made them.
+        """
 
     async def existing(resources: Sequence[str]) -> frozenset[str]:
         """Those of the full ids whose resources exist; every role that policy can speak of has one."""
@@ -286,15 +290,17 @@ class IPolicyTransaction(Interface):
         ``deleted``.
         """
 
+    async def ownership(records: Sequence[str], placed: Sequence[str]) -> Ownership:
+        """Whose those of ``records`` are that exist, and which policies are around the ids ``placed``, taken or not."""
+
     async def not_grantable(caller: RoleName, roles: Sequence[str]) -> list[str]:
-        """Those of the existing ``roles`` that the caller may not grant: neither held with admin option, nor recorded by a
-        policy that gives the caller ``update`` (rulings 2.13).
-        """
+        """Those of the existing ``roles`` that the caller doesn't hold with admin option (rulings 2.13)."""
 
     async def not_permittable(caller: RoleName, resources: Sequence[str]) -> list[str]:
-        """Those of the existing ``resources`` that the caller may not permit: neither owned, nor recorded by a policy that
-        gives the caller ``update`` (rulings 2.13).
-        """
+        """Those of the existing ``resources`` that the caller doesn't own (rulings 2.13)."""
+
+    async def not_updatable(caller: RoleName, resources: Sequence[str]) -> list[str]:
+        """Those of the existing ``resources`` on which the caller hasn't ``update``."""
 
     async def apply(policy: RoleName, changes: Changes, api_keys: Mapping[str, Sealed]) -> None:
         """Make the changes, set-based. ``api_keys`` holds the sealed key of every user and host that is created.

@@ -32,6 +32,7 @@ from svc.factories import FactoryToken
 from svc.interfaces import IAccounts, IAuthenticatorReadings, IAuthenticators, IDatabaseState, IRoles, ISecrets
 from svc.limits import RECORD_LIMITS
 from svc.names import ACCOUNTS_WEBSERVICE, RESERVED_ACCOUNT, ROLE_KINDS, ResourceName, RoleName, admin_of, root_policy
+from svc.ownership import Ownership
 from svc.records import (
     Asker,
     Caller,
@@ -47,7 +48,7 @@ from svc.records import (
     Standing,
     StoredSigningKey,
 )
-from svc.rows import Burden, MembershipRow, PolicyVersion, ResourceRow, Rows
+from svc.rows import Burden, MembershipRow, PolicyVersion, ResourceRow, Rows, Seen
 from tests.memory_search import search_rank
 
 L = TypeVar("L", Membership, Place)
@@ -195,6 +196,18 @@ class Memory:
         }
         holds = resource in self.roles and (owns or resource in held)
         return Standing(caller in self.roles, owner is not None, owns, frozenset(given), holds, policy)
+
+    def ownership(self, placed: Iterable[str]) -> Ownership:
+        """Whose all records are, and around which policies the ids ``placed`` are."""
+        records = {resource: Seen(owner, policy) for resource, (owner, policy) in self.resources.items()}
+        around = {}
+        for name in placed:
+            account, _, identifier = name.split(":", 2)
+            parts = identifier.split("/")[:-1]
+            beginnings = [f"{account}:policy:{'/'.join(parts[:length])}" for length in range(len(parts), 0, -1)]
+            root = str(root_policy(account))
+            around[name] = next((policy for policy in beginnings if policy in self.resources), root)
+        return Ownership(records, around)
 
     def newest_key(self, account: str) -> str | None:
         """The id of the account's newest signing key."""

@@ -65,8 +65,16 @@ class Answer(Reply):
         if self.status in statuses:
             return self
         said = f": {self.said}" if self.said else ""
-        advice = _ADVICE.get(self.status, "the server refused")
-        raise click.ClickException(f"{advice} (status {self.status}){said}{named(self.request_id)}")
+        raise click.ClickException(f"{self._advice} (status {self.status}){said}{named(self.request_id)}")
+
+    @property
+    def _advice(self) -> str:
+        """What to do about a refusal, in a word or two."""
+        try:
+            unknown = parsed(self.body)["error"]["code"] == "outcome_unknown"
+        except (ValueError, KeyError, TypeError):
+            unknown = False
+        return "done, or not done" if unknown else _ADVICE.get(self.status, "the server refused")
 
 
 _ADVICE: Final = {

@@ -4,9 +4,10 @@ What a policy holds is told, whoever recorded it, in the form in which it loads 
 root, into the policy around it from any other.
 
 Note [What is left out]. Statements can't say everything that rows can. Left out are things that no document can declare
-(called by blanks alone, or a user with a slash; a host factory without a layer), references through which ``..`` would climb
-elsewhere, annotations whose value would, kinds that this module has no tag for, and what another account's roles have been
-given. A public key is told with its user, and what else there is about it isn't. Whatever else is told stays true.
+(called by blanks alone, or a user with a slash; a host factory without a layer; a user, host or host factory that is called
+like the policy that is told), references through which ``..`` would climb elsewhere, annotations whose value would, kinds
+that this module has no tag for, and what another account's roles have been given. A public key is told with its user, and
+what else there is about it isn't. Whatever else is told stays true.
 
 Note [What is hidden]. The owner of a policy needn't see all that lies beneath it by name: a record there may be somebody
 else's. Of one that he doesn't see nothing is told but that there is one of its kind, by an id that no record can have, so
@@ -27,7 +28,7 @@ from typing import Final
 
 from svc.names import RoleName, admin_of, root_policy
 from svc.policy.differences import REDACTED
-from svc.policy.ids import climbed, identifier_of, under
+from svc.policy.ids import NAMED, climbed, identifier_of, under
 from svc.policy.writing import Body, Tagged, Value
 from svc.rows import Effective, EffectiveQuery, MembershipRow
 
@@ -59,14 +60,14 @@ def asked(policy: RoleName, depth: int | None, limit: int, viewer: RoleName | No
 
     ``viewer``: who is to be told no more than he sees (Note [What is hidden]).
     """
-    named = [f"{policy.account}:{kind}:{policy.identifier}" for kind in TAGS if kind not in {"policy", "user"}]
+    named = [f"{policy.account}:{kind}:{policy.identifier}" for kind in TAGS if kind not in NAMED]
     return EffectiveQuery(
         policy,
         tuple(TAGS),
         depth,
         limit,
         "@" + _folded(policy.identifier),
-        (*named, f"{policy.account}:user:{identifier_of('user', policy.identifier)}"),
+        tuple(named),
         viewer,
     )
 
@@ -100,9 +101,8 @@ class _Printing:
         self._owners = dict(effective.rows.resources)
         #: How deep each policy stands that has a body.
         self._levels = {self._top: 0}
-        #: The same policies by what follows the ``@`` of their users, and by the user that is called like them.
+        #: The same policies by what follows the ``@`` of their users.
         self._by_fold: dict[str, dict[str, None]] = {}
-        self._by_user: dict[str, dict[str, None]] = {}
         self._places: dict[str, tuple[str, str]] = {}
         self._records: dict[str, dict[str, list[str]]] = {}
         self._granted: dict[str, list[str]] = {}
@@ -216,7 +216,6 @@ class _Printing:
     def _house(self, identifier: str) -> None:
         """Note a policy that has a body."""
         self._by_fold.setdefault(_folded(identifier), {})[identifier] = None
-        self._by_user.setdefault(identifier_of("user", identifier), {})[identifier] = None
 
     def _place_policy(self, full: str) -> None:
         """Find the place of a policy; those around it have come before, by the order of ids."""
@@ -270,11 +269,7 @@ class _Printing:
             if policies and not fitting:
                 fitting = [(policy, identifier[:at]) for policy in policies]
             at = identifier.find("@", at + 1)
-        namesakes = self._by_user.get(identifier, {})
-        if owner_kind == "policy" and owner in namesakes:
-            yield owner, ""
         yield from fitting[:1]
-        yield from ((policy, "") for policy in namesakes)
         if self._is_root:
             yield "", identifier
             return
@@ -300,7 +295,9 @@ class _Printing:
         _, kind, identifier = full.split(":", 2)
         if kind not in TAGS:
             return False
-        if written.startswith("/") or (written and not written.strip()) or not (written or namespace):
+        if written.startswith("/") or (written and not written.strip()):
+            return False
+        if not written and (kind in NAMED or not namespace):
             return False
         if identifier_of(kind, under(namespace, written)) != identifier:
             return False

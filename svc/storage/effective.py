@@ -193,7 +193,7 @@ class EffectiveStore:
             await transaction.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
             return await _read(transaction, query)
 
-        return await self._database.transact(work)
+        return await self._database.look(work)
 
 
 async def _read(transaction: Transaction, query: EffectiveQuery) -> Effective | Excess | None:

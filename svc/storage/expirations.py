@@ -168,7 +168,7 @@ class ExpirationStore:
             await work()
             return Turn.OURS
 
-        return await self._database.transact(hold)
+        return await self._database.look(hold)
 
     async def due(self, most: int) -> list[Due]:
         """See ``IExpirations``."""
@@ -200,15 +200,15 @@ class ExpirationStore:
 
     async def rest(self, due: Due, fault: str | None = None) -> None:
         """See ``IExpirations``."""
-        await self._database.fetch(_REST, str(due.variable), due.edition, fault)
+        await self._database.change(_REST, str(due.variable), due.edition, fault)
 
     async def fail(self, due: Due, pause: float, fault: str) -> None:
         """See ``IExpirations``."""
-        await self._database.fetch(_FAIL, str(due.variable), due.edition, pause, fault)
+        await self._database.change(_FAIL, str(due.variable), due.edition, pause, fault)
 
     async def stage(self, variable: ResourceName, candidate: Sealed, lease: float) -> Sealed | None:
         """See ``IExpirations``."""
-        for (kept,) in await self._database.fetch(_STAGE, str(variable), candidate, lease):
+        for (kept,) in await self._database.change(_STAGE, str(variable), candidate, lease):
             return Sealed(kept)
         return None
 

@@ -64,15 +64,15 @@ class DatabaseState:
     async def transaction(self) -> None:
         """See ``IDatabaseState``."""
 
-        async def work(transaction: Transaction) -> None:
+        async def look(transaction: Transaction) -> bool:
             rows = await transaction.fetch(_STANDBY)
             if not rows:
                 raise StoreUnavailable("the database has lost the row that health writes")
             ((standby, _),) = rows
-            if not standby:
-                await transaction.fetch(_BEAT)
+            return bool(standby)
 
-        await self._database.transact(work)
+        if not await self._database.look(look):
+            await self._database.change(_BEAT)
 
     async def canary(self) -> Sealed:
         """See ``IDatabaseState``."""
@@ -83,7 +83,7 @@ class DatabaseState:
     async def establish_canary(self, sealed: Sealed) -> Sealed:
         """See ``IDatabaseState``."""
         if not await self._database.fetch(_CANARY):
-            await self._database.fetch(_ADD_CANARY, sealed)
+            await self._database.change(_ADD_CANARY, sealed)
         return await self.canary()
 
     async def privilege_known(self) -> bool:

@@ -65,6 +65,7 @@ class AnswerTests(SynchronousTestCase):
             (Answer(403, b""), "lacks the privilege"),
             (Answer(405, b'{"error":{"message":"Write operations are not allowed"}}'), "the primary takes changes"),
             (Answer(503, b'{"error":{"message":"no audit"}}'), "try again (status 503): no audit"),
+            (Answer(503, b'{"error":{"code":"outcome_unknown","message":"ask"}}'), "done, or not done (status 503): ask"),
             (Answer(418, b"\xff short and stout"), "short and stout"),
         ):
             fault = self.assertRaises(click.ClickException, answer.expect, 200)

@@ -111,16 +111,20 @@ class EffectiveContract(Contract):
 
     @scenario
     async def test_namesakes(self) -> None:
-        """A thing that is called like a policy belongs to it when it is owned or recorded there, or shares its owner."""
+        """A thing that is called like a policy belongs to it when it is owned or recorded there, or shares its owner; but
+        users and hosts don't, which a document can't declare so.
+        """
         stores = await self.stores_with_account()
         await load(stores, Draft().define("group:g", "policy:a/b").define("policy:p", owner="group:g"))
         await load(
-            stores, Draft().define("layer:p", owner="policy:p").define("host:p", owner="group:g").define("variable:p")
+            stores, Draft().define("layer:p", owner="policy:p").define("webservice:p", owner="group:g").define("variable:p")
         )
         await load(stores, Draft().define("group:p"), role("policy:p"))
-        await load(stores, Draft().define("user:b@a", owner="policy:a/b").define("user:p"))
-        self.assertEqual(names(await self._read(stores, role("policy:p"))), {"policy:p", "layer:p", "host:p", "group:p"})
-        self.assertEqual(names(await self._read(stores, role("policy:a/b"))), {"policy:a/b", "user:b@a"})
+        await load(stores, Draft().define("user:b@a", "host:a/b", owner="policy:a/b").define("user:p"))
+        self.assertEqual(
+            names(await self._read(stores, role("policy:p"))), {"policy:p", "layer:p", "webservice:p", "group:p"}
+        )
+        self.assertEqual(names(await self._read(stores, role("policy:a/b"))), {"policy:a/b"})
 
     @scenario
     async def test_depth(self) -> None:

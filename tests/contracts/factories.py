@@ -150,6 +150,36 @@ class HostFactoriesContract(Contract):
         self.assertEqual((await stores.credentials.credential(role("host:given"))).api_key, b"other")
 
     @scenario
+    async def test_policies_around_hosts(self) -> None:
+        """A factory makes hosts of its own policy, and where there is none; what it made before it gives another key."""
+        stores = await self._factories()
+        await load(stores, Draft().define("policy:p", "policy:p/q", "policy:other"))
+        await load(stores, Draft().define("host_factory:p/f", owner="policy:p"), role("policy:p"))
+        await stores.factories.add_tokens([ONE], FactoryToken(role("host_factory:p/f"), 1.0))
+        await stores.factories.add_tokens([TWO], TOKEN)
+        for digest, identifier, made in (
+            (ONE, "p/h", True),
+            (ONE, "p/deep/er/h", True),
+            (ONE, "elsewhere/h", True),
+            (TWO, "elsewhere/g", True),
+            (ONE, "p/q/h", False),
+            (ONE, "other/h", False),
+            (TWO, "p/g", False),
+        ):
+            host = role(f"host:{identifier}")
+            if made:
+                self.assertIs(await stores.factories.create_host(digest, host, {}, KEY), True)
+                continue
+            with self.assertRaises(Conflict):
+                await stores.factories.create_host(digest, host, {"a": "b"}, KEY)
+            self.assertFalse(await stores.roles.exists(host))
+            self.assertEqual([found async for part in stores.resources.described([str(host)]) for found in part], [])
+        await load(stores, Draft().define("policy:elsewhere"))
+        self.assertIs(await stores.factories.create_host(ONE, role("host:elsewhere/h"), {}, Sealed(b"other")), False)
+        with self.assertRaises(Conflict):
+            await stores.factories.create_host(TWO, role("host:elsewhere/h"), {}, KEY)
+
+    @scenario
     async def test_no_token(self) -> None:
         """Without a token there is no host."""
         stores = await self._factories()

@@ -11,10 +11,14 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.web.http_headers import Headers
 
 from svc.dialect import NATIVE
+from svc.errors import Conflict
+from svc.factories import FactoryToken, digest_of
 from svc.interfaces import IPolicyTransaction
 from svc.limits import RecordLimits
+from svc.names import ResourceName, RoleName
 from svc.policy.document import Bounds
 from svc.policy.effective import asked
+from svc.records import Sealed
 from svc.rows import Excess, Rows
 from svc.storage.effective import BYTES_MOST
 from svc.vault import Vault
@@ -117,6 +121,36 @@ class PolicyRoutesTests(InPostgres):
         self.assertEqual(statuses[int(values[0][0][1:])], 201)
         present = await stores.policies.transact(lambda transaction: transaction.present(ROOT, Rows(), ()))
         self.assertEqual(len(present.own.resources), 200)
+
+    @scenario
+    async def test_hosts_made_meanwhile(self) -> None:
+        """A host that a factory makes while a policy is loaded that declares it is one's, and the other is refused."""
+        stores = await self.served()
+        await load(stores, Draft().define("layer:l", "host_factory:f").grant("layer:l", "host_factory:f"))
+        await stores.factories.add_tokens([digest_of("token")], FactoryToken(RoleName(ACCOUNT, "host_factory", "f"), 1e12))
+
+        async def make(host: RoleName) -> bool:
+            try:
+                return await stores.factories.create_host(digest_of("token"), host, {}, Sealed(b"its"))
+            except Conflict:
+                return False
+
+        outcomes = set()
+        for number in range(20):
+            host = RoleName(ACCOUNT, "host", f"p{number}/h")
+            text = f"- !policy {{ id: p{number}, body: [ !host h, !variable v ] }}\n"
+            text += f"- !permit {{ role: !host p{number}/h, privilege: execute, resource: !variable p{number}/v }}\n"
+            if number % 2:
+                making, loading = begun(make(host)), begun(self.ask("POST", body=text))
+            else:
+                loading, making = begun(self.ask("POST", body=text)), begun(make(host))
+            made, status = await making, (await loading).status
+            outcomes.add((made, status))
+            api_key = (await stores.credentials.credential(host)).api_key
+            self.assertEqual(made, api_key == b"its")
+            standing = await stores.roles.standing(host, ResourceName(ACCOUNT, "variable", f"p{number}/v"))
+            self.assertEqual(bool(standing.privileges), not made)
+        self.assertLessEqual(outcomes, {(True, 403), (True, 409), (False, 201)})
 
     @scenario
     async def test_read_back(self) -> None:

@@ -196,6 +196,47 @@ class HostFactoryStoreTests(factories.HostFactoriesContract, InPostgres):
             await late[0]
         self.assertEqual((await stores.credentials.credential(role("host:h"))).api_key, b"declared")
 
+    @scenario
+    async def test_made_while_the_policy_is(self) -> None:
+        """A factory that makes a host while its policy comes to be, and declares it, waits, and finds it taken."""
+        stores = await self.stores_with_account()
+        await load(stores, Draft().define("host_factory:f"))
+        digest = digest_of("token")
+        await stores.factories.add_tokens([digest], FactoryToken(role("host_factory:f"), 5.5))
+        draft = Draft().define("policy:p").define("host:p/h", owner="policy:p")
+        late: list[Deferred[bool]] = []
+
+        async def first(transaction: IPolicyTransaction) -> None:
+            await transaction.apply(ROOT, Changes(create=draft.rows), {"acct:host:p/h": Sealed(b"declared")})
+            late.append(begun(stores.factories.create_host(digest, role("host:p/h"), {}, Sealed(b"made"))))
+            await stores.state.connected()
+
+        await stores.policies.transact(first)
+        with self.assertRaises(Conflict):
+            await late[0]
+        self.assertEqual((await stores.credentials.credential(role("host:p/h"))).api_key, b"declared")
+
+    @scenario
+    async def test_made_while_the_policy_waits(self) -> None:
+        """A load that declares a host and its policy, while a factory makes the host, is a conflict."""
+        stores = await self.stores_with_account()
+        await load(stores, Draft().define("host_factory:f"))
+        digest = digest_of("token")
+        await stores.factories.add_tokens([digest], FactoryToken(role("host_factory:f"), 5.5))
+        draft = Draft().define("policy:p").define("host:p/h", owner="policy:p")
+        seen: list[Present] = []
+
+        async def second(transaction: IPolicyTransaction) -> None:
+            seen.append(await transaction.present(ROOT, draft.rows, ()))
+            await stores.factories.create_host(digest, role("host:p/h"), {}, Sealed(b"made"))
+            await transaction.apply(ROOT, Changes(create=draft.rows), {"acct:host:p/h": Sealed(b"declared")})
+
+        with self.assertRaises(PolicyConflict):
+            await stores.policies.transact(second)
+        self.assertEqual(seen[0].foreign.resources, ())
+        self.assertEqual((await stores.credentials.credential(role("host:p/h"))).api_key, b"made")
+        self.assertFalse(await stores.roles.exists(role("policy:p")))
+
 
 class PublicKeyStoreTests(publickeys.PublicKeysContract, InPostgres):
     """``PublicKeyStore``."""
