@@ -1,11 +1,16 @@
 """Authentication: what is attempted and decided, what bears on it, what operators are told of it; and its seams.
 
 Values cross the seams between those who prove identities, the store, and the web; ``interfaces`` has the store's side.
+
+Note [Not all at once]. Who is told to come again is told a moment of his own, up to twice as far away as need be, so that
+clients that were put off together don't come back together.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+import random
+from collections.abc import Callable, Mapping
 from typing import Final
 
 import attrs
@@ -13,7 +18,7 @@ from zope.interface import Interface
 
 from svc.jose import KeySet
 from svc.names import RoleName
-from svc.reasons import Reason
+from svc.reasons import PUT_OFF, Reason
 from svc.records import Network, Sealed
 
 
@@ -58,6 +63,35 @@ class Refused:
     role: str | None = None
     status: int = 401
     retry_after: int | None = None
+
+    @classmethod
+    def of(
+        cls,
+        reason: Reason,
+        detail: str,
+        role: str | None = None,
+        status: int = 401,
+        *,
+        chance: Callable[[], float] = random.random,
+    ) -> Refused:
+        """A refusal with this status, unless the reason is one of ``PUT_OFF``; for ``chance`` see ``moment``."""
+        if reason in PUT_OFF:
+            return cls(reason, detail, role, 503, moment(chance=chance))
+        return cls(reason, detail, role, status)
+
+
+#: After how many seconds somebody may come again where nothing tells when he can be judged, and over how many others are
+#: spread at least.
+AGAIN: Final = 2.0
+_SPREAD: Final = 2.0
+
+
+def moment(seconds: float = AGAIN, chance: Callable[[], float] = random.random) -> int:
+    """When somebody may come again who can be judged in so many seconds, by Note [Not all at once]: whole seconds from now.
+
+    ``chance`` tells numbers from 0 to 1.
+    """
+    return max(1, math.ceil(seconds + chance() * max(seconds, _SPREAD)))
 
 
 @attrs.frozen

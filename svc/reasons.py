@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from typing import Final
 
 
 class Reason(enum.StrEnum):
@@ -14,6 +15,7 @@ class Reason(enum.StrEnum):
     CREDENTIALS_WRONG = "credentials-wrong"
     CREDENTIALS_EXPIRED = "credentials-expired"
     CREDENTIALS_UNREADABLE = "credentials-unreadable"
+    SIGNING_KEY_UNUSABLE = "signing-key-unusable"
     FAILURES_TOO_MANY = "failures-too-many"
     REQUEST_MALFORMED = "request-malformed"
     TOKEN_MISSING = "token-missing"
@@ -69,3 +71,20 @@ class Reason(enum.StrEnum):
     LDAP_SEARCH_REFUSED = "ldap-search-refused"
     LDAP_ENTRY_UNKNOWN = "ldap-entry-unknown"
     LDAP_ENTRY_AMBIGUOUS = "ldap-entry-ambiguous"
+    LDAP_ENTRY_REFUSED = "ldap-entry-refused"
+
+
+#: Reasons that say nothing of the credentials: who can't be judged, or not be served, gets 503 and may come again, and no
+#: failure is counted (rulings 9.1). What is due to a single role or entry is none of them, even where it is no fault of the
+#: client's: strangers would learn from a 503 that it exists.
+PUT_OFF: Final = frozenset(
+    {
+        Reason.SIGNING_KEY_UNUSABLE,
+        Reason.KEYS_UNAVAILABLE,
+        Reason.LDAP_UNAVAILABLE,
+        Reason.LDAP_TLS_FAILED,
+        Reason.LDAP_ANSWER_MALFORMED,
+        Reason.LDAP_BIND_REFUSED,
+        Reason.LDAP_SEARCH_REFUSED,
+    }
+)

@@ -31,7 +31,7 @@ from twisted.internet.interfaces import IReactorTime
 from zope.interface import implementer
 
 from svc.authentication import Admitted, Attempt, IAuthenticator, ILogin, Refused
-from svc.reasons import Reason
+from svc.reasons import PUT_OFF, Reason
 from svc.records import Network, counted_as, is_within
 
 K = TypeVar("K")
@@ -54,18 +54,7 @@ KEPT: Final = 8192
 HELD: Final = 1000
 
 #: Refusals that are the server's own fault, or a provider's or directory's: no guess is among them.
-_OURS: Final = frozenset(
-    {
-        Reason.KEYS_UNAVAILABLE,
-        Reason.CREDENTIALS_UNREADABLE,
-        Reason.CONFIGURATION_INVALID,
-        Reason.LDAP_UNAVAILABLE,
-        Reason.LDAP_TLS_FAILED,
-        Reason.LDAP_ANSWER_MALFORMED,
-        Reason.LDAP_BIND_REFUSED,
-        Reason.LDAP_SEARCH_REFUSED,
-    }
-)
+_OURS: Final = PUT_OFF | {Reason.CREDENTIALS_UNREADABLE, Reason.CONFIGURATION_INVALID}
 
 
 @attrs.define

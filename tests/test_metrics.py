@@ -61,10 +61,12 @@ class MetricsTests(SynchronousTestCase):
             self.decide(ADMITTED)
             self.decide(Refused(Reason.CLAIM_MISMATCH, "detail"))
             self.decide(Refused(Reason.KEYS_UNAVAILABLE, "detail", None, 503, 1))
+            self.decide(Refused.of(Reason.LDAP_UNAVAILABLE, "detail"), "authn-ldap")
         self.decide(Refused(Reason.CREDENTIALS_WRONG, "detail"), "authn")
         self.assertEqual(self.counted("authn-jwt", "admitted", ""), 2)
         self.assertEqual(self.counted("authn-jwt", "refused", "claim-mismatch"), 2)
         self.assertEqual(self.counted("authn-jwt", "undecided", "keys-unavailable"), 2)
+        self.assertEqual(self.counted("authn-ldap", "undecided", "ldap-unavailable"), 2)
         self.assertEqual(self.counted("authn", "refused", "credentials-wrong"), 1)
         self.assertIsNone(self.counted("authn", "admitted", ""))
 

@@ -15,7 +15,7 @@ from svc import throttling
 from svc.authentication import Admitted, Attempt, IAuthenticator, ILogin, Refused
 from svc.errors import InvalidName, StoreUnavailable
 from svc.names import RoleName
-from svc.reasons import Reason
+from svc.reasons import PUT_OFF, Reason
 from svc.throttling import ADDRESS_FAILURES, KEPT, Throttle, ThrottledAuthenticator, ThrottledLogin
 
 KEY = b"the key"
@@ -146,12 +146,7 @@ class ThrottleTests(SynchronousTestCase):
 
     def test_the_servers_own_faults(self) -> None:
         """What the server itself can't do is no failure, nor is a store that is away."""
-        for reason in (
-            Reason.CREDENTIALS_UNREADABLE,
-            Reason.CONFIGURATION_INVALID,
-            Reason.LDAP_UNAVAILABLE,
-            Reason.KEYS_UNAVAILABLE,
-        ):
+        for reason in (Reason.CREDENTIALS_UNREADABLE, Reason.CONFIGURATION_INVALID, *sorted(PUT_OFF)):
             self.keeper.reason = reason
             self.fail_at_once(400)
         self.keeper.down = True

@@ -53,7 +53,7 @@ class ApiKeyAuthenticator:
         if problem is not None:
             return Refused(*problem, str(role))
         if credential.signing_key is None:
-            return Refused(Reason.CONFIGURATION_INVALID, "the account has no signing key", str(role))
+            return Refused.of(Reason.SIGNING_KEY_UNUSABLE, "the account has no signing key", str(role))
         return Admitted(role, credential.signing_key, credential.creation)
 
     async def api_key(self, attempt: Attempt) -> bytes | Refused:

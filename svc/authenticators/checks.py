@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from svc.authentication import ANNOTATIONS_BYTES, ANNOTATIONS_LIMIT, KeySource, Problem
+from svc.authentication import ANNOTATIONS_BYTES, ANNOTATIONS_LIMIT, KeySource, Problem, moment
 from svc.authenticators.claims import check_audience, check_begun, check_expiry, check_issuer, issued_at
 from svc.authenticators.settings import Misconfiguration
 from svc.authenticators.trial import Check, Trial
@@ -58,8 +58,12 @@ def _tell_enabled(trial: Trial) -> str:
 
 
 def _check_account(trial: Trial) -> None:
-    if not trial.applicant.account_exists or trial.applicant.signing_key is None:
+    if not trial.applicant.account_exists:
         raise EvidenceRefused(Reason.ACCOUNT_UNKNOWN, f"there is no account {shown(trial.attempt.account)}")
+    if trial.applicant.signing_key is None:
+        raise EvidenceRefused(
+            Reason.SIGNING_KEY_UNUSABLE, f"the account {shown(trial.attempt.account)} has no signing key", moment()
+        )
 
 
 def _tell_account(trial: Trial) -> str:

@@ -15,7 +15,7 @@ Note [Who can't be judged]. Who needs keys that can't be had is told to come aga
 that. So this depends on the authenticator and the text of the token alone, and is the same for hosts that are there and
 others. What comes before the keys stays 401: an authenticator that isn't enabled or defined, settings that don't fit, a text
 that is no token. An unknown account has no provider that could be away, and is 401 too: which accounts there are is no
-secret, since their own keys are published.
+secret, since their own keys are published. In an account without a signing key everybody is put off alike.
 
 What is distrusted, what is switched off, and how often an operator asked for newer keys are settings in this sense: they
 hold on every server from the moment on at which its database has them (rulings 4).
@@ -53,7 +53,7 @@ from svc.errors import InvalidName, KeysUnavailable, StoreUnavailable
 from svc.interfaces import IAuthenticatorReadings
 from svc.jose import EvidenceRefused, KeySet, shown
 from svc.names import ResourceName, RoleName
-from svc.reasons import Reason
+from svc.reasons import PUT_OFF, Reason
 from svc.vault import Vault
 
 #: Authenticators whose settings are remembered, and as many without any.
@@ -67,7 +67,6 @@ _STATUSES: Final[Mapping[Reason, int]] = {
     Reason.REQUEST_MALFORMED: 400,
     Reason.TOKEN_MISSING: 400,
     Reason.TOKEN_TOO_LARGE: 413,
-    Reason.KEYS_UNAVAILABLE: 503,
 }
 
 
@@ -138,6 +137,8 @@ class FederatedAuthenticator:
     def _status_of(self, reason: Reason) -> int:
         if reason is Reason.PRIVILEGE_MISSING:
             return self._dialect.privilege_missing_status
+        if reason in PUT_OFF:
+            return 503
         return _STATUSES.get(reason, 401)
 
     async def explain(self, attempt: Attempt) -> Explanation:

@@ -7,6 +7,11 @@ it log in from there, or not. So an unknown role, a missing privilege and a wron
 and only an authenticator that can't be used is refused before. What speaks against the attempt besides is told first:
 failures count in the order of the wire facts, authn 1.5.
 
+Note [Who can't be judged]. When the directory couldn't be asked, that counts before all else, so that everybody of whom it
+would have been asked is told to come again, whether there is such a role or not (rulings 9.1). Which reasons these are
+``reasons.PUT_OFF`` says. What the directory says of a single entry, in whatever words, stays 401. So does what comes before
+it is asked: a login that can't be one, an authenticator that isn't enabled or defined, settings that don't fit.
+
 Note [Who may]. Entries of a directory are people, so hosts don't log in here. Neither does ``admin``, whom a directory's
 administrators would otherwise be (wire facts, authn 6).
 """
@@ -38,7 +43,7 @@ from svc.errors import InvalidName, WrongDataKey
 from svc.interfaces import IAuthenticatorReadings
 from svc.jose import shown
 from svc.names import ResourceName, RoleName, admin_of
-from svc.reasons import Reason
+from svc.reasons import PUT_OFF, Reason
 from svc.records import is_within
 from svc.vault import DECOY, Vault, api_key_name
 
@@ -97,7 +102,7 @@ class LdapAuthenticator:
         if isinstance(tried, Refused):
             return tried
         if tried.applicant.signing_key is None:
-            return Refused(Reason.CONFIGURATION_INVALID, "the account has no signing key", str(tried.role))
+            return Refused.of(Reason.SIGNING_KEY_UNUSABLE, "the account has no signing key", str(tried.role))
         return Admitted(tried.role, tried.applicant.signing_key, tried.applicant.creation)
 
     async def api_key(self, attempt: Attempt) -> bytes | Refused:
@@ -141,15 +146,17 @@ class LdapAuthenticator:
             return Refused(Reason.AUTHENTICATOR_NOT_ENABLED, disabled.what, str(role))
         applicant = await self._readings.applicant(role, webservice.identifier, VARIABLES, NAME)
         credential = await self._credentials.credential(role)
+        unreadable: _Objection | None = None
         try:
-            sealed = (DECOY, self._decoy) if credential.api_key is None else (api_key_name(role), credential.api_key)
-            opened = self._vault.open(*sealed)
+            opened = None if credential.api_key is None else self._vault.open(api_key_name(role), credential.api_key)
         except WrongDataKey:
-            return Refused(Reason.CREDENTIALS_UNREADABLE, "the stored API key doesn't open under the data key", str(role))
-        is_key = same_key(opened, attempt.evidence) and credential.api_key is not None
-        is_key = is_key and not credential.is_expired(self._wall.seconds())
+            opened, unreadable = None, (Reason.CREDENTIALS_UNREADABLE, "the stored API key doesn't open under the data key")
+        matches = same_key(self._vault.open(DECOY, self._decoy) if opened is None else opened, attempt.evidence)
+        is_key = matches and opened is not None and not credential.is_expired(self._wall.seconds())
         unproven = None if is_key else await self._unproven(webservice, settings, role, attempt.evidence)
-        return _Tried(role, applicant, credential, None if credential.api_key is None else opened, unproven)
+        if unreadable is not None and (unproven is None or unproven[0] not in PUT_OFF):
+            unproven = unreadable
+        return _Tried(role, applicant, credential, opened, unproven)
 
     async def _unproven(
         self, webservice: ResourceName, settings: AuthenticatorSettings, role: RoleName, password: bytes
@@ -171,7 +178,9 @@ class LdapAuthenticator:
         role, applicant = tried.role, tried.applicant
         objection: _Objection | None = None
         status = 401
-        if not applicant.account_exists:
+        if tried.unproven is not None and tried.unproven[0] in PUT_OFF:  # Note [Who can't be judged]
+            objection = tried.unproven
+        elif not applicant.account_exists:
             objection = Reason.ACCOUNT_UNKNOWN, f"there is no account {shown(role.account)}"
         elif not applicant.webservice_exists:
             objection = Reason.WEBSERVICE_UNKNOWN, "no policy defines the authenticator's webservice"
@@ -188,7 +197,7 @@ class LdapAuthenticator:
             )
         else:
             objection = tried.unproven
-        return None if objection is None else Refused(*objection, str(role), status)
+        return None if objection is None else Refused.of(*objection, str(role), status)
 
 
 def _unfit(role: RoleName, evidence: bytes) -> _Objection | None:

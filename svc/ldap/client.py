@@ -70,7 +70,7 @@ class Directories:
             result = await conversation.bind(dn, password)
         if result.code in {messages.INVALID_CREDENTIALS, messages.INAPPROPRIATE_AUTHENTICATION}:
             raise DirectoryRefused(Reason.CREDENTIALS_WRONG, f"the directory doesn't take the password: {result}")
-        _check_bound(result, "the bind as the entry that was found")
+        _check_bound(result, "the bind as the entry that was found", Reason.LDAP_ENTRY_REFUSED)
 
     async def reach(self, server: LdapServer) -> None:
         """See ``IDirectories``."""
@@ -109,7 +109,7 @@ class Directories:
             await conversation.start_tls(tls)
         if server.bind_dn is not None:
             result = await conversation.bind(server.bind_dn, server.bind_password or b"")
-            _check_bound(result, f"the bind as {server.bind_dn!r}")
+            _check_bound(result, f"the bind as {server.bind_dn!r}", Reason.LDAP_BIND_REFUSED)
 
     def _tls_of(self, server: LdapServer) -> IOpenSSLClientConnectionCreator:
         try:
@@ -149,8 +149,8 @@ class Directories:
         return endpoint
 
 
-def _check_bound(result: messages.Result, what: str) -> None:
-    if result.code in messages.BUSY:
+def _check_bound(result: messages.Result, what: str, otherwise: Reason) -> None:
+    if result.code in messages.FAILED:
         raise DirectoryRefused(Reason.LDAP_UNAVAILABLE, f"{what} ended with {result}")
     if result.code != messages.SUCCESS:
-        raise DirectoryRefused(Reason.LDAP_BIND_REFUSED, f"{what} ended with {result}")
+        raise DirectoryRefused(otherwise, f"{what} ended with {result}")

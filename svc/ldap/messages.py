@@ -100,7 +100,10 @@ SUCCESS: Final = 0
 SIZE_LIMIT_EXCEEDED: Final = 4
 INAPPROPRIATE_AUTHENTICATION: Final = 48
 INVALID_CREDENTIALS: Final = 49
-BUSY: Final = (51, 52)
+
+#: Results of a directory that can't do now what it is asked, whoever asks (RFC 4511 A.2): it has lost its way, run out of
+#: time or means, is busy or unavailable, or hides an error of its own behind "other".
+FAILED: Final = frozenset({1, 3, 11, 51, 52, 80})
 
 
 # -- what is asked ----------------------------------------------------------------------------------------------------

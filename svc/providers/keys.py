@@ -18,9 +18,6 @@ Note [Shared fetch]. Who needs a source that is being fetched waits for that fet
 belongs to nobody: a client that leaves takes its own wait with it and nothing else. There is no lock, and sources know
 nothing of each other.
 
-Note [Not all at once]. Who is told to come again is told a moment of his own, up to twice as far away as the next fetch, so
-that clients that were put off together don't come back together.
-
 Note [Wishes]. An operator's wishes are numbered. A fetch fulfils those that were known when it began; who brings a later one
 while it is under way lets it end, and begins another.
 
@@ -44,7 +41,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from svc.authentication import Attempt, IProviderKeys, KeySource, KeysState
+from svc.authentication import Attempt, IProviderKeys, KeySource, KeysState, moment
 from svc.errors import KeysUnavailable
 from svc.jose import KeySet
 from svc.providers.waiting import Crowd, Waiter, WaitingRoom
@@ -60,10 +57,6 @@ SOURCES_LIMIT: Final = 1000
 #: How often in an interval a fetch that failed is tried again, and of how many sources (Note [Retries]).
 RETRIES: Final = 5
 RETRIED_LIMIT: Final = 16
-
-#: When somebody may come again for whom there was no room, and over how long others are spread at least, in seconds.
-_CROWDED: Final = 2.0
-_SPREAD: Final = 2.0
 
 #: The part of the age after which a set is fetched anew, and the one after which that is tried again.
 _EARLY: Final = 3 / 4
@@ -109,7 +102,7 @@ class ProviderKeys:
 
     ``refetch_interval`` is that of Note [Budget]. ``max_age`` is how old a set may become, ``None`` for any age, and
     ``stale_if_error`` how much older while the provider can't be asked (Note [Ages]). All are in seconds. ``chance`` tells
-    numbers from 0 to 1, for the moments of Note [Not all at once].
+    numbers from 0 to 1, for the moments of ``authentication``, Note [Not all at once].
     """
 
     def __init__(
@@ -253,7 +246,7 @@ class ProviderKeys:
             waiter.errback(self._crowded())
 
     def _crowded(self) -> KeysUnavailable:
-        return KeysUnavailable("more logins wait for keys than there is room for", self._moment(_CROWDED))
+        return KeysUnavailable("more logins wait for keys than there is room for", moment(chance=self._chance))
 
     async def _end(self, known: _Known, attempt: Attempt | None) -> None:
         """Wait for the end of the fetch that is under way, whatever comes of it."""
@@ -285,11 +278,7 @@ class ProviderKeys:
         wait = self._left(known.spent_at)
         if known.look is not None:
             wait = min(wait, max(0.0, known.look_at - self._clock.seconds()))
-        return self._moment(wait)
-
-    def _moment(self, seconds: float) -> int:
-        """Note [Not all at once]."""
-        return max(1, math.ceil(seconds + self._chance() * max(seconds, _SPREAD)))
+        return moment(wait, self._chance)
 
     def _begin(self, known: _Known, crowd: Crowd) -> None:
         self._put_off(known)

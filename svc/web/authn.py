@@ -10,7 +10,7 @@ from typing import Final
 import attrs
 from twisted.logger import Logger
 
-from svc.authentication import Attempt, IAuthenticator, ILogin, Refused
+from svc.authentication import Attempt, IAuthenticator, ILogin, Refused, moment
 from svc.errors import AuthenticationRefused, BadRequest, Forbidden, InvalidName, NotFound, TooLarge, WrongDataKey
 from svc.interfaces import IRoles
 from svc.keyring import AccessTokens, AccountKeys
@@ -183,7 +183,7 @@ async def _exchanged(call: Call, authenticator: IAuthenticator, attempt: Attempt
         _log.error(
             "No access token for {role}: the signing key {name} doesn't open", role=str(decision.role), name=refusal.name
         )
-        raise AuthenticationRefused(Reason.CREDENTIALS_UNREADABLE) from None
+        raise AuthenticationRefused(Reason.SIGNING_KEY_UNUSABLE, 503, moment()) from None
     accepted = (call.header("Accept-Encoding") or "").split(",")
     if any(item.strip().lower() == "base64" for item in accepted):
         encoded = base64.b64encode(token)

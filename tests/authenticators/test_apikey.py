@@ -136,12 +136,14 @@ class ApiKeyTests(SynchronousTestCase):
         self.assertRefused(Reason.CREDENTIALS_UNREADABLE, "alice")
 
     def test_no_signing_key(self) -> None:
-        """In an account without signing key nobody is admitted; the API key is told all the same."""
+        """In an account without signing key the right key is put off, and not called bad; it is told all the same."""
         self.store.accounts["acct"] = []
         attempt = Attempt("acct", "alice", KEY, "10.0.0.1")
         decision = self.successResultOf(Deferred.fromCoroutine(self.authenticator.authenticate(attempt)))
         assert isinstance(decision, Refused)
-        self.assertEqual(decision.reason, Reason.CONFIGURATION_INVALID)
+        self.assertEqual((decision.reason, decision.status), (Reason.SIGNING_KEY_UNUSABLE, 503))
+        self.assertIsNotNone(decision.retry_after)
+        self.assertRefused(Reason.CREDENTIALS_WRONG, "alice", b"wrong")
         self.assertEqual(self.successResultOf(Deferred.fromCoroutine(self.authenticator.api_key(attempt))), KEY)
 
     def test_the_work_is_alike(self) -> None:

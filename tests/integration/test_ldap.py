@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import signal
+from itertools import cycle
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
@@ -34,6 +35,7 @@ SERVICES: Final = {
     "plain": 'ldap-authn/uri: "ldap://127.0.0.1:{port}"\n        ldap-authn/connect_type: plain',
     "wrong-ca": 'ldap-authn/uri: "ldap://127.0.0.1:{port}"',
     "wrong-port": 'ldap-authn/uri: "ldap://127.0.0.1:{tls_port}"',
+    "wrong-base": 'ldap-authn/uri: "ldap://127.0.0.1:{port}"',
 }
 
 POLICY: Final = """
@@ -49,6 +51,9 @@ POLICY: Final = """
     - !variable tls-ca-cert
     - !permit {{ role: !group /people, privileges: [ read, authenticate ], resource: !webservice }}
 """
+
+#: Logins and passwords of people who can't log in: known to policy alone, to the directory alone, and to neither.
+STRANGERS: Final = (("absent", "absent's"), ("stranger", "stranger's"), ("nobody", "nobody's"))
 
 PEOPLE: Final = {"alice": "alice's password", "bob": "пароль", "o'brien (jr)*": "x", "a,b=c": "comma", "carol": "carol's"}
 
@@ -78,7 +83,8 @@ class LdapTests(PostgresTestCase, ServerTestCase):
         policy = f"{users}- !group people\n- !grant {{ role: !group people, members: [ {members} ] }}\n"
         for service, more in SERVICES.items():
             told = more.format(port=self.directory.port, tls_port=self.directory.tls_port, base=BASE)
-            policy += POLICY.format(service=service, base=BASE, bind=SERVICE, more=told)
+            base = f"ou=absent,{BASE}" if service == "wrong-base" else BASE
+            policy += POLICY.format(service=service, base=base, bind=SERVICE, more=told)
         loaded = await self.api.ask("POST", "/policies/acme/policy/root", policy.encode(), self.admin)
         self.assertEqual(loaded.status, 201, loaded)
         made = loaded.json()["created_roles"]
@@ -109,14 +115,27 @@ class LdapTests(PostgresTestCase, ServerTestCase):
             who = await self.api.ask("GET", "/whoami", token=base64.b64encode(answer.body).decode())
             self.assertEqual(who.json()["username"], login)
 
-    async def assert_refused(self, login: str, password: str, reason: str, service: str = "corp") -> None:
-        """Neither is given, which tells nothing; the log has the reason."""
+    async def assert_refused(self, login: str, password: str, reason: str, service: str = "corp", status: int = 401) -> None:
+        """Neither is given, which tells nothing but perhaps when to come again; the log has the reason."""
         for asking in (self.login(login, password, service), self.authenticate(login, password.encode(), service)):
             after = len(self.process.stdout)
             answer = await asking
-            self.assertEqual((answer.status, answer.body), (401, b""))
+            self.assertEqual((answer.status, answer.body), (status, b""))
+            self.assertEqual("retry-after" in answer.headers, status == 503)
             await self.process.says(f": {reason} (", after)
         self.assertNotIn(password or "-password-", self.process.said.replace("take the password", ""))
+
+    async def assert_put_off(self, reason: str, service: str = "corp") -> None:
+        """For this reason nobody can be judged, be his password good or wrong, be he known or not."""
+        for login, password in (("alice", PEOPLE["alice"]), ("alice", "wrong-password"), *STRANGERS):
+            await self.assert_refused(login, password, reason, service, 503)
+
+    async def assert_judged(self) -> None:
+        """All is as it should be."""
+        await self.assert_admitted("alice")
+        await self.assert_refused("alice", "wrong-password", "credentials-wrong")
+        for (login, password), reason in zip(STRANGERS, ("ldap-entry-unknown", "role-unknown", "role-unknown"), strict=True):
+            await self.assert_refused(login, password, reason)
 
     async def test_logins(self) -> None:
         """People log in with their password, over StartTLS and LDAPS, whatever characters their logins have."""
@@ -144,25 +163,36 @@ class LdapTests(PostgresTestCase, ServerTestCase):
         ):
             await self.assert_refused(login, password, reason)
         await self.assert_refused("carol", "carol's", "configuration-invalid", "plain")
-        await self.assert_refused("carol", "carol's", "ldap-tls-failed", "wrong-ca")
-        await self.assert_refused("carol", "carol's", "ldap-unavailable", "wrong-port")
+
+    async def test_who_can_not_be_judged(self) -> None:
+        """Nobody can be judged where the directory isn't trusted, speaks no LDAP, or refuses the search or who searches."""
+        await self.assert_put_off("ldap-tls-failed", "wrong-ca")
+        await self.assert_put_off("ldap-unavailable", "wrong-port")
+        await self.assert_put_off("ldap-search-refused", "wrong-base")
         path = self.api.variable("svc/authn-ldap/corp/bind-password")
         self.assertEqual((await self.api.ask("POST", path, b"another", self.admin)).status, 201)
-        await self.assert_refused("carol", "carol's", "ldap-bind-refused")
+        await self.assert_put_off("ldap-bind-refused")
+        self.assertEqual((await self.api.ask("POST", path, SERVICE_PASSWORD.encode(), self.admin)).status, 201)
+        await self.assert_judged()
 
     async def test_a_directory_that_goes_and_comes_back(self) -> None:
-        """While the directory is gone passwords are refused and API keys work; when it is back all is as before."""
+        """While the directory is gone nobody's password is judged and API keys work; when it is back all is as before."""
         self.directory.kill()
-        await self.assert_refused("alice", PEOPLE["alice"], "ldap-unavailable")
+        await self.assert_put_off("ldap-unavailable")
         self.assertEqual((await self.authenticate("alice", self.api_keys["alice"])).status, 200)
         await self.directory.start()
-        await self.assert_admitted("alice")
+        await self.assert_judged()
 
     async def test_a_directory_that_hangs(self) -> None:
         """Logins by a directory that hangs end at their deadline; meanwhile others are let in, by API key, at once."""
         self.directory.signal(signal.SIGSTOP)
         began = now()
-        hanging = [Deferred.fromCoroutine(self.login("alice", PEOPLE["alice"])) for _ in range(PER_SERVER * 2)]
+        trying = [("alice", PEOPLE["alice"]), ("alice", "wrong-password"), *STRANGERS]
+        hanging = [
+            Deferred.fromCoroutine(ask)
+            for _, (login, password) in zip(range(PER_SERVER), cycle(trying), strict=False)
+            for ask in (self.login(login, password), self.authenticate(login, password.encode()))
+        ]
         await deferLater(reactor, 0.5)
         for _ in range(10):
             asked = now()
@@ -170,8 +200,9 @@ class LdapTests(PostgresTestCase, ServerTestCase):
             self.assertEqual((await self.authenticate("bob", self.api_keys["bob"])).status, 200)
             self.assertLess(now() - asked, DEADLINE / 2)
         for answer in await gatherResults(hanging):
-            self.assertEqual(answer.status, 401)
+            self.assertEqual((answer.status, answer.body), (503, b""))
+            self.assertIn(answer.headers["retry-after"], {"2", "3", "4"})
         self.assertGreaterEqual(now() - began, DEADLINE)
         self.assertLess(now() - began, DEADLINE * 2)
         self.directory.signal(signal.SIGCONT)
-        await self.assert_admitted("alice")
+        await self.assert_judged()

@@ -151,14 +151,11 @@ class SearchTests(DirectoryCase):
         self.assertEqual({args[0] for args in self.reactor.tcpClients}, {"93.184.216.34"})
 
     def test_binds_refused(self) -> None:
-        """A bind that isn't a success is a refusal, whatever else the directory calls it."""
+        """A bind that isn't a success is a refusal, whatever the directory calls it: of the entry, unless it itself ails."""
         for code, reason in (
             (48, Reason.CREDENTIALS_WRONG),
-            (53, Reason.LDAP_BIND_REFUSED),
-            (10, Reason.LDAP_BIND_REFUSED),
-            (14, Reason.LDAP_BIND_REFUSED),
-            (51, Reason.LDAP_UNAVAILABLE),
-            (-1, Reason.LDAP_BIND_REFUSED),
+            *((code, Reason.LDAP_ENTRY_REFUSED) for code in (8, 10, 13, 14, 19, 50, 53, -1, 9999)),
+            *((code, Reason.LDAP_UNAVAILABLE) for code in (1, 3, 11, 51, 52, 80)),
         ):
             directory = Directory(codes={ALICE: code})
             asked = self.begin()
@@ -170,6 +167,10 @@ class SearchTests(DirectoryCase):
         self.directory.passwords[SERVICE.encode()] = b"changed"
         self.assert_refused(self.ask(), Reason.LDAP_BIND_REFUSED, f"the bind as {SERVICE!r}", "invalid credentials")
         self.assertEqual(self.directory.kinds(), ["Extended", "Bind"])
+        for code, reason in ((53, Reason.LDAP_BIND_REFUSED), (51, Reason.LDAP_UNAVAILABLE), (80, Reason.LDAP_UNAVAILABLE)):
+            asked = self.begin()
+            self.connect(Directory(codes={SERVICE.encode(): code})).run()
+            self.assert_refused(asked, reason, f"the bind as {SERVICE!r}", f"{code} (")
 
     def test_an_unusable_template(self) -> None:
         """A template that is no filter is told before anybody is asked."""

@@ -7,7 +7,9 @@ import base64
 from twisted.internet.defer import Deferred
 from twisted.logger import capturedLogs
 
+from svc.directories import DirectoryRefused
 from svc.errors import AuditUnavailable
+from svc.reasons import Reason
 from svc.throttling import ADDRESS_FAILURES
 from tests.signing import token as jwt
 from tests.web.support import PEER
@@ -24,6 +26,14 @@ POLICY = """
 - !permit {role: !user bob, privileges: [read], resources: !variable db}
 - !layer l
 - !host-factory {id: f, layers: [!layer l]}
+"""
+
+LDAP_POLICY = """
+- !policy
+  id: svc/authn-ldap/corp
+  body:
+    - !webservice
+      annotations: { ldap-authn/uri: ldap://ldap.example, ldap-authn/base_dn: dc=example }
 """
 
 #: Routes that leave no record: they are for everybody, or tell nothing of anybody.
@@ -162,6 +172,26 @@ class RecordedTests(AuditedCase):
                 ("authn", "authenticate", role, "failures-too-many"),
                 ("authn", "login", role, "failures-too-many"),
                 ("password", "change", role, "failures-too-many"),
+            ],
+        )
+
+    def test_ldap_away(self) -> None:
+        """A login that nobody can judge is a failure for that reason, be there such a user or not."""
+        self.load(LDAP_POLICY)
+        self.directory.refused = DirectoryRefused(Reason.LDAP_UNAVAILABLE, "down")
+        self.journal.told()
+        for login in ("alice", "nobody"):
+            self.client.get("/authn-ldap/corp/acme/login", headers=[basic(login, "password")])
+            self.client.post(f"/authn-ldap/corp/acme/{login}/authenticate", b"password")
+        self.assertEqual(
+            [(event.operation, event.user, event.does, outcome.reason) for _, event, outcome in self.journal.taken],
+            [
+                (operation, f"acme:user:{login}", f"{does} with authenticator authn-ldap service authn-ldap/corp", reason)
+                for login in ("alice", "nobody")
+                for operation, does, reason in (
+                    ("login", "log in", "ldap-unavailable"),
+                    ("authenticate", "authenticate", "ldap-unavailable"),
+                )
             ],
         )
 

@@ -144,10 +144,15 @@ class AuthnTests(WorldCase):
             self.assertEqual(self.client.get(f"/authn/{account}/.well-known/jwks.json").status, 404)
 
     def test_a_signing_key_that_does_not_open(self) -> None:
-        """When the account's signing key can't be opened, nobody is admitted, and the body is as empty as ever."""
+        """When an account's signing key can't be opened, or is gone, the right API key is put off, a wrong one refused."""
         stored = self.memory.accounts["acme"]
         stored[:] = [attrs.evolve(key, sealed=self.vault.seal("other", b"x")) for key in stored]
-        self.assert_refused(self.authenticate("admin", ADMIN_KEY))
+        for _ in range(2):
+            answer = self.authenticate("admin", ADMIN_KEY)
+            self.assertEqual((answer.status, answer.body), (503, b""))
+            self.assertIn(answer.headers["retry-after"], {"2", "3", "4"})
+            self.assert_refused(self.authenticate("admin", "wrong"))
+            stored.clear()
 
     def test_unavailable(self) -> None:
         """While the store is away, logins are 503 with ``Retry-After``, not refusals."""
@@ -232,6 +237,14 @@ class JwtTests(WorldCase):
             answer = self.present(evidence)
             self.assertEqual((answer.status, answer.body, answer.headers["retry-after"]), (503, b"", "3"))
         self.assertEqual(self.present(b"x.y").status, 401)
+
+    def test_no_signing_key(self) -> None:
+        """In an account without signing key everybody is put off alike, as nobody could be given a token."""
+        self.memory.accounts["acme"].clear()
+        for evidence in (self.token(), self.token(app="absent"), self.token(exp=NOW), b"x.y"):
+            answer = self.present(evidence)
+            self.assertEqual((answer.status, answer.body), (503, b""))
+            self.assertIn(answer.headers["retry-after"], {"2", "3", "4"})
 
 
 class ConjurJwtTests(JwtTests):

@@ -7,9 +7,11 @@ import json
 import re
 from pathlib import Path
 
+from svc.dialect import CONJUR
 from svc.directories import DirectoryRefused, Security
 from svc.ldap.filters import search_filter
 from svc.reasons import Reason
+from svc.throttling import MINUTE
 from tests.authenticators.test_ldap import CA, PASSWORD, LdapCase
 from tests.web.support import Answer
 from tests.web.world import ADMIN, WorldCase
@@ -17,8 +19,27 @@ from tests.web.world import ADMIN, WorldCase
 DOCUMENT = Path(__file__).resolve().parent.parent.parent / "docs" / "ldap.md"
 
 
-class LdapRouteTests(LdapCase):
-    """The routes, in the native dialect."""
+#: What the client gets for each reason for which an LDAP login may be refused.
+STATUSES = {
+    Reason.LDAP_UNAVAILABLE: 503,
+    Reason.LDAP_TLS_FAILED: 503,
+    Reason.LDAP_ANSWER_MALFORMED: 503,
+    Reason.LDAP_BIND_REFUSED: 503,
+    Reason.LDAP_SEARCH_REFUSED: 503,
+    Reason.CREDENTIALS_WRONG: 401,
+    Reason.LDAP_ENTRY_UNKNOWN: 401,
+    Reason.LDAP_ENTRY_AMBIGUOUS: 401,
+    Reason.LDAP_ENTRY_REFUSED: 401,
+    Reason.LDAP_ROLE_REFUSED: 401,
+    Reason.CONFIGURATION_INVALID: 401,
+}
+
+#: Who sends a password, good or not, so that the directory is asked: people that policy and the directory know, one or none.
+PEOPLE = ("alice", "bob", "near", "mallory", "nobody", "stranger", "*")
+
+
+class RouteCase(LdapCase):
+    """Logins over HTTP."""
 
     def login(self, login: str = "alice", password: bytes = PASSWORD, path: str = "/authn-ldap/corp/acme/login") -> Answer:
         """Ask for the API key."""
@@ -33,6 +54,79 @@ class LdapRouteTests(LdapCase):
         """It is like any other refusal."""
         self.assertEqual((answer.status, answer.body), (401, b""))
         self.assertNotIn("www-authenticate", answer.headers)
+
+
+class OutcomeTests(RouteCase):
+    """Who is told that his credentials are bad, and who that nobody knows, in the native dialect."""
+
+    def outcomes(self, login: str, password: bytes = PASSWORD) -> set[tuple[int, bytes, bool]]:
+        """What both routes answer, and whether they say when to come again: in 2 to 4 seconds."""
+        found = set()
+        for answer in (self.login(login, password), self.authenticate(login, password)):
+            again = answer.headers.get("retry-after")
+            self.assertIn(again, {None, "2", "3", "4"})
+            found.add((answer.status, answer.body, again is not None))
+        return found
+
+    def test_every_reason(self) -> None:
+        """Each reason is decided, and the answer is the same for everybody: known, unknown or barred."""
+        self.assertEqual({reason for reason in Reason if reason.name.startswith("LDAP_")} - set(STATUSES), set())
+        for reason, status in STATUSES.items():
+            self.directory.refused = DirectoryRefused(reason, "it says so")
+            answers = set()
+            for login in PEOPLE:
+                self.directory.asked.clear()
+                answers |= self.outcomes(login) | self.outcomes(login, b"wrong")
+                self.assertEqual(len(self.directory.asked), 4, login)
+            self.assertEqual(answers, {(status, b"", status == 503)}, reason)
+            self.clock.advance(MINUTE)
+
+    def test_the_page(self) -> None:
+        """``docs/ldap.md`` has a row for each reason, with the status that the client gets."""
+        rows = re.findall(r"^\|.*\| (\d+) \| `([a-z-]+)` \|$", DOCUMENT.read_text(encoding="utf-8"), re.MULTILINE)
+        self.assertEqual({reason: int(status) for status, reason in rows}, {str(key): STATUSES[key] for key in STATUSES})
+
+    def test_what_needs_no_directory(self) -> None:
+        """While the directory is away nothing changes for those about whom it isn't asked."""
+        self.directory.refused = DirectoryRefused(Reason.LDAP_UNAVAILABLE, "down")
+        self.assertEqual(
+            self.outcomes("near", self.api_keys["near"]), {(200, self.api_keys["near"], False), (401, b"", False)}
+        )
+        self.assertEqual(self.authenticate("alice", self.api_keys["alice"]).status, 200)
+        for login, password in (
+            ("admin", PASSWORD),
+            ("host/web", PASSWORD),
+            ("host/absent", PASSWORD),
+            ("alice", b""),
+            ("nobody", b""),
+            ("alice", b"\0"),
+        ):
+            self.assertEqual(self.outcomes(login, password), {(401, b"", False)}, login)
+        barred = self.dialect.privilege_missing_status
+        self.assertEqual({status for status, _, _ in self.outcomes("mallory", self.api_keys["mallory"])}, {barred})
+        self.assertEqual(self.directory.asked, [])
+
+    def test_when_it_is_back(self) -> None:
+        """An outage leaves nobody slow, however often he tried; then good passwords are taken and wrong ones refused."""
+        for reason, status in STATUSES.items():
+            if status == 503:
+                self.directory.refused = DirectoryRefused(reason, "down")
+                for _ in range(20):
+                    self.assertEqual(self.outcomes("alice", b"wrong"), {(503, b"", True)})
+        self.directory.refused = None
+        for _ in range(5):
+            self.assertEqual(self.outcomes("alice", b"wrong"), {(401, b"", False)})
+        self.assertEqual({status for status, _, _ in self.outcomes("alice")}, {200})
+
+
+class ConjurOutcomeTests(OutcomeTests):
+    """They are the same in the other dialect."""
+
+    dialect = CONJUR
+
+
+class LdapRouteTests(RouteCase):
+    """The routes, in the native dialect."""
 
     def test_login_and_authenticate(self) -> None:
         """The directory's password gives the API key, and this an access token for the user; so does the password."""
@@ -71,9 +165,6 @@ class LdapRouteTests(LdapCase):
             told = self.login(login, password)
             self.assert_refused(told)
             answers.add(frozenset((name, value) for name, value in told.headers.items() if name != "x-request-id"))
-        self.directory.refused = DirectoryRefused(Reason.LDAP_UNAVAILABLE, "down")
-        self.assert_refused(self.login())
-        self.assert_refused(self.authenticate())
         self.assertEqual(len(answers), 1)
 
     def test_guessing(self) -> None:
@@ -91,12 +182,6 @@ class LdapRouteTests(LdapCase):
         self.clock.advance(2)
         for connection in slow:
             self.assert_refused(connection.answer())
-
-    def test_a_directory_that_is_away(self) -> None:
-        """A directory that can't be asked makes nobody slow, however often that is tried."""
-        self.directory.refused = DirectoryRefused(Reason.LDAP_UNAVAILABLE, "down")
-        for _ in range(20):
-            self.assert_refused(self.login())
 
     def test_who_has_left(self) -> None:
         """Who is gone from the directory goes on with the API key that he was told, until it is rotated."""
