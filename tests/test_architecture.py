@@ -111,6 +111,7 @@ SIBLINGS: dict[str, set[str]] = {
         "basic",
         "connection",
         "stream",
+        "pacing",
         "cursors",
         "listing",
         "parameters",

@@ -8,6 +8,7 @@ from twisted.internet.protocol import ServerFactory
 from zope.interface import implementer
 
 from svc.web.connection import Channel
+from svc.web.pacing import Turns
 from svc.web.request import Edge
 
 
@@ -19,6 +20,7 @@ class Site(ServerFactory):
 
     def __init__(self, edge: Edge) -> None:
         self._edge = edge
+        self._turns = Turns(edge.clock)
         self._open: set[Channel] = set()
         self._draining = False
         self._empty: defer.Deferred[None] | None = None
@@ -31,7 +33,7 @@ class Site(ServerFactory):
         """Make a connection; none any more once the site drains."""
         if self._draining:
             return None
-        channel = Channel(self._edge, self._closed)
+        channel = Channel(self._edge, self._turns, self._closed)
         self._open.add(channel)
         return channel
 
