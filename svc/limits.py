@@ -1,4 +1,4 @@
-"""What one request may weigh, and how long it may take to arrive."""
+"""What one request may weigh, how long it may take to arrive, and how many connections there may be."""
 
 from __future__ import annotations
 
@@ -25,3 +25,6 @@ class Limits:
     request_seconds: float = 30.0
     #: A connection without a request in progress; then it is closed. Also how long a client may take to read an answer.
     idle_seconds: float = 75.0
+    #: How many connections there may be, and from one address; further ones may ask about health alone.
+    connections: int = 10_000
+    connections_per_address: int = 2500

@@ -22,7 +22,7 @@ from twisted.web.server import Site
 from zope.interface import implementer
 
 from svc.authentication import Admitted, Attempt, IAuthenticator, Refused
-from svc.records import Census, Finding
+from svc.records import Census, ConnectionCounts, Finding
 
 #: Upper bounds of durations, in seconds.
 _REQUEST_BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5)
@@ -131,6 +131,23 @@ class Metrics:
             "svc_database_wait_seconds",
             "Seconds for which sessions were waited for.",
             lambda: [((), census().waited)],
+            counts=True,
+        )
+
+    def watch_connections(self, counts: Callable[[], ConnectionCounts]) -> None:
+        """Tell how many connections there are."""
+        watch = self._watch
+        watch("svc_connections", "Connections of clients.", lambda: [((), counts().open)])
+        watch(
+            "svc_connections_evicted",
+            "Idle connections that were closed to make room for others.",
+            lambda: [((), counts().evicted)],
+            counts=True,
+        )
+        watch(
+            "svc_connections_overflowed",
+            "Connections that came when there was no room, on which only health is answered.",
+            lambda: [((), counts().overflowed)],
             counts=True,
         )
 

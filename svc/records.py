@@ -6,9 +6,9 @@ What policy records has a room of its own, ``rows``.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from ipaddress import IPv4Network, IPv6Network, ip_address
+from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from pathlib import Path
-from typing import NewType
+from typing import Final, NewType
 
 import attrs
 
@@ -16,6 +16,9 @@ from svc.names import RoleName
 
 #: A range of addresses.
 Network = IPv4Network | IPv6Network
+
+#: Bits of an IPv6 address that tell clients apart: each has 2**64 addresses.
+_CLIENT_BITS: Final = 64
 
 
 def is_within(client_ip: str, networks: Iterable[Network]) -> bool:
@@ -29,6 +32,17 @@ def is_within(client_ip: str, networks: Iterable[Network]) -> bool:
         return False
     address = getattr(address, "ipv4_mapped", None) or address
     return any(address in network for network in networks)
+
+
+def network_of(client_ip: str) -> str:
+    """What is counted as one client: an address, or its network when it is of IPv6."""
+    try:
+        address = ip_address(client_ip.partition("%")[0])
+    except ValueError:
+        return client_ip
+    if isinstance(address, IPv6Address):
+        return str(ip_network((address, _CLIENT_BITS), strict=False))
+    return client_ip
 
 
 #: Ciphertext that ``vault`` made; only ``vault`` can open it.
@@ -349,3 +363,14 @@ class Census:
     waiting: int
     waits: int
     waited: float
+
+
+@attrs.frozen
+class ConnectionCounts:
+    """How many connections of clients are open; how many idle ones have had to make room, and how many came when there was
+    none, since the start.
+    """
+
+    open: int
+    evicted: int
+    overflowed: int

@@ -21,7 +21,7 @@ from twisted.logger import Logger
 from twisted.python import usage
 
 from svc._version import VERSION
-from svc.config import OPTIONS, Settings, read_settings, unknown_variables
+from svc.config import OPTIONS, Settings, check_open_files, read_settings, unknown_variables
 from svc.errors import ConfigurationInvalid, Refusal
 from svc.foundation import Foundation, check_data_key
 from svc.listening import Endpoint
@@ -122,9 +122,11 @@ def build(reactor: Any, settings: Settings, tell_admin_key: Callable[[str], bool
     ``tell_admin_key`` is called with the API key of an account's admin when the account has been made, and tells whether
     somebody took notice; the key goes to a file otherwise, and from the first when it is ``None``.
 
-    :raises ConfigurationInvalid: an endpoint or the data key isn't one, or the data key is lacking.
+    :raises ConfigurationInvalid: an endpoint or the data key isn't one, the data key is lacking, or more connections are
+        wanted than the process may open files for.
     """
     check_data_key(settings)
+    check_open_files(settings)
     if settings.database_url is not None:
         import_module(_PARTS[-1])  # No database of ours starts meanwhile, and twistd may be about to change its root.
     endpoints = [_endpoint(reactor, settings, "listen", text) for text in settings.listen]

@@ -18,7 +18,6 @@ answer is counted too, for the address, even while there is no room: a password 
 
 from __future__ import annotations
 
-import ipaddress
 import math
 from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Sequence
@@ -33,7 +32,7 @@ from zope.interface import implementer
 
 from svc.authentication import Admitted, Attempt, IAuthenticator, ILogin, Refused
 from svc.reasons import Reason
-from svc.records import Network, is_within
+from svc.records import Network, is_within, network_of
 
 K = TypeVar("K")
 T = TypeVar("T")
@@ -53,9 +52,6 @@ KEPT: Final = 8192
 
 #: How many answers are held at once.
 HELD: Final = 1000
-
-#: Bits of an IPv6 address that tell clients apart.
-_NETWORK_BITS: Final = 64
 
 #: Refusals that are the server's own fault, or a directory's: no guess is among them.
 _OURS: Final = frozenset(
@@ -140,7 +136,7 @@ class Throttle(Service):
 
     def _wait(self, client_ip: str) -> int | None:
         """For how many seconds more an address is refused; ``None`` when it isn't."""
-        address = self._addresses.get(_network(client_ip))
+        address = self._addresses.get(network_of(client_ip))
         if address is None or address.failures < ADDRESS_FAILURES:
             return None
         left = address.since + MINUTE - self._clock.seconds()
@@ -149,7 +145,7 @@ class Throttle(Service):
     def _count_address(self, client_ip: str) -> None:
         if is_within(client_ip, self._proxies):
             return
-        now, name = self._clock.seconds(), _network(client_ip)
+        now, name = self._clock.seconds(), network_of(client_ip)
         address = self._addresses.get(name)
         if address is None or now - address.since >= MINUTE:
             address = _Address(now)
@@ -184,17 +180,6 @@ def _remember(kept: OrderedDict[K, T], name: K, value: T) -> None:
     kept.move_to_end(name)
     if len(kept) > KEPT:
         kept.popitem(last=False)
-
-
-def _network(client_ip: str) -> str:
-    """What an address is counted under: itself, or its network when it is of IPv6."""
-    try:
-        address = ipaddress.ip_address(client_ip.partition("%")[0])
-    except ValueError:
-        return client_ip
-    if isinstance(address, ipaddress.IPv4Address):
-        return client_ip
-    return str(ipaddress.ip_network((address, _NETWORK_BITS), strict=False))
 
 
 @implementer(IAuthenticator)

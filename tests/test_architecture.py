@@ -112,6 +112,8 @@ SIBLINGS: dict[str, set[str]] = {
         "connection",
         "stream",
         "pacing",
+        "deadline",
+        "occupancy",
         "cursors",
         "listing",
         "parameters",

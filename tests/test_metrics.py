@@ -16,7 +16,7 @@ from svc.authentication import Admitted, Attempt, IAuthenticator, Refused
 from svc.metrics import BEAT, CountedAuthenticator, Metrics, ReactorLag
 from svc.names import RoleName
 from svc.reasons import Reason
-from svc.records import Census, Finding
+from svc.records import Census, ConnectionCounts, Finding
 
 ADMITTED = Admitted(RoleName("acct", "host", "web"), "key")
 
@@ -71,6 +71,15 @@ class MetricsTests(SynchronousTestCase):
         self.decide(ADMITTED)
         self.metrics = Metrics()
         self.assertIsNone(self.counted("authn-jwt", "admitted", ""))
+
+    def test_connections_are_told(self) -> None:
+        """How many connections there are is read when somebody asks."""
+        for counts in (ConnectionCounts(3, 2, 1), ConnectionCounts(0, 7, 5)):
+            metrics = Metrics()
+            metrics.watch_connections(lambda counts=counts: counts)  # type: ignore[misc]  # bound for this turn
+            names = ("svc_connections", "svc_connections_evicted_total", "svc_connections_overflowed_total")
+            told = tuple(metrics.registry.get_sample_value(name) for name in names)
+            self.assertEqual(told, attrs.astuple(counts))
 
     def test_lost_records_are_counted(self) -> None:
         """Audit records that were lost are counted, from none on."""

@@ -6,8 +6,8 @@ unread bytes resets it, and a reset can overtake the answer. So this side only s
 dropping for ``LINGER`` seconds, or until the client closes. A refusal that leaves the body within its limit waits for the
 end of the body, of which nothing is kept, and the connection stays usable.
 
-Note [One timer]: a connection has one moment at which something is overdue: the rest of a request, the next request, or the
-end. A timer that fires before that moment is wound up again, so that a busy connection never touches it.
+Note [One deadline]: a connection has one moment at which something is overdue: the rest of a request, the next request, or
+the end.
 
 Note [Bounded]: what a connection holds is bounded, whatever its client does. The parser is given what came in by pieces, as
 far as the end of one request; ``pacing`` has the rest, and its turn comes (``pacing``, Note [Turns]). Beyond ``HELD`` unread
@@ -23,16 +23,17 @@ Note [Names of the parser]: ``_buffer``, ``_command``, ``_dataBuffer``, ``_handl
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import inf
 from typing import Final
 
 from twisted.internet.address import IPv4Address, IPv6Address
-from twisted.internet.interfaces import IDelayedCall, ITCPTransport
+from twisted.internet.interfaces import ITCPTransport
 from twisted.python.failure import Failure
 from twisted.web.http import HTTPChannel
 
+from svc.web.deadline import Deadline
 from svc.web.faults import HEADERS_TOO_LARGE, LINE_TOO_LONG, MALFORMED, TOO_LARGE, TOO_SLOW
 from svc.web.framing import is_sound
+from svc.web.occupancy import Occupancy
 from svc.web.origin import plain
 from svc.web.pacing import Turns, Unread
 from svc.web.request import Edge, Request
@@ -41,6 +42,9 @@ from svc.web.stream import Stream
 
 #: Seconds for which a client that was refused in mid-request may take its answer, and for which a close may take.
 LINGER: Final = 5.0
+
+#: How long a connection beyond the limit may be idle, and a request on it take to arrive, in seconds.
+OVERFLOW_SECONDS: Final = 5.0
 
 #: Unread bytes beyond which no more is read; beside these there may be what one reading brings.
 HELD: Final = 16 * 1024
@@ -57,23 +61,21 @@ _BLANK_LINES: Final = 4
 
 _LENGTH_HEADER: Final = b"content-length:"
 
-#: A moment this near has come; clocks and sums of floats differ by less.
-_SOON: Final = 0.001
-
 
 class Channel(HTTPChannel):
     """A connection. Requests are answered in their order, one at a time.
 
-    ``turns`` are those of all connections; ``on_closed`` is called with this one when it has closed.
+    ``turns`` and ``occupancy`` are those of all connections; ``on_closed`` is called with this one when it has closed.
     """
 
     timeOut = None
     transport: ITCPTransport
 
-    def __init__(self, edge: Edge, turns: Turns, on_closed: Callable[[Channel], None]) -> None:
+    def __init__(self, edge: Edge, turns: Turns, occupancy: Occupancy, on_closed: Callable[[Channel], None]) -> None:
         super().__init__()
         limits = edge.limits
         self.peer = "127.0.0.1"
+        self.overflow = False
         self.requestFactory = self._new_request  # type: ignore[assignment]  # a callable will do
         # Reached only after our own, which answer better.
         self.totalHeadersSize = limits.request_line + limits.header_block
@@ -81,6 +83,8 @@ class Channel(HTTPChannel):
         self.MAX_LENGTH = limits.request_line
         self._edge = edge
         self._turns = turns
+        self._occupancy = occupancy
+        self._idle_seconds, self._request_seconds = limits.idle_seconds, limits.request_seconds
         self._on_closed = on_closed
         self._unread = Unread()
         self._parsing = False
@@ -99,8 +103,7 @@ class Channel(HTTPChannel):
         self._closing = False
         self._stalled = False
         self._chunks = True
-        self._overdue = inf
-        self._timer: IDelayedCall | None = None
+        self._deadline = Deadline(edge.clock, self._is_overdue)
 
     # -- what a request asks of its connection
 
@@ -144,7 +147,7 @@ class Channel(HTTPChannel):
         # TLS can't stop writing alone; its clients have a length to go by.
         if not self.isSecure() and ITCPTransport.providedBy(self.transport):
             self.transport.loseWriteConnection()
-        self._due_in(LINGER)
+        self._deadline.set(LINGER)
 
     def proceed(self) -> None:
         """Tell the client to send the body."""
@@ -181,15 +184,18 @@ class Channel(HTTPChannel):
         address = self.getPeer()
         if isinstance(address, IPv4Address | IPv6Address):
             self.peer = plain(address.host)
+        self.overflow = not self._occupancy.enter(self)
+        if self.overflow:
+            self._idle_seconds = min(self._idle_seconds, OVERFLOW_SECONDS)
+            self._request_seconds = min(self._request_seconds, OVERFLOW_SECONDS)
         self._watch()
 
     def connectionLost(self, reason: Failure) -> None:  # type: ignore[override]  # the base class leaves it untyped
         """Let go of what was begun."""
         self._closing = self._deaf = True
         self._unread.clear()
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._deadline.end()
+        self._occupancy.leave(self)
         self._on_closed(self)
         super().connectionLost(reason)
 
@@ -261,7 +267,7 @@ class Channel(HTTPChannel):
     def checkPersistence(self, request: Request, version: bytes) -> bool:
         """Whether another request may follow on this connection."""
         options = b",".join(request.requestHeaders.getRawHeaders(b"Connection", ())).lower().split(b",")
-        return version == b"HTTP/1.1" and b"close" not in map(bytes.strip, options)
+        return version == b"HTTP/1.1" and b"close" not in map(bytes.strip, options) and not self.overflow
 
     def allContentReceived(self) -> None:
         """Have the request answered, now that it is complete."""
@@ -276,7 +282,8 @@ class Channel(HTTPChannel):
         super().pauseProducing()
         if not self._refusing and not self._closing:
             self._stalled = True
-            self._due_in(self._edge.limits.idle_seconds)
+            self._occupancy.work(self)
+            self._deadline.set(self._idle_seconds)
 
     def resumeProducing(self) -> None:  # noqa: N802  # the name is Twisted's
         """Go on, since the client takes it."""
@@ -350,7 +357,7 @@ class Channel(HTTPChannel):
             if not made:
                 self.abort()
 
-    # -- Note [One timer]
+    # -- Note [One deadline]
 
     def _busy(self) -> bool:
         """Whether a request has begun to arrive and is not answered."""
@@ -360,31 +367,21 @@ class Channel(HTTPChannel):
         """Note what this connection waits for now, and until when."""
         if self._refusing or self._closing or self._stalled:
             return
-        if self._answering:
-            self._overdue = inf
-        elif not self._busy():
+        if not self._busy():
             self._receiving = False
-            self._due_in(self._edge.limits.idle_seconds)
+            self._deadline.set(self._idle_seconds)
+            self._occupancy.rest(self)
+            return
+        self._occupancy.work(self)
+        if self._answering:
+            self._deadline.lift()
         elif not self._receiving:
             # From the first byte to the last, however lively the sender is in between.
             self._receiving = True
-            self._due_in(self._edge.limits.request_seconds)
+            self._deadline.set(self._request_seconds)
 
-    def _due_in(self, seconds: float) -> None:
-        clock = self._edge.clock
-        self._overdue = clock.seconds() + seconds
-        if self._timer is None:
-            self._timer = clock.callLater(seconds, self._check)
-        elif self._timer.getTime() > self._overdue:
-            self._timer.reset(seconds)
-
-    def _check(self) -> None:
-        self._timer = None
-        remaining = self._overdue - self._edge.clock.seconds()
-        if remaining > _SOON:
-            if remaining < inf:
-                self._timer = self._edge.clock.callLater(remaining, self._check)
-        elif self._closing:
+    def _is_overdue(self) -> None:
+        if self._closing:
             self.abort()
         elif self._receiving and not self._refusing:
             self.refuse(TOO_SLOW)
@@ -393,5 +390,5 @@ class Channel(HTTPChannel):
 
     def _close(self) -> None:
         self._closing = self._deaf = True
-        self._due_in(LINGER)
+        self._deadline.set(LINGER)
         self.loseConnection()

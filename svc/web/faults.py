@@ -82,6 +82,10 @@ def _loads_unavailable(refusal: errors.LoadsUnavailable) -> Response:
     return _later(_fault(503, "unavailable", refusal.why), refusal.retry_after)
 
 
+def _too_many_connections(refusal: errors.TooManyConnections) -> Response:
+    return _later(_fault(503, "unavailable", "there are too many connections now"), refusal.retry_after)
+
+
 def _too_often(refusal: errors.TooOften) -> Response:
     return _later(_fault(429, "too_many_requests", refusal.message), refusal.retry_after)
 
@@ -132,6 +136,7 @@ _FAULTS: Final[Mapping[type[errors.Refusal], Callable[[Any], Response]]] = {
     errors.StoreUnavailable: _unavailable,
     errors.AuditUnavailable: _audit_unavailable,
     errors.LoadsUnavailable: _loads_unavailable,
+    errors.TooManyConnections: _too_many_connections,
     errors.TooOften: _too_often,
     errors.StoreReadOnly: lambda _: _fault(405, 405, "Write operations are not allowed"),
     errors.WrongDataKey: lambda _: _fault(422, "data_key_invalid", "a value does not open under the server's data key"),
@@ -151,6 +156,7 @@ _REASONS: Final[Mapping[type[errors.Refusal], str]] = {
     errors.StoreUnavailable: "unavailable",
     errors.LoadsUnavailable: "unavailable",
     errors.PasswordsBusy: "unavailable",
+    errors.TooManyConnections: "unavailable",
     errors.StoreReadOnly: "read-only",
     errors.TooOften: "too-often",
     errors.TooManyRoles: "too-many",
