@@ -10,7 +10,6 @@ file that ``--config`` names. The first of these that gives a value counts (ruli
 from __future__ import annotations
 
 import os
-import resource
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -22,7 +21,7 @@ import platformdirs
 from svc import forms
 from svc.dialect import CLOUD_NAMES, NATIVE, Dialect
 from svc.errors import ConfigurationInvalid
-from svc.limits import Limits
+from svc.limits import MANY_CONNECTIONS, Limits, most_connections
 from svc.names import IDENTIFIER_LIMIT
 from svc.options import PREFIX, Option, setting
 from svc.records import ClusterMember, Network
@@ -32,22 +31,8 @@ _MIB: Final = 1024 * 1024
 _GIB: Final = 1024 * _MIB
 
 
-#: More connections than these are none that a process could serve.
-_MANY: Final = 1_000_000
-
-#: Open files that are kept for all but connections of clients: the database, outgoing connections, logs, connections beyond
-#: the limit and such as are closing. Where few may be open it is half of them.
-_OTHER_FILES: Final = 384
-
-
-def _most_connections() -> int:
-    """How many connections of clients the number of files that the process may open leaves room for."""
-    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return _MANY if files == resource.RLIM_INFINITY else files - min(_OTHER_FILES, files // 2)
-
-
 def _connections() -> int:
-    return min(_LIMITS.connections, _most_connections())
+    return min(_LIMITS.connections, most_connections())
 
 
 def _data_dir() -> Path:
@@ -105,7 +90,7 @@ class Settings:
     )
 
     connection_limit: int = setting(
-        forms.whole(1, _MANY, "NUMBER"),
+        forms.whole(1, MANY_CONNECTIONS, "NUMBER"),
         "web",
         "How many clients may be connected. Beyond that the connection that has been idle for longest is closed, or when"
         " none is idle, only health is answered on new ones.",
@@ -113,7 +98,7 @@ class Settings:
         shown=f"what open files allow, at most {_LIMITS.connections}",
     )
     connection_limit_per_address: int = setting(
-        forms.whole(1, _MANY, "NUMBER"),
+        forms.whole(1, MANY_CONNECTIONS, "NUMBER"),
         "web",
         "The same for the connections from one address, or one /64 of IPv6; trusted proxies have no such limit.",
         attrs.Factory(lambda self: max(1, self.connection_limit // 4), takes_self=True),
@@ -322,22 +307,6 @@ def read_settings(given: Mapping[str, str | bool | None], environ: Mapping[str, 
                 settings.key("authenticators"), f"names {name!r}, which is {own!r} in the dialect {settings.dialect.name}"
             )
     return settings
-
-
-def check_open_files(settings: Settings) -> None:
-    """Return when the process may open as many files as there may be connections, and those that are needed besides.
-
-    It matters to a server alone: who administers it may have another limit.
-
-    :raises ConfigurationInvalid: it may not.
-    """
-    most = _most_connections()
-    if settings.connection_limit > most:
-        raise ConfigurationInvalid(
-            settings.key("connection_limit"),
-            f"is {settings.connection_limit}, and the number of files that this process may open leaves room for {most}:"
-            " raise that number (LimitNOFILE= of a unit, ulimit -n of a shell), or lower this one",
-        )
 
 
 def unknown_variables(environ: Mapping[str, str] | None = None) -> list[str]:

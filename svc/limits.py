@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
+import resource
+from typing import Final
+
 import attrs
+
+#: More connections than these are none that a process could serve.
+MANY_CONNECTIONS: Final = 1_000_000
+
+#: Open files that are kept for all but connections of clients: the database, outgoing connections, logs, connections beyond
+#: the limit and such as are closing. Where few may be open it is half of them.
+_OTHER_FILES: Final = 384
 
 
 @attrs.frozen(kw_only=True)
@@ -28,3 +38,9 @@ class Limits:
     #: How many connections there may be, and from one address; further ones may ask about health alone.
     connections: int = 10_000
     connections_per_address: int = 2500
+
+
+def most_connections() -> int:
+    """How many connections of clients the number of files that this process may open leaves room for."""
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return MANY_CONNECTIONS if files == resource.RLIM_INFINITY else files - min(_OTHER_FILES, files // 2)

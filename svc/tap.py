@@ -21,9 +21,10 @@ from twisted.logger import Logger
 from twisted.python import usage
 
 from svc._version import VERSION
-from svc.config import OPTIONS, Settings, check_open_files, read_settings, unknown_variables
+from svc.config import OPTIONS, Settings, read_settings, unknown_variables
 from svc.errors import ConfigurationInvalid, Refusal
 from svc.foundation import Foundation, check_data_key
+from svc.limits import most_connections
 from svc.listening import Endpoint
 from svc.options import Option
 from svc.server import Server, Succession
@@ -126,7 +127,7 @@ def build(reactor: Any, settings: Settings, tell_admin_key: Callable[[str], bool
         wanted than the process may open files for.
     """
     check_data_key(settings)
-    check_open_files(settings)
+    _check_open_files(settings)
     if settings.database_url is not None:
         import_module(_PARTS[-1])  # No database of ours starts meanwhile, and twistd may be about to change its root.
     endpoints = [_endpoint(reactor, settings, "listen", text) for text in settings.listen]
@@ -146,6 +147,17 @@ def build(reactor: Any, settings: Settings, tell_admin_key: Callable[[str], bool
         return await composition.compose(server, foundation)
 
     return Server(reactor, compose)
+
+
+def _check_open_files(settings: Settings) -> None:
+    """Only a server needs them: who administers one may have another limit."""
+    most = most_connections()
+    if settings.connection_limit > most:
+        raise ConfigurationInvalid(
+            settings.key("connection_limit"),
+            f"is {settings.connection_limit}, and the number of files that this process may open leaves room for {most}:"
+            " raise that number (LimitNOFILE= of a unit, ulimit -n of a shell), or lower this one",
+        )
 
 
 async def _import_parts(reactor: IReactorTime) -> None:
