@@ -174,7 +174,7 @@ class Route:
             raise TypeError(f"{self} needs a coroutine with the parameters {', '.join(expected)}")
 
     def __str__(self) -> str:
-        return f"{self.method} {self.pattern.text}"
+        return f"{self.method} {self.pattern}"
 
 
 class Routes:
