@@ -6,14 +6,18 @@ import attrs
 from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import generate_latest
+from twisted.internet.address import IPv4Address
 from twisted.internet.defer import Deferred
+from twisted.internet.error import ConnectionDone
 from twisted.internet.task import Clock
+from twisted.internet.testing import StringTransport
+from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 from zope.interface.verify import verifyObject
 
 from svc.authentication import Admitted, Attempt, IAuthenticator, Refused
-from svc.metrics import BEAT, CountedAuthenticator, Metrics, ReactorLag
+from svc.metrics import BEAT, SCRAPES, CountedAuthenticator, Metrics, ReactorLag
 from svc.names import RoleName
 from svc.reasons import Reason
 from svc.records import Census, ConnectionCounts, Finding
@@ -80,6 +84,20 @@ class MetricsTests(SynchronousTestCase):
             names = ("svc_connections", "svc_connections_evicted_total", "svc_connections_overflowed_total")
             told = tuple(metrics.registry.get_sample_value(name) for name in names)
             self.assertEqual(told, attrs.astuple(counts))
+
+    def test_few_connections(self) -> None:
+        """Counters are read on a few connections: more are turned away until one of these closes."""
+        site = self.metrics.site()
+        taken = []
+        for _ in range(SCRAPES):
+            protocol = site.buildProtocol(IPv4Address("TCP", "127.0.0.1", 1))
+            assert protocol is not None
+            protocol.makeConnection(StringTransport())
+            taken.append(protocol)
+        self.assertIsNone(site.buildProtocol(IPv4Address("TCP", "127.0.0.1", 1)))
+        for protocol in taken:
+            protocol.connectionLost(Failure(ConnectionDone()))
+        self.assertIsNotNone(site.buildProtocol(IPv4Address("TCP", "127.0.0.1", 1)))
 
     def test_lost_records_are_counted(self) -> None:
         """Audit records that were lost are counted, from none on."""
