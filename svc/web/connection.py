@@ -307,11 +307,12 @@ class Channel(HTTPChannel):
 
     def _parse(self) -> None:
         """Make one step: as far as the end of a request, or of a piece of a chunked body."""
+        unread = self._unread
         self._parsing = True
-        while self._unread and self._may_parse():
-            super().dataReceived(self._unread.take(PIECE))
+        while unread.size and not (self._handlingRequest or self._waitingForTransport or self._deaf):
+            super().dataReceived(unread.take(PIECE))
             if self._dataBuffer:
-                self._unread.give_back(sum(map(len, self._dataBuffer)))
+                unread.give_back(sum(map(len, self._dataBuffer)))
                 self._dataBuffer.clear()
             if self.length is None:
                 break
@@ -319,9 +320,6 @@ class Channel(HTTPChannel):
         answered, self._answered = self._answered, None
         if answered is not None:
             self._conclude(answered)
-
-    def _may_parse(self) -> bool:
-        return not (self._handlingRequest or self._waitingForTransport or self._deaf)
 
     def _conclude(self, request: Request) -> None:
         self._answering = False
@@ -332,15 +330,16 @@ class Channel(HTTPChannel):
 
     def _settle(self) -> None:
         """Have what is unread wait for its turn, read more if there is room, and note what this connection waits for."""
-        if self._unread and not self._queued and self._may_parse():
+        size = self._unread.size
+        if size and not (self._queued or self._handlingRequest or self._waitingForTransport):
             self._queued = True
             self._turns.add(self._take_turn)
-        full = len(self._unread) > HELD
-        if full:
+        if size > HELD:
+            self._held = True
             self._networkProducer.pauseProducing()
         elif self._held:
+            self._held = False
             self._networkProducer.resumeProducing()
-        self._held = full
         self._watch()
 
     def _take_turn(self) -> None:
@@ -361,7 +360,7 @@ class Channel(HTTPChannel):
 
     def _busy(self) -> bool:
         """Whether a request has begun to arrive and is not answered."""
-        return bool(self.requests or self._buffer or self._unread)
+        return bool(self.requests or self._buffer or self._unread.size)
 
     def _watch(self) -> None:
         """Note what this connection waits for now, and until when."""

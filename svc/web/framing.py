@@ -6,6 +6,7 @@ what is doubtful isn't resolved: the answer is 400, and the connection closes.
 
 from __future__ import annotations
 
+import functools
 import re
 from typing import Final
 
@@ -17,7 +18,10 @@ _CURRENT: Final = b"HTTP/1.1"
 _HOST: Final = re.compile(
     rb"(?:\[[0-9A-Za-z:.~_%-]+\]|(?:[0-9A-Za-z._~!$&'()*+,;=-]|%[0-9A-Fa-f]{2})*)(?::[0-9]{0,5})?",
 )
-_HOST_LIMIT: Final = 1024
+_HOST_LIMIT: Final = 300
+
+#: How many hosts are remembered to be some: clients call a server by the same few.
+_REMEMBERED: Final = 256
 
 
 def is_sound(headers: Headers, version: bytes) -> bool:
@@ -34,4 +38,9 @@ def is_sound(headers: Headers, version: bytes) -> bool:
     hosts = headers.getRawHeaders(b"Host")
     if hosts is None:
         return version != _CURRENT
-    return len(hosts) == 1 and len(hosts[0]) <= _HOST_LIMIT and _HOST.fullmatch(hosts[0]) is not None
+    return len(hosts) == 1 and len(hosts[0]) <= _HOST_LIMIT and _is_host(hosts[0])
+
+
+@functools.lru_cache(_REMEMBERED)
+def _is_host(value: bytes) -> bool:
+    return _HOST.fullmatch(value) is not None

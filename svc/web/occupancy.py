@@ -113,9 +113,11 @@ class Occupancy:
         """Note that a connection is idle, from now on."""
         place = self._within.get(guest)
         if place is not None:
-            for idle in (self._idle, place.idle):
-                idle.pop(guest, None)
-                idle[guest] = None
+            idle, near = self._idle, place.idle
+            idle.pop(guest, None)
+            idle[guest] = None
+            near.pop(guest, None)
+            near[guest] = None
 
     def work(self, guest: Guest) -> None:
         """Note that a connection isn't idle any more."""

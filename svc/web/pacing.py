@@ -51,32 +51,33 @@ class Turns:
 
 
 class Unread:
-    """What a connection has received and its parser hasn't been given yet. Nothing is moved when some of it is taken."""
+    """What a connection has received and its parser hasn't been given yet: ``size`` bytes. Taking some moves no others."""
 
-    __slots__ = ("_received", "_taken")
+    __slots__ = ("_received", "_taken", "size")
 
     def __init__(self) -> None:
         self._received = b""
         self._taken = 0
-
-    def __len__(self) -> int:
-        return len(self._received) - self._taken
+        self.size = 0
 
     def append(self, data: bytes) -> None:
         """Add what was received."""
-        self._received = self._received[self._taken :] + data if self else data
+        self._received = self._received[self._taken :] + data if self.size else data
         self._taken = 0
+        self.size = len(self._received)
 
     def take(self, size: int) -> bytes:
         """Take the next bytes, so many at most."""
         piece = self._received[self._taken : self._taken + size]
         self._taken += len(piece)
+        self.size -= len(piece)
         return piece
 
     def give_back(self, size: int) -> None:
         """Put the last bytes of what was just taken back."""
         self._taken -= size
+        self.size += size
 
     def clear(self) -> None:
         """Forget it."""
-        self._received, self._taken = b"", 0
+        self._received, self._taken, self.size = b"", 0, 0
