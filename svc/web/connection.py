@@ -16,14 +16,15 @@ them for as long as it may be idle is cut off. Twisted's own way falls short: it
 request is under way, and there is always one where answers are made at once.
 
 Note [Names of the parser]: ``_buffer``, ``_command``, ``_dataBuffer``, ``_handlingRequest``, ``_networkProducer``,
-``_path``, ``_requestProducer``, ``_version`` and ``_waitingForTransport`` are attributes of Twisted's classes, and
-``_respondToBadRequestAndDisconnect`` is the method through which its parser refuses. Tests over sockets hold us to them.
+``_path``, ``_requestProducer``, ``_transferDecoder`` with ``_maxTrailerHeadersSize``, ``_version`` and
+``_waitingForTransport`` are attributes of Twisted's classes, and ``_respondToBadRequestAndDisconnect`` is the method
+through which its parser refuses. Tests over sockets hold us to them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 from twisted.internet.address import IPv4Address, IPv6Address
 from twisted.internet.interfaces import ITCPTransport
@@ -35,7 +36,7 @@ from svc.web.faults import HEADERS_TOO_LARGE, LINE_TOO_LONG, MALFORMED, TOO_LARG
 from svc.web.framing import is_sound
 from svc.web.occupancy import Occupancy
 from svc.web.origin import plain
-from svc.web.pacing import Turns, Unread
+from svc.web.pacing import HELD, PIECE, TRAILERS, Turns, Unread
 from svc.web.request import Edge, Request
 from svc.web.response import Response
 from svc.web.stream import Stream
@@ -45,13 +46,6 @@ LINGER: Final = 5.0
 
 #: How long a connection beyond the limit may be idle, and a request on it take to arrive, in seconds.
 OVERFLOW_SECONDS: Final = 5.0
-
-#: Unread bytes beyond which no more is read; beside these there may be what one reading brings.
-HELD: Final = 16 * 1024
-
-#: Bytes that the parser is given at a time. Of a chunked body it is given so many in a step: in chunks of one byte they take
-#: about a millisecond.
-PIECE: Final = 2048
 
 #: A ``Content-Length`` of more digits is too large, whatever they are; Python refuses to read thousands of them.
 _LENGTH_DIGITS: Final = 18
@@ -138,6 +132,7 @@ class Channel(HTTPChannel):
             return
         self._refusing = self._deaf = True
         self._unread.clear()
+        self._transferDecoder = None
         self.persistent = False
         for begun in self.requests:
             begun.abandon()
@@ -198,6 +193,10 @@ class Channel(HTTPChannel):
         self._occupancy.leave(self)
         self._on_closed(self)
         super().connectionLost(reason)
+        # What refers to this connection, and is referred to by it, would stay until somebody collects the garbage.
+        self.requests.clear()
+        self._transferDecoder = None
+        del self.requestFactory
 
     def dataReceived(self, data: bytes) -> None:
         """Take what came in, unless this connection has said its last word; a TLS one may get data while it closes."""
@@ -259,6 +258,9 @@ class Channel(HTTPChannel):
             return
         if self.length == 0:
             return
+        decoder: Any = self._transferDecoder
+        if self.length is None:
+            decoder._maxTrailerHeadersSize = TRAILERS
         request.begin(self._command, self._path, self.length)
         expected = request.requestHeaders.getRawHeaders(b"Expect", ())
         if not self._refusing and self._version == b"HTTP/1.1" and b"100-continue" in map(bytes.lower, expected):

@@ -37,8 +37,9 @@ class Deadline:
         self._moment = inf
 
     def end(self) -> None:
-        """Leave no timer behind."""
+        """Leave no timer behind, nor a reference to what it is for."""
         self._moment = inf
+        self._passed = _nothing
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -50,3 +51,7 @@ class Deadline:
             self._passed()
         elif remaining < inf:
             self._timer = self._clock.callLater(remaining, self._check)
+
+
+def _nothing() -> None:
+    """Do nothing."""

@@ -16,6 +16,16 @@ from typing import Final
 
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
+#: Unread bytes beyond which no more is read; beside these there may be what one reading brings.
+HELD: Final = 16 * 1024
+
+#: Bytes that the parser is given at a time. Of a chunked body it is given so many in a step: in chunks of one byte they take
+#: half a millisecond.
+PIECE: Final = 1024
+
+#: Bytes of the trailers of a chunked body, which nobody reads; more is 400.
+TRAILERS: Final = 4096
+
 #: How many steps are made in one turn of the reactor, and for how many seconds another one is begun.
 TURN_STEPS: Final = 32
 TURN_SECONDS: Final = 0.002

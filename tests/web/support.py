@@ -128,6 +128,7 @@ class Wire:
     def abortConnection(self) -> None:
         """Close at once."""
         protocol, self.protocol = self.protocol, None
+        self._producer = None
         if protocol is not None:
             protocol.connectionLost(Failure(ConnectionDone()))
 
@@ -188,6 +189,11 @@ class Connection:
         """Send bytes in one packet, while no turn of the reactor passes."""
         assert self._wire.protocol is not None
         self._wire.protocol.dataReceived(data)
+
+    @property
+    def far_end(self) -> object:
+        """The server's end."""
+        return self._wire.protocol
 
     @property
     def sent(self) -> bytes:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -13,8 +15,8 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.limits import Limits
-from svc.web.connection import HELD, LINGER, PIECE
-from svc.web.pacing import TURN_SECONDS, TURN_STEPS, Turns, Unread
+from svc.web.connection import LINGER
+from svc.web.pacing import HELD, PIECE, TRAILERS, TURN_SECONDS, TURN_STEPS, Turns, Unread
 from svc.web.response import Response
 from svc.web.routing import PUBLIC, Call, Routes
 from tests.web.support import Client, Connection
@@ -213,6 +215,12 @@ class ConnectionTests(SynchronousTestCase):
         self.assertGreaterEqual(self.turns_until(lambda: self.written(connection) == 1), 2)
         self.assertEqual(connection.answer().json(), (len(body) - 5) // len(CHUNK))
 
+    def test_trailers(self) -> None:
+        """Of what follows the last chunk little is taken."""
+        for size, status in ((TRAILERS // 2, 200), (TRAILERS * 2, 400)):
+            connection = self.client.connect().send(CHUNKED + b"0\r\n" + b"a: b\r\n" * (size // 6) + b"\r\n")
+            self.assertEqual(connection.answer().status, status)
+
     def test_deaf(self) -> None:
         """For a client that takes no answers nothing more is begun, nor read; in the end it is cut off."""
         connection = self.client.connect()
@@ -259,6 +267,18 @@ class ConnectionTests(SynchronousTestCase):
         connection.leave()
         turn(self.client.clock)
         self.assertEqual(self.counter.begun, begun)
+
+    def test_no_garbage(self) -> None:
+        """Of a connection that closes with nothing under way nothing waits for the collector of garbage."""
+        gc.disable()
+        self.addCleanup(gc.enable)
+        for data in (b"", GET, GET * 1000, b"G", b"nonsense\r\n\r\n"):
+            connection = self.client.connect()
+            connection.send_at_once(data)
+            end = weakref.ref(connection.far_end)
+            connection.leave()
+            self.client.clock.advance(0)
+            self.assertIsNone(end(), data[:50])
 
     def test_refused_amid(self) -> None:
         """What follows a request that can't be read is dropped."""
