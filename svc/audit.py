@@ -78,6 +78,7 @@ def _log_refusal(name: str, attempt: Attempt, refused: Refused) -> None:
     _log.info(
         "{sentence}",
         sentence=f"{name} refused {role}, account {account}, service {service}, from {client_ip}: {reason} ({detail})",
+        repeats_as=f"{name} {reason}",
         authenticator=name,
         reason=reason,
         detail=detail,

@@ -35,10 +35,14 @@ class Attempt:
 
 @attrs.frozen
 class Admitted:
-    """The identity is proven and may be admitted; ``signing_key`` is the id of the key to sign its access token with."""
+    """The identity is proven and may be admitted; ``signing_key`` is the id of the key to sign its access token with.
+
+    ``creation``: that of the role, as it was read (see ``records.Caller``).
+    """
 
     role: RoleName
     signing_key: str
+    creation: int = 0
 
 
 @attrs.frozen
@@ -54,17 +58,6 @@ class Refused:
     role: str | None = None
     status: int = 401
     retry_after: int | None = None
-
-
-@attrs.frozen
-class Caller:
-    """The role that a verified access token names; ``issued_at`` in seconds since the epoch.
-
-    Whether the role still exists is for the route's own reading to find (``Standing.caller_exists``).
-    """
-
-    role: RoleName
-    issued_at: int
 
 
 @attrs.frozen
@@ -103,6 +96,8 @@ class Applicant:
     annotations: Mapping[str, str] | None
     signing_key: str | None
     restrictions: tuple[Network, ...] = ()
+    #: The role's (see ``records.Caller``). Not compared: no two stores make the same.
+    creation: int = attrs.field(default=0, eq=False)
 
 
 @attrs.frozen
@@ -143,6 +138,9 @@ RESTRICTIONS_LIMIT: Final = 1000
 
 #: Webservices of authenticators that are listed, for anyone who asks.
 WEBSERVICES_LIMIT: Final = 1000
+
+#: How many of one account's are looked at, where those of many accounts are.
+WEBSERVICES_EACH: Final = 20
 
 #: Keys that one authenticator can distrust: every login reads them.
 DISTRUSTED_LIMIT: Final = 256
@@ -241,23 +239,25 @@ class IExplainer(Interface):
 class IProviderKeys(Interface):
     """The verification keys of third parties (rulings: provider keys)."""
 
-    async def current(source: KeySource, refreshes: int = 0) -> KeySet:
+    async def current(source: KeySource, refreshes: int = 0, attempt: Attempt | None = None) -> KeySet:
         """Return the set at hand for a source, fetching it when there is none.
 
         ``refreshes`` is the number of an operator's newest wish for newer keys. Authenticators share sources, so each wish
         needs a greater number than any before, for whichever of them it was. What was asked for when it was less is fetched
-        anew, once for each number, whatever the budget; when that fails, the set at hand stays, and is returned.
+        anew, once for each number, whatever the budget; when that fails, the set at hand stays, and is returned. ``attempt``
+        is the login that may have to wait, if it is one.
 
-        :raises KeysUnavailable: there is no set at hand, and none could be fetched, or may be fetched yet.
+        :raises KeysUnavailable: there is no set at hand, and none could be fetched, or may be fetched yet, or waited for.
         """
 
-    async def newer(source: KeySource, seen: KeySet) -> KeySet:
+    async def newer(source: KeySource, seen: KeySet, attempt: Attempt | None = None) -> KeySet:
         """Return a set fetched after ``seen``, which did not verify a token: unknown ``kid`` or wrong signature.
 
         Fetches when no newer one is at hand and the budget allows it; concurrent calls share one fetch. A failed fetch
-        leaves the old set in place.
+        leaves the old set in place. Where the budget is spent and ``seen`` was fetched a moment ago it is the newest that
+        there is, and returned.
 
-        :raises KeysUnavailable: there is no newer set and none can be fetched now.
+        :raises KeysUnavailable: there is no newer set, and none could be fetched, or may be fetched yet, or waited for.
         """
 
     def state(source: KeySource) -> KeysState:

@@ -19,13 +19,13 @@ from svc.authenticators.ldap import LdapAuthenticator
 from svc.authenticators.ldapserver import NAME as LDAP
 from svc.config import Settings
 from svc.foundation import Foundation
+from svc.health.ldap import LdapProbe
 from svc.health.probes import (
     AuditProbe,
-    AuthnProbe,
     ExpirationProbe,
-    LdapProbe,
 )
 from svc.health.rounds import Rounds
+from svc.health.signing import AuthnProbe
 from svc.interfaces import ILoads
 from svc.journal.journal import Journal
 from svc.journal.retention import Retention
@@ -34,6 +34,7 @@ from svc.listening import Endpoint, Listening
 from svc.metrics import CountedAuthenticator, Metrics, ReactorLag
 from svc.parts import Parts
 from svc.passwords import ModestPool, Passwords
+from svc.renewal import Renewals
 from svc.storage.authenticators import AuthenticatorStore
 from svc.storage.credentials import CredentialStore
 from svc.storage.effective import EffectiveStore
@@ -92,29 +93,34 @@ class Composition:
 
     async def compose(self, server: MultiService, foundation: Foundation) -> Sequence[str]:
         """Make every part, each when those below it stand, and return the URLs of the ports that were opened last."""
-        reactor, settings = self.reactor, self.settings
+        reactor, wall, settings = self.reactor, foundation.wall, self.settings
         # Names are looked up in threads, each busy until a name service answers or is given up: a few that hang may not
         # keep the names of other providers from being found.
         reactor.suggestThreadPoolSize(_LOOK_UPS)
         replication = Replication(foundation.database, reactor)
         replication.setServiceParent(server)  # type: ignore[no-untyped-call] # Twisted's
         await self._make_account(foundation, replication)
-        keys = AccountKeys(foundation.accounts, foundation.vault, reactor)
-        tokens = AccessTokens(keys, reactor, settings.user_token_ttl, settings.host_token_ttl)
+        keys = AccountKeys(foundation.accounts, foundation.vault, wall)
+        tokens = AccessTokens(keys, wall, settings.user_token_ttl, settings.host_token_ttl)
         metrics = None if self.metrics_endpoint is None else Metrics()
         events = EventStore(foundation.database)
-        retention = Retention(reactor, events, RETENTION, replication.demand_primary)
+        retention = Retention(reactor, wall, events, RETENTION, replication.demand_primary)
         retention.setServiceParent(server)  # type: ignore[no-untyped-call] # Twisted's
-        parts = Parts(reactor, settings, foundation)
+        renewals = Renewals(reactor)
+        renewals.setServiceParent(server)  # type: ignore[no-untyped-call] # Twisted's
+        for endpoint in filter(None, [*self.endpoints, self.metrics_endpoint]):
+            if endpoint.certificate is not None:
+                renewals.watch(endpoint.certificate)
+        parts = Parts(reactor, settings, foundation, renewals)
         journal = await parts.journal(server, metrics, self.audit_syslog, daemon=self.tell_admin_key is None)
         expirations = parts.expirations(journal)
         expirations.setServiceParent(server)  # type: ignore[no-untyped-call] # Twisted's
         servers, directories = parts.ldap_servers(), functools.cache(parts.directories)
         rounds = parts.rounds(
-            # Each round tries the keys as the store has them now, which is also how this server learns that one retires.
-            AuthnProbe(keys.proven, tokens, reactor),
+            # Its rounds are also how this server learns that a key retires.
+            AuthnProbe(keys, tokens, reactor),
             AuditProbe(journal),
-            LdapProbe(servers.all, directories),
+            LdapProbe(servers, directories),
             ExpirationProbe(expirations, reactor),
         )
         rounds.setServiceParent(server)  # type: ignore[no-untyped-call] # Twisted's
@@ -136,6 +142,7 @@ class Composition:
                 respond=respond,
                 limits=settings.limits,
                 clock=reactor,
+                wall=wall,
                 new_id=_new_id,
                 proxies=TrustedProxies(settings.trusted_proxies),
             )
@@ -174,7 +181,7 @@ class Composition:
         database, vault = foundation.database, foundation.vault
         roles, resources, secrets = RoleStore(database), ResourceStore(database), SecretStore(database, settings.dialect)
         credentials = CredentialStore(database)
-        by_api_key, logging_in = _slowed(ApiKeyAuthenticator(credentials, vault, passwords, self.reactor), throttle)
+        by_api_key, logging_in = _slowed(ApiKeyAuthenticator(credentials, vault, passwords, foundation.wall), throttle)
         login = LoggedLogin(logging_in, "authn")
         federated = parts.federated(metrics)
         by_ldap, logging_in_by_ldap = _slowed(ldap, throttle)
@@ -208,6 +215,7 @@ class Composition:
                     dialect=settings.dialect,
                     token_limit=settings.jwt_limit,
                     clock=self.reactor,
+                    wall=foundation.wall,
                 )
                 for name, each in federated.items()
             ),
@@ -217,7 +225,15 @@ class Composition:
             Audit(events, roles),
             EffectivePolicies(EffectiveStore(database), roles, vault, self.reactor),
             Secrets(secrets, ExpirationStore(database), vault),
-            HostFactories(HostFactoryStore(database), roles, resources, vault, settings.dialect, self.reactor),
+            HostFactories(
+                HostFactoryStore(database),
+                roles,
+                resources,
+                vault,
+                settings.dialect,
+                foundation.wall,
+                settings.record_limits,
+            ),
             PublicKeys(PublicKeyStore(database), secrets, vault),
             Accounts(foundation.accounts, roles, keys, foundation.create_account),
             Status(foundation.state, roles, authenticators.tell_all, settings.dialect),

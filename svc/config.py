@@ -21,18 +21,15 @@ import platformdirs
 from svc import forms
 from svc.dialect import CLOUD_NAMES, NATIVE, Dialect
 from svc.errors import ConfigurationInvalid
-from svc.limits import MANY_CONNECTIONS, Limits, most_connections
+from svc.limits import MANY_CONNECTIONS, RECORD_LIMITS, Limits, RecordLimits, usual_connections
 from svc.names import IDENTIFIER_LIMIT
 from svc.options import PREFIX, Option, setting
 from svc.records import ClusterMember, Network
+from svc.surroundings import Surroundings
 
 _LIMITS: Final = Limits()
 _MIB: Final = 1024 * 1024
 _GIB: Final = 1024 * _MIB
-
-
-def _connections() -> int:
-    return min(_LIMITS.connections, most_connections())
 
 
 def _data_dir() -> Path:
@@ -43,7 +40,8 @@ def _data_dir() -> Path:
 class Settings:
     """Every setting, each with its value (Note [One table]). Durations are in seconds, sizes in bytes.
 
-    ``written`` has the name of each setting that was given, as the user wrote it; see :meth:`key`.
+    ``written`` has the name of each setting that was given, as the user wrote it; see :meth:`key`. ``surroundings`` is what
+    the process is told besides.
     """
 
     config: Path | None = setting(
@@ -94,7 +92,7 @@ class Settings:
         "web",
         "How many clients may be connected. Beyond that the connection that has been idle for longest is closed, or when"
         " none is idle, only health is answered on new ones.",
-        attrs.Factory(_connections),
+        attrs.Factory(usual_connections),
         shown=f"what open files allow, at most {_LIMITS.connections}",
     )
     connection_limit_per_address: int = setting(
@@ -143,6 +141,21 @@ class Settings:
     )
     alias_limit: int = setting(
         forms.whole(0, 1_000_000, "NUMBER"), "policy", "How many aliases a policy document may have.", 10_000
+    )
+    annotations_limit: int = setting(
+        forms.whole(1, 100_000, "NUMBER"), "policy", "How many annotations a record may have.", RECORD_LIMITS.annotations
+    )
+    annotation_bytes_limit: int = setting(
+        forms.whole(1, _GIB, "BYTES"),
+        "policy",
+        "How long the annotations of a record may be together, names and values.",
+        RECORD_LIMITS.annotation_bytes,
+    )
+    permissions_limit: int = setting(
+        forms.whole(1, 1_000_000, "NUMBER"),
+        "policy",
+        "How many permissions there may be on a resource, each privilege counted for each role.",
+        RECORD_LIMITS.permissions,
     )
 
     authenticators: tuple[str, ...] = setting(
@@ -239,10 +252,10 @@ class Settings:
     )
 
     audit_file: Path | None = setting(
-        forms.PATH,
+        forms.AUDIT_FILE,
         "audit",
-        "The file that audit records are appended to; SIGHUP has it opened anew.",
-        shown="standard output",
+        "The file that audit records are appended to, or - for standard output; SIGHUP has it opened anew.",
+        shown="standard output; of a daemon, and in a unit of systemd, audit.log in its folder for logs or data",
     )
     audit_syslog: str | None = setting(
         forms.TEXT,
@@ -258,6 +271,7 @@ class Settings:
     )
 
     written: Mapping[str, str] = attrs.field(factory=dict)
+    surroundings: Surroundings = attrs.field(factory=Surroundings)
 
     @property
     def limits(self) -> Limits:
@@ -271,6 +285,15 @@ class Settings:
             request_seconds=self.request_timeout,
             connections=self.connection_limit,
             connections_per_address=self.connection_limit_per_address,
+        )
+
+    @property
+    def record_limits(self) -> RecordLimits:
+        """What a record may carry."""
+        return RecordLimits(
+            annotations=self.annotations_limit,
+            annotation_bytes=self.annotation_bytes_limit,
+            permissions=self.permissions_limit,
         )
 
     def key(self, field: str) -> str:
@@ -295,7 +318,7 @@ def read_settings(given: Mapping[str, str | bool | None], environ: Mapping[str, 
     reading = _Reading(given, os.environ if environ is None else environ)
     for option in OPTIONS:
         reading.take(option)
-    settings = Settings(**reading.values, written=reading.written)
+    settings = Settings(**reading.values, written=reading.written, surroundings=Surroundings.of(reading.environ))
     if settings.ignore_missing_issuer and not settings.dialect.issuer_mandatory:
         key = settings.key("ignore_missing_issuer")
         raise ConfigurationInvalid(key, f"has no meaning in the dialect {settings.dialect.name}, where iss is optional")
@@ -327,18 +350,18 @@ class _Reading:
         self.values: dict[str, Any] = {}
         self.written: dict[str, str] = {}
         self._given = given
-        self._environ = environ
+        self.environ = environ
         self._document: Mapping[str, object] = {}
 
     def take(self, option: Option) -> None:
         """Read one setting from the first source that has it."""
         field, form = option.field, option.form
-        variable = next(filter(self._environ.__contains__, self._variables(option)), None)
+        variable = next(filter(self.environ.__contains__, self._variables(option)), None)
         value = self._given.get(field)
         if option.on_command_line and value is not None and value is not False:
             self._keep(field, f"--{option.name}", form.of_text, "true" if value is True else value)
         elif variable is not None:
-            self._keep(field, variable, form.of_text, self._environ[variable])
+            self._keep(field, variable, form.of_text, self.environ[variable])
         elif field in self._document:
             self._keep(field, field, form.of_toml, self._document[field], f" (in {self.values['config']})")
         if field == "config" and field in self.values:

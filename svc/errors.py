@@ -75,6 +75,13 @@ class BearerRefused(Refusal):
 
 
 @attrs.frozen(str=False)
+class CallerReplaced(Refusal):
+    """The role of the access token was deleted, and another one of its name was made since; raised by ``storage`` wherever
+    it reads anything for a caller (401, as ``BearerRefused``).
+    """
+
+
+@attrs.frozen(str=False)
 class AuthenticationRefused(Refusal):
     """An authenticate or login request failed; raised by ``web`` and ``keyring`` (401, or as ``status`` says).
 
@@ -306,12 +313,13 @@ class TooOften(Refusal):
 
 @attrs.frozen(str=False)
 class KeysUnavailable(Refusal):
-    """The keys of an identity provider cannot be had now; raised by ``providers``; the login that needed them is refused.
+    """The keys of an identity provider cannot be had now; raised by ``providers``; the login that needed them is put off.
 
-    ``why`` is for the log and for operators.
+    ``why`` is for the log and for operators; ``retry_after`` is in seconds.
     """
 
     why: str
+    retry_after: int = attrs.field(default=1, repr=False)
 
 
 @attrs.frozen(str=False)

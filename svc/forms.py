@@ -22,6 +22,9 @@ from svc.records import ClusterMember, Network
 
 T = TypeVar("T")
 
+#: What stands for standard output where a file is named.
+STANDARD_OUTPUT: Final = Path("-")
+
 #: The type of authenticator that is listed bare, and those that are listed as ``<type>/<service id>``.
 _BARE_TYPE: Final = "authn"
 _SERVICE_TYPES: Final = ("authn-jwt", "authn-ldap", *CLOUD_NAMES)
@@ -156,6 +159,10 @@ def _path(text: str) -> Path:
     return Path(os.path.abspath(os.path.expanduser(_secret(text))))
 
 
+def _audit_file(text: str) -> Path:
+    return STANDARD_OUTPUT if text == str(STANDARD_OUTPUT) else _path(text)
+
+
 def _account(text: str) -> str:
     if text == RESERVED_ACCOUNT:
         raise ValueError("is the name of the service's own account")
@@ -273,6 +280,7 @@ SWITCH: Final = _scalar("on|off", _switch, '"on" or "off"', str, bool)
 TEXT: Final = _scalar("TEXT", _secret)
 PATH: Final = _scalar("PATH", _path)
 DIALECT: Final = _scalar("DIALECT", _dialect)
+AUDIT_FILE: Final = _scalar("PATH", _audit_file)
 AUDIT_FAILURE: Final = _scalar("refuse|continue", _audit_failure)
 ACCOUNT: Final = _scalar("NAME", _account)
 ENDPOINT: Final = _scalar("ENDPOINT", _secret)

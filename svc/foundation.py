@@ -12,6 +12,7 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 from twisted.logger import Logger
 
+from svc.clocks import MachineClock, WallClock
 from svc.config import Settings
 from svc.credentials import new_api_key
 from svc.errors import (
@@ -72,6 +73,7 @@ class Foundation:
     """
 
     clock: IReactorTime
+    wall: WallClock
     dsn: str = attrs.field(repr=False)
     database: Database
     state: DatabaseState
@@ -96,7 +98,7 @@ class Foundation:
         state = DatabaseState(database)
         data_key = await _data_key(settings, state)
         vault = await _replicated(reactor, settings.database_wait, lambda: _vault(data_key, state))
-        return cls(reactor, dsn, database, state, AccountStore(database), data_key, vault)
+        return cls(reactor, MachineClock(), dsn, database, state, AccountStore(database), data_key, vault)
 
     async def create_account(self, account: str, api_key: str, trail: Trail | None = None) -> None:
         """Make an account, whose admin has that API key.
@@ -104,7 +106,7 @@ class Foundation:
         :raises Conflict: it exists.
         """
         admin_key = self.vault.seal(api_key_name(admin_of(account)), api_key.encode("ascii"))
-        signing_key = new_signing_key(self.vault, account, self.clock.seconds())
+        signing_key = new_signing_key(self.vault, account, self.wall.seconds())
         await self.accounts.create(account, admin_key, signing_key, trail)
 
     async def ensure_account(self, account: str, data_dir: Path, tell: Callable[[str], bool] | None) -> None:

@@ -1,8 +1,9 @@
 """The seams that have two providers: the real one, and a fake in ``tests/`` that passes the same contract suite.
 
-Every method that asks the store may raise ``StoreUnavailable`` (try again later) and every one that writes
-``StoreReadOnly`` (a standby); this is not repeated below. Names in quotation marks are fields of ``records``. What changes
-something writes the events of ``trail``, if it is given, in the transaction of the change, and none where nothing changed.
+Every method that asks the store may raise ``StoreUnavailable`` (try again later), every one that writes ``StoreReadOnly``
+(a standby), and every one that is given a ``Caller`` ``CallerReplaced`` (there is another role of that name by now); this is
+not repeated below. Names in quotation marks are fields of ``records``. What changes something writes the events of
+``trail``, if it is given, in the transaction of the change, and none where nothing changed.
 """
 
 from __future__ import annotations
@@ -12,14 +13,12 @@ from typing import TypeVar
 
 from zope.interface import Attribute, Interface
 
-from svc.authentication import (
-    Applicant,
-    AuthenticatorSettings,
-    DistrustedKey,
-)
+from svc.authentication import Applicant, AuthenticatorSettings, DistrustedKey
 from svc.events import Trail
 from svc.names import ResourceName, RoleName
 from svc.records import (
+    Asker,
+    Caller,
     EffectiveMembers,
     MemberReading,
     Membership,
@@ -34,6 +33,7 @@ from svc.records import (
     StoredSigningKey,
 )
 from svc.rows import (
+    Burden,
     Changes,
     Effective,
     EffectiveQuery,
@@ -72,11 +72,14 @@ class IAccounts(Interface):
     async def names() -> list[str]:
         """Every account but the service's own, in order."""
 
-    async def signing_keys(account: str | None = None) -> list[StoredSigningKey]:
-        """All signing keys, or one account's; the newest of each account last."""
+    async def signing_keys(account: str) -> list[StoredSigningKey]:
+        """The signing keys of an account, the newest last."""
 
-    async def signing_key(key_id: str) -> StoredSigningKey | None:
-        """The signing key of that id."""
+    async def signers(after: str, limit: int) -> list[tuple[str, StoredSigningKey | None]]:
+        """The next accounts after that name, each with its newest key unless that retires; fewer at the end."""
+
+    async def signing_keys_named(key_ids: Sequence[str]) -> list[StoredSigningKey]:
+        """Those of the signing keys of these ids that there are."""
 
     async def rotate_signing_key(new: StoredSigningKey, retire_at: float) -> None:
         """Add ``new`` as its account's newest key; those before it retire at ``retire_at`` (epoch seconds), or sooner.
@@ -113,6 +116,11 @@ class IAuthenticators(Interface):
         whether it was switched on or off, ``None`` when it never was; the first ``WEBSERVICES_LIMIT`` of them.
         """
 
+    async def some_webservices(prefix: str, after: str, limit: int) -> dict[str, list[tuple[ResourceName, bool | None]]]:
+        """The next accounts in order after that name, fewer than ``limit`` at the end, each with its webservices under
+        ``<prefix>/`` as ``webservices`` tells them; the first ``WEBSERVICES_EACH``.
+        """
+
     async def switch(webservice: ResourceName, on: bool, trail: Trail | None = None) -> None:
         """Switch an authenticator on or off.
 
@@ -138,8 +146,11 @@ class IAuthenticators(Interface):
 class IRoles(Interface):
     """Roles, their standing and their members."""
 
-    async def standing(caller: RoleName, resource: ResourceName) -> Standing:
+    async def standing(caller: Asker, resource: ResourceName) -> Standing:
         """How ``caller`` stands towards ``resource``."""
+
+    async def remains(caller: Caller) -> bool:
+        """Whether there is a role of the caller's name, for who asks nothing else of the store."""
 
     async def exists(role: RoleName) -> bool:
         """Whether there is such a role."""
@@ -185,7 +196,7 @@ class IRoles(Interface):
         """
 
     async def add_member(
-        caller: RoleName, role: RoleName, member: RoleName, decide: Decide, trail: Trail | None = None
+        caller: Asker, role: RoleName, member: RoleName, decide: Decide, trail: Trail | None = None
     ) -> bool:
         """Let ``decide`` look, then grant the role to the member, without admin option, as recorded by no policy.
 
@@ -194,10 +205,11 @@ class IRoles(Interface):
         transaction. What it raises ends the transaction.
 
         :raises NotFound: the role or the member went meanwhile.
+        :raises InvalidParameter: the member is a host factory that has as many layers as a record may have.
         """
 
     async def remove_member(
-        caller: RoleName, role: RoleName, member: RoleName, decide: Decide, trail: Trail | None = None
+        caller: Asker, role: RoleName, member: RoleName, decide: Decide, trail: Trail | None = None
     ) -> bool:
         """Let ``decide`` look, as in ``add_member``, then take the grant back, whoever recorded it.
 
@@ -214,10 +226,11 @@ class IResources(Interface):
     async def count_visible(query: ResourcesQuery) -> int:
         """How many resources the query matches, whatever its ``limit`` and ``offset``."""
 
-    async def described(ids: Sequence[str], text_limit: int = 0) -> list[Resource]:
-        """Those of the resources that exist, in the order of ``ids``, seen or not.
+    def described(ids: Sequence[str], text_limit: int = 0) -> AsyncIterator[Sequence[Resource]]:
+        """Those of the resources that exist, in the order of ``ids``, seen or not, in portions of a bounded size.
 
-        The newest texts in each policy's history are read, ``text_limit`` bytes of them at most.
+        One that is too large for a portion comes in parts: see ``Resource``; permissions come before annotations. The newest
+        texts in each policy's history are read, ``text_limit`` bytes of them at most.
         """
 
     async def permitted(resource: ResourceName, privilege: str, limit: int) -> list[str]:
@@ -230,16 +243,16 @@ class IResources(Interface):
 class ISecrets(Interface):
     """Sealed values of variables, with their versions."""
 
-    async def read(caller: RoleName, variable: ResourceName, version: int | None = None) -> SecretReading:
+    async def read(caller: Asker, variable: ResourceName, version: int | None = None) -> SecretReading:
         """Read a value, the newest unless ``version`` is given, and the caller's standing, in one round trip."""
 
-    async def read_all(caller: RoleName, resources: Sequence[ResourceName], most: int) -> list[SecretReading]:
+    async def read_all(caller: Asker, resources: Sequence[ResourceName], most: int) -> list[SecretReading]:
         """Read the newest value of each, in the order given, in one round trip; no ``mime_type`` is looked for.
 
         Where all values together have more than ``most`` bytes, sealed, none is told, though each has its ``version``.
         """
 
-    async def write(caller: RoleName, variable: ResourceName, decide: Seal, trail: Trail | None = None) -> int | None:
+    async def write(caller: Asker, variable: ResourceName, decide: Seal, trail: Trail | None = None) -> int | None:
         """Let ``decide`` look at the variable, locked against other writers, and store what it returns as a new version.
 
         Keeps the newest ``VERSIONS_KEPT`` versions. ``decide`` may be called again when it lost against another transaction.
@@ -256,8 +269,8 @@ class IPolicyTransaction(Interface):
         :raises PolicyConflict: one is under way.
         """
 
-    async def standing(caller: RoleName, policy: RoleName) -> Standing:
-        """How ``caller`` stands towards the policy."""
+    async def standing(caller: Asker, policy: RoleName) -> Standing:
+        """How ``caller`` stands towards the policy; as ``IRoles.standing``."""
 
     async def lacks_update_below(caller: RoleName, policy: RoleName) -> bool:
         """Whether a resource whose identifier begins with ``<policy id>/`` denies the caller ``update`` (core 1.8)."""
@@ -289,6 +302,9 @@ class IPolicyTransaction(Interface):
         A resource that is deleted takes with it its role, what that owns and, of a policy, what it recorded, and so on; a
         user his public keys. Of other rows those are changed and deleted that ``policy`` recorded.
         """
+
+    async def heavier(burden: Burden, records: Sequence[str], most: int) -> list[tuple[str, int]]:
+        """Those of the records that carry more than ``most`` by now, and how much; in order."""
 
     async def values(resources: Sequence[str]) -> dict[str, Sealed]:
         """The newest values of those of the resources that have one."""

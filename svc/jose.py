@@ -30,6 +30,7 @@ from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey, RSAPubli
 from cryptography.hazmat.primitives.hashes import SHA256, SHA384, SHA512, HashAlgorithm
 
 from svc.reasons import Reason
+from svc.rsakeys import fault_of
 
 #: Longest token, in bytes, unless the caller says otherwise (rulings 8).
 TOKEN_LIMIT: Final = 16 * 1024
@@ -43,12 +44,6 @@ KEYS_LIMIT: Final = 256
 #: The algorithms that exist here, by their exact names (RFC 7518 3.3). All are RSASSA-PKCS1-v1_5.
 _DIGESTS: Final[Mapping[str, HashAlgorithm]] = {"RS256": SHA256(), "RS384": SHA384(), "RS512": SHA512()}
 _PADDING: Final = PKCS1v15()
-
-#: Bits of a modulus. Below, a key is weak (NIST SP 800-131A, RFC 7518 3.3); above, a verification takes too long.
-_MODULUS_BITS: Final = range(2048, 8192 + 1)
-
-#: Public exponents: at least 65537 (FIPS 186-5 A.1.1), of 32 bits at most, since a long one makes verification slow.
-_EXPONENTS: Final = range(65537, 1 << 32)
 
 #: Header parameters and their types (RFC 7515 4.1). Apart from ``kid`` nothing here reads them.
 _TYPES: Final = {"jwk": dict, "x5c": list} | dict.fromkeys(("kid", "typ", "cty", "jku", "x5u", "x5t", "x5t#S256"), str)
@@ -78,18 +73,16 @@ class Malformed(Exception):
 class EvidenceRefused(Exception):
     """A token proves nothing; raised here and by ``authenticators.claims``, and made a ``Refused`` by the authenticator.
 
-    ``detail`` is for operators: bounded, without control characters, and never holds the token.
+    ``detail`` is for operators: bounded, without control characters, and never holds the token. ``retry_after``: the seconds
+    after which a token may be judged that can't be now.
     """
 
     reason: Reason
     detail: str
+    retry_after: int | None = None
 
     def __str__(self) -> str:
         return f"{self.reason}: {self.detail}"
-
-
-class KeyRefused(EvidenceRefused):
-    """No key of the set verifies the token; one of a newer set might (rulings 4)."""
 
 
 def shown(text: str) -> str:
@@ -267,23 +260,23 @@ class KeySet:
         """Verify the signature and return the claims, whose values are not yet checked for anything.
 
         A key verifies nothing when its thumbprint, one of its ids, or the one by which the token calls it is ``distrusted``.
+        That is looked at last: a wrong signature under a distrusted key may be a right one by the key that took its place.
 
-        :raises KeyRefused: no key of this set verifies the token.
-        :raises EvidenceRefused: the signature is right, and the payload is no JSON object.
+        :raises EvidenceRefused: no key of this set verifies the token, or its payload is no JSON object.
         """
         key = self.key_for(token)
-        names = {other.key_id for other in self.keys if other.thumbprint == key.thumbprint} if distrusted else ()
-        for name in (key.thumbprint, token.key_id, *names):
-            if name in distrusted:
-                raise KeyRefused(Reason.KEY_DISTRUSTED, f"the key {_named(name)} is distrusted here")
         if token.algorithm not in key.algorithms:
-            raise KeyRefused(
+            raise EvidenceRefused(
                 Reason.ALGORITHM_REFUSED, f"the key is for {', '.join(sorted(key.algorithms))}, not {token.algorithm}"
             )
         try:
             key.public.verify(token.signature, token.signing_input, _PADDING, _DIGESTS[token.algorithm])
         except InvalidSignature:
-            raise KeyRefused(Reason.SIGNATURE_WRONG, f"the signature is not by the key {_named(key.key_id)}") from None
+            raise EvidenceRefused(Reason.SIGNATURE_WRONG, f"the signature is not by the key {_named(key.key_id)}") from None
+        names = {other.key_id for other in self.keys if other.thumbprint == key.thumbprint} if distrusted else ()
+        for name in (key.thumbprint, token.key_id, *names):
+            if name in distrusted:
+                raise EvidenceRefused(Reason.KEY_DISTRUSTED, f"the key {_named(name)} is distrusted here")
         try:
             return SignedClaims(json_object(token.payload))
         except Malformed as error:
@@ -297,9 +290,13 @@ class KeySet:
         if len(self.keys) == 1 and None in {token.key_id, self.keys[0].key_id}:
             return self.keys[0]
         if token.key_id is None:
-            raise KeyRefused(Reason.KEY_ID_MISSING, f"the token names no key, and there are {len(self.keys)} to choose from")
+            raise EvidenceRefused(
+                Reason.KEY_ID_MISSING, f"the token names no key, and there are {len(self.keys)} to choose from"
+            )
         known = ", ".join(_named(key.key_id) for key in self.keys[:_NAMED])
-        raise KeyRefused(Reason.KEY_UNKNOWN, f"the token names the key {shown(token.key_id)}; usable are {known or 'none'}")
+        raise EvidenceRefused(
+            Reason.KEY_UNKNOWN, f"the token names the key {shown(token.key_id)}; usable are {known or 'none'}"
+        )
 
 
 def _named(key_id: str | None) -> str:
@@ -372,12 +369,9 @@ def _verification_key(entry: object) -> VerificationKey | None:
     if not (isinstance(key_id, str) or (key_id is None and "kid" not in entry)):
         raise Malformed("its id is no text")
     exponent, modulus = _number(entry, "e"), _number(entry, "n")
-    if modulus.bit_length() not in _MODULUS_BITS:
-        raise Malformed(f"it has {modulus.bit_length()} bits; {_MODULUS_BITS[0]} to {_MODULUS_BITS[-1]} are allowed")
-    if exponent not in _EXPONENTS or not exponent % 2:
-        raise Malformed(f"its exponent is not an odd number from {_EXPONENTS[0]} to {_EXPONENTS[-1]}")
-    if not modulus % 2:
-        raise Malformed("its modulus is even")
+    fault = fault_of(exponent, modulus)
+    if fault is not None:
+        raise Malformed(fault)
     return VerificationKey(
         key_id, _thumbprint(exponent, modulus), algorithms, RSAPublicNumbers(exponent, modulus).public_key()
     )

@@ -4,29 +4,26 @@ from __future__ import annotations
 
 import hashlib
 from collections import OrderedDict
+from collections.abc import Sequence
+from itertools import islice
 from typing import Final
 
 import attrs
-from twisted.internet.interfaces import IReactorTime
 
-from svc.authentication import Admitted, Caller
-from svc.errors import AuthenticationRefused, BearerRefused, Refusal
+from svc.authentication import Admitted
+from svc.clocks import WallClock
+from svc.errors import AuthenticationRefused, BearerRefused
 from svc.interfaces import IAccounts
-from svc.names import admin_of
 from svc.reasons import Reason
-from svc.records import Sealed, StoredSigningKey
+from svc.records import Caller, Sealed, StoredSigningKey
 from svc.tokens import INVALID, MISSING, SigningKey, VerificationKey, parse_authorization
 from svc.vault import Vault, signing_key_name
 
+#: Of how many remembered keys a refresh asks what has become of them.
+REFRESHED: Final = 500
+
 #: How many verified tokens are remembered; all of them together take about 10 MB.
 TOKENS_REMEMBERED: Final = 16 * 1024
-
-
-@attrs.frozen(str=False)
-class SigningKeyMissing(Refusal):
-    """An account has no key to sign with, so nobody can log in to it; raised for health, by :class:`AccountKeys`."""
-
-    account: str
 
 
 def new_signing_key(vault: Vault, account: str, now: float) -> StoredSigningKey:
@@ -51,14 +48,15 @@ class _Held:
 class AccountKeys:
     """The account signing keys of the store, each opened when it is first asked for, and remembered until it is gone.
 
-    What the store says of a remembered key later, its retirement above all, arrives with :meth:`refresh`.
+    What the store says of a remembered key later, its retirement above all, arrives with :meth:`refresh`: with a round of
+    health, while no more than ``REFRESHED`` are remembered.
     """
 
-    def __init__(self, accounts: IAccounts, vault: Vault, clock: IReactorTime) -> None:
+    def __init__(self, accounts: IAccounts, vault: Vault, wall: WallClock) -> None:
         self._accounts = accounts
         self._vault = vault
-        self._clock = clock
-        self._ring: dict[str, _Held] = {}
+        self._wall = wall
+        self._ring: OrderedDict[str, _Held] = OrderedDict()
 
     async def signer(self, key_id: str) -> SigningKey:
         """Return the key to sign with, which is the one that the store named as its account's newest.
@@ -79,7 +77,7 @@ class AccountKeys:
         :raises WrongDataKey: the key doesn't open.
         """
         held = self._ring.get(key_id) or await self._load(key_id)
-        return held.key.verification if held is not None and held.verifies(self._clock.seconds()) else None
+        return held.key.verification if held is not None and held.verifies(self._wall.seconds()) else None
 
     def verifies(self, key_id: str, now: float) -> bool:
         """Whether the key of that id is remembered and verifies tokens at ``now``; the store isn't asked."""
@@ -91,43 +89,36 @@ class AccountKeys:
 
         :raises WrongDataKey: one of them doesn't open.
         """
-        now = self._clock.seconds()
+        now = self._wall.seconds()
         held = [self._hold(stored) for stored in await self._accounts.signing_keys(account)]
         return [each.key.verification.public_jwk() for each in held if each.verifies(now)]
 
-    async def proven(self) -> list[Admitted]:
-        """Refresh, and see that whoever starts now could sign as this server does: health asks for it.
+    async def signers(self, after: str, limit: int) -> Sequence[tuple[str, StoredSigningKey | None]]:
+        """The next accounts in order after one, each with the key that it signs with, as the store has it."""
+        return await self._accounts.signers(after, limit)
 
-        A key that the store holds differently from how it was opened is opened anew; while it doesn't open, the remembered
-        one goes on serving. Returns, for each key that signs now, its account's admin, as though admitted: what a token can
-        be issued to in order to try the key.
+    def hold(self, stored: StoredSigningKey) -> None:
+        """Remember a key as it is stored; one that was opened from other bytes is opened anew.
 
-        :raises WrongDataKey: a key doesn't open.
-        :raises SigningKeyMissing: an account has no key to sign with.
+        :raises WrongDataKey: it doesn't open; the remembered one goes on serving.
         """
-        # Before the keys, so that an account made meanwhile isn't missed any.
-        accounts = set(await self._accounts.names())
-        stored = await self.refresh()
-        signing = [key for key in stored if key.retires_at is None]
-        if bereft := accounts - {key.account for key in signing}:
-            # Unless it was deleted meanwhile.
-            for account in sorted(bereft.intersection(await self._accounts.names())):
-                raise SigningKeyMissing(account)
-        for key in signing:
-            held = self._ring.get(key.key_id)
-            if held is not None and held.sealed != key.sealed:
-                self._ring[key.key_id] = _Held(self._open(key), key.retires_at, key.sealed)
-        return [Admitted(admin_of(key.account), key.key_id) for key in signing]
+        held = self._ring.get(stored.key_id)
+        if held is None or held.sealed != stored.sealed:
+            self._ring[stored.key_id] = _Held(self._open(stored), stored.retires_at, stored.sealed)
 
-    async def refresh(self) -> list[StoredSigningKey]:
-        """Learn which remembered keys retire, and forget those that the store no longer has; returns what it has."""
-        stored = {key.key_id: key for key in await self._accounts.signing_keys()}
-        self._ring = {
-            key_id: attrs.evolve(held, retires_at=stored[key_id].retires_at)
-            for key_id, held in self._ring.items()
-            if key_id in stored
-        }
-        return list(stored.values())
+    async def refresh(self) -> None:
+        """Learn which remembered keys retire, and forget those that the store no longer has: of many some, in turn."""
+        asked = list(islice(self._ring, REFRESHED))
+        stored = {key.key_id: key for key in await self._accounts.signing_keys_named(asked)} if asked else {}
+        for key_id in asked:
+            held = self._ring.pop(key_id, None)
+            if held is not None and key_id in stored:
+                self._ring[key_id] = attrs.evolve(held, retires_at=stored[key_id].retires_at)
+
+    def forget(self, account: str) -> None:
+        """Forget the keys of an account: what the store has of them is asked when one is needed."""
+        for key_id in [key_id for key_id, held in self._ring.items() if held.key.verification.account == account]:
+            del self._ring[key_id]
 
     async def rotate(self, account: str, longest_lifetime: int) -> None:
         """Give the account a new key to sign with, and let the old one verify until the last token that it signed has died.
@@ -136,13 +127,14 @@ class AccountKeys:
 
         :raises NotFound: there is no such account.
         """
-        now = self._clock.seconds()
+        now = self._wall.seconds()
         await self._accounts.rotate_signing_key(new_signing_key(self._vault, account, now), now + longest_lifetime)
-        await self.refresh()
+        self.forget(account)
 
     async def _load(self, key_id: str) -> _Held | None:
-        stored = await self._accounts.signing_key(key_id)
-        return self._hold(stored) if stored is not None else None
+        for stored in await self._accounts.signing_keys_named([key_id]):
+            return self._hold(stored)
+        return None
 
     def _hold(self, stored: StoredSigningKey) -> _Held:
         known = self._ring.get(stored.key_id)
@@ -178,13 +170,13 @@ class AccessTokens:
     def __init__(
         self,
         keys: AccountKeys,
-        clock: IReactorTime,
+        wall: WallClock,
         user_ttl: int,
         host_ttl: int,
         remembered: int = TOKENS_REMEMBERED,
     ) -> None:
         self._keys = keys
-        self._clock = clock
+        self._wall = wall
         self._lifetimes = {"user": user_ttl, "host": host_ttl}
         self._remembered = remembered
         self._verified: OrderedDict[bytes, _Verified] = OrderedDict()
@@ -195,7 +187,8 @@ class AccessTokens:
         :raises AuthenticationRefused: its account is gone since.
         """
         key = await self._keys.signer(admitted.signing_key)
-        return key.mint(admitted.role, int(self._clock.seconds()), self._lifetimes[admitted.role.kind])
+        lifetime = self._lifetimes[admitted.role.kind]
+        return key.mint(admitted.role, int(self._wall.seconds()), lifetime, admitted.creation)
 
     async def caller(self, authorization: bytes | None) -> Caller:
         """Return the role that the value of an ``Authorization`` header proves.
@@ -205,7 +198,7 @@ class AccessTokens:
         if authorization is None:
             raise BearerRefused(MISSING)
         digest = hashlib.sha256(authorization).digest()
-        now = self._clock.seconds()
+        now = self._wall.seconds()
         known = self._verified.get(digest)
         if known is not None and now < known.expires_at and self._keys.verifies(known.key_id, now):
             self._verified.move_to_end(digest)
@@ -229,5 +222,5 @@ class AccessTokens:
         key = await self._keys.verifier(token.key_id)
         if key is None:
             raise BearerRefused(INVALID)
-        read = key.verify(token, self._clock.seconds())
-        return _Verified(token.key_id, read.expires_at, Caller(read.role, read.issued_at))
+        read = key.verify(token, self._wall.seconds())
+        return _Verified(token.key_id, read.expires_at, Caller(read.role, read.issued_at, read.creation))

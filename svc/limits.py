@@ -1,4 +1,4 @@
-"""What one request may weigh, how long it may take to arrive, and how many connections there may be."""
+"""What one request may weigh, and how long it may take; how many connections there may be; what one record may carry."""
 
 from __future__ import annotations
 
@@ -40,7 +40,38 @@ class Limits:
     connections_per_address: int = 2500
 
 
+@attrs.frozen(kw_only=True)
+class RecordLimits:
+    """How much one record of policy may carry, whoever gave it that, and in however many loads; more is 422.
+
+    Everybody who sees a record may ask for all of it. What was stored before there were limits is told all the same, but for
+    restrictions, layers and keys beyond them.
+    """
+
+    #: Annotations of a resource.
+    annotations: int = 1000
+    #: Their names and values together, in bytes of UTF-8.
+    annotation_bytes: int = 256 * 1024
+    #: Privileges on a resource, each counted for each role that was given it.
+    permissions: int = 10_000
+    #: Networks that a user or host is restricted to: a login reads no more.
+    restrictions: int = 1000
+    #: Public keys of a user: anybody may ask for them, and is told no more.
+    public_keys: int = 1000
+    #: Layers of a host factory, each of which its hosts are put into.
+    layers: int = 1000
+
+
+#: The limits of records, unless the configuration says otherwise.
+RECORD_LIMITS: Final = RecordLimits()
+
+
 def most_connections() -> int:
     """How many connections of clients the number of files that this process may open leaves room for."""
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return MANY_CONNECTIONS if files == resource.RLIM_INFINITY else files - min(_OTHER_FILES, files // 2)
+
+
+def usual_connections() -> int:
+    """How many there may be unless somebody says otherwise."""
+    return min(Limits().connections, most_connections())

@@ -21,6 +21,7 @@ from twisted.internet.interfaces import IListeningPort, IProtocolFactory, IReadD
 from twisted.protocols.tls import TLSMemoryBIOFactory
 
 from svc.errors import StartRefused
+from svc.renewal import Renewable
 
 #: How long requests in progress may take to end when the server stops, in seconds; no request arrives for longer.
 DRAIN: Final = 30.0
@@ -32,10 +33,11 @@ PAUSE: Final = 0.1
 
 @attrs.frozen
 class Endpoint:
-    """A Twisted endpoint, and the text that the operator wrote for it."""
+    """A Twisted endpoint, the text that the operator wrote for it, and what it shows to clients if it speaks TLS."""
 
     text: str
     place: IStreamServerEndpoint
+    certificate: Renewable[Any] | None = None
 
 
 class Listening(Service):

@@ -29,6 +29,9 @@ from svc.records import Census, ConnectionCounts, Finding
 _REQUEST_BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5)
 _LAG_BUCKETS: Final = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5)
 
+#: The status of who can't be judged now.
+_LATER: Final = 503
+
 #: Seconds between two looks at how late the reactor is.
 BEAT: Final = 0.25
 
@@ -48,7 +51,7 @@ class Metrics:
         self.registry = CollectorRegistry()
         self._authentications = Counter(
             "svc_authentications",
-            "Attempts to authenticate, by type of authenticator, outcome (admitted, refused), and reason of refusals.",
+            "Attempts to authenticate, by type of authenticator, outcome (admitted, refused, undecided), and reason if any.",
             ("authenticator", "outcome", "reason"),
             registry=self.registry,
         )
@@ -162,8 +165,10 @@ class Metrics:
         self.registry.register(_Watched(name, text, labels, read, counts))
 
     def count_authentication(self, authenticator: str, decision: Admitted | Refused) -> None:
-        """Count a decision of an authenticator of this type, such as ``authn-jwt``."""
-        outcome, reason = ("refused", decision.reason.value) if isinstance(decision, Refused) else ("admitted", "")
+        """Count a decision of an authenticator of this type, such as ``authn-jwt``; who may come again is undecided."""
+        outcome, reason = "admitted", ""
+        if isinstance(decision, Refused):
+            outcome, reason = "undecided" if decision.status == _LATER else "refused", decision.reason.value
         self._authentications.labels(authenticator, outcome, reason).inc()
 
     def site(self) -> IProtocolFactory:

@@ -7,18 +7,14 @@ is followed, no proxy is asked, and no compressed answer is taken.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from typing import Any, Final
 
 import attrs
-from OpenSSL import SSL, crypto
-from service_identity import VerificationError
 from treq.client import HTTPClient
 from twisted.internet.defer import Deferred
 from twisted.internet.error import ConnectionClosed
 from twisted.internet.interfaces import IProtocol, IProtocolFactory, IStreamClientEndpoint
-from twisted.internet.ssl import Certificate
 from twisted.protocols.policies import ProtocolWrapper, WrappingFactory
 from twisted.web.client import ProxyAgent, RequestTransmissionFailed, ResponseFailed
 from twisted.web.http_headers import Headers
@@ -26,11 +22,9 @@ from twisted.web.iweb import IAgent, IBodyProducer, IResponse
 from zope.interface import implementer
 
 from svc.errors import Refusal
+from svc.trust import tls_fault
 
 _STAND_IN: Final = "http://outgoing.invalid/"
-
-_BEGIN: Final = "-----BEGIN "
-_CERTIFICATE: Final = re.compile(r"-----BEGIN CERTIFICATE-----[A-Za-z0-9+/=\s]*-----END CERTIFICATE-----", re.ASCII)
 
 
 @attrs.frozen(str=False)
@@ -84,35 +78,6 @@ async def get(
     if line.overrun:  # which looks like a normal end where the end of a body is that of its connection
         raise Unanswered(f"the answer is longer than {limit} bytes")
     return Answer(status, b"".join(body))
-
-
-def certificates(text: str) -> list[Certificate]:
-    """Read the certificates of a text in PEM (RFC 7468), in which what stands between them is a comment.
-
-    :raises ValueError: there is none, or one is broken, or the text holds something else than certificates; the message ends
-        a sentence that begins with what the text is.
-    """
-    found = _CERTIFICATE.findall(text)
-    if not found:
-        raise ValueError("holds no whole certificate in PEM, from BEGIN CERTIFICATE to END CERTIFICATE")
-    if len(found) != text.count(_BEGIN):
-        raise ValueError("holds a broken certificate, or something else than certificates")
-    read: list[Certificate] = []
-    for number, pem in enumerate(found, 1):
-        try:
-            read.append(Certificate.loadPEM(pem.encode("ascii")))
-        except crypto.Error:
-            raise ValueError(f"is not usable: certificate {number} of {len(found)} is broken") from None
-    return read
-
-
-def tls_fault(cause: BaseException) -> str | None:
-    """What was wrong with the other side's TLS or certificate, if that is why a connection ended."""
-    if isinstance(cause, VerificationError):
-        return "the certificate is for another host"
-    if isinstance(cause, SSL.Error) and cause.args and isinstance(cause.args[0], list):
-        return "TLS failed: " + ", ".join(reason for _, _, reason in cause.args[0])
-    return None
 
 
 def _sentence(error: Exception) -> str:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, TextIO
 
 import attrs
 from twisted.application.service import MultiService
@@ -21,6 +21,7 @@ from svc.authenticators.ldap import LdapAuthenticator
 from svc.authenticators.ldapserver import LdapServers
 from svc.cluster.inquiry import Inquiry, trust_of
 from svc.cluster.members import Members
+from svc.cluster.reports import Told
 from svc.config import Settings
 from svc.directories import IDirectories
 from svc.errors import StartRefused
@@ -51,19 +52,30 @@ from svc.providers.fetch import GuardedClient
 from svc.providers.keys import ProviderKeys
 from svc.providers.lookup import LookUps
 from svc.providers.trust import client_tls
-from svc.records import Sealed
+from svc.records import ClusterMember, Sealed
+from svc.renewal import Renewable, Renewals
 from svc.storage.authenticators import AuthenticatorStore
 from svc.storage.credentials import CredentialStore
 from svc.storage.expirations import ExpirationStore
 from svc.storage.hostfactories import HostFactoryStore
 from svc.storage.policies import PolicyStore
 from svc.storage.publickeys import PublicKeyStore
+from svc.trust import Trust
 from svc.vault import CANARY
 from svc.web.loading import NEAR_ROWS, Loads, NearAndFar
 from svc.worker.messages import Task
 from svc.worker.pool import Workers
 
 log = Logger()
+
+
+def _stream(stream: TextIO | None) -> tuple[int, int] | None:
+    """The device and the inode of a standard stream; ``None`` where it is closed."""
+    try:
+        status = os.fstat(stream.fileno()) if stream is not None else None
+    except (OSError, ValueError):
+        return None
+    return None if status is None else (status.st_dev, status.st_ino)
 
 
 @attrs.frozen
@@ -73,6 +85,7 @@ class Parts:
     reactor: Any
     settings: Settings
     foundation: Foundation
+    renewals: Renewals
 
     async def journal(
         self, server: MultiService, metrics: Metrics | None, syslog: IStreamClientEndpoint | None, *, daemon: bool
@@ -82,8 +95,13 @@ class Parts:
         :raises StartRefused: records can't be written where they are to go.
         """
         reactor, settings = self.reactor, self.settings
-        path, standard = settings.audit_file, sys.__stdout__
+        standard = sys.__stdout__
+        path = settings.surroundings.audit_file(
+            settings.audit_file, settings.data_dir, daemon=daemon, stdout=_stream(standard)
+        )
         if path is not None:
+            if settings.audit_file is None:
+                path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             sinks: list[ISink] = [FileSink(reactor, path)]
         elif standard is not None:
             sinks = [StandardOutputSink(reactor, standard.fileno())]
@@ -94,6 +112,7 @@ class Parts:
         journal = Journal(
             EventServer(os.uname().nodename, settings.dialect.prefix),
             reactor,
+            self.foundation.wall,
             sinks,
             refuses=settings.audit_failure == "refuse",
             count_lost=None if metrics is None else metrics.count_lost_records,
@@ -101,32 +120,39 @@ class Parts:
         journal.setServiceParent(server)  # type: ignore[no-untyped-call] # Twisted's
         await journal.open()
         if path is not None:
-            # The reactor is woken up by what is called from elsewhere.
-            signal.signal(signal.SIGHUP, lambda *_: reactor.callFromThread(journal.reopen))
+            self.renewals.at_hangup(journal.reopen)
+            log.info("Audit records are appended to {path}", path=str(path))
         elif daemon and syslog is None:
-            log.warn("A daemon's standard output goes nowhere, and so do audit records: set audit_file or audit_syslog")
+            log.warn("A daemon's standard output goes nowhere, and so do audit records: name a file as audit_file")
+        elif settings.surroundings.is_journal(_stream(standard)):
+            log.warn(
+                "Audit records go to the journal, which drops what comes too fast unless the unit has"
+                " LogRateLimitIntervalSec=0: name a file as audit_file"
+            )
         return journal
 
     def members(self) -> Members:
         """The other servers of the cluster, each asked under the authorities that the settings name for it."""
         settings = self.settings
-        common = None if settings.cluster_ca is None else trust_of(settings.cluster_ca, settings.key("cluster_ca"))
-        return Members(
-            self.reactor,
-            {
-                member.name: Inquiry(
-                    self.reactor,
-                    member,
-                    common if member.ca is None else trust_of(member.ca, settings.key("cluster")),
-                ).ask
-                for member in settings.cluster
-            },
-        )
+        common = self._trust(settings.cluster_ca, "cluster_ca")
+
+        def ask(member: ClusterMember) -> Callable[[], Awaitable[Told]]:
+            return Inquiry(self.reactor, member, common if member.ca is None else self._trust(member.ca, "cluster")).ask
+
+        return Members(self.reactor, self.foundation.wall, {member.name: ask(member) for member in settings.cluster})
+
+    def _trust(self, path: Path | None, field: str) -> Callable[[], Trust]:
+        """Returns whom to trust, as the file says that a setting names; without one, the platform's authorities."""
+        if path is None:
+            return Trust
+        key = self.settings.key(field)
+        file = self.renewals.watch(Renewable(f"{key} {path}", [path], lambda: trust_of(path, key)))
+        return lambda: file.current
 
     def loads(self, server: MultiService) -> ILoads:
         """What loads policies: small ones here, large ones in processes of their own."""
         settings = self.settings
-        bounds = Bounds(nesting=settings.nesting_limit, aliases=settings.alias_limit)
+        bounds = Bounds(nesting=settings.nesting_limit, aliases=settings.alias_limit, records=settings.record_limits)
         task = Task(self.foundation.dsn, settings.statement_timeout, self.foundation.data_key, settings.dialect, bounds)
         workers = Workers(self.reactor, task)
         workers.setServiceParent(server)  # type: ignore[no-untyped-call] # Twisted's
@@ -172,7 +198,7 @@ class Parts:
                 AuthenticatorStore(self.foundation.database),
                 keys,
                 self.foundation.vault,
-                reactor,
+                self.foundation.wall,
                 settings.dialect,
                 frozenset(settings.authenticators),
                 clock_skew=settings.clock_skew,
@@ -197,7 +223,7 @@ class Parts:
             self.foundation.vault,
             self.settings.dialect,
             frozenset(self.settings.authenticators),
-            self.reactor,
+            self.foundation.wall,
         )
 
     def directories(self) -> IDirectories:
@@ -225,4 +251,4 @@ class Parts:
             *others,
         ]
         needed = NEEDED_TO_SERVE | {AuditProbe.service} if self.settings.audit_failure == "refuse" else NEEDED_TO_SERVE
-        return Rounds(self.reactor, probes, DatabaseProbe(state), self.settings.health_interval, needed)
+        return Rounds(self.reactor, foundation.wall, probes, DatabaseProbe(state), self.settings.health_interval, needed)

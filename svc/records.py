@@ -6,19 +6,19 @@ What policy records has a room of its own, ``rows``.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from ipaddress import IPv4Address, IPv4Network, IPv6Network, ip_address
 from pathlib import Path
-from typing import Final, NewType
+from typing import NewType
 
 import attrs
 
 from svc.names import RoleName
 
+#: Bits of an address of IPv6 that tell clients apart: each of them has 2 ** 64 addresses.
+_NETWORK_BITS = 64
+
 #: A range of addresses.
 Network = IPv4Network | IPv6Network
-
-#: Bits of an IPv6 address that tell clients apart: each has 2**64 addresses.
-_CLIENT_BITS: Final = 64
 
 
 def is_within(client_ip: str, networks: Iterable[Network]) -> bool:
@@ -34,19 +34,38 @@ def is_within(client_ip: str, networks: Iterable[Network]) -> bool:
     return any(address in network for network in networks)
 
 
-def network_of(client_ip: str) -> str:
-    """What is counted as one client: an address, or its network when it is of IPv6."""
+def counted_as(client_ip: str) -> str:
+    """What a client's address is counted under: itself, or its network when it is of IPv6."""
     try:
         address = ip_address(client_ip.partition("%")[0])
     except ValueError:
         return client_ip
-    if isinstance(address, IPv6Address):
-        return str(ip_network((address, _CLIENT_BITS), strict=False))
-    return client_ip
+    if isinstance(address, IPv4Address):
+        return client_ip
+    return str(IPv6Network((address, _NETWORK_BITS), strict=False))
 
 
 #: Ciphertext that ``vault`` made; only ``vault`` can open it.
 Sealed = NewType("Sealed", bytes)
+
+
+@attrs.frozen
+class Caller:
+    """The role that a verified access token names; ``issued_at`` in seconds since the epoch.
+
+    ``creation``: the number that the store gave the role when it was made, 0 for one that was there before these numbers.
+    Whether the role still exists is for the route's own reading to find (``Standing.caller_exists``). A reading that is
+    given a caller, and finds a role of that name and of another creation, raises ``CallerReplaced`` (rulings 9.8).
+    """
+
+    role: RoleName
+    issued_at: int
+    creation: int = 0
+
+
+#: Who asks the store for something. A role by itself, for which no token speaks, is judged by its name, whichever creation
+#: of it there is.
+Asker = Caller | RoleName
 
 
 @attrs.frozen
@@ -264,7 +283,8 @@ class Resource:
     has, ascending; ``expiration`` is for those that end or are rotated. ``history``: the versions of a policy, ascending.
     ``layers``: ids of the layers to which a host factory belongs, ascending; ``tokens``: those of its tokens that expire
     first. ``restrictions``: from where a user or host may log in, in CIDR notation, ascending; empty means from everywhere.
-    ``created_at`` is in seconds since the epoch.
+    ``created_at`` is in seconds since the epoch. ``continued``: this is a part, with some of the permissions or annotations;
+    the next one has others of them, and the last all that there is of the rest.
     """
 
     id: str
@@ -279,6 +299,7 @@ class Resource:
     restrictions: tuple[str, ...] = ()
     tokens: tuple[OutstandingToken, ...] = ()
     expiration: Expiration | None = None
+    continued: bool = False
 
 
 @attrs.frozen

@@ -29,11 +29,13 @@ import attrs
 from twisted.application.service import MultiService
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.error import ReactorNotRunning
-from twisted.internet.interfaces import IReactorCore, IReactorFromThreads
-from twisted.logger import Logger
+from twisted.internet.interfaces import IReactorCore, IReactorFromThreads, IReactorTime
+from twisted.logger import ILogObserver, Logger
 
 from svc.errors import ConfigurationInvalid, Refusal, StartRefused, StoreReadOnly, StoreUnavailable
+from svc.renewal import on_hangup
 from svc.server import Server
+from svc.serverlog import ServerLog, Telling
 
 #: Signals that stop the server.
 STOP_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
@@ -148,12 +150,15 @@ def _write(stream: TextIO | None, line: str) -> bool:
     return True
 
 
-class IProcessReactor(IReactorCore, IReactorFromThreads):
+class IProcessReactor(IReactorCore, IReactorFromThreads, IReactorTime):
     """What a launch asks of the reactor."""
 
 
 class Launch(MultiService):
-    """The server as ``twistd`` runs it: how its start ended is told, and its end is brought about."""
+    """The server as ``twistd`` runs it: how its start ended is told, and its end is brought about.
+
+    ``server_log`` takes the place of the log that ``twistd`` would make, unless its option ``--logger`` names another.
+    """
 
     def __init__(
         self,
@@ -161,13 +166,23 @@ class Launch(MultiService):
         server: Server,
         console: Console,
         on_signal: Callable[[int, Callable[[int, object], object]], object] = signal.signal,
+        server_log: ServerLog | None = None,
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call] # Twisted's
         self._reactor = reactor
         self._server = server
         self._console = console
         self._on_signal = on_signal
+        self._log = server_log
+        if server_log is not None:
+            self.addService(Telling(server_log.observer, reactor))  # type: ignore[no-untyped-call] # Twisted's
         self.addService(server)  # type: ignore[no-untyped-call] # Twisted's
+
+    def setServiceParent(self, parent: Any) -> None:  # noqa: N802 - the name is Twisted's
+        """Become part of the application, whose log ``twistd`` asks it for."""
+        super().setServiceParent(parent)  # type: ignore[no-untyped-call] # Twisted's
+        if self._log is not None:
+            parent.setComponent(ILogObserver, self._log.observer)
 
     def startService(self) -> None:
         """Start the server, and wait for the outcome."""
@@ -179,6 +194,8 @@ class Launch(MultiService):
         # The reactor has put up its own handlers by now (Note [Exit codes]).
         for number in STOP_SIGNALS:
             self._on_signal(number, lambda *_: self._reactor.callFromThread(self._stop))
+        if self._log is not None and self._log.file is not None:
+            on_hangup(self._reactor, self._log.file.reopen)
         Deferred.fromCoroutine(self._attend())
 
     def _stop(self) -> None:

@@ -14,20 +14,22 @@ from typing import Any, Final, NoReturn, TypeVar
 
 from twisted.application.service import MultiService
 from twisted.internet.defer import Deferred
-from twisted.internet.endpoints import clientFromString, serverFromString
 from twisted.internet.interfaces import IReactorTime, IStreamClientEndpoint
 from twisted.internet.task import deferLater
 from twisted.logger import Logger
 from twisted.python import usage
 
 from svc._version import VERSION
+from svc.clocks import run_steadily
 from svc.config import OPTIONS, Settings, read_settings, unknown_variables
+from svc.endpoints import client_endpoint, listening_endpoint
 from svc.errors import ConfigurationInvalid, Refusal
 from svc.foundation import Foundation, check_data_key
 from svc.limits import most_connections
 from svc.listening import Endpoint
 from svc.options import Option
 from svc.server import Server, Succession
+from svc.serverlog import ServerLog
 from svc.startup import Console, Launch, reason_of
 
 T = TypeVar("T")
@@ -101,6 +103,7 @@ def makeService(options: Options) -> MultiService:
     from twisted.internet import reactor as installed  # noqa: PLC0415 - twistd may install another until now
 
     reactor: Any = installed
+    run_steadily(reactor)
     console = Console.of_process(options.parent)
     try:
         settings = read_settings(options.given())
@@ -110,7 +113,8 @@ def makeService(options: Options) -> MultiService:
     for variable in unknown_variables():
         log.warn("The environment variable {variable} names no setting of svc", variable=variable)
     atexit.register(console.leave)
-    return Launch(reactor, server, console)
+    server_log = None if options.parent is None else ServerLog.of_process(options.parent, reactor)
+    return Launch(reactor, server, console, server_log=server_log)
 
 
 def _tell_admin_key(console: Console) -> Callable[[str], bool]:
@@ -181,7 +185,7 @@ async def administer(reactor: Any, settings: Settings, work: Callable[[Foundatio
 
 def _client_endpoint(reactor: Any, settings: Settings, field: str, text: str) -> IStreamClientEndpoint:
     try:
-        return IStreamClientEndpoint(clientFromString(reactor, text))
+        return client_endpoint(reactor, text)
     except Exception as error:  # as below
         message = f"has an endpoint that can't be used, {text!r}: {error}"
         raise ConfigurationInvalid(settings.key(field), message) from None
@@ -189,7 +193,7 @@ def _client_endpoint(reactor: Any, settings: Settings, field: str, text: str) ->
 
 def _endpoint(reactor: Any, settings: Settings, field: str, text: str) -> Endpoint:
     try:
-        return Endpoint(text, serverFromString(reactor, text))
+        return listening_endpoint(reactor, text)
     except Exception as error:  # The types of endpoints are plugins, and raise what they like.
         message = f"has an endpoint that can't be used, {text!r}: {error}"
         raise ConfigurationInvalid(settings.key(field), message) from None

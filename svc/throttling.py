@@ -32,7 +32,7 @@ from zope.interface import implementer
 
 from svc.authentication import Admitted, Attempt, IAuthenticator, ILogin, Refused
 from svc.reasons import Reason
-from svc.records import Network, is_within, network_of
+from svc.records import Network, counted_as, is_within
 
 K = TypeVar("K")
 T = TypeVar("T")
@@ -53,9 +53,10 @@ KEPT: Final = 8192
 #: How many answers are held at once.
 HELD: Final = 1000
 
-#: Refusals that are the server's own fault, or a directory's: no guess is among them.
+#: Refusals that are the server's own fault, or a provider's or directory's: no guess is among them.
 _OURS: Final = frozenset(
     {
+        Reason.KEYS_UNAVAILABLE,
         Reason.CREDENTIALS_UNREADABLE,
         Reason.CONFIGURATION_INVALID,
         Reason.LDAP_UNAVAILABLE,
@@ -136,7 +137,7 @@ class Throttle(Service):
 
     def _wait(self, client_ip: str) -> int | None:
         """For how many seconds more an address is refused; ``None`` when it isn't."""
-        address = self._addresses.get(network_of(client_ip))
+        address = self._addresses.get(counted_as(client_ip))
         if address is None or address.failures < ADDRESS_FAILURES:
             return None
         left = address.since + MINUTE - self._clock.seconds()
@@ -145,7 +146,7 @@ class Throttle(Service):
     def _count_address(self, client_ip: str) -> None:
         if is_within(client_ip, self._proxies):
             return
-        now, name = self._clock.seconds(), network_of(client_ip)
+        now, name = self._clock.seconds(), counted_as(client_ip)
         address = self._addresses.get(name)
         if address is None or now - address.since >= MINUTE:
             address = _Address(now)

@@ -8,10 +8,10 @@ from typing import Final
 
 from cryptography.hazmat.primitives.asymmetric import rsa
 from twisted.internet.defer import Deferred
-from twisted.internet.interfaces import IReactorTime
 from twisted.web.server import Request
 
 from svc.cli.platform import Answered, Identity, Platform
+from svc.clocks import WallClock
 
 #: A virtual machine with an identity of its own.
 MACHINE: Final = Identity(
@@ -44,10 +44,8 @@ class Unruly(Platform):
     ``asked`` are the requests to them.
     """
 
-    def __init__(
-        self, clock: IReactorTime, identities: Sequence[Identity] = (MACHINE, SHARED), *, lifetime: int = 3600
-    ) -> None:
-        super().__init__(key(), clock, identities, lifetime=lifetime)
+    def __init__(self, wall: WallClock, identities: Sequence[Identity] = (MACHINE, SHARED), *, lifetime: int = 3600) -> None:
+        super().__init__(key(), wall, identities, lifetime=lifetime)
         self.troubles: list[int] = []
         self.asked: list[Request] = []
 

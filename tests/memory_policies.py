@@ -12,9 +12,10 @@ from svc.errors import PolicyConflict
 from svc.events import Trail
 from svc.interfaces import IPolicies, IPolicyTransaction
 from svc.names import RoleName
-from svc.records import Sealed, Standing
+from svc.records import Asker, Sealed, Standing
 from svc.rows import (
     AnnotationRow,
+    Burden,
     Changes,
     MembershipRow,
     PermissionRow,
@@ -67,9 +68,9 @@ class MemoryPolicyTransaction:
         self.memory.locked.add(str(policy))
         self.locks.add(str(policy))
 
-    async def standing(self, caller: RoleName, policy: RoleName) -> Standing:
+    async def standing(self, caller: Asker, policy: RoleName) -> Standing:
         """See ``IPolicyTransaction``."""
-        return self.memory.standing(str(caller), str(policy))
+        return self.memory.standing(caller, str(policy))
 
     async def lacks_update_below(self, caller: RoleName, policy: RoleName) -> bool:
         """See ``IPolicyTransaction``."""
@@ -155,6 +156,11 @@ class MemoryPolicyTransaction:
         remove(self.memory.memberships, lambda key, value: key in memberships and value[1] == by)
         self.memory.delete_resources(row.resource for row in delete.resources)
         self.memory.delete_roles(row.resource for row in delete.resources)
+
+    async def heavier(self, burden: Burden, records: Sequence[str], most: int) -> list[tuple[str, int]]:
+        """See ``IPolicyTransaction``."""
+        counted = ((record, self.memory.carried(burden, record)) for record in sorted(records))
+        return [(record, number) for record, number in counted if number > most]
 
     async def values(self, resources: Sequence[str]) -> dict[str, Sealed]:
         """See ``IPolicyTransaction``."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import json
+import math
+import secrets
 from collections.abc import Mapping
 
 from cryptography.hazmat.primitives.asymmetric.padding import PKCS1v15
@@ -15,6 +17,9 @@ Json = Mapping[str, object]
 _DIGESTS = {"RS256": SHA256(), "RS384": SHA384(), "RS512": SHA512()}
 
 
+#: The product of the first 126 primes, the last of which is 701.
+PRIMORIAL = math.prod(n for n in range(2, 702) if all(n % d for d in range(2, math.isqrt(n) + 1)))
+
 _made: dict[tuple[str, int], RSAPrivateKey] = {}
 
 
@@ -23,6 +28,16 @@ def private_key(name: str = "k1", bits: int = 2048) -> RSAPrivateKey:
     if (name, bits) not in _made:
         _made[name, bits] = generate_private_key(65537, bits)
     return _made[name, bits]
+
+
+def roca_prime() -> int:
+    """A prime of 1024 bits as a broken library makes them: ``k * M + (65537 ** a mod M)`` (``svc.rsakeys``)."""
+    least, most = (3 << 1022) // PRIMORIAL + 1, (1 << 1024) // PRIMORIAL - 1
+    while True:
+        k, a = least + secrets.randbelow(most - least), secrets.randbelow(PRIMORIAL)
+        candidate = k * PRIMORIAL + pow(65537, a, PRIMORIAL)
+        if all(pow(base, candidate - 1, candidate) == 1 for base in (2, 3, 5)):
+            return candidate
 
 
 def base64url(octets: bytes) -> str:

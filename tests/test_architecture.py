@@ -19,6 +19,7 @@ VALUES = {
     "names",
     "errors",
     "reasons",
+    "clocks",
     "limits",
     "dialect",
     "records",
@@ -38,13 +39,15 @@ ARROWS: dict[str, set[str]] = {
     "_version": set(),
     "reasons": set(),
     "errors": {"reasons"},
+    "clocks": set(),
     "limits": set(),
     "names": {"errors"},
     "dialect": {"errors"},
     "records": {"names", "errors"},
     "rows": {"names", "records", "events"},
     "events": {"names"},
-    "jose": {"names", "errors", "reasons"},
+    "rsakeys": set(),
+    "jose": {"names", "errors", "reasons", "rsakeys"},
     "authentication": {"names", "errors", "reasons", "records", "jose"},
     "credentials": {"names", "records", "events"},
     "factories": {"names", "records", "events"},
@@ -54,12 +57,17 @@ ARROWS: dict[str, set[str]] = {
     "interfaces": {"names", "records", "rows", "events", "authentication"},
     "forms": VALUES,
     "options": {"dialect", "errors", "forms"},
-    "config": VALUES | {"forms", "options"},
+    "surroundings": {"forms"},
+    "config": VALUES | {"forms", "options", "surroundings"},
     "keyfiles": VALUES | {"vault"},
-    "listening": {"errors"},
-    "outgoing": {"errors"},
+    "renewal": set(),
+    "listening": {"errors", "renewal"},
+    "endpoints": {"listening", "renewal", "trust"},
+    "trust": set(),
+    "outgoing": {"errors", "trust"},
     "server": set(),
-    "startup": {"errors", "server"},
+    "serverlog": set(),
+    "startup": {"errors", "server", "serverlog", "renewal"},
     "foundation": DOMAIN | {"config", "keyfiles", "storage"},
     "backup": DOMAIN | {"storage"},
     "access": VALUES | {"interfaces"},
@@ -73,16 +81,16 @@ ARROWS: dict[str, set[str]] = {
     "throttling": VALUES,
     "policy": VALUES,
     "authenticators": DOMAIN,
-    "providers": VALUES | {"interfaces", "jose", "outgoing"},
-    "ldap": VALUES | {"providers", "outgoing"},
+    "providers": VALUES | {"interfaces", "jose", "outgoing", "trust"},
+    "ldap": VALUES | {"providers", "trust"},
     "health": VALUES | {"interfaces"},
-    "cluster": VALUES | {"outgoing"},
-    "expiration": VALUES | {"interfaces", "vault", "providers"},
+    "cluster": VALUES | {"outgoing", "trust"},
+    "expiration": VALUES | {"interfaces", "vault", "providers", "trust"},
     "storage": VALUES | {"interfaces"},
     "web": DOMAIN | {"policy", "health", "cluster", "audit", "_version"},
     "worker": VALUES | {"interfaces", "policy"},
-    "workload": {"names", "errors"},
-    "cli": {"names", "errors", "_version", "workload"},
+    "workload": {"clocks", "names", "errors", "trust"},
+    "cli": {"clocks", "names", "errors", "_version", "workload"},
 }
 
 #: Where a server is put together, of parts from everywhere.
@@ -131,7 +139,12 @@ SIBLINGS: dict[str, set[str]] = {
 LIBRARIES: dict[str, set[str]] = {
     # The quickstart's provider, in cli, has a key to sign with.
     "argon2": {"passwords"},
-    "cryptography": {"vault", "tokens", "jose", "cli"},
+    "cryptography": {"vault", "tokens", "jose", "trust", "endpoints", "cli"},
+    # Certificates of others are judged in trust; endpoints has those that this server shows.
+    "OpenSSL": {"trust", "endpoints"},
+    "service_identity": {"trust"},
+    "idna": {"trust"},
+    "ssl": set(),
     "jwt": {"tokens", "jose", "cli"},
     "psycopg2": {"storage"},
     "txpostgres": {"storage"},
@@ -148,13 +161,33 @@ LIBRARIES: dict[str, set[str]] = {
 
 #: Attributes that read the wall clock or the process's surroundings, and the modules that may.
 BANNED: dict[str, set[str]] = {
-    "time.time": set(),
+    "time.time": {"clocks"},
+    "time.clock_gettime": {"clocks"},
+    "time.monotonic": set(),
     "datetime.now": set(),
     "datetime.utcnow": set(),
     "datetime.today": set(),
     # Platforms speak to workloads by variables of the environment.
     "os.environ": {"config", "workload.metadata"},
     "os.getenv": set(),
+}
+
+
+#: Names by which TLS with another machine can begin, or is begun by default, and the modules that may have them: whatever
+#: connects goes by ``svc.trust``. It has what verifies nothing, too, for the one user who may ask for that.
+TLS: dict[str, set[str]] = {
+    **{
+        name: set()
+        for name in (
+            # Twisted's, public and private
+            *("optionsForClientTLS", "CertificateOptions", "ClientContextFactory", "PrivateCertificate", "_sslverify"),
+            *("platformTrust", "trustRootFromCertificates", "BrowserLikePolicyForHTTPS", "SSL4ClientEndpoint"),
+            # the standard library's
+            *("SSLContext", "create_default_context", "wrap_socket", "HTTPSConnection", "urlopen"),
+        )
+    },
+    "clientFromString": {"endpoints"},
+    "EncryptedOnly": {"trust", "expiration.postgresql"},
 }
 
 
@@ -184,6 +217,17 @@ class Module:
                 assert not node.level, f"{self.name} has a relative import"
                 yield f"{node.module}"
                 yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+    def names(self) -> Iterator[str]:
+        """Every name that is used, imported or read of something else, each without what stands before it."""
+        for node in ast.walk(self.tree):
+            match node:
+                case ast.Name(id=name) | ast.Attribute(attr=name):
+                    yield name
+                case ast.alias(name=name):
+                    yield from name.split(".")
+                case ast.ImportFrom(module=str(name)):
+                    yield from name.split(".")
 
     def attributes(self) -> Iterator[str]:
         """Every ``name.attribute`` that is read."""
@@ -273,6 +317,36 @@ class ArchitectureTests(SynchronousTestCase):
                     wrong.append(f"{module.name} imports {imported}")
         self.assertEqual(wrong, [])
 
+    def test_tls_with_others_is_begun_in_one_place(self) -> None:
+        """Nothing connects over TLS but by ``svc.trust``: no other module names what could, nor makes an agent that does."""
+        wrong = []
+        for module in self.modules:
+            for name in sorted(set(module.names())):
+                if module.name not in TLS.get(name, {module.name}):
+                    wrong.append(f"{module.name} names {name}")
+            agents = (node.func for node in ast.walk(module.tree) if isinstance(node, ast.Call))
+            # Made so, an agent trusts by itself; usingEndpointFactory leaves that to the factory.
+            if any(isinstance(agent, ast.Name) and agent.id == "Agent" for agent in agents) or "treq" in module.imports:
+                wrong.append(f"{module.name} makes an agent of its own")
+        self.assertEqual(wrong, [])
+
+    def test_tls_elsewhere_is_found(self) -> None:
+        """A connection that trusts in another way is found, however it comes by its names."""
+        for text in (
+            "from twisted.internet.ssl import optionsForClientTLS as o",
+            "from twisted.internet import ssl\nssl.optionsForClientTLS('a')",
+            "from twisted.internet import _sslverify",
+            "from twisted.web.client import Agent\nAgent(reactor)",
+            "import treq\ntreq.get('https://a.example')",
+            "from twisted.internet.endpoints import clientFromString",
+            "from svc.trust import EncryptedOnly",
+        ):
+            self.modules = [Module("providers.fetch", ast.parse(text), 2)]
+            self.assertRaises(self.failureException, self.test_tls_with_others_is_begun_in_one_place)
+        for text in ("import ssl", "from OpenSSL.SSL import Context", "import service_identity"):
+            self.modules = [Module("providers.fetch", ast.parse(text), 2)]
+            self.assertRaises(self.failureException, self.test_libraries_stay_in_their_rooms)
+
     def test_no_import_cycles(self) -> None:
         """The modules can be put in an order in which each imports only earlier ones."""
         waiting: dict[str, set[str]] = {module.name: set() for module in self.modules}
@@ -287,6 +361,11 @@ class ArchitectureTests(SynchronousTestCase):
         importers = {m.name for m in self.modules if "twisted.internet.reactor" in m.imports}
         roots = {name for name in importers if name in {"tap", "worker.main"} or name.startswith("cli.")}
         self.assertEqual(importers, roots)
+
+    def test_every_reactor_runs_steadily(self) -> None:
+        """What runs a reactor, whose timers would go by the machine's clock otherwise, has it run steadily."""
+        runners = {m.name for m in self.modules if "twisted.internet.reactor" in m.imports or "task.react" in m.attributes()}
+        self.assertEqual(runners, {m.name for m in self.modules if "svc.clocks.run_steadily" in m.imports})
 
     def test_surroundings_are_parameters(self) -> None:
         """No module reads the wall clock, and only ``config`` and ``workload.metadata`` the environment."""

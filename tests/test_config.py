@@ -15,6 +15,7 @@ from svc.dialect import CONJUR, NATIVE
 from svc.errors import ConfigurationInvalid
 from svc.limits import Limits
 from svc.records import ClusterMember
+from svc.surroundings import Surroundings
 
 SAMPLE = Path(__file__).resolve().parent.parent / "etc" / "svc.toml"
 
@@ -68,6 +69,9 @@ class ConfigTests(SynchronousTestCase):
                 "database_wait": 10.0,
                 "nesting_limit": 64,
                 "alias_limit": 10_000,
+                "annotations_limit": 1000,
+                "annotation_bytes_limit": 256 * 1024,
+                "permissions_limit": 10_000,
                 "authenticators": ("authn",),
                 "ignore_missing_issuer": False,
                 "clock_skew": 0.0,
@@ -90,6 +94,7 @@ class ConfigTests(SynchronousTestCase):
                 "audit_syslog": None,
                 "audit_failure": "refuse",
                 "written": {},
+                "surroundings": Surroundings(),
             },
         )
 

@@ -14,11 +14,12 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.authentication import Admitted, Caller
+from svc import keyring
+from svc.authentication import Admitted
 from svc.errors import AuthenticationRefused, BearerRefused, NotFound, StoreUnavailable, WrongDataKey
-from svc.keyring import AccessTokens, AccountKeys, SigningKeyMissing, new_signing_key
-from svc.names import RoleName, admin_of
-from svc.records import Sealed, StoredSigningKey
+from svc.keyring import AccessTokens, AccountKeys, new_signing_key
+from svc.names import RoleName
+from svc.records import Caller, Sealed, StoredSigningKey
 from svc.tokens import INVALID, MISSING
 from svc.vault import Vault, signing_key_name
 from tests.memory import Memory, MemoryAccounts
@@ -170,47 +171,58 @@ class AccountKeysTests(KeyringCase):
         self.assertEqual(self.now(self.keys.public_keys("nobody")), [])
         self.assertEqual(self.now(self.keys.public_keys("acct"))[0].get("d"), None)
 
-    def test_health_learns_who_signs(self) -> None:
-        """Health is told what tries each key that signs now: one for each account, and tokens for its admin."""
-        self.now(self.keys.rotate("acct", 600))
-        in_use = self.now(self.keys.proven())
-        self.assertEqual([admitted.signing_key for admitted in in_use], [self.newest().key_id, self.others])
-        for admitted, account in zip(in_use, ("acct", "other"), strict=True):
-            self.assertEqual(
-                self.now(self.tokens.caller(header(self.now(self.tokens.issue(admitted))))).role, admin_of(account)
-            )
-
-    def test_an_account_without_a_key(self) -> None:
-        """An account that has no key to sign with is told to health, also where its former one is remembered."""
-        self.now(self.keys.signer(self.first))
-        self.store.accounts["acct"] = []
-        missing = self.refusal(self.keys.proven(), SigningKeyMissing)
-        self.assertEqual(missing.account, "acct")
-        del self.store.accounts["acct"]
-        self.assertEqual([admitted.signing_key for admitted in self.now(self.keys.proven())], [self.others])
-
     def test_a_key_that_was_overwritten(self) -> None:
-        """A stored key that doesn't open any more is told to health; the remembered one serves on, and rotation ends it."""
-        admitted = self.now(self.keys.proven())[0]
-        self.now(self.tokens.issue(admitted))
+        """A stored key that doesn't open any more isn't held; the remembered one serves on, and rotation ends it."""
+        token = self.issue()
         sealed = new_signing_key(Vault(b"o" * 32), "acct", NOW).sealed
         self.store.accounts["acct"] = [attrs.evolve(self.newest(), sealed=sealed)]
-        self.refusal(self.keys.proven(), WrongDataKey)
-        self.now(self.tokens.issue(admitted))
-        self.refusal(self.server()[1].issue(admitted), WrongDataKey)
+        self.assertRaises(WrongDataKey, self.keys.hold, self.newest())
+        self.now(self.keys.refresh())
+        self.assertEqual(self.now(self.tokens.caller(token)).role, ALICE)
+        self.refusal(self.server()[1].caller(token), WrongDataKey)
         self.now(self.keys.rotate("acct", 600))
-        self.assertEqual(len(self.now(self.keys.proven())), 2)
+        self.keys.hold(self.newest())
+        self.assertEqual(self.now(self.tokens.caller(self.issue())).role, ALICE)
 
     def test_a_key_that_was_sealed_anew(self) -> None:
         """A key that the store holds sealed anew is opened once more, and goes on as before."""
-        admitted = self.now(self.keys.proven())[0]
-        token = header(self.now(self.tokens.issue(admitted)))
+        token = self.issue()
         name = signing_key_name("acct", self.first)
         again = self.vault.seal(name, self.vault.open(name, self.newest().sealed))
         self.store.accounts["acct"] = [attrs.evolve(self.newest(), sealed=again)]
-        for _ in range(2):
-            self.now(self.keys.proven())
-        self.assertEqual(self.now(self.tokens.caller(token)).role, admitted.role)
+        self.keys.hold(self.newest())
+        signer = self.now(self.keys.signer(self.first))
+        self.keys.hold(self.newest())
+        self.assertIs(self.now(self.keys.signer(self.first)), signer)
+        self.assertEqual(self.now(self.tokens.caller(token)).role, ALICE)
+
+    def test_forgotten(self) -> None:
+        """The keys of an account that are forgotten are asked for when they are needed; those of others are remembered."""
+        for key_id in (self.first, self.others):
+            self.now(self.keys.signer(key_id))
+        asked = self.store.asked
+        self.keys.forget("acct")
+        self.assertTrue(self.keys.verifies(self.others, NOW))
+        self.assertFalse(self.keys.verifies(self.first, NOW))
+        self.assertIsNotNone(self.now(self.keys.verifier(self.first)))
+        self.assertEqual(self.store.asked - asked, 1)
+
+    def test_refresh_is_bounded(self) -> None:
+        """Of many remembered keys a refresh asks for some, in one question, and the next for the others."""
+        self.patch(keyring, "REFRESHED", 2)
+        self.now(self.accounts.create("third", Sealed(b""), new_signing_key(self.vault, "third", NOW)))
+        ids = [self.newest(account).key_id for account in ("acct", "other", "third")]
+        for key_id in ids:
+            self.now(self.keys.signer(key_id))
+        for account in ("acct", "other", "third"):
+            self.now(self.server()[0].rotate(account, 10))
+        self.clock.advance(10)
+        asked = self.store.asked
+        self.now(self.keys.refresh())
+        self.assertEqual([self.keys.verifies(key_id, NOW + 10) for key_id in ids], [False, False, True])
+        self.now(self.keys.refresh())
+        self.assertEqual([self.keys.verifies(key_id, NOW + 10) for key_id in ids], [False, False, False])
+        self.assertEqual(self.store.asked - asked, 2)
 
     def test_refresh_forgets(self) -> None:
         """A key that the store no longer has verifies nothing after a refresh."""

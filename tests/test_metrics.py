@@ -60,13 +60,15 @@ class MetricsTests(SynchronousTestCase):
         self.assertTrue(verifyObject(IAuthenticator, CountedAuthenticator(Decided(ADMITTED), "authn", self.metrics)))
 
     def test_decisions_are_counted(self) -> None:
-        """Each decision counts once, by authenticator, outcome and reason."""
+        """Each decision counts once, by authenticator, outcome and reason; who can't be judged is not refused."""
         for _ in range(2):
             self.decide(ADMITTED)
             self.decide(Refused(Reason.CLAIM_MISMATCH, "detail"))
+            self.decide(Refused(Reason.KEYS_UNAVAILABLE, "detail", None, 503, 1))
         self.decide(Refused(Reason.CREDENTIALS_WRONG, "detail"), "authn")
         self.assertEqual(self.counted("authn-jwt", "admitted", ""), 2)
         self.assertEqual(self.counted("authn-jwt", "refused", "claim-mismatch"), 2)
+        self.assertEqual(self.counted("authn-jwt", "undecided", "keys-unavailable"), 2)
         self.assertEqual(self.counted("authn", "refused", "credentials-wrong"), 1)
         self.assertIsNone(self.counted("authn", "admitted", ""))
 

@@ -12,7 +12,7 @@ from typing import Any
 from twisted.application.service import MultiService
 from twisted.internet.defer import Deferred
 from twisted.internet.error import ReactorNotRunning
-from twisted.internet.testing import MemoryReactor
+from twisted.internet.testing import MemoryReactorClock
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 
@@ -30,7 +30,7 @@ class Broken(io.StringIO):
 
 
 @implementer(IProcessReactor)
-class FakeReactor(MemoryReactor):
+class FakeReactor(MemoryReactorClock):
     """A reactor that counts how often it was stopped, and like a real one refuses a second time."""
 
     def __init__(self) -> None:

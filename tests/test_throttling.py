@@ -146,7 +146,12 @@ class ThrottleTests(SynchronousTestCase):
 
     def test_the_servers_own_faults(self) -> None:
         """What the server itself can't do is no failure, nor is a store that is away."""
-        for reason in (Reason.CREDENTIALS_UNREADABLE, Reason.CONFIGURATION_INVALID, Reason.LDAP_UNAVAILABLE):
+        for reason in (
+            Reason.CREDENTIALS_UNREADABLE,
+            Reason.CONFIGURATION_INVALID,
+            Reason.LDAP_UNAVAILABLE,
+            Reason.KEYS_UNAVAILABLE,
+        ):
             self.keeper.reason = reason
             self.fail_at_once(400)
         self.keeper.down = True

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 from zope.interface import implementer
 
 from svc.authentication import Admitted, Attempt, IAuthenticator, ILogin, Refused
+from svc.clocks import WallClock
 from svc.credentials import Credential, ICredentials, new_api_key, same_key
 from svc.errors import InvalidName, PasswordsBusy, StoreReadOnly, StoreUnavailable, WrongDataKey
 from svc.jose import shown
@@ -36,11 +36,11 @@ _NAMED: Final = 10
 class ApiKeyAuthenticator:
     """Admits a user or host whose API key is the evidence, byte for byte (wire facts, authn 1.2 and 1.3)."""
 
-    def __init__(self, credentials: ICredentials, vault: Vault, passwords: Passwords, clock: IReactorTime) -> None:
+    def __init__(self, credentials: ICredentials, vault: Vault, passwords: Passwords, wall: WallClock) -> None:
         self._credentials = credentials
         self._vault = vault
         self._passwords = passwords
-        self._clock = clock
+        self._wall = wall
         self._decoy = vault.seal(DECOY, new_api_key().encode("ascii"))
 
     async def authenticate(self, attempt: Attempt) -> Admitted | Refused:
@@ -54,7 +54,7 @@ class ApiKeyAuthenticator:
             return Refused(*problem, str(role))
         if credential.signing_key is None:
             return Refused(Reason.CONFIGURATION_INVALID, "the account has no signing key", str(role))
-        return Admitted(role, credential.signing_key)
+        return Admitted(role, credential.signing_key, credential.creation)
 
     async def api_key(self, attempt: Attempt) -> bytes | Refused:
         """Return the role's API key when that, or the role's password, is the evidence; from wherever it comes.
@@ -107,7 +107,7 @@ class ApiKeyAuthenticator:
             return Reason.CREDENTIALS_MISSING, "the role has no API key"
         if not matches:
             return Reason.CREDENTIALS_WRONG, "the evidence is not the role's API key, nor, at a login, its password"
-        if credential.is_expired(self._clock.seconds()):
+        if credential.is_expired(self._wall.seconds()):
             return Reason.CREDENTIALS_EXPIRED, "the role's API key has expired"
         return None
 

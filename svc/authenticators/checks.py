@@ -14,12 +14,17 @@ from svc.authenticators.settings import Misconfiguration
 from svc.authenticators.trial import Check, Trial
 from svc.dialect import Dialect
 from svc.errors import KeysUnavailable
-from svc.jose import EvidenceRefused, KeyRefused, KeySet, parse_compact, shown
+from svc.jose import EvidenceRefused, KeySet, parse_compact, shown
 from svc.reasons import Reason
 from svc.records import is_within
 
 #: Keys and networks that are named to operators.
 _NAMED: Final = 10
+
+#: The refusals that newer keys may mend, and that have them asked for (rulings 4). A provider may change its key and keep
+#: the id, or use no ids at all. Each other refusal is about keys that are known: one is distrusted, or is for another
+#: algorithm, or there are several to choose from.
+NEWER_KEYS_MAY_MEND: Final = frozenset({Reason.KEY_UNKNOWN, Reason.SIGNATURE_WRONG})
 
 
 # -- the authenticator ------------------------------------------------------------------------------------------------
@@ -109,9 +114,9 @@ async def _check_keys(trial: Trial) -> None:
     keys = trial.configuration.keys
     if isinstance(keys, KeySource):
         try:
-            keys = await trial.terms.keys.current(keys, trial.known.settings.refreshes)
+            keys = await trial.terms.keys.current(keys, trial.known.settings.refreshes, trial.attempt)
         except KeysUnavailable as error:
-            raise EvidenceRefused(Reason.KEYS_UNAVAILABLE, error.why) from None
+            raise EvidenceRefused(Reason.KEYS_UNAVAILABLE, error.why, error.retry_after) from None
     trial.keys = keys
 
 
@@ -123,19 +128,26 @@ def _tell_keys(trial: Trial) -> str:
 
 
 async def _check_signature(trial: Trial) -> None:
-    """A key verifies the token; a failure that newer keys could mend asks for them, once (rulings 4)."""
+    """A key verifies the token. A failure that newer keys could mend asks for them, once, and counts when there are none.
+
+    While they can't be had nobody knows whether it would be one (rulings 9.1).
+    """
     source, distrusted = trial.configuration.keys, trial.known.settings.distrusted
     try:
         trial.claims = trial.keys.verify(trial.token, distrusted)
-    except KeyRefused as refusal:
-        if isinstance(source, KeySet):
+    except EvidenceRefused as refusal:
+        if isinstance(source, KeySet) or refusal.reason not in NEWER_KEYS_MAY_MEND:
             raise
         try:
-            trial.keys = await trial.terms.keys.newer(source, trial.keys)
+            newer = await trial.terms.keys.newer(source, trial.keys, trial.attempt)
         except KeysUnavailable as error:
-            raise EvidenceRefused(refusal.reason, f"{refusal.detail}; no newer keys: {error.why}") from None
-        trial.claims = trial.keys.verify(trial.token, distrusted)
-    trial.now = trial.terms.clock.seconds()
+            why = f"{refusal.detail}; no newer keys: {error.why}"
+            raise EvidenceRefused(Reason.KEYS_UNAVAILABLE, why, error.retry_after) from None
+        if newer is trial.keys:
+            raise EvidenceRefused(refusal.reason, f"{refusal.detail}; these keys were fetched a moment ago") from None
+        trial.keys = newer
+        trial.claims = newer.verify(trial.token, distrusted)
+    trial.now = trial.terms.wall.seconds()
     issued, issuer = issued_at(trial.claims), trial.configuration.issuer
     # A platform may sign the tokens of others with the same key, and these tell nothing of its clock that one may rely on.
     if issued is not None and (issuer is None or trial.claims.get("iss", issuer) == issuer):

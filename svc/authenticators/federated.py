@@ -10,6 +10,13 @@ Note [Same work]. That reading is made for every token, proven or not, and for a
 an unknown host, a wrong claim and a missing membership cost the same, and a stopwatch learns nothing (rulings 2.11). It also
 makes refusals that depend on the settings as fresh as admissions.
 
+Note [Who can't be judged]. Who needs keys that can't be had is told to come again, with 503, and not that his token is bad
+(rulings 9.1). Whom a token speaks for is read once its signature is verified, and nobody looks up the host of a path before
+that. So this depends on the authenticator and the text of the token alone, and is the same for hosts that are there and
+others. What comes before the keys stays 401: an authenticator that isn't enabled or defined, settings that don't fit, a text
+that is no token. An unknown account has no provider that could be away, and is 401 too: which accounts there are is no
+secret, since their own keys are published.
+
 What is distrusted, what is switched off, and how often an operator asked for newer keys are settings in this sense: they
 hold on every server from the moment on at which its database has them (rulings 4).
 """
@@ -21,7 +28,6 @@ from collections.abc import Mapping
 from typing import Final
 
 import attrs
-from twisted.internet.interfaces import IReactorTime
 from zope.interface import implementer
 
 from svc.authentication import (
@@ -41,6 +47,7 @@ from svc.authentication import (
 from svc.authenticators.checks import ACCOUNT, ENABLED, why_disabled
 from svc.authenticators.settings import Misconfiguration, opened
 from svc.authenticators.trial import Check, Kind, Known, Terms, Trial
+from svc.clocks import WallClock
 from svc.dialect import Dialect
 from svc.errors import InvalidName, KeysUnavailable, StoreUnavailable
 from svc.interfaces import IAuthenticatorReadings
@@ -60,6 +67,7 @@ _STATUSES: Final[Mapping[Reason, int]] = {
     Reason.REQUEST_MALFORMED: 400,
     Reason.TOKEN_MISSING: 400,
     Reason.TOKEN_TOO_LARGE: 413,
+    Reason.KEYS_UNAVAILABLE: 503,
 }
 
 
@@ -89,7 +97,7 @@ class FederatedAuthenticator:
         readings: IAuthenticatorReadings,
         keys: IProviderKeys,
         vault: Vault,
-        clock: IReactorTime,
+        wall: WallClock,
         dialect: Dialect,
         enabled: frozenset[str],
         *,
@@ -101,7 +109,7 @@ class FederatedAuthenticator:
         self._kind = kind
         #: The checks that need no store.
         self._proving = tuple(check for check in kind.checks if not check.stored)
-        self._terms = Terms(dialect, keys, clock, clock_skew, token_limit, issuer_mandatory)
+        self._terms = Terms(dialect, keys, wall, clock_skew, token_limit, issuer_mandatory)
         self._readings = readings
         self._vault = vault
         self._dialect = dialect
@@ -121,10 +129,11 @@ class FederatedAuthenticator:
                 refusal.detail,
                 None if trial.role is None else str(trial.role),
                 self._status_of(refusal.reason),
+                refusal.retry_after,
             )
         assert trial.role is not None
         assert trial.applicant.signing_key is not None
-        return Admitted(trial.role, trial.applicant.signing_key)
+        return Admitted(trial.role, trial.applicant.signing_key, trial.applicant.creation)
 
     def _status_of(self, reason: Reason) -> int:
         if reason is Reason.PRIVILEGE_MISSING:

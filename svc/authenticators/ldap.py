@@ -17,7 +17,6 @@ from collections.abc import Callable
 from typing import Final
 
 import attrs
-from twisted.internet.interfaces import IReactorTime
 from zope.interface import implementer
 
 from svc.authentication import (
@@ -31,6 +30,7 @@ from svc.authentication import (
 )
 from svc.authenticators.checks import why_disabled
 from svc.authenticators.ldapserver import NAME, VARIABLES, LdapServers, Unusable
+from svc.clocks import WallClock
 from svc.credentials import Credential, ICredentials, new_api_key, same_key
 from svc.dialect import Dialect
 from svc.directories import DirectoryRefused, IDirectories
@@ -76,7 +76,7 @@ class LdapAuthenticator:
         vault: Vault,
         dialect: Dialect,
         enabled: frozenset[str],
-        clock: IReactorTime,
+        wall: WallClock,
     ) -> None:
         self._readings = readings
         self._credentials = credentials
@@ -85,7 +85,7 @@ class LdapAuthenticator:
         self._vault = vault
         self._dialect = dialect
         self._enabled = enabled
-        self._clock = clock
+        self._wall = wall
         self._decoy = vault.seal(DECOY, new_api_key().encode("ascii"))
 
     async def authenticate(self, attempt: Attempt) -> Admitted | Refused:
@@ -98,7 +98,7 @@ class LdapAuthenticator:
             return tried
         if tried.applicant.signing_key is None:
             return Refused(Reason.CONFIGURATION_INVALID, "the account has no signing key", str(tried.role))
-        return Admitted(tried.role, tried.applicant.signing_key)
+        return Admitted(tried.role, tried.applicant.signing_key, tried.applicant.creation)
 
     async def api_key(self, attempt: Attempt) -> bytes | Refused:
         """Return the role's API key, for its owner to log in with: from where he may do so is asked then (authn 1.2).
@@ -147,7 +147,7 @@ class LdapAuthenticator:
         except WrongDataKey:
             return Refused(Reason.CREDENTIALS_UNREADABLE, "the stored API key doesn't open under the data key", str(role))
         is_key = same_key(opened, attempt.evidence) and credential.api_key is not None
-        is_key = is_key and not credential.is_expired(self._clock.seconds())
+        is_key = is_key and not credential.is_expired(self._wall.seconds())
         unproven = None if is_key else await self._unproven(webservice, settings, role, attempt.evidence)
         return _Tried(role, applicant, credential, None if credential.api_key is None else opened, unproven)
 

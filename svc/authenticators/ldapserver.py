@@ -7,7 +7,7 @@ whether the connection is encrypted, it is.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Final
 
 import attrs
@@ -76,18 +76,26 @@ class LdapServers:
         """The settings of one authenticator, as they are now."""
         return await self.readings.settings(webservice.account, webservice.identifier, VARIABLES)
 
-    async def all(self) -> Sequence[tuple[str, LdapServer | Unusable]]:
-        """The directories of all authenticators that policy defines and that may be used, by their webservices' full ids.
+    async def server(self, webservice: ResourceName) -> LdapServer | Unusable:
+        """The directory of one authenticator, as it is set now."""
+        return await self.of(webservice, await self.settings(webservice))
 
-        The first ``WEBSERVICES_LIMIT`` webservices are looked at (``IAuthenticators.webservices``).
+    async def some(self, after: str, limit: int) -> list[tuple[str, list[ResourceName]]]:
+        """The next accounts in order after one, each with the authenticators that policy defines and that may be used.
+
+        Where no directory can be used there are no accounts, and nothing is asked.
         """
-        found = []
-        for webservice, switched in await self.store.webservices(f"{self.dialect.prefix}/{NAME}"):
-            service = webservice.identifier.removeprefix(f"{self.dialect.prefix}/")
-            nested = service.count("/") > 1 and service.endswith("/status")
-            if not nested and self.dialect.enables(service in self.enabled, switched):
-                found.append((str(webservice), await self.of(webservice, await self.settings(webservice))))
-        return found
+        if not self.dialect.switch_enables and not any(name.startswith(f"{NAME}/") for name in self.enabled):
+            return []
+        seen = await self.store.some_webservices(f"{self.dialect.prefix}/{NAME}", after, limit)
+        return [
+            (account, [name for name, switched in found if self._usable(name, switched)]) for account, found in seen.items()
+        ]
+
+    def _usable(self, webservice: ResourceName, switched: bool | None) -> bool:
+        service = webservice.identifier.removeprefix(f"{self.dialect.prefix}/")
+        nested = service.count("/") > 1 and service.endswith("/status")
+        return not nested and self.dialect.enables(service in self.enabled, switched)
 
 
 def understood(annotations: Mapping[str, str], values: Mapping[str, str | Problem | None]) -> LdapServer | Unusable:

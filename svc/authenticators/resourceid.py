@@ -8,6 +8,10 @@ elsewhere is a name, be it ``providers`` or ``my-subscriptions-rg``. Nothing is 
 eight segments, no more and no fewer: no two readers of one text find two resources in it. A resource within another, such as
 a slot of an app, has more, and is refused, as in the wire facts. A host that is bound to a resource group alone would let it
 in unawares. It logs in with an identity that is assigned to it.
+
+Note [By namespace]. Whether a token is of an identity that was assigned, or of the workload's own, is told by the namespace
+of the resource and by nothing else (wire facts, authn 4). No workload is of the namespace of identities, whatever types that
+has one day. A resource there may be called like a workload, or have an object id that a host is bound to: it is none.
 """
 
 from __future__ import annotations
@@ -26,9 +30,8 @@ _FORM: Final = "/subscriptions/…/resourcegroups/…/providers/<namespace>/<typ
 _KEYWORDS: Final = {0: "subscriptions", 2: "resourcegroups", 4: "providers"}
 _SEGMENTS: Final = 8
 
-#: The namespace and type of identities that workloads share.
+#: The namespace of identities that workloads share.
 _SHARED: Final = "microsoft.managedidentity"
-_SHARED_TYPE: Final = "userassignedidentities"
 
 #: What can't be read in two ways: no escapes, and nothing that ends a path.
 _NAME: Final = re.compile(r"(?!\.{1,2}\Z)[^/%\\?#]+")
@@ -65,8 +68,8 @@ class ResourceId:
 
     @property
     def shared(self) -> bool:
-        """Whether it is an identity that was assigned to a workload, and no workload."""
-        return _same_word(self.namespace, _SHARED) and _same_word(self.type, _SHARED_TYPE)
+        """Whether it is an identity that was assigned to a workload, and no workload (Note [By namespace])."""
+        return _same_word(self.namespace, _SHARED)
 
     def __str__(self) -> str:
         return (

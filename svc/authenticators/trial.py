@@ -14,11 +14,11 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 import attrs
-from twisted.internet.interfaces import IReactorTime
 
 from svc.authentication import Applicant, Attempt, AuthenticatorSettings, IProviderKeys, Problem, Step
 from svc.authenticators.resourceid import ResourceId
 from svc.authenticators.settings import Configuration, Misconfiguration
+from svc.clocks import WallClock
 from svc.dialect import Dialect
 from svc.jose import EvidenceRefused, KeySet, SignedClaims, Unverified
 from svc.names import RoleName
@@ -33,7 +33,7 @@ class Terms:
 
     dialect: Dialect
     keys: IProviderKeys
-    clock: IReactorTime
+    wall: WallClock
     clock_skew: float
     token_limit: int
     issuer_mandatory: bool

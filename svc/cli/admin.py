@@ -123,7 +123,7 @@ async def rotate_signing_key(foundation: Foundation, settings: Settings, name: s
 
     It works on the database itself, that of --data-dir or --database-url, and not on the server at SVC_URL.
     """
-    keys = AccountKeys(foundation.accounts, foundation.vault, foundation.clock)
+    keys = AccountKeys(foundation.accounts, foundation.vault, foundation.wall)
     await keys.rotate(name, max(settings.user_token_ttl, settings.host_token_ttl))
     click.echo(f"Account {name} signs with a new key.")
 

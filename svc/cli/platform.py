@@ -16,8 +16,9 @@ import attrs
 import jwt
 from cryptography.hazmat.primitives.asymmetric import rsa
 from klein import Klein
-from twisted.internet.interfaces import IReactorTime
 from twisted.web.server import Request
+
+from svc.clocks import WallClock
 
 #: The ``kid`` of the only key.
 KEY_ID: Final = "platform-1"
@@ -59,7 +60,7 @@ class Platform:
     def __init__(
         self,
         key: rsa.RSAPrivateKey,
-        clock: IReactorTime,
+        wall: WallClock,
         identities: Sequence[Identity],
         *,
         tenant: str = "5d7a1c3e-0000-4000-8000-000000000001",
@@ -69,7 +70,7 @@ class Platform:
         self.tenant = tenant
         self.lifetime = lifetime
         self._key = key
-        self._clock = clock
+        self._wall = wall
 
     def issuer(self, base: str) -> str:
         """The ``provider-uri`` of the tenant, and the ``iss`` of its tokens, where ``base`` is the platform's address."""
@@ -77,7 +78,7 @@ class Platform:
 
     def token(self, base: str, identity: Identity, resource: str, **claims: object) -> str:
         """Sign a token of an identity for ``resource``; ``claims`` replace those of their names, ``None`` leaves one out."""
-        now = int(self._clock.seconds())
+        now = int(self._wall.seconds())
         usual = {
             "aud": resource,
             "iss": self.issuer(base),
@@ -126,7 +127,7 @@ class Platform:
         identity, resource = self._asked_for(request), _argument(request, "resource")
         if identity is None or not resource:
             return _told(request, {"error": "invalid_request", "error_description": "Identity not found"}, 400)
-        now = int(self._clock.seconds())
+        now = int(self._wall.seconds())
         times = {
             "expires_in": str(self.lifetime),
             "ext_expires_in": str(self.lifetime),
@@ -142,7 +143,7 @@ class Platform:
         identity, resource = self._asked_for(request), _argument(request, "resource")
         if _argument(request, "api-version") not in _APP_SERVICE_VERSIONS or identity is None or not resource:
             return _told(request, {"statusCode": 400, "message": "No Managed Identity found for specified ClientId"}, 400)
-        ends = str(int(self._clock.seconds()) + self.lifetime)
+        ends = str(int(self._wall.seconds()) + self.lifetime)
         return _told(request, {**self._granted(request, identity, resource), "expires_on": ends})
 
     def discovery(self, request: Request) -> Answered:

@@ -144,7 +144,7 @@ async def _show(reactor: Any, folder: Path, cloud: bool, once: bool, refusals: C
     path, policy = _sample("policy.yml")
     admin = await Tour(steps, provider, keys_uri, admin_key, policy, path).walk()
     if cloud:
-        platform = Platform(kept_key(folder / "platform.pem"), reactor, [MACHINE])
+        platform = Platform(kept_key(folder / "platform.pem"), steps.connection.wall, [MACHINE])
         base = await _listening(reactor, platform.site())
         click.echo(f"\nA stand-in for a cloud platform, its metadata service and its tenant, is at {base}")
         metadata = Metadata(Exchange(http_client(reactor), reactor, ANSWER_LIMIT), {}, resource=AUDIENCE, base_url=base)

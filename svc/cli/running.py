@@ -9,6 +9,7 @@ import click
 from twisted.internet import task
 from twisted.internet.defer import Deferred
 
+from svc.clocks import run_steadily
 from svc.workload.faults import Fault
 
 #: What is to be done when the reactor has stopped, if anything.
@@ -31,6 +32,7 @@ def react(work: Callable[[Any], Awaitable[Then]]) -> None:
     after: list[Then] = []
 
     async def caught(reactor: Any) -> None:
+        run_steadily(reactor)
         reactors.append(reactor)
         try:
             after.append(await work(reactor))

@@ -104,7 +104,7 @@ class Tour:
 
     async def _present(self, claims: Mapping[str, str], jwt_name: str, token_name: str) -> Answer:
         connection = self.steps.connection
-        jwt = self.provider.token(claims, AUDIENCE, connection.reactor.seconds())
+        jwt = self.provider.token(claims, AUDIENCE, connection.wall.seconds())
         click.echo(f"  The JWT says {json.dumps(claims)}.")
         click.echo("  " + click.style(f"{jwt_name}={jwt}", fg="cyan"))
         path = f"/authn-jwt/{SERVICE_ID}/{connection.account}/authenticate"

@@ -11,12 +11,12 @@ from twisted.internet.defer import Deferred
 from twisted.internet.endpoints import HostnameEndpoint, wrapClientTLS
 from twisted.internet.error import ConnectError, DNSLookupError
 from twisted.internet.interfaces import IStreamClientEndpoint
-from twisted.internet.ssl import optionsForClientTLS, trustRootFromCertificates
 
 from svc.cluster.reports import UNREACHABLE, Told, told
 from svc.errors import ConfigurationInvalid
-from svc.outgoing import Unanswered, certificates, get
+from svc.outgoing import Unanswered, get
 from svc.records import ClusterMember
+from svc.trust import Trust
 
 #: Seconds for everything from the look-up of the name to the last byte (rulings: health).
 DEADLINE: Final = 5.0
@@ -28,9 +28,12 @@ _PATH: Final = "/health"
 
 
 class Inquiry:
-    """One question to one member, which may be asked again and again. ``trust`` has the authorities of its certificate."""
+    """One question to one member, which may be asked again and again.
 
-    def __init__(self, reactor: Any, member: ClusterMember, trust: Any = None) -> None:
+    ``trust`` returns whose certificates are trusted at that moment; without it they are those of the platform's authorities.
+    """
+
+    def __init__(self, reactor: Any, member: ClusterMember, trust: Callable[[], Trust] = Trust) -> None:
         address = urlsplit(member.url)
         host = address.hostname
         assert host is not None
@@ -43,12 +46,16 @@ class Inquiry:
         )
         # Made for each question, since what TLS holds belongs to one connection.
         self._endpoint: Callable[[], IStreamClientEndpoint] = lambda: (
-            wrapClientTLS(optionsForClientTLS(host, trust), endpoint) if secure else endpoint
+            wrapClientTLS(trust().client(host), endpoint) if secure else endpoint
         )
 
     async def ask(self) -> Told:
         """Ask. Whatever goes wrong is told, none of it is raised."""
-        asked = get(self._endpoint(), self._reactor, self._authority, self._path, ANSWER_LIMIT)
+        try:
+            endpoint = self._endpoint()
+        except UnicodeError:
+            return Told(fault=UNREACHABLE, why="no certificate can be for a host of that name")
+        asked = get(endpoint, self._reactor, self._authority, self._path, ANSWER_LIMIT)
 
         def late(*_: object) -> Any:
             raise Unanswered(f"there was no complete answer within {DEADLINE:g} seconds")
@@ -62,13 +69,13 @@ class Inquiry:
         return told(answer.status, answer.body)
 
 
-def trust_of(path: Path, key: str) -> Any:
+def trust_of(path: Path, key: str) -> Trust:
     """What trusts the authorities in a file of PEM alone; ``key`` is the setting that names it.
 
     :raises ConfigurationInvalid: it can't be read, or holds no certificates.
     """
     try:
-        return trustRootFromCertificates(certificates(path.read_text(encoding="ascii", errors="replace")))
+        return Trust.of(path.read_text(encoding="ascii", errors="replace"))
     except OSError as error:
         raise ConfigurationInvalid(key, f"names a file that can't be read: {path}: {error.strerror}") from None
     except ValueError as error:

@@ -21,6 +21,7 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from svc.clocks import WallClock
 from svc.cluster.reports import UNREACHABLE, Sight, Told, sight
 
 #: For how many seconds an answer is as good as a new one.
@@ -57,9 +58,10 @@ class _Known:
 class _Member:
     """One member, and what is known of it."""
 
-    def __init__(self, clock: IReactorTime, name: str, ask: Callable[[], Awaitable[Told]]) -> None:
+    def __init__(self, clock: IReactorTime, wall: WallClock, name: str, ask: Callable[[], Awaitable[Told]]) -> None:
         self.name = name
         self._clock = clock
+        self._wall = wall
         self._ask = ask
         self._known: _Known | None = None
         self._waiters: list[Deferred[None]] | None = None
@@ -111,10 +113,11 @@ class _Member:
         if isinstance(result, Failure):
             _log.failure("Asking the server {name} for its health met a bug", result, name=self.name)
             result = Told(fault=UNREACHABLE, why="an error of this program, which its log tells")
-        now, before = self._clock.seconds(), self._known
-        fresh = _Known(result, now, None)
+        before = self._known
+        fresh = _Known(result, self._clock.seconds(), None)
         if before is not None:
-            fresh = attrs.evolve(fresh, changed=before.changed if before.state == fresh.state else now)
+            changed = before.changed if before.state == fresh.state else self._wall.seconds()
+            fresh = attrs.evolve(fresh, changed=changed)
         self._known = fresh
         # Only a change is news.
         if result.fault and (before is None or before.told.fault != result.fault):
@@ -129,8 +132,8 @@ class _Member:
 class Members:
     """The members, each with what asks it, by the names under which the settings list them."""
 
-    def __init__(self, clock: IReactorTime, asking: Mapping[str, Callable[[], Awaitable[Told]]]) -> None:
-        self._members = {name: _Member(clock, name, ask) for name, ask in asking.items()}
+    def __init__(self, clock: IReactorTime, wall: WallClock, asking: Mapping[str, Callable[[], Awaitable[Told]]]) -> None:
+        self._members = {name: _Member(clock, wall, name, ask) for name, ask in asking.items()}
 
     async def answer(self, name: str) -> Told | None:
         """What the member of exactly this name says of its health, at most a second ago; ``None`` if there is none."""

@@ -6,6 +6,11 @@ password that is stored, and gives itself another one: so nobody's rights are ne
 Whoever may set ``url`` chooses where this server connects to, from inside the network that it stands in. So the address is
 looked up once and checked as those of identity providers are, and nothing in it leads to a file, a socket or a setting of
 ours.
+
+Note [How much TLS]. ``sslmode`` is the tenant's word, with libpq's meanings and libpq's default, ``prefer``: he knows the
+network to his database. Without a verified certificate somebody who stands between learns no password, since the login is by
+SCRAM, but could pass the login on and change the role's password to his own. So where a ``ca-cert`` is at hand it is never
+passed over: TLS is demanded and the certificate verified, host and all, whatever ``sslmode`` says beside it.
 """
 
 from __future__ import annotations
@@ -22,7 +27,6 @@ from twisted.internet.endpoints import TCP4ClientEndpoint, TCP6ClientEndpoint
 from twisted.internet.error import ConnectError
 from twisted.internet.interfaces import IOpenSSLClientConnectionCreator
 from twisted.internet.protocol import Factory
-from twisted.internet.ssl import CertificateOptions
 from zope.interface import implementer
 
 from svc.errors import AddressRefused, KeysUnavailable
@@ -32,6 +36,7 @@ from svc.expirations import IRotator, Rotation, RotationFailed
 from svc.providers.addresses import Address
 from svc.providers.fetch import ClientTLS
 from svc.providers.lookup import LookUps
+from svc.trust import EncryptedOnly
 
 LENGTH: Final = "rotation/postgresql/password/length"
 
@@ -45,6 +50,9 @@ CONNECTING: Final = 5.0
 
 #: Letters and digits without those that are mistaken for each other (base58).
 _ALPHABET: Final = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
+
+#: The longest password that is looked at, in bytes: what takes time with each character may not hold up the reactor.
+_PASSWORD_LIMIT: Final = 4096
 
 _PORT: Final = 5432
 _URL_LIMIT: Final = 2048
@@ -121,6 +129,8 @@ class PostgresPassword:
         place, role = Place.parse(rotation.siblings["url"]), _name("username", rotation.siblings["username"])
         if not role:
             raise RotationFailed("username is empty")
+        if len(rotation.current) > _PASSWORD_LIMIT:
+            raise RotationFailed(f"the password that is stored is longer than {_PASSWORD_LIMIT} bytes")
         ca_cert = rotation.siblings.get("ca-cert")
         try:
             wire = await self._logged_in(place, role, rotation.current, ca_cert)
@@ -135,12 +145,11 @@ class PostgresPassword:
             wire.close()
 
     async def _logged_in(self, place: Place, role: str, password: bytes, ca_cert: str | None) -> Wire:
+        tls = self._creator(place, ca_cert)
         wire = await self._connected(place)
         try:
-            if place.sslmode != _WITHOUT_TLS:
-                secured = await wire.secure(self._creator(place, ca_cert))
-                if not secured and place.sslmode not in _PERHAPS_TLS:
-                    raise RotationFailed("the server has no TLS, which the sslmode of url asks for")
+            if tls is not None and not await wire.secure(tls) and (ca_cert is not None or place.sslmode not in _PERHAPS_TLS):
+                raise RotationFailed("the server has no TLS, which the sslmode of url or a ca-cert asks for")
             await wire.log_in(role, place.database or role, password)
         except BaseException:
             wire.close()
@@ -171,9 +180,14 @@ class PostgresPassword:
         factory.noisy = False
         return endpoint.connect(factory)  # type: ignore[return-value] # the factory makes nothing else
 
-    def _creator(self, place: Place, ca_cert: str | None) -> IOpenSSLClientConnectionCreator:
-        if place.sslmode not in _VERIFIED_TLS:
-            return CertificateOptions(verify=False)
+    def _creator(self, place: Place, ca_cert: str | None) -> IOpenSSLClientConnectionCreator | None:
+        """The TLS of a connection, if it is to have any (Note [How much TLS])."""
+        if place.sslmode == _WITHOUT_TLS:
+            if ca_cert is not None:
+                raise RotationFailed("url asks for no TLS, and ca-cert for a certificate: take one of them away")
+            return None
+        if ca_cert is None and place.sslmode not in _VERIFIED_TLS:
+            return EncryptedOnly()
         try:
             return self._tls(place.host, ca_cert)
         except KeysUnavailable as unavailable:

@@ -2,6 +2,11 @@
 
 The server never gets the password, neither at the login nor when it is changed. And it has to prove that it knows the old
 one: who leads us to a server of his own gets nothing out of us, and can't make us believe that anything was changed there.
+
+Note [Prepared as by libpq]. PostgreSQL hashes a password in the form of SASLprep (RFC 4013) where it has one, and else as it
+is. libpq offers that form only within a hash with a salt of its own, and libraries of SASLprep judge characters after they
+are normalised, which PostgreSQL does before: with them logins fail for dozens of characters. So the steps are taken here in
+PostgreSQL's order, by the tables of Python's ``stringprep``; a test compares them with libpq.
 """
 
 from __future__ import annotations
@@ -11,6 +16,7 @@ import hashlib
 import hmac
 import os
 import re
+import stringprep
 import unicodedata
 from typing import Final
 
@@ -27,6 +33,21 @@ _HEADER: Final = b"n,,"
 _FIRST: Final = re.compile(rb"r=([\x21-\x2b\x2d-\x7e]{1,256}),s=([A-Za-z0-9+/=]{1,256}),i=([0-9]{1,9})")
 _NONCE_BYTES: Final = 18
 _SALT_BYTES: Final = 16
+
+
+#: Characters that no prepared password has (RFC 4013 2.3, 2.5).
+_PROHIBITED: Final = (
+    stringprep.in_table_a1,
+    stringprep.in_table_c12,
+    stringprep.in_table_c21_c22,
+    stringprep.in_table_c3,
+    stringprep.in_table_c4,
+    stringprep.in_table_c5,
+    stringprep.in_table_c6,
+    stringprep.in_table_c7,
+    stringprep.in_table_c8,
+    stringprep.in_table_c9,
+)
 
 
 class ScramFailed(Exception):
@@ -90,16 +111,38 @@ def verifier(password: bytes, salt: bytes | None = None, iterations: int = ITERA
 
 
 def _keys(password: bytes, salt: bytes, iterations: int) -> tuple[bytes, bytes]:
-    salted = hashlib.pbkdf2_hmac("sha256", _prepared(password), salt, iterations)
+    salted = hashlib.pbkdf2_hmac("sha256", prepared(password), salt, iterations)
     return _hmac(salted, b"Client Key"), _hmac(salted, b"Server Key")
 
 
-def _prepared(password: bytes) -> bytes:
-    """A password as PostgreSQL hashes it: the compatibility form of text (RFC 4013 2.2), other bytes as they are."""
+def prepared(password: bytes) -> bytes:
+    """A password as PostgreSQL hashes it (Note [Prepared as by libpq])."""
     try:
-        return unicodedata.normalize("NFKC", password.decode("utf-8")).encode("utf-8")
+        text = password.decode("utf-8")
     except UnicodeDecodeError:
         return password
+    if text.isascii():
+        return password
+    mapped = "".join(map(_mapped, text))
+    if not mapped or any(prohibited(char) for char in mapped for prohibited in _PROHIBITED) or not _of_one_direction(mapped):
+        return password
+    return unicodedata.normalize("NFKC", mapped).encode("utf-8")
+
+
+def _mapped(char: str) -> str:
+    """What stands for a character (RFC 4013 2.1); both tables have U+200B, which is a space to PostgreSQL."""
+    if stringprep.in_table_c12(char):
+        return " "
+    return "" if stringprep.in_table_b1(char) else char
+
+
+def _of_one_direction(text: str) -> bool:
+    """Whether text from right to left, if there is any, stands alone and at both ends (RFC 3454 6)."""
+    if not any(map(stringprep.in_table_d1, text)):
+        return True
+    return (
+        stringprep.in_table_d1(text[0]) and stringprep.in_table_d1(text[-1]) and not any(map(stringprep.in_table_d2, text))
+    )
 
 
 def _hmac(key: bytes, message: bytes) -> bytes:

@@ -11,13 +11,14 @@ import struct
 from typing import Final
 
 from twisted.internet.defer import Deferred
-from twisted.internet.error import ConnectionClosed, ConnectionDone
+from twisted.internet.error import ConnectionDone
 from twisted.internet.interfaces import IOpenSSLClientConnectionCreator, ITCPTransport, ITLSTransport
 from twisted.internet.protocol import Protocol
 from twisted.python.failure import Failure
 
 from svc.expiration.scram import MECHANISM, Exchange, ScramFailed
 from svc.expirations import RotationFailed
+from svc.trust import tls_fault
 
 #: The most bytes that are read of a server.
 READ_LIMIT: Final = 64 * 1024
@@ -111,9 +112,7 @@ class Wire(Protocol):
     def connectionLost(self, reason: Failure = Failure(ConnectionDone())) -> None:  # noqa: B008 - as Twisted has it
         """Tell who waits."""
         if self._lost is None:
-            closed = reason.check(ConnectionClosed)
-            why = "the server closed the connection" if closed else "TLS failed, or the certificate isn't trusted"
-            self._lost = Failure(RotationFailed(why))
+            self._lost = Failure(RotationFailed(tls_fault(reason.value) or "the server closed the connection"))
         self._fail()
 
     # ---------------------------------------------------------------------------------------------------------------------

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import base64
-from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, Final, Protocol
+from collections.abc import Callable
+from typing import Protocol
 
 import attrs
-from twisted.internet.defer import Deferred, gatherResults
 from twisted.internet.interfaces import IReactorTime
-from twisted.internet.task import deferLater
 from zope.interface import implementer
 
-from svc.authentication import Admitted, Caller
-from svc.directories import DirectoryRefused, IDirectories, LdapServer
 from svc.errors import Refusal
 from svc.factories import IHostFactories
 from svc.interfaces import IDatabaseState, IProbe
@@ -26,16 +21,6 @@ class ProbeFailed(Refusal):
     """A service works, but wrongly; raised by a probe, for the log."""
 
     message: str
-
-
-class Tokens(Protocol):
-    """What issues access tokens, and tells whom one proves."""
-
-    async def issue(self, admitted: Admitted) -> bytes:
-        """Return the text of a new token."""
-
-    async def caller(self, authorization: bytes | None) -> Caller:
-        """Return the role that the value of an ``Authorization`` header proves."""
 
 
 @implementer(IProbe)
@@ -52,31 +37,6 @@ class CoreProbe:
         """Fail with what the vault or the database raises."""
         self._open_canary(await self._state.canary())
         await self._state.transaction()
-
-
-@implementer(IProbe)
-@attrs.frozen
-class AuthnProbe:
-    """Issues an access token with each account key in use, and proves its caller by it.
-
-    ``in_use`` returns an identity for each of these keys.
-    """
-
-    service = "authn"
-
-    _in_use: Callable[[], Coroutine[Any, Any, Sequence[Admitted]]]
-    _tokens: Tokens
-    _clock: IReactorTime
-
-    async def check(self) -> None:
-        """Fail with what the keys or the tokens raise, or when a token proves another role than it was issued to."""
-        for admitted in await self._in_use():
-            token = base64.b64encode(await self._tokens.issue(admitted))
-            caller = await self._tokens.caller(b'Token token="%s"' % token)
-            if caller.role != admitted.role:
-                raise ProbeFailed(f"a token for {admitted.role} proves {caller.role}")
-            # Many accounts mean many signatures: requests have their turn after each.
-            await deferLater(self._clock, 0)
 
 
 @implementer(IProbe)
@@ -124,21 +84,17 @@ class PublicKeysProbe:
             raise ProbeFailed("a public key that is known was not found")
 
 
-#: Faulty directories that a failure names.
-_NAMED: Final = 5
-
-
 class Recording(Protocol):
     """What tells whether audit records can be written."""
 
     async def check(self) -> None:
-        """Return when the sinks have taken the last record, and one more."""
+        """Return when the sinks have taken the last record, and would take one more."""
 
 
 @implementer(IProbe)
 @attrs.frozen
 class AuditProbe:
-    """Asks whether the audit's sinks took the last record, and gives them one more, unless there was another meanwhile."""
+    """Asks whether the audit's sinks took the last record, and would take one more."""
 
     service = "audit"
 
@@ -147,39 +103,6 @@ class AuditProbe:
     async def check(self) -> None:
         """Fail while a sink takes no records."""
         await self._journal.check()
-
-
-@implementer(IProbe)
-@attrs.frozen
-class LdapProbe:
-    """Binds to every configured LDAP directory, all at once; there may be none.
-
-    ``servers`` returns the directories with the webservices that name them; what stands for one that can't be asked says
-    why. ``directories`` returns their client, and is called when there is one to ask.
-    """
-
-    service = "ldap"
-
-    _servers: Callable[[], Coroutine[Any, Any, Sequence[tuple[str, LdapServer | object]]]]
-    _directories: Callable[[], IDirectories]
-
-    async def check(self) -> None:
-        """Fail when one of them can't be bound to, and name it. Each is asked once, however many webservices name it."""
-        servers = await self._servers()
-        faults = [f"{name}: {server}" for name, server in servers if not isinstance(server, LdapServer)]
-        named = {server: name for name, server in servers if isinstance(server, LdapServer)}
-        reached = [Deferred.fromCoroutine(self._fault(name, server)) for server, name in named.items()]
-        faults += [fault for fault in await gatherResults(reached, consumeErrors=True) if fault is not None]
-        if faults:
-            more = f"; and {len(faults) - _NAMED} more" if len(faults) > _NAMED else ""
-            raise ProbeFailed("; ".join(faults[:_NAMED]) + more)
-
-    async def _fault(self, name: str, server: LdapServer) -> str | None:
-        try:
-            await self._directories().reach(server)
-        except DirectoryRefused as refusal:
-            return f"{name}: {refusal.detail} ({refusal.reason.value})"
-        return None
 
 
 class Expiring(Protocol):
@@ -197,7 +120,7 @@ class Expiring(Protocol):
         """Return when a round has ended that could do its work."""
 
     def last_round(self) -> float | None:
-        """When one ended last, in epoch seconds."""
+        """When one ended last, by the clock of the reactor."""
 
     async def look(self) -> None:
         """Read what is due, and do nothing about it."""
@@ -219,12 +142,12 @@ class ExpirationProbe:
     _clock: IReactorTime
 
     async def check(self) -> None:
-        """Fail when the last round has, or none has ended for too long, or is to come, once the clock was set back."""
+        """Fail when the last round has, or none has ended for too long."""
         await self._loop.first_round()
         if (why := self._loop.trouble) is not None:
             raise ProbeFailed(f"the last round of expiration failed: {why}")
         last, patience = self._loop.last_round(), self._loop.patience
-        if last is None or abs(self._clock.seconds() - last) > patience:
+        if last is None or self._clock.seconds() - last > patience:
             raise ProbeFailed(f"no round of expiration has ended for {patience:g} s")
         await self._loop.look()
 

@@ -5,8 +5,7 @@ isn't started a second time beside itself: it counts as failed until it has ende
 can hold up its neighbours, the next round, or a reader of the report.
 
 Note [Staleness]. The report is read from memory, and would look healthy for ever if the loop behind it died. So it says
-``stale`` once the last round is older than three intervals; and once it lies as far in the future, for the loop stands still
-after the clock was set back.
+``stale`` once the last round is older than three intervals, by a clock that nobody sets (``clocks``, Note [Two clocks]).
 """
 
 from __future__ import annotations
@@ -22,6 +21,7 @@ from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from svc.clocks import WallClock
 from svc.dialect import Dialect
 from svc.errors import Refusal
 from svc.health.probes import DatabaseProbe
@@ -117,13 +117,21 @@ class _Watch(Generic[T]):
     ``changed`` is when the word became what it is, ``took`` how long the last check did, in seconds.
     """
 
-    def __init__(self, clock: IReactorTime, name: str, check: Callable[[], Coroutine[Any, Any, T]], deadline: float) -> None:
+    def __init__(
+        self,
+        clock: IReactorTime,
+        wall: WallClock,
+        name: str,
+        check: Callable[[], Coroutine[Any, Any, T]],
+        deadline: float,
+    ) -> None:
         self.name = name
         self.value = _STARTING
-        self.changed = clock.seconds()
+        self.changed = wall.seconds()
         self.took: float | None = None
         self.seen: T | None = None
         self._clock = clock
+        self._wall = wall
         self._check = check
         self._deadline = deadline
         self._running: Deferred[T] | None = None
@@ -185,7 +193,7 @@ class _Watch(Generic[T]):
 
     def _become(self, value: str) -> None:
         if self.value != value:
-            self.value, self.changed = value, self._clock.seconds()
+            self.value, self.changed = value, self._wall.seconds()
 
 
 class Rounds(Service):
@@ -196,6 +204,7 @@ class Rounds(Service):
     def __init__(
         self,
         clock: IReactorTime,
+        wall: WallClock,
         probes: Sequence[IProbe],
         database: DatabaseProbe,
         interval: float,
@@ -203,15 +212,17 @@ class Rounds(Service):
     ) -> None:
         deadline = min(LONGEST_CHECK, interval / 2)
         self._clock = clock
+        self._wall = wall
         self._interval = interval
         self._needed = needed
-        self._services = [_Watch(clock, probe.service, probe.check, deadline) for probe in probes]
-        self._database = _Watch(clock, "database", database.check, deadline)
+        self._services = [_Watch(clock, wall, probe.service, probe.check, deadline) for probe in probes]
+        self._database = _Watch(clock, wall, "database", database.check, deadline)
         self._loop = LoopingCall(self._round)
         self._loop.clock = clock
         self._first: Deferred[None] = Deferred()
-        # When the last round ended, or, before that, when the loop was started.
+        # When the last round ended, or, before that, when the loop was started; and the time of day when one ended last.
         self._last: float | None = None
+        self._moment: float | None = None
 
     def startService(self) -> None:
         """Begin with a round at once."""
@@ -233,24 +244,24 @@ class Rounds(Service):
 
     def report(self, dialect: Dialect) -> HealthReport:
         """What the last round found. Answers at once, whatever hangs (Note [Staleness])."""
-        now = self._clock.seconds()
         patience = INTERVALS_UNTIL_STALE * self._interval
-        stale = self._last is not None and abs(now - self._last) > patience
-        # What is stale became so when it was as old as it may be; after a clock was set back, who knows.
-        since = None if not stale or self._last is None else min(now, self._last + patience)
+        overdue = 0.0 if self._last is None else self._clock.seconds() - self._last - patience
+        stale = overdue > 0
+        # What is stale became so when it was as old as it may be.
+        since = self._wall.seconds() - overdue if stale else None
         return HealthReport(
             dialect,
             {watch.name: _STALE if stale else watch.value for watch in self._services},
             _STALE if stale else self._database.value,
             self._database.seen if self._database.value == _OK and not stale else None,
-            self._last if self._first.called else None,
+            self._moment,
             {watch.name: watch.changed if since is None else since for watch in self._watches()},
             self._needed,
         )
 
     def now(self) -> float:
         """The moment by which the times of reports go, in epoch seconds."""
-        return self._clock.seconds()
+        return self._wall.seconds()
 
     def findings(self) -> list[Finding]:
         """What came of each check last, that of the database under ``database``."""
@@ -261,6 +272,6 @@ class Rounds(Service):
 
     async def _round(self) -> None:
         await DeferredList([watch.check() for watch in self._watches()])
-        self._last = self._clock.seconds()
+        self._last, self._moment = self._clock.seconds(), self._wall.seconds()
         if not self._first.called:
             self._first.callback(None)

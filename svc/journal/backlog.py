@@ -100,6 +100,12 @@ class ISink(Interface):
     def wake() -> None:
         """Take what the backlog has; called whenever there is more."""
 
+    def ready() -> bool:
+        """Whether one more record would be taken, by all that can be seen without one; called when the backlog is empty.
+
+        Where something else is at its place by now, it begins anew there.
+        """
+
     def reopen() -> None:
         """Begin anew, in what is now at the same place."""
 

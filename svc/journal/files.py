@@ -8,6 +8,11 @@ Note [A pipe that nobody reads]. Standard output may be a pipe, where the proces
 whoever writes to it, and the log would stop the server for good. So records only take half of it: then there is room for the
 log, and a record is never begun for which there isn't.
 
+Note [Seen without a record]. An idle server is to know that its next record will be taken, and writes none to find out. So
+it looks: is the file that it has open still the one at its place (otherwise what is there is opened, as by SIGHUP, so that
+a file that was deleted isn't written to for ever), is the disk writable, and has it room for the longest record? Does the
+pipe have a reader, and room? Where any of this is not so, the answer is found by a record.
+
 What is promised: a record that was taken has been handed to the operating system, in order and whole. It outlives the
 process, killed or not. It need not outlive the machine's power: a write is not followed by ``fsync``, which would cost more
 than all the rest of a request.
@@ -30,6 +35,7 @@ from zope.interface import implementer
 
 from svc.errors import StartRefused
 from svc.journal.backlog import Backlog, ISink, first
+from svc.journal.record import RECORD_LIMIT
 
 #: How many bytes are written at once, and by one turn of the reactor.
 PIECE: Final = 1024 * 1024
@@ -48,6 +54,9 @@ _LITTLE: Final = 4096
 _PIPE: Final = 16 * 1024
 
 _MODE: Final = 0o600
+
+#: The room that a disk must have, in bytes, for one more record to be certain of it: as many as the longest one.
+_ROOM: Final = RECORD_LIMIT
 
 
 class _Lines:
@@ -164,6 +173,15 @@ class FileSink(_Sink):
         except OSError as error:
             raise StartRefused(f"the audit file {self._path} can't be written: {error.strerror}") from None
 
+    def ready(self) -> bool:
+        """See ``ISink``, and Note [Seen without a record]."""
+        try:
+            if not os.path.samestat(os.stat(self._path), os.fstat(self._opened().descriptor)):
+                self.reopen()
+        except OSError:
+            self.reopen()
+        return self._lines is not None and _has_room(self._lines.descriptor)
+
     def reopen(self) -> None:
         """See ``ISink``. A line of which the old file has a part is written to the new one as a whole."""
         self._let_go()
@@ -219,6 +237,20 @@ class StandardOutputSink(_Sink):
             self._poll = select.poll()
             self._poll.register(self._descriptor, select.POLLOUT)
 
+    def ready(self) -> bool:
+        """See ``ISink``, and Note [Seen without a record]."""
+        try:
+            if self._half is not None:
+                # Of a pipe without a reader something is told, though nothing is asked for.
+                pipe = select.poll()
+                pipe.register(self._descriptor, 0)
+                return not pipe.poll(0) and self._half - _unread(self._descriptor) > RECORD_LIMIT
+            if self._poll is not None:
+                return [event for _, event in self._poll.poll(0)] == [select.POLLOUT]
+            return _has_room(self._descriptor)
+        except OSError:
+            return False
+
     def reopen(self) -> None:
         """See ``ISink``: there is nothing to be opened."""
 
@@ -245,6 +277,16 @@ def _within(records: list[bytes], room: int) -> list[bytes]:
             break
         fitting.append(record)
     return fitting
+
+
+def _has_room(descriptor: int) -> bool:
+    """Whether a file can grow by ``_ROOM`` bytes, by what its disk says of itself; some say nothing."""
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        return True
+    disk = os.fstatvfs(descriptor)
+    if disk.f_flag & os.ST_RDONLY:
+        return False
+    return disk.f_blocks == 0 or disk.f_bavail * disk.f_frsize >= _ROOM
 
 
 def _end_line(descriptor: int) -> None:

@@ -8,6 +8,11 @@ Note [When a sink fails]. What a sink hasn't taken is kept, up to ``MOST`` recor
 sink does. As long as a sink takes nothing, requests that must be audited are refused (``--audit-failure refuse``), so that
 nothing secret leaves without its record. Or they are answered (``continue``), and records that there is no more room for are
 lost: they are counted, and the log says how many. A sink that takes no record within ``PATIENCE`` counts as one that fails.
+
+Note [Checks]. Health checks the journal each round. A sink says whether it would take one more record by what it sees
+without one; where it sees that it may not, a record is given to it, and that decides. Otherwise a check is recorded when it
+finds what the one before did not, and once in ``RECORDED`` seconds: so a quiet server's audit is quiet, and yet it is known
+that it could have spoken.
 """
 
 from __future__ import annotations
@@ -23,6 +28,7 @@ from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 from zope.interface import implementer
 
+from svc.clocks import WallClock
 from svc.errors import AuditUnavailable
 from svc.events import DEBUG, Event, IJournal, Origin, Outcome, Server
 from svc.journal.backlog import Backlog, ISink
@@ -38,6 +44,11 @@ PATIENCE: Final = 5.0
 
 #: The least time between two messages in the log about records that are lost, in seconds.
 REPORTS: Final = 60.0
+
+#: How often a check is recorded that finds all well, as the one before did, in seconds.
+RECORDED: Final = 3600.0
+
+_UNAVAILABLE: Final = "unavailable"
 
 _log = Logger()
 
@@ -76,6 +87,7 @@ class Journal(Service):
         self,
         server: Server,
         clock: IReactorTime,
+        wall: WallClock,
         sinks: Sequence[ISink],
         *,
         refuses: bool,
@@ -83,12 +95,14 @@ class Journal(Service):
     ) -> None:
         self._server = server
         self._clock = clock
-        self._records = Records(server, clock)
+        self._records = Records(server, wall)
         self._refuses = refuses
         self._count_lost = count_lost
         self._lines = [_Line(sink, Backlog(self._changed)) for sink in sinks]
         self._last = 0
-        self._checked = 0
+        #: What the last check that was recorded found, and when that was.
+        self._well: bool | None = None
+        self._noted = 0.0
         self._waiting: deque[_Waiting] = deque()
         self._watch: IDelayedCall | None = None
         self._lost = 0
@@ -152,36 +166,69 @@ class Journal(Service):
             await self._taken(self._records.written(origin, events, outcome))
 
     async def check(self) -> None:
-        """Return when the sinks have taken the last record, and one more since the last check.
+        """Return when the sinks have taken the last record, and would take one more (Note [Checks]).
 
-        :raises AuditUnavailable: they have not.
+        :raises AuditUnavailable: they have not, or wouldn't.
         """
-        if self.trouble is None and self._last == self._checked:
-            origin = self.origin(None, "-", "-")
-            await self._taken(self._records.written(origin, [_CHECK], Outcome()))
-        elif self.trouble is None and self._safe < self._last:
+        try:
+            await self._tried()
+        except AuditUnavailable:
+            if self._well is not False:
+                self._note(False)
+                # Nobody waits for it: a sink that works has it now, one that doesn't when it works again.
+                self._hand_over(self._checked(Outcome(_UNAVAILABLE)))
+                self._wake()
+            raise
+
+    async def _tried(self) -> None:
+        if self.trouble is None and self._safe < self._last:
             # Such as that of a check that was given up: to have been written is not to have been taken.
             await self._settled(self._last)
-        self._checked = self._last
+        elif self.trouble is None and (self._is_due() or not self._seems_ready()):
+            await self._taken(self._checked(Outcome()))
+            if self.trouble is None:
+                self._note(True)
         if (why := self.trouble) is not None:
             raise AuditUnavailable(why)
+
+    def _is_due(self) -> bool:
+        """Whether a check that finds all well is to be recorded."""
+        return not self._well or self._clock.seconds() - self._noted >= RECORDED
+
+    def _seems_ready(self) -> bool:
+        ready = [line.sink.ready() for line in self._lines]  # each is asked: one may find that its file was moved away
+        return all(ready)
+
+    def _note(self, well: bool) -> None:
+        self._well, self._noted = well, self._clock.seconds()
+
+    def _checked(self, outcome: Outcome) -> list[bytes]:
+        return self._records.written(self.origin(None, "-", "-"), [_CHECK], outcome)
 
     async def _taken(self, records: Sequence[bytes]) -> None:
         """Give records to the sinks, and wait where they take their time (Note [No waiting for a file])."""
         if not self.running:
             raise AuditUnavailable("the server stops")
-        last = self._last = self._last + len(records)
-        self._give(records, last)
+        last = self._hand_over(records)
         if self._safe >= last:
             return
-        for line in self._lines:
-            line.sink.wake()
+        self._wake()
         if self._safe >= last:
             return
         if any(line.backlog.trouble is not None for line in self._lines):
             self.admit()
         elif self._refuses or self.trouble is None:
             await self._settled(last)
+
+    def _hand_over(self, records: Sequence[bytes]) -> int:
+        """Give the next records to the sinks, and return the number of the last."""
+        self._last += len(records)
+        self._give(records, self._last)
+        return self._last
+
+    def _wake(self) -> None:
+        for line in self._lines:
+            line.sink.wake()
 
     def _give(self, records: Sequence[bytes], last: int) -> None:
         """Give records up to this number to the sinks, and what these don't take at once to their backlogs."""

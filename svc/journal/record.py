@@ -16,9 +16,8 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Final
 
-from twisted.internet.interfaces import IReactorTime
-
 from svc.audit import printable
+from svc.clocks import WallClock
 from svc.events import WARNING, Event, Origin, Outcome, Server, Subject
 
 #: The longest value of a parameter, and the longest message, in bytes before they are escaped; what is longer is cut, and
@@ -127,11 +126,11 @@ def _told(origin: Origin, event: Event, outcome: Outcome, limit: int) -> bytes:
 
 
 class Records:
-    """Writes records of one server. The clock tells seconds since the epoch."""
+    """Writes records of one server."""
 
-    def __init__(self, server: Server, clock: IReactorTime) -> None:
+    def __init__(self, server: Server, wall: WallClock) -> None:
         self._server = f"Z {field(server.hostname, 255)} {field(server.appname, 48)} "
-        self._clock = clock
+        self._wall = wall
         self._second = -1
         self._date = ""
         #: The priority of a record, and what follows its header.
@@ -139,7 +138,7 @@ class Records:
 
     def written(self, origin: Origin, events: Sequence[Event], outcome: Outcome) -> list[bytes]:
         """The lines of events, without their ends."""
-        now = self._clock.seconds()
+        now = self._wall.seconds()
         second = int(now)
         if second != self._second:
             self._second = second

@@ -11,6 +11,7 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 
+from svc.clocks import WallClock
 from svc.errors import StoreReadOnly, StoreUnavailable
 from svc.events import IEvents
 
@@ -29,9 +30,14 @@ class Retention(Service):
     name = "retention"
 
     def __init__(
-        self, clock: IReactorTime, events: IEvents, age: float, demand_primary: Callable[[], Awaitable[None]]
+        self,
+        clock: IReactorTime,
+        wall: WallClock,
+        events: IEvents,
+        age: float,
+        demand_primary: Callable[[], Awaitable[None]],
     ) -> None:
-        self._clock = clock
+        self._wall = wall
         self._events = events
         self._age = age
         self._demand_primary = demand_primary
@@ -52,7 +58,7 @@ class Retention(Service):
     async def _purge(self) -> None:
         try:
             await self._demand_primary()
-            count = await self._events.purge(self._clock.seconds() - self._age)
+            count = await self._events.purge(self._wall.seconds() - self._age)
         except (StoreReadOnly, StoreUnavailable):
             return
         if count:

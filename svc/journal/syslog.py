@@ -7,13 +7,15 @@ yet is sent again over the next connection.
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Final
 
 from twisted.application.internet import ClientService
 from twisted.internet.defer import CancelledError, Deferred, maybeDeferred
 from twisted.internet.defer import TimeoutError as DeferredTimeout
-from twisted.internet.interfaces import IConsumer, IPullProducer, IReactorTime, IStreamClientEndpoint
+from twisted.internet.interfaces import IConsumer, IPullProducer, IReactorTime, IStreamClientEndpoint, ITCPTransport
 from twisted.internet.protocol import Factory, Protocol
 from twisted.logger import Logger
 from twisted.python.failure import Failure
@@ -30,7 +32,19 @@ PATIENCE: Final = 5.0
 #: The longest pause before another attempt to connect, in seconds; the first is one second.
 PAUSE: Final = 30.0
 
+#: After how many seconds of silence the other end is asked whether it is there, how long after that again, and how often.
+_SILENCE: Final = (30, 10, 3)
+
 _log = Logger()
+
+
+def _ask_when_idle(transport: ITCPTransport) -> None:
+    """Have the system find out whether the other end of an idle connection is still there (RFC 9293, 3.8.4)."""
+    transport.setTcpKeepAlive(True)
+    with suppress(AttributeError, OSError):  # under TLS there is no socket to be had, and not every system has these
+        handle = transport.getHandle()  # type: ignore[attr-defined] # of every connection of the reactor's
+        for option, value in zip((socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT), _SILENCE, strict=True):
+            handle.setsockopt(socket.IPPROTO_TCP, option, value)
 
 
 @implementer(IPullProducer)
@@ -43,6 +57,8 @@ class _Outlet(Protocol):
 
     def connectionMade(self) -> None:
         """Begin."""
+        if ITCPTransport.providedBy(self.transport):
+            _ask_when_idle(self.transport)
         self._sink.connected(self)
 
     def connectionLost(self, reason: Failure = Failure(ConnectionError())) -> None:  # noqa: B008 - Twisted's
@@ -115,6 +131,10 @@ class SyslogSink:
         """See ``ISink``."""
         if self._outlet is not None and self._backlog and not self._outlet.busy:
             self._outlet.send(self._backlog.head(PIECE))
+
+    def ready(self) -> bool:
+        """See ``ISink``. That a connection was cut off in silence is found by the system, which asks the other end."""
+        return self._outlet is not None and not self._outlet.busy
 
     def reopen(self) -> None:
         """See ``ISink``: there is nothing to be opened."""

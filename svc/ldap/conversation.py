@@ -24,8 +24,8 @@ from twisted.python.failure import Failure
 from svc.directories import DirectoryRefused
 from svc.ldap import messages
 from svc.ldap.messages import Entry, Garbled, Message, Reference, Result
-from svc.outgoing import tls_fault
 from svc.reasons import Reason
+from svc.trust import tls_fault
 
 T = TypeVar("T")
 
@@ -260,7 +260,7 @@ def _malformed(detail: str) -> DirectoryRefused:
 
 
 def _lost(cause: BaseException | None) -> DirectoryRefused:
-    fault = None if cause is None else tls_fault(cause)
+    fault = tls_fault(cause)
     if fault is not None:
         return DirectoryRefused(Reason.LDAP_TLS_FAILED, fault)
     told = f": {cause}" if isinstance(cause, ConnectionClosed) else ""

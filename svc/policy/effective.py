@@ -8,6 +8,12 @@ Note [What is left out]. Statements can't say everything that rows can. Left out
 elsewhere, annotations whose value would, kinds that this module has no tag for, and what another account's roles have been
 given. A public key is told with its user, and what else there is about it isn't. Whatever else is told stays true.
 
+Note [What is hidden]. The owner of a policy needn't see all that lies beneath it by name: a record there may be somebody
+else's. Of one that he doesn't see nothing is told but that there is one of its kind, by an id that no record can have, so
+that the document doesn't load, and nobody replaces his policy by a part of it. What is told of records that he sees is what
+the routes of resources and roles tell him: the ids of their owners, members and grantees, seen or not (wire facts, core 2
+and 3.2). Who sees everything has a document that loads.
+
 Note [Users and namesakes]. A user's id doesn't tell its policy: ``bob@a-b`` may be of ``a/b``, of ``a-b``, or of the root.
 Neither does that of a thing that is called like a policy. Of other policies than the root, the owner must not learn of
 things that only look like theirs: a user belongs to such a policy when the policy, or something beneath it, owns or
@@ -20,6 +26,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from svc.names import RoleName, admin_of, root_policy
+from svc.policy.differences import REDACTED
 from svc.policy.ids import climbed, identifier_of, under
 from svc.policy.writing import Body, Tagged, Value
 from svc.rows import Effective, EffectiveQuery, MembershipRow
@@ -47,8 +54,11 @@ DEEPEST: Final = 16
 _PAUSE: Final = 0x3FF
 
 
-def asked(policy: RoleName, depth: int | None, limit: int) -> EffectiveQuery:
-    """What to ask of the store; ``depth`` is how many more slashes than the policy an id may have."""
+def asked(policy: RoleName, depth: int | None, limit: int, viewer: RoleName | None = None) -> EffectiveQuery:
+    """What to ask of the store; ``depth`` is how many more slashes than the policy an id may have.
+
+    ``viewer``: who is to be told no more than he sees (Note [What is hidden]).
+    """
     named = [f"{policy.account}:{kind}:{policy.identifier}" for kind in TAGS if kind not in {"policy", "user"}]
     return EffectiveQuery(
         policy,
@@ -57,6 +67,7 @@ def asked(policy: RoleName, depth: int | None, limit: int) -> EffectiveQuery:
         limit,
         "@" + _folded(policy.identifier),
         (*named, f"{policy.account}:user:{identifier_of('user', policy.identifier)}"),
+        viewer,
     )
 
 
@@ -191,6 +202,10 @@ class _Printing:
         for kind in TAGS:
             for full in records.get(kind, ()):
                 yield self._record(full, *self._places[full])
+            if namespace == self._top:
+                # No record may be declared with a leading slash.
+                for _ in range(self._effective.hidden.count(kind)):
+                    yield Tagged(TAGS[kind], {"id": f"/{REDACTED}"})
         for role in self._granted.get(namespace, ()):
             yield self._grant(role)
         for resource in self._permitted.get(namespace, ()):
@@ -329,7 +344,8 @@ class _Printing:
             attributes["layers"] = [self._absolute(layer) for layer in self._layers[full]]
         if kind == "policy" and not (self._is_root and full == str(self._policy)):
             bodies = (self._records, self._granted, self._permitted)
-            if any(identifier in body for body in bodies):
+            hidden = identifier == self._top and self._effective.hidden
+            if hidden or any(identifier in body for body in bodies):
                 attributes["body"] = Body(self._statements(identifier))
         return Tagged(TAGS[kind], attributes)
 

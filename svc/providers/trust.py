@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from twisted.internet.interfaces import IOpenSSLClientConnectionCreator
-from twisted.internet.ssl import Certificate, optionsForClientTLS, trustRootFromCertificates
 
-from svc import outgoing
 from svc.errors import KeysUnavailable
+from svc.trust import Trust
 
 
 def client_tls(host: str, ca_cert: str | None, variable: str = "ca-cert") -> IOpenSSLClientConnectionCreator:
@@ -18,16 +17,9 @@ def client_tls(host: str, ca_cert: str | None, variable: str = "ca-cert") -> IOp
     :raises KeysUnavailable: these are no certificates.
     """
     if ca_cert is None:
-        return optionsForClientTLS(host)
-    return optionsForClientTLS(host, trustRootFromCertificates(certificates(ca_cert, variable)))
-
-
-def certificates(text: str, variable: str = "ca-cert") -> list[Certificate]:
-    """Read the certificates of a text in PEM (RFC 7468), in which what stands between them is a comment.
-
-    :raises KeysUnavailable: there is none, or one is broken, or the text holds something else than certificates.
-    """
+        return Trust().client(host)
     try:
-        return outgoing.certificates(text)
+        trust = Trust.of(ca_cert)
     except ValueError as error:
         raise KeysUnavailable(f"{variable} {error}") from None
+    return trust.client(host)

@@ -82,9 +82,20 @@ _DELETE_ROLES: Final = Statement("account_delete_roles", "DELETE FROM roles WHER
 _DELETE: Final = Statement("account_delete", "DELETE FROM accounts WHERE account = $1::text")
 
 _KEY_COLUMNS: Final = "SELECT account, key_id, sealed, created_at, retires_at FROM signing_keys"
-_KEYS: Final = Statement("signing_keys", f"{_KEY_COLUMNS} ORDER BY account, serial")
 _KEYS_OF: Final = Statement("signing_keys_of", f"{_KEY_COLUMNS} WHERE account = $1::text ORDER BY serial")
-_KEY: Final = Statement("signing_key", f"{_KEY_COLUMNS} WHERE key_id = $1::text")
+_KEYS_NAMED: Final = Statement("signing_keys_named", f"{_KEY_COLUMNS} WHERE key_id = ANY ($1::text[])")
+_SIGNERS: Final = Statement(
+    "account_signers",
+    """
+    SELECT account, key_id, sealed, created_at, retires_at
+    FROM (SELECT account FROM accounts WHERE account > $1::text ORDER BY account LIMIT $2::integer) AS next
+    LEFT JOIN LATERAL (
+        SELECT key_id, sealed, created_at, retires_at FROM signing_keys
+        WHERE signing_keys.account = next.account ORDER BY serial DESC LIMIT 1
+    ) AS newest ON true
+    ORDER BY account
+    """,
+)
 
 
 @implementer(IAccounts)
@@ -134,19 +145,18 @@ class AccountStore:
         """See ``IAccounts``."""
         return [account for (account,) in await self._database.fetch(_NAMES) if account != RESERVED_ACCOUNT]
 
-    async def signing_keys(self, account: str | None = None) -> list[StoredSigningKey]:
+    async def signing_keys(self, account: str) -> list[StoredSigningKey]:
         """See ``IAccounts``."""
-        if account is None:
-            rows = await self._database.fetch(_KEYS)
-        else:
-            rows = await self._database.fetch(_KEYS_OF, account)
-        return [_key_of(row) for row in rows]
+        return [_key_of(row) for row in await self._database.fetch(_KEYS_OF, account)]
 
-    async def signing_key(self, key_id: str) -> StoredSigningKey | None:
+    async def signers(self, after: str, limit: int) -> list[tuple[str, StoredSigningKey | None]]:
         """See ``IAccounts``."""
-        for row in await self._database.fetch(_KEY, key_id):
-            return _key_of(row)
-        return None
+        rows = await self._database.fetch(_SIGNERS, after, limit)
+        return [(row[0], None if row[1] is None or row[4] is not None else _key_of(row)) for row in rows]
+
+    async def signing_keys_named(self, key_ids: Sequence[str]) -> list[StoredSigningKey]:
+        """See ``IAccounts``."""
+        return [_key_of(row) for row in await self._database.fetch(_KEYS_NAMED, column(key_ids))]
 
     async def rotate_signing_key(self, new: StoredSigningKey, retire_at: float) -> None:
         """See ``IAccounts``. Rotations of one account take turns, so that each sees the keys of those before it."""

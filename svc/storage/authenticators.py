@@ -17,6 +17,7 @@ from svc.authentication import (
     DISTRUSTED_LIMIT,
     RESTRICTIONS_LIMIT,
     ROLES_FOLLOWED,
+    WEBSERVICES_EACH,
     WEBSERVICES_LIMIT,
     Applicant,
     AuthenticatorSettings,
@@ -90,7 +91,7 @@ _APPLICANT: Final = Statement(
     SELECT
         (SELECT edition FROM ({_TOLD.format(variables="$6", webservice="$3")}) AS settings),
         EXISTS (SELECT FROM accounts WHERE account = $2::text),
-        EXISTS (SELECT FROM roles WHERE role_id = $1),
+        (SELECT creation FROM roles WHERE role_id = $1),
         EXISTS (SELECT FROM resources WHERE resource_id = $3::text),
         EXISTS (SELECT FROM followed WHERE role_id = ANY (ARRAY(
             SELECT owner_id FROM resources WHERE resource_id = $3
@@ -125,6 +126,21 @@ _WEBSERVICES: Final = Statement(
         OFFSET 0
     ) AS found
     ORDER BY resource_id LIMIT $2::integer
+    """,
+)
+_SOME_WEBSERVICES: Final = Statement(
+    "authenticator_some_webservices",
+    """
+    SELECT account, resource_id,
+        (SELECT enabled FROM authenticator_switches AS switch WHERE switch.resource_id = found.resource_id)
+    FROM (SELECT account FROM accounts WHERE account > $2::text ORDER BY account LIMIT $3::integer) AS next
+    LEFT JOIN LATERAL (
+        SELECT resource_id FROM resources
+        WHERE resource_id >= account || ':webservice:' || $1::text || '/'
+            AND resource_id < account || ':webservice:' || $1 || '0'
+        ORDER BY resource_id LIMIT $4::integer
+    ) AS found ON true
+    ORDER BY account, resource_id
     """,
 )
 _SWITCH: Final = Statement(
@@ -200,16 +216,17 @@ class AuthenticatorStore:
             f"{annotated}0",
             _variables(role.account, branch, names),
         )
-        edition, account_exists, role_exists, webservice_exists, may_authenticate, annotations, signing_key, cidrs = row
+        edition, account_exists, creation, webservice_exists, may_authenticate, annotations, signing_key, cidrs = row
         return Applicant(
             edition,
             account_exists,
-            role_exists,
+            creation is not None,
             webservice_exists,
             may_authenticate,
             None if annotations is None else dict(annotations),
             signing_key,
             tuple(map(ip_network, cidrs)),
+            creation or 0,
         )
 
     async def webservice_annotations(self, webservice: ResourceName, names: Sequence[str], limit: int) -> Mapping[str, str]:
@@ -220,6 +237,17 @@ class AuthenticatorStore:
         """See ``IAuthenticators``."""
         rows = await self._database.fetch(_WEBSERVICES, prefix, WEBSERVICES_LIMIT)
         return [(ResourceName.parse(name), switch) for name, switch in rows]
+
+    async def some_webservices(
+        self, prefix: str, after: str, limit: int
+    ) -> dict[str, list[tuple[ResourceName, bool | None]]]:
+        """See ``IAuthenticators``."""
+        seen: dict[str, list[tuple[ResourceName, bool | None]]] = {}
+        for account, name, switch in await self._database.fetch(_SOME_WEBSERVICES, prefix, after, limit, WEBSERVICES_EACH):
+            found = seen.setdefault(account, [])
+            if name is not None:
+                found.append((ResourceName.parse(name), switch))
+        return seen
 
     async def switch(self, webservice: ResourceName, on: bool, trail: Trail | None = None) -> None:
         """See ``IAuthenticators``."""

@@ -18,14 +18,13 @@ from zope.interface import implementer
 
 from svc.events import Trail
 from svc.expirations import LIFETIME, ROTATION_PREFIX, ROTATOR, Due, Duration, IExpirations, Turn
-from svc.names import ResourceName, RoleName
-from svc.records import Sealed, Standing
+from svc.names import ResourceName
+from svc.records import Asker, Sealed, Standing
 from svc.storage.columns import column
 from svc.storage.database import Database, Statement, Transaction
 from svc.storage.events import record
-from svc.storage.roles import STANDING
+from svc.storage.roles import standing
 from svc.storage.secrets import ENDED_AT, LOCK, WRITE, span
-from svc.storage.standing import standing_of
 
 #: The key of the advisory lock, ``svc`` and a blank in ASCII, then 2: of this program, for this purpose.
 _KEY: Final = 0x7376632000000002
@@ -236,14 +235,13 @@ class ExpirationStore:
         return {name: Sealed(sealed) for name, sealed in rows}
 
     async def clear(
-        self, caller: RoleName, variable: ResourceName, decide: Callable[[Standing], None], trail: Trail | None = None
+        self, caller: Asker, variable: ResourceName, decide: Callable[[Standing], None], trail: Trail | None = None
     ) -> None:
         """See ``IExpirations``."""
 
         async def work(transaction: Transaction) -> None:
             await transaction.fetch(LOCK, str(variable))
-            (row,) = await transaction.fetch(STANDING, str(caller), str(variable))
-            decide(standing_of(row))
+            decide(await standing(transaction, caller, str(variable)))
             await transaction.fetch(_CLEAR, str(variable))
             await transaction.fetch(_CLEARED, str(variable))
             await record(transaction, trail)

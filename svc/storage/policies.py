@@ -13,17 +13,16 @@ from svc.errors import PolicyConflict
 from svc.events import Trail
 from svc.interfaces import IPolicies, IPolicyTransaction
 from svc.names import RESOURCE_KINDS, RoleName
-from svc.records import Sealed, Standing
-from svc.rows import Changes, PolicyVersion, Present, Rows, Surroundings
-from svc.storage import recorded, stakes
+from svc.records import Asker, Sealed, Standing
+from svc.rows import Burden, Changes, PolicyVersion, Present, Rows, Surroundings
+from svc.storage import burdens, recorded, stakes
 from svc.storage.columns import column, for_each
 from svc.storage.database import Database, Statement, Transaction
 from svc.storage.events import record
 from svc.storage.failures import ForeignKeyViolation, UniqueViolation, summary
 from svc.storage.holding import CALLER, UPDATABLE, holding, updating
-from svc.storage.roles import STANDING
+from svc.storage.roles import standing
 from svc.storage.secrets import VERSIONS_KEPT
-from svc.storage.standing import standing_of
 
 T = TypeVar("T")
 
@@ -203,10 +202,9 @@ class _PolicyTransaction:
         if not locked:
             raise PolicyConflict
 
-    async def standing(self, caller: RoleName, policy: RoleName) -> Standing:
+    async def standing(self, caller: Asker, policy: RoleName) -> Standing:
         """See ``IPolicyTransaction``."""
-        (row,) = await self._transaction.fetch(STANDING, str(caller), str(policy))
-        return standing_of(row)
+        return await standing(self._transaction, caller, str(policy))
 
     async def lacks_update_below(self, caller: RoleName, policy: RoleName) -> bool:
         """See ``IPolicyTransaction``."""
@@ -244,6 +242,10 @@ class _PolicyTransaction:
     async def apply(self, policy: RoleName, changes: Changes, api_keys: Mapping[str, Sealed]) -> None:
         """See ``IPolicyTransaction``."""
         await recorded.change(self._transaction, str(policy), changes, api_keys)
+
+    async def heavier(self, burden: Burden, records: Sequence[str], most: int) -> list[tuple[str, int]]:
+        """See ``IPolicyTransaction``."""
+        return await burdens.heavier(self._transaction, burden, records, most)
 
     async def values(self, resources: Sequence[str]) -> dict[str, Sealed]:
         """See ``IPolicyTransaction``."""

@@ -12,8 +12,7 @@ from svc.interfaces import IDatabaseState
 from svc.names import INTERNAL_ACCOUNT, ResourceName, RoleName
 from svc.records import ReplicationPosition, Sealed, Standing
 from svc.storage.database import Database, Statement, Transaction
-from svc.storage.roles import STANDING
-from svc.storage.standing import standing_of
+from svc.storage.roles import standing
 
 _ANSWER: Final = Statement("state_answer", "SELECT 1")
 _STANDBY: Final = Statement("state_standby", "SELECT pg_is_in_recovery(), beaten_at FROM heartbeat")
@@ -89,8 +88,7 @@ class DatabaseState:
 
     async def privilege_known(self) -> bool:
         """See ``IDatabaseState``. What is asked is asked with the statement that real requests use."""
-        (row,) = await self._database.fetch(STANDING, str(_ASKER), str(_ASKED))
-        return standing_of(row) == _KNOWN
+        return await standing(self._database, _ASKER, str(_ASKED)) == _KNOWN
 
     async def position(self) -> ReplicationPosition:
         """See ``IDatabaseState``."""

@@ -68,13 +68,13 @@ class Accounts:
             raise NotFound(account, "account", account)
         await self.store.delete(account, call.trail)
         # Its tokens die here at once, and on other servers within a round of health checks.
-        await self.keys.refresh()
+        self.keys.forget(account)
         _log_change(call, "deleted", account)
         return Response.empty()
 
     async def _demand(self, call: Call, privilege: str) -> None:
         """Return when the caller may; whoever may not is told no more than that."""
-        if use(await self.roles.standing(call.caller.role, ACCOUNTS_WEBSERVICE), privilege) != Allowed():
+        if use(await self.roles.standing(call.caller, ACCOUNTS_WEBSERVICE), privilege) != Allowed():
             raise Forbidden(f"{call.caller.role} lacks {privilege} on {ACCOUNTS_WEBSERVICE}")
 
 

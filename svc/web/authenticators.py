@@ -13,6 +13,7 @@ from twisted.logger import Logger
 from svc.access import Denial, Denied, demand, use
 from svc.audit import printable
 from svc.authentication import Attempt, AuthenticatorStatus, Explanation, IExplainer, Problem
+from svc.clocks import WallClock
 from svc.dialect import Dialect
 from svc.errors import AuthenticationRefused, BadRequest, Forbidden, InvalidParameter, NotFound, TooLarge, TooOften
 from svc.interfaces import IAuthenticators, IRoles
@@ -102,7 +103,7 @@ class Authenticators:
         if account != caller.account:
             raise AuthenticationRefused(Reason.ACCOUNT_UNKNOWN)
         webservice = _webservice(self.dialect, account, name)
-        match use(await self.roles.standing(caller, webservice), "update"):
+        match use(await self.roles.standing(call.caller, webservice), "update"):
             case Denied(Denial.MISSING):
                 raise AuthenticationRefused(Reason.WEBSERVICE_UNKNOWN)
             case _ if _nested(name):
@@ -144,6 +145,7 @@ class FederatedAuthenticators:
     dialect: Dialect
     token_limit: int
     clock: IReactorTime
+    wall: WallClock
     _refreshed: dict[ResourceName, float] = attrs.field(factory=dict, init=False)
 
     @property
@@ -259,14 +261,14 @@ class FederatedAuthenticators:
             raise NotFound(account, "account", account)
         webservice = _webservice(self.dialect, account, f"{self.name}/{service_id}")
         status = _webservice(self.dialect, account, f"{self.name}/{service_id}/status")
-        match use(await self.roles.standing(caller, status), "read"):
+        match use(await self.roles.standing(call.caller, status), "read"):
             case Denied(Denial.MISSING):
                 raise NotFound.of(status)
             case Denied(Denial.CALLER_GONE):
                 raise Forbidden("no longer exists")
             case Denied():
                 raise Forbidden(f"lacks read on {status}")
-        if not (await self.roles.standing(caller, webservice)).exists:
+        if not (await self.roles.standing(call.caller, webservice)).exists:
             raise NotFound.of(webservice)
         return webservice
 
@@ -277,21 +279,24 @@ class FederatedAuthenticators:
         :raises NotFound: it doesn't exist, or as good as.
         """
         webservice = _webservice(self.dialect, account, f"{self.name}/{service_id}")
-        demand(await self.roles.standing(call.caller.role, webservice), "update", webservice)
+        demand(await self.roles.standing(call.caller, webservice), "update", webservice)
         return webservice
 
     def _keys(self, status: AuthenticatorStatus) -> dict[str, object]:
         """What is known of an authenticator's keys; ages are in seconds."""
-        keys = status.keys
-        outcome = None if keys.asked_at is None else keys.failure or "ok"
+        keys, now = status.keys, self.clock.seconds()
+        asked = None
+        if keys.asked_at is not None:
+            at = self.wall.seconds() - (now - keys.asked_at)
+            asked = {"at": _time(at), "outcome": keys.failure or "ok"}
         return {
             "source": status.source,
             "uri": status.uri,
             "count": len(keys.keys),
             "ids": [kid for kid, _ in keys.keys],
             "thumbprints": [thumbprint for _, thumbprint in keys.keys],
-            "age": None if keys.fetched_at is None else round(self.clock.seconds() - keys.fetched_at, 3),
-            "last_fetch": None if keys.asked_at is None else {"at": _time(keys.asked_at), "outcome": outcome},
+            "age": None if keys.fetched_at is None else round(now - keys.fetched_at, 3),
+            "last_fetch": asked,
             "problems": keys.problems,
         }
 

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from svc import errors
+from svc.tokens import INVALID
 from svc.web.response import Response
 
 
@@ -110,6 +111,7 @@ _FAULTS: Final[Mapping[type[errors.Refusal], Callable[[Any], Response]]] = {
     errors.BadRequest: lambda r: _fault(400, "bad_request", r.message),
     errors.TooLarge: lambda r: _fault(413, "too_large", f"{r.what} may have at most {r.limit} bytes"),
     errors.BearerRefused: lambda r: Response.text(r.message, 401),
+    errors.CallerReplaced: lambda _: Response.text(INVALID, 401),
     errors.AuthenticationRefused: _authentication_refused,
     errors.CredentialInsufficient: lambda _: _fault(401, "unauthorized", "Credential strength is insufficient"),
     errors.CredentialUnknown: lambda r: _fault(404, "not_found", f"CONJ00123E Role {r.name} is not found"),
@@ -149,6 +151,7 @@ _REASONS: Final[Mapping[type[errors.Refusal], str]] = {
     errors.NoValue: "not-found",
     errors.RouteNotFound: "not-found",
     errors.CredentialUnknown: "not-found",
+    errors.CallerReplaced: "token-outdated",
     errors.CredentialInsufficient: "credentials-insufficient",
     errors.PreconditionFailed: "precondition-failed",
     errors.Conflict: "conflict",

@@ -21,7 +21,7 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
 from svc.limits import Limits
-from svc.records import ConnectionCounts, network_of
+from svc.records import ConnectionCounts, counted_as
 from svc.web.origin import TrustedProxies
 
 #: Connections beyond the limit, in all and from one address.
@@ -126,7 +126,7 @@ class Occupancy:
             del self._within[guest].idle[guest]
 
     def _place(self, peer: str) -> _Place:
-        network = network_of(peer)
+        network = counted_as(peer)
         return self._places.get(network) or _Place(network, not self._proxies.trust(peer))
 
     def _remove(self, guest: Guest) -> None:
@@ -163,8 +163,7 @@ class Occupancy:
 
     def _tell(self, place: _Place, *, crowded: bool) -> None:
         now = self._clock.seconds()
-        # A clock that was set back doesn't silence it for long.
-        if now < self._silent_until <= now + SILENCE:
+        if now < self._silent_until:
             return
         self._silent_until = now + SILENCE
         if crowded:

@@ -19,6 +19,7 @@ from twisted.python.failure import Failure
 from twisted.web.http import datetimeToString
 from twisted.web.http_headers import Headers
 
+from svc.clocks import WallClock
 from svc.errors import StoreUnavailable
 from svc.limits import Limits
 from svc.web.faults import MALFORMED, internal_error
@@ -41,6 +42,7 @@ class Edge:
     respond: Callable[[Incoming], Deferred[Response]]
     limits: Limits
     clock: IReactorTime
+    wall: WallClock
     #: Makes ids for requests that bring none, and for bugs.
     new_id: Callable[[], str]
     proxies: TrustedProxies
@@ -49,7 +51,7 @@ class Edge:
 
     def common_headers(self) -> str:
         """The header lines that every answer has, with the date to the second."""
-        now = int(self.clock.seconds())
+        now = int(self.wall.seconds())
         if now != self._made_at or not self._common_headers:
             date = datetimeToString(now).decode("ascii")
             self._common_headers = f"Server: svc\r\nDate: {date}\r\nX-Content-Type-Options: nosniff\r\n"

@@ -25,7 +25,6 @@ from twisted.logger import Logger
 from werkzeug.exceptions import HTTPException
 
 from svc.audit import printable
-from svc.authentication import Caller
 from svc.errors import (
     AuditUnavailable,
     BearerRefused,
@@ -37,6 +36,7 @@ from svc.errors import (
 )
 from svc.events import IJournal, Outcome
 from svc.limits import Limits
+from svc.records import Caller
 from svc.web.faults import answer_to, internal_error, no_route, reason_of
 from svc.web.incoming import Incoming
 from svc.web.paths import prepare, split_target

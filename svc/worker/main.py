@@ -21,6 +21,7 @@ from twisted.logger import (
 )
 from twisted.python.failure import Failure
 
+from svc.clocks import run_steadily
 from svc.errors import Refusal
 from svc.interfaces import ILoads
 from svc.rows import Load
@@ -94,6 +95,7 @@ def main() -> None:
     from twisted.internet import reactor as installed  # noqa: PLC0415 - the process has just been started
 
     reactor: Any = installed
+    run_steadily(reactor)
     # A terminal and an init system tell all of the server's processes to stop; this one ends when the server wants it to.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)

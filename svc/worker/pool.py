@@ -72,7 +72,7 @@ class Workers(Service):
 
     async def load(self, load: Load) -> LoadAnswer:
         """See ``ILoads``."""
-        worker = await self._worker(load.caller)
+        worker = await self._worker(load.caller.role)
         return await worker.load(load)
 
     def stopService(self) -> Deferred[None]:
@@ -179,7 +179,7 @@ class _Worker(ProcessProtocol):
     def load(self, load: Load) -> Deferred[LoadAnswer]:
         """Give it a load."""
         self._in(DEADLINE, self._give_up)
-        self.caller = load.caller
+        self.caller = load.caller.role
         answer = self._answer = Deferred()
         self._write(attrs.evolve(load, document=b""), load.document)
         return answer

@@ -12,18 +12,13 @@ from pathlib import Path
 from typing import Any, Final
 
 import attrs
-from OpenSSL.crypto import Error as CertificateError
-from OpenSSL.SSL import Error as TLSError
-from service_identity import VerificationError
 from treq.client import HTTPClient
-from twisted.internet import ssl
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.error import ConnectError, ConnectionDone, DNSLookupError
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.protocol import Protocol, connectionDone
 from twisted.python.failure import Failure
 from twisted.web.client import (
-    BrowserLikePolicyForHTTPS,
     RequestTransmissionFailed,
     ResponseDone,
     ResponseFailed,
@@ -34,11 +29,12 @@ from twisted.web.http_headers import Headers
 from twisted.web.iweb import IAgent, IBodyProducer, IResponse
 from zope.interface import implementer
 
+from svc.trust import Trust, tls_fault
 from svc.workload.address import origin
 from svc.workload.faults import NoEvidence, TooLong, Unreachable, Untrusted
 from svc.workload.line import BoundedAgent
 
-_CERTIFICATE: Final = re.compile(b"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
+_REQUEST_ID: Final = re.compile("[!-~]{1,128}", re.ASCII)
 
 #: How much of what a server says is repeated, in characters.
 _SAID_LIMIT: Final = 300
@@ -79,6 +75,12 @@ class Reply:
                 return ""
             message = self.body[: 4 * _SAID_LIMIT].decode("utf-8", "replace")
         return printable(message) if isinstance(message, str) else ""
+
+    @property
+    def request_id(self) -> str | None:
+        """The id by which the server knows the request; ``None`` where it says none."""
+        said = self.headers.get("x-request-id", "").strip()
+        return said if _REQUEST_ID.fullmatch(said) else None
 
     @property
     def retry_after(self) -> float | None:
@@ -183,20 +185,16 @@ def _fault(url: str, error: RequestTransmissionFailed | ResponseFailed | Respons
     for reason in reasons:
         if reason.check(CancelledError):
             return CancelledError()
-        if reason.check(TLSError, VerificationError):
-            return Untrusted(url, _told(reason) or "it is for another host")
+        fault = tls_fault(reason.value)
+        if fault is not None:
+            return Untrusted(url, fault)
     return Unreachable(url, printable(_told(reasons[0]) if reasons else str(error)))
 
 
 def _told(reason: Failure) -> str:
-    """The message of a failure; of OpenSSL's, which are lists of library, function and reason, the reasons alone."""
-    match reason.value:
-        case TLSError(args=([*errors],)):
-            return ", ".join(str(told) for *_, told in errors)
-        case ConnectionDone():
-            return "the connection was closed, as where one side speaks https and the other doesn't"
-        case _:
-            return reason.getErrorMessage()
+    if reason.check(ConnectionDone):
+        return "the connection was closed, as where one side speaks https and the other doesn't"
+    return reason.getErrorMessage()
 
 
 @implementer(IAgent)
@@ -223,20 +221,16 @@ class UncompressedAgent:
 def http_client(reactor: Any, ca_file: Path | None = None) -> HTTPClient:
     """Make what requests go through: TLS with the system's authorities, or those alone that a PEM file names; no proxy.
 
-    :raises NoEvidence: the file can't be read, or holds no certificate.
+    :raises NoEvidence: the file can't be read, or holds no certificates.
     """
-    policy = BrowserLikePolicyForHTTPS(trustRoot=None if ca_file is None else _authorities(ca_file))
-    return HTTPClient(UncompressedAgent(BoundedAgent(reactor, policy)))
+    trust = Trust() if ca_file is None else _trust_of(ca_file)
+    return HTTPClient(UncompressedAgent(BoundedAgent(reactor, trust)))
 
 
-def _authorities(path: Path) -> Any:
+def _trust_of(path: Path) -> Trust:
     try:
-        blocks = _CERTIFICATE.findall(path.read_bytes())
-        certificates = [ssl.Certificate.loadPEM(block) for block in blocks]
+        return Trust.of(path.read_text(encoding="ascii", errors="replace"))
     except OSError as error:
         raise NoEvidence(f"{path} cannot be read: {error.strerror}") from None
-    except CertificateError:
-        certificates = []
-    if not certificates:
-        raise NoEvidence(f"{path} holds no certificate in PEM form")
-    return ssl.trustRootFromCertificates(certificates)
+    except ValueError as error:
+        raise NoEvidence(f"{path} {error}") from None

@@ -18,11 +18,12 @@ from twisted.protocols.policies import ProtocolWrapper, WrappingFactory
 from twisted.python.failure import Failure
 from twisted.web.client import URI, Agent
 from twisted.web.http_headers import Headers
-from twisted.web.iweb import IAgent, IAgentEndpointFactory, IBodyProducer, IPolicyForHTTPS, IResponse
+from twisted.web.iweb import IAgent, IAgentEndpointFactory, IBodyProducer, IResponse
 from zope.interface import implementer
 
+from svc.trust import Trust
 from svc.workload.address import origin
-from svc.workload.faults import TooLong
+from svc.workload.faults import TooLong, Untrusted
 
 #: Seconds for a connection to come about.
 CONNECT_TIMEOUT: Final = 10
@@ -35,9 +36,9 @@ HEADERS_LIMIT: Final = 256 * 1024
 class _Line:
     """The connection of one request (Note [Hanging up])."""
 
-    def __init__(self, reactor: Any, policy: IPolicyForHTTPS) -> None:
+    def __init__(self, reactor: Any, trust: Trust) -> None:
         self._reactor = reactor
-        self._policy = policy
+        self._trust = trust
         self._left: float = HEADERS_LIMIT
 
     @property
@@ -47,11 +48,13 @@ class _Line:
 
     def endpointForURI(self, uri: URI) -> IStreamClientEndpoint:
         """Connect there, when it is time."""
-        endpoint: IStreamClientEndpoint = HostnameEndpoint(
-            self._reactor, uri.host.decode("ascii"), uri.port, timeout=CONNECT_TIMEOUT
-        )
+        host = uri.host.decode("ascii")
+        endpoint: IStreamClientEndpoint = HostnameEndpoint(self._reactor, host, uri.port, timeout=CONNECT_TIMEOUT)
         if uri.scheme == b"https":
-            endpoint = wrapClientTLS(self._policy.creatorForNetloc(uri.host, uri.port), endpoint)
+            try:
+                endpoint = wrapClientTLS(self._trust.client(host), endpoint)
+            except UnicodeError:
+                raise Untrusted(f"https://{host}", "no certificate can be for a host of that name") from None
         self._endpoint = endpoint
         return self
 
@@ -101,13 +104,13 @@ class BoundedAgent:
     """An agent with a line for each request."""
 
     reactor: Any
-    policy: IPolicyForHTTPS
+    trust: Trust
 
     def request(
         self, method: bytes, uri: bytes, headers: Headers | None = None, bodyProducer: IBodyProducer | None = None
     ) -> Deferred[IResponse]:
         """Ask."""
-        line = _Line(self.reactor, self.policy)
+        line = _Line(self.reactor, self.trust)
 
         def failed(failure: Failure) -> Failure:
             if line.overrun:

@@ -24,6 +24,7 @@ import attrs
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 
+from svc.clocks import MachineClock, WallClock
 from svc.workload.address import demand_address, origin
 from svc.workload.exchange import Exchange, Reply, http_client, parsed, printable
 from svc.workload.faults import NoIdentity, PlatformUnavailable, Unreachable
@@ -103,9 +104,11 @@ class Metadata:
         deadline: float = DEADLINE,
         try_deadline: float = TRY_DEADLINE,
         chance: Callable[[], float] = random.random,
+        wall: WallClock | None = None,
     ) -> None:
         self._exchange = exchange
         self._clock: IReactorTime = exchange.reactor
+        self._wall = wall or MachineClock()
         self._service = _service(surroundings, base_url)
         query = {"api-version": self._service.api_version, "resource": resource}
         self._query = urlencode({**query, **({} if client_id is None else {"client_id": client_id})})
@@ -133,7 +136,7 @@ class Metadata:
     async def identity_token(self) -> IdentityToken:
         """Like :meth:`token`, with the token's end."""
         kept = self._kept
-        if kept is not None and self._clock.seconds() < kept.ends_at - MARGIN:
+        if kept is not None and self._wall.seconds() < kept.ends_at - MARGIN:
             return kept
         return await self._fetch.result()
 
@@ -141,9 +144,9 @@ class Metadata:
         ends = self._clock.seconds() + self._deadline
         updates = others = 0
         while True:
-            began = self._clock.seconds()
+            began = self._wall.seconds()
             try:
-                reply = await self._asked(min(self._try_deadline, ends - began))
+                reply = await self._asked(min(self._try_deadline, ends - self._clock.seconds()))
             except Unreachable as unreachable:
                 status, why = 0, unreachable.why
             else:
@@ -206,7 +209,7 @@ class Metadata:
             raise NoIdentity(
                 f"the answer of {origin(self._service.url)} is no identity token", "run this on a machine of the platform"
             ) from None
-        if token.ends_at <= self._clock.seconds():
+        if token.ends_at <= self._wall.seconds():
             raise NoIdentity("the platform gave a token that has expired", "set this machine's clock right")
         self._kept = token
         return token

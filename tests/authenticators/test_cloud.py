@@ -110,7 +110,7 @@ class OrderTests(CloudCase):
         self.row("configuration", Reason.CONFIGURATION_INVALID, bad, login=None)
         self.readings.set(self.branch, provider_uri=TENANT)
         self.provider.refused = "no route"
-        self.row("keys", Reason.KEYS_UNAVAILABLE, bad, login=None)
+        self.row("keys", Reason.KEYS_UNAVAILABLE, bad, 503, login=None)
         self.provider.refused = None
         self.row("signature", Reason.KEY_UNKNOWN, token(CLAIMS, "k2"), login=None)
         for check, reason, name, right in (
@@ -288,7 +288,7 @@ class KeyTests(CloudCase):
     def test_keys(self) -> None:
         """CONJ00010E to CONJ00012E: there must be keys, which discovery leads to."""
         self.provider.refused = "no route"
-        self.assertEqual(self.row("keys", Reason.KEYS_UNAVAILABLE), "no route")
+        self.assertEqual(self.row("keys", Reason.KEYS_UNAVAILABLE, status=503), "no route")
 
     def test_old_keys(self) -> None:
         """While the provider is down, keys that are at hand are good."""
@@ -492,6 +492,34 @@ class AnnotationTests(CloudCase):
         self.annotate({**BOUND, SOLE: OID})
         self.row("resource", Reason.IDENTITY_KIND_MISMATCH, self.claims(xms_mirid=ASSIGNED))
 
+    def test_namespaces(self) -> None:
+        """The namespace alone tells which sort of identity a token is of: not the type, not the name, not the object id.
+
+        An identity that was assigned is compared by its name, and a workload's own by its object id; neither passes for the
+        other, though the name or the object id be the right one.
+        """
+        for kind, shared in (
+            ("Microsoft.ManagedIdentity/userAssignedIdentities", True),
+            ("microsoft.managedidentity/USERASSIGNEDIDENTITIES", True),
+            ("Microsoft.ManagedIdentity/identities", True),
+            ("Microsoft.ManagedIdentity/virtualMachines", True),
+            ("Microsoft.Compute/virtualMachines", False),
+            ("Microsoft.Compute/userAssignedIdentities", False),
+            ("Microsoft.Web/sites", False),
+            ("Microsoft.ManagedIdentity2/userAssignedIdentities", False),
+            ("ManagedIdentity/userAssignedIdentities", False),
+            ("userAssignedIdentities/Microsoft.ManagedIdentity", False),
+        ):
+            resource = MACHINE.replace("Microsoft.Compute/virtualMachines/web-1", f"{kind}/VM1")
+            for oid in (OID, "VM1"):
+                evidence = self.claims(xms_mirid=resource, oid=oid)
+                for name, value, own in ((SHARED, "VM1", True), (SOLE, oid, False)):
+                    self.annotate({**BOUND, name: value})
+                    if own is shared:
+                        self.assert_admitted(evidence)
+                    else:
+                        self.row("resource", Reason.IDENTITY_KIND_MISMATCH, evidence)
+
     def test_names_of_resources(self) -> None:
         """A machine that is called like the namespace of identities is a machine."""
         self.annotate({**BOUND, SHARED: "Microsoft.ManagedIdentity"})
@@ -530,6 +558,23 @@ class SameWorkTests(CloudCase):
             refused = self.attempt(evidence, login=login)
             assert isinstance(refused, Refused)
             self.assertEqual(refused.status, 401)
+
+    def test_who_cannot_be_judged_looks_alike(self) -> None:
+        """Without keys everybody is put off, whatever his host, claims and signature, at the cost of a reading of nobody.
+
+        What is no token is refused, as ever (``federated``, Note [Who can't be judged]).
+        """
+        tokens = (token(CLAIMS), self.claims(exp=NOW), self.claims(oid=...), token(CLAIMS, "k2"), token(CLAIMS, kid=None))
+        self.assert_admitted(token(CLAIMS))
+        self.provider.cached.clear()
+        self.provider.refused = "no route"
+        for login in (HOST.login, "host/nobody", "host/", None):
+            for evidence in tokens:
+                self.readings.asked.clear()
+                refused = self.refusal(Reason.KEYS_UNAVAILABLE, evidence, 503, login=login)
+                self.assertEqual((refused.retry_after, refused.role), (7, None))
+                self.assertEqual(self.readings.asked, ["applicant acme:host:"])
+            self.refusal(Reason.TOKEN_MALFORMED, b"x", login=login)
 
 
 class ExplainTests(CloudCase):

@@ -507,32 +507,105 @@ class RotationTests(Case):
         self.refusal(Reason.SIGNATURE_WRONG, token(CLAIMS))
 
     def test_one_key_in_place_of_two(self) -> None:
-        """Tokens without key id are good again when the provider is back to one key."""
+        """Tokens without key id are good again when it is known that the provider is back to one key."""
         self.provider.published[URI] = jwks(jwk("k1"), jwk("k2"))
         self.refusal(Reason.KEY_ID_MISSING, token(CLAIMS, kid=None))
         self.provider.published[URI] = jwks(jwk("k2"))
+        self.refusal(Reason.KEY_ID_MISSING, token(CLAIMS, "k2", kid=None))
+        self.readings.tell(self.branch, refreshes=1)
         self.assert_admitted(token(CLAIMS, "k2", kid=None))
 
-    def test_what_no_key_can_mend_fetches_none(self) -> None:
-        """Expired, malformed and misdirected tokens never make keys be fetched."""
-        self.assert_admitted(token(CLAIMS))
-        for evidence in (self.claims(exp=NOW), token(b"[]"), b"a.b.c", self.claims(iss="x"), self.claims(app="unknown")):
-            self.attempt(evidence)
-        self.assertEqual(self.provider.fetches, 1)
+    def test_a_provider_without_key_ids(self) -> None:
+        """A provider of one key that never names it may change it."""
+        self.provider.published[URI] = jwks(jwk("k1", kid=None))
+        self.assert_admitted(token(CLAIMS, kid=None))
+        self.provider.published[URI] = jwks(jwk("k2", kid=None))
+        self.assert_admitted(token(CLAIMS, "k2", kid=None))
+        self.refusal(Reason.SIGNATURE_WRONG, token(CLAIMS, kid=None))
+
+    def test_what_has_newer_keys_asked_for(self) -> None:
+        """An unknown key id and a wrong signature have newer keys asked for, once each, and nothing else does."""
+        (thumbprint,) = (key.thumbprint for key in parse_key_set(jwks(jwk("stolen"))).keys)
+        self.provider.published[URI] = jwks(jwk("k1"), jwk("k2"), jwk("narrow", alg="RS256"), jwk("gone"), jwk("stolen"))
+        self.readings.tell(self.branch, distrusted=frozenset({"gone", thumbprint}))
+        head, body, _ = token(CLAIMS).split(b".")
+        unknown, wrong = Reason.KEY_UNKNOWN, Reason.SIGNATURE_WRONG
+        for reason, evidence in (
+            (unknown, token(CLAIMS, "k3")),
+            (unknown, token({**CLAIMS, "exp": NOW}, "k3")),
+            (wrong, token(CLAIMS, "k2", kid="k1")),
+            (wrong, b".".join((head, body, base64url(bytes(256)).encode()))),
+            (wrong, token(CLAIMS, "k1", kid="gone")),
+            (wrong, token(CLAIMS, "k1", kid="stolen")),
+            (Reason.TOKEN_MISSING, b""),
+            (Reason.TOKEN_TOO_LARGE, b"a" * 20_000),
+            (Reason.TOKEN_MALFORMED, b"a.b.c"),
+            (Reason.TOKEN_MALFORMED, token(b"[]")),
+            (Reason.TOKEN_MALFORMED, signed({"alg": "RS256", "kid": 1}, CLAIMS)),
+            (Reason.TOKEN_UNSIGNED, head + b"." + body + b"."),
+            (Reason.TOKEN_UNSIGNED, signed({"alg": "none"}, CLAIMS)),
+            (Reason.CRITICAL_HEADER, token(CLAIMS, crit=["exp"])),
+            (Reason.ALGORITHM_REFUSED, signed({"alg": "ES256", "kid": "k3"}, CLAIMS)),
+            (Reason.ALGORITHM_REFUSED, token(CLAIMS, "narrow", "RS512")),
+            (Reason.ALGORITHM_REFUSED, token(CLAIMS, "k1", "RS512", kid="narrow")),
+            (Reason.KEY_ID_MISSING, token(CLAIMS, kid=None)),
+            (Reason.KEY_ID_MISSING, token(CLAIMS, "k3", kid=None)),
+            (Reason.KEY_DISTRUSTED, token(CLAIMS, "gone")),
+            (Reason.KEY_DISTRUSTED, token(CLAIMS, "stolen")),
+            (Reason.EXPIRY_MISSING, self.claims(exp=...)),
+            (Reason.TOKEN_EXPIRED, self.claims(exp=NOW)),
+            (Reason.TIME_CLAIM_INVALID, self.claims(exp="x")),
+            (Reason.TOKEN_NOT_YET_VALID, self.claims(nbf=NOW + 9)),
+            (Reason.TOKEN_NOT_YET_VALID, self.claims(iat=NOW + 9)),
+            (Reason.ISSUER_WRONG, self.claims(iss="x")),
+            (Reason.IDENTITY_CLAIM_MISSING, self.claims(app=...)),
+            (Reason.IDENTITY_CLAIM_INVALID, self.claims(app=1)),
+            (Reason.ROLE_UNKNOWN, self.claims(app="unknown")),
+            (Reason.CLAIM_MISSING, self.claims(repo=...)),
+            (Reason.CLAIM_MISMATCH, self.claims(repo="x")),
+        ):
+            for spent in (False, True):
+                self.provider.spent, before = spent, self.provider.wanted
+                status = {Reason.TOKEN_MISSING: 400, Reason.TOKEN_TOO_LARGE: 413}.get(reason, 401)
+                self.refusal(reason, evidence, status)
+                self.assertEqual(self.provider.wanted - before, reason in {unknown, wrong}, (reason, evidence[:60]))
+        self.assertEqual(self.provider.fetches, 1 + 6)
 
     def test_inside_the_interval(self) -> None:
-        """When keys may not be fetched again yet, the refusal says what is wrong with the token, and that."""
+        """When these are the newest keys there are, the refusal says what is wrong with the token, and that."""
         self.assert_admitted(token(CLAIMS))
-        self.provider.refused = "was asked a moment ago"
-        refused = self.refusal(Reason.KEY_UNKNOWN, token(CLAIMS, "k2"))
-        self.assertIn("no newer keys: was asked a moment ago", refused.detail)
-        self.refusal(Reason.SIGNATURE_WRONG, token(CLAIMS, "k2", kid="k1"))
+        self.provider.spent = True
+        for reason, evidence in (
+            (Reason.KEY_UNKNOWN, token(CLAIMS, "k2")),
+            (Reason.SIGNATURE_WRONG, token(CLAIMS, "k2", kid="k1")),
+        ):
+            refused = self.refusal(reason, evidence)
+            self.assertTrue(refused.detail.endswith("; these keys were fetched a moment ago"), refused.detail)
+            self.assertIsNone(refused.retry_after)
+        self.assert_admitted(token(CLAIMS))
+
+    def test_no_newer_keys(self) -> None:
+        """Who needs newer keys that can't be had is put off, and not refused: nobody knows whether his token is good."""
+        self.assert_admitted(token(CLAIMS))
+        self.provider.refused = "no route"
+        for evidence, what in (
+            (token(CLAIMS, "k2"), "the token names the key 'k2'; usable are 'k1'"),
+            (token(CLAIMS, "k2", kid="k1"), "the signature is not by the key 'k1'"),
+            (token(CLAIMS, "k2", kid=None), "the signature is not by the key 'k1'"),
+        ):
+            refused = self.refusal(Reason.KEYS_UNAVAILABLE, evidence, 503)
+            self.assertEqual((refused.detail, refused.retry_after), (f"{what}; no newer keys: no route", 7))
+            step = self.failed(evidence)
+            assert step is not None
+            self.assertEqual((step.check, step.reason), ("signature", Reason.KEYS_UNAVAILABLE))
         self.assert_admitted(token(CLAIMS))
 
     def test_no_keys(self) -> None:
-        """Without keys nobody is admitted."""
+        """Without keys everybody is put off, before anything is known of who he is."""
         self.provider.refused = "no route"
-        self.assertEqual(self.refusal(Reason.KEYS_UNAVAILABLE, token(CLAIMS)).detail, "no route")
+        for evidence in (token(CLAIMS), token(CLAIMS, "k2"), self.claims(exp=NOW), self.claims(app="unknown")):
+            refused = self.refusal(Reason.KEYS_UNAVAILABLE, evidence, 503)
+            self.assertEqual((refused.detail, refused.retry_after, refused.role), ("no route", 7, None))
 
 
 class DistrustTests(Case):
@@ -553,19 +626,20 @@ class DistrustTests(Case):
             self.readings.tell(self.branch, distrusted=frozenset())
 
     def test_a_new_key_in_its_place(self) -> None:
-        """A key that is distrusted by thumbprint makes newer ones be looked for, under the same id too."""
+        """A wrong signature under a key that is distrusted makes newer ones be looked for, under the same id too."""
         self.assert_admitted(token(CLAIMS))
         self.readings.tell(self.branch, distrusted=frozenset({self.thumbprint("k1")}))
         self.provider.published[URI] = jwks(jwk("k2", kid="k1"))
+        self.refusal(Reason.KEY_DISTRUSTED, token(CLAIMS))
         self.assert_admitted(token(CLAIMS, "k2", kid="k1"))
         self.refusal(Reason.SIGNATURE_WRONG, token(CLAIMS))
 
     def test_while_no_newer_keys_are_to_be_had(self) -> None:
-        """A distrusted key is refused as such also when the provider may not be asked."""
+        """A distrusted key is refused as such whether the provider can be asked or not: newer keys would change nothing."""
         self.assert_admitted(token(CLAIMS))
         self.readings.tell(self.branch, distrusted=frozenset({"k1"}))
-        self.provider.refused = "was asked a moment ago"
-        self.assertIn("no newer keys", self.refusal(Reason.KEY_DISTRUSTED, token(CLAIMS)).detail)
+        self.provider.refused = "no route"
+        self.assertEqual(self.refusal(Reason.KEY_DISTRUSTED, token(CLAIMS)).detail, "the key 'k1' is distrusted here")
 
     def test_in_a_variable(self) -> None:
         """Keys that stand in a variable can be distrusted too."""

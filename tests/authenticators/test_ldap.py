@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+import attrs
+from twisted.internet.defer import Deferred
 from zope.interface.verify import verifyObject
 
 from svc.authentication import Admitted, Attempt, IAuthenticator, ILogin, Refused
@@ -112,9 +114,10 @@ class LdapTests(LdapCase):
 
     def test_the_password_admits(self) -> None:
         """The password that the directory takes for a login admits the user of that name, and tells the user's API key."""
+        self.memory.creations[str(user("alice"))] = 5
         decision = self.decide(self.trying("alice"))
         assert isinstance(decision, Admitted)
-        self.assertEqual(decision.role, user("alice"))
+        self.assertEqual((decision.role, decision.creation), (user("alice"), 5))
         self.assertEqual(self.told(self.trying("alice")), self.api_keys["alice"])
         (server, login, password), _ = self.directory.asked
         self.assertEqual((login, password), ("alice", PASSWORD))
@@ -384,9 +387,20 @@ class ServerTests(LdapCase):
         name = f"{ACCOUNT}:webservice:{self.branch}"
         self.load(f"- !policy {{ id: {self.dialect.prefix}/authn-ldap/other, body: [ !webservice ] }}")
         self.load("- !webservice status", policy=self.branch)
-        self.assertEqual(self.result_of(self.ldap_servers.all()), [(name, self.server())])
+        webservice = ResourceName.parse(name)
+        self.assertEqual(self.result_of(self.ldap_servers.some("", 9)), [(ACCOUNT, [webservice])])
+        self.assertEqual(self.result_of(self.ldap_servers.server(webservice)), self.server())
         self.annotate(base_dn=None)
-        ((_, unusable),) = self.result_of(self.ldap_servers.all())
-        self.assertIsInstance(unusable, Unusable)
+        self.assertIsInstance(self.result_of(self.ldap_servers.server(webservice)), Unusable)
         self.memory.switches[name] = False
-        self.assertEqual(self.result_of(self.ldap_servers.all()), [])
+        self.assertEqual(self.result_of(self.ldap_servers.some("", 9)), [(ACCOUNT, [])])
+
+    def test_none_listed(self) -> None:
+        """Where the configuration lists no directory, and none can be switched on without, the store isn't asked."""
+        servers = attrs.evolve(self.ldap_servers, enabled=frozenset({"authn", "authn-jwt/ldap"}))
+        self.memory.down = True
+        looking = Deferred.fromCoroutine(servers.some("", 9))
+        if self.dialect.switch_enables:
+            self.failureResultOf(looking, StoreUnavailable)
+        else:
+            self.assertEqual(self.successResultOf(looking), [])

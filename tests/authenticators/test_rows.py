@@ -129,7 +129,7 @@ class EveryRowTests(Rows):
         """3.2 5, CONJ00087E and its kin: there must be keys; the provider's failure is told."""
         for why in ("idp.example: connection refused", "idp.example: status 404", "idp.example: the answer is no JWK set"):
             self.provider.refused = why
-            self.row("keys", Reason.KEYS_UNAVAILABLE)
+            self.row("keys", Reason.KEYS_UNAVAILABLE, status=503)
 
     def test_algorithm(self) -> None:
         """3.4: RS256, RS384 and RS512 are all that there is."""

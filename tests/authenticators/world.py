@@ -42,6 +42,10 @@ NOW = 1_700_000_000.0
 URI = "https://idp.example/keys"
 ISSUER = "https://idp.example"
 HOST = RoleName("acme", "host", "jwt-apps/build")
+
+#: The number of every role.
+CREATION = 7
+
 PROVIDER = "https://oidc.example"
 ALICE = RoleName("acme", "user", "alice")
 
@@ -129,6 +133,7 @@ class Readings:
             annotations=None if len(under) > ANNOTATIONS_LIMIT else under,
             signing_key="signing-key" if known else None,
             restrictions=tuple(ip_network(text) for text in self.restrictions.get(role, ())),
+            creation=CREATION,
         )
 
     async def webservice_annotations(self, webservice: ResourceName, names: Sequence[str], limit: int) -> Mapping[str, str]:
@@ -141,23 +146,28 @@ class Readings:
 
 @implementer(IProviderKeys)
 class Provider:
-    """A provider whose keys change when a test says so. ``refused`` is why it can't be asked, if it can't."""
+    """A provider whose keys change when a test says so.
+
+    ``refused`` is why it can't be asked, if it can't; ``spent``: whether it was just asked for newer keys. ``wanted`` counts
+    who wanted some.
+    """
 
     def __init__(self) -> None:
         self.cached: dict[KeySource, KeySet] = {}
         self.granted: dict[KeySource, int] = {}
         self.published: dict[str, bytes] = {URI: jwks(), PROVIDER: jwks()}
         self.refused: str | None = None
-        self.fetches = 0
+        self.spent = False
+        self.fetches = self.wanted = 0
 
     def _fetch(self, source: KeySource) -> KeySet:
         if self.refused is not None or source.uri not in self.published:
-            raise KeysUnavailable(self.refused or f"{source.uri}: nobody there")
+            raise KeysUnavailable(self.refused or f"{source.uri}: nobody there", 7)
         self.fetches += 1
         self.cached[source] = parse_key_set(self.published[source.uri])
         return self.cached[source]
 
-    async def current(self, source: KeySource, refreshes: int = 0) -> KeySet:
+    async def current(self, source: KeySource, refreshes: int = 0, attempt: Attempt | None = None) -> KeySet:
         """The set at hand, fetched anew when an operator wishes for it, if that succeeds."""
         if source in self.cached and refreshes <= self.granted[source]:
             return self.cached[source]
@@ -169,9 +179,10 @@ class Provider:
                 raise
             return self.cached[source]
 
-    async def newer(self, source: KeySource, seen: KeySet) -> KeySet:
-        """Another set."""
-        return self._fetch(source)
+    async def newer(self, source: KeySource, seen: KeySet, attempt: Attempt | None = None) -> KeySet:
+        """Another set, unless this is the newest."""
+        self.wanted += 1
+        return seen if self.spent else self._fetch(source)
 
     def state(self, source: KeySource) -> KeysState:
         """What was fetched last."""
@@ -256,7 +267,7 @@ class Case(SynchronousTestCase):
 
     def assert_admitted(self, evidence: bytes, role: RoleName = HOST, **options: Any) -> None:
         """The token admits the role."""
-        self.assertEqual(self.attempt(evidence, **options), Admitted(role, "signing-key"))
+        self.assertEqual(self.attempt(evidence, **options), Admitted(role, "signing-key", CREATION))
 
     def refusal(self, reason: Reason, evidence: bytes, status: int = 401, **options: Any) -> Refused:
         """The refusal for this reason, which has no part of the token in its detail."""

@@ -33,8 +33,8 @@ class Server:
     def __init__(self, status: int, answer: object = None) -> None:
         self.asked: list[tuple[str, str, list[tuple[str, str]], Mapping[str, str]]] = []
         self._answer = Answer(status, b"" if answer is None else json.dumps(answer).encode())
-        self.reactor = Clock()
-        self.reactor.advance(1_700_000_000)
+        self.wall = Clock()
+        self.wall.advance(1_700_000_000)
 
     async def call(self, method: str, path: str, body: bytes | None = None, **headers: str) -> Answer:
         """Answer."""

@@ -114,6 +114,12 @@ class InquiryTests(SynchronousTestCase):
         answer = self.successResultOf(asked)
         self.assertEqual((answer.fault, answer.status), (UNREACHABLE, 502))
 
+    def test_no_host_of_certificates(self) -> None:
+        """Over TLS, a name that no certificate can be for is told, and nothing is connected to."""
+        answer = self.successResultOf(self.ask("https://my_host:8443"))
+        self.assertEqual((answer.fault, answer.why), (UNREACHABLE, "no certificate can be for a host of that name"))
+        self.assertEqual(self.reactor.tcpClients, [])
+
     def test_deadline(self) -> None:
         """All of it may take five seconds: a connection that hangs, and an answer that drips, end then."""
         connecting = self.ask()

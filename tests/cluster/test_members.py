@@ -12,6 +12,7 @@ from zope.interface import provider
 
 from svc.cluster.members import Members
 from svc.cluster.reports import UNREACHABLE, Sight, Told, told
+from tests.walls import Wall
 
 WELL = told(200, b'{"ok": true, "services": {"core": "ok", "ok": true}}')
 ILL = told(502, b'{"ok": false, "services": {"core": "failed", "ok": false}}')
@@ -25,8 +26,9 @@ class MembersTests(SynchronousTestCase):
         """Nobody has been asked."""
         self.clock = Clock()
         self.clock.advance(1000)
+        self.wall = Wall(self.clock)
         self.asked: dict[str, list[Deferred[Told]]] = {"b": [], "c": []}
-        self.members = Members(self.clock, {name: self.asking(name) for name in self.asked})
+        self.members = Members(self.clock, self.wall, {name: self.asking(name) for name in self.asked})
         self.said: list[str] = []
 
         @provider(ILogObserver)
@@ -119,7 +121,7 @@ class MembersTests(SynchronousTestCase):
 
     def test_no_members(self) -> None:
         """Where no servers are listed there is nothing to see."""
-        self.assertEqual(self.successResultOf(Deferred.fromCoroutine(Members(self.clock, {}).glance())), [])
+        self.assertEqual(self.successResultOf(Deferred.fromCoroutine(Members(self.clock, self.clock, {}).glance())), [])
 
     def test_last_known(self) -> None:
         """A member that hangs holds a look up for a second, if it answered within a minute: that is shown, with its age."""
@@ -174,6 +176,11 @@ class MembersTests(SynchronousTestCase):
             moments.append(self.successResultOf(looking)[0].changed)
             self.clock.advance(10)
         self.assertEqual(moments, [None, None, 1020.0, 1020.0, 1040.0, 1050.0])
+        self.wall.ahead = -500.0
+        looking = self.glance()
+        self.tell("b", ILL)
+        self.tell("c", WELL)
+        self.assertEqual(self.successResultOf(looking)[0].changed, 560.0)
 
     def test_only_changes_are_logged(self) -> None:
         """That a member gives no report is logged once however long it lasts, and its end once."""

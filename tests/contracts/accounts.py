@@ -75,7 +75,7 @@ class AccountsContract(Contract):
         self.assertEqual(sorted(held), ["!:policy:root", "!:user:admin", "!:webservice:accounts"])
         self.assertEqual((await stores.credentials.credential(admin)).api_key, b"key of admin")
         self.assertEqual(await stores.accounts.names(), [ACCOUNT])
-        self.assertEqual([key.account for key in await stores.accounts.signing_keys()], [RESERVED_ACCOUNT, ACCOUNT])
+        self.assertEqual([name for name, _ in await stores.accounts.signers("", 9)], [RESERVED_ACCOUNT, ACCOUNT])
         with self.assertRaises(Conflict):
             await stores.accounts.create(RESERVED_ACCOUNT, Sealed(b"key"), signing_key(RESERVED_ACCOUNT, "k"))
 
@@ -146,11 +146,30 @@ class AccountsContract(Contract):
         await stores.accounts.rotate_signing_key(second, 2480.25)
         first = attrs.evolve(signing_key(ACCOUNT, "acct-1"), retires_at=2480.25)
         other = signing_key("zoo", "zoo-1")
-        self.assertEqual(await stores.accounts.signing_keys(), [first, second, other])
+        self.assertEqual(await stores.accounts.signing_keys(ACCOUNT), [first, second])
         self.assertEqual(await stores.accounts.signing_keys("zoo"), [other])
         self.assertEqual(await stores.accounts.signing_keys("nobody"), [])
-        self.assertEqual(await stores.accounts.signing_key("a second"), second)
-        self.assertIsNone(await stores.accounts.signing_key("another"))
+        self.assertEqual(await stores.accounts.signing_keys_named(["a second", "another"]), [second])
+
+    @scenario
+    async def test_signers(self) -> None:
+        """Accounts are told some at a time, in order, each with its newest key, unless that retires."""
+        names = ["a'b", "b", "zoo", "é"]
+        stores = await self.stores_with_account(*names)
+        await stores.accounts.rotate_signing_key(signing_key("b", "b-2", 2000.5), 2480.25)
+        told = {name: signing_key(name, f"{name}-1") for name in (*names, ACCOUNT)} | {"b": signing_key("b", "b-2", 2000.5)}
+        expected = sorted(told.items(), key=lambda item: item[0].encode())
+        self.assertEqual(await stores.accounts.signers("", 10), expected)
+        self.assertEqual(await stores.accounts.signers(expected[1][0], 2), expected[2:4])
+        self.assertEqual(await stores.accounts.signers("é", 10), [])
+
+    @scenario
+    async def test_signing_keys_named(self) -> None:
+        """Keys are found by their ids, those that there are."""
+        stores = await self.stores_with_account("zoo")
+        found = await stores.accounts.signing_keys_named(["zoo-1", 'no "such', "acct-1"])
+        self.assertEqual({key.key_id: key.account for key in found}, {"zoo-1": "zoo", "acct-1": ACCOUNT})
+        self.assertEqual(await stores.accounts.signing_keys_named([]), [])
 
     @scenario
     async def test_rotation(self) -> None:
@@ -174,7 +193,7 @@ class AccountsContract(Contract):
         stores = await self.stores_with_account()
         with self.assertRaises(NotFound):
             await stores.accounts.rotate_signing_key(signing_key("nobody", "k"), 1.0)
-        self.assertIsNone(await stores.accounts.signing_key("k"))
+        self.assertEqual(await stores.accounts.signing_keys_named(["k"]), [])
 
     @scenario
     async def test_apart(self) -> None:

@@ -7,7 +7,7 @@ from ipaddress import ip_network
 import attrs
 from zope.interface.verify import verifyObject
 
-from svc.authentication import ANNOTATIONS_BYTES, ANNOTATIONS_LIMIT, DISTRUSTED_LIMIT, Applicant
+from svc.authentication import ANNOTATIONS_BYTES, ANNOTATIONS_LIMIT, DISTRUSTED_LIMIT, WEBSERVICES_EACH, Applicant
 from svc.errors import InvalidParameter, NotFound
 from svc.interfaces import IAuthenticatorReadings, IAuthenticators
 from svc.names import ResourceName, RoleName, root_policy
@@ -492,3 +492,14 @@ class AuthenticatorsContract(Contract):
             ],
         )
         self.assertEqual(await stores.operated.webservices("conjur"), [])
+        told = await stores.operated.webservices("svc")
+        some = {account: [each for each in told if each[0].account == account] for account in ("acct", "acct-2", "b")}
+        found = await stores.operated.some_webservices("svc", "", 9)
+        self.assertEqual((found, list(found)), (some, sorted(some)))
+        self.assertEqual(await stores.operated.some_webservices("svc", "acct", 1), {"acct-2": some["acct-2"]})
+        self.assertEqual(await stores.operated.some_webservices("conjur", "b", 9), {})
+        self.assertEqual(await stores.operated.some_webservices("conjur", "acct-2", 9), {"b": []})
+        many = Draft(ACCOUNT).define(*(f"webservice:many/{number:02}" for number in range(WEBSERVICES_EACH + 1)))
+        await load(stores, many)
+        found = await stores.operated.some_webservices("many", "", 1)
+        self.assertEqual([name.identifier for name, _ in found[ACCOUNT]], [f"many/{n:02}" for n in range(WEBSERVICES_EACH)])

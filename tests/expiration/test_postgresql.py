@@ -127,6 +127,13 @@ class PasswordTests(SynchronousTestCase):
             self.rotate(url)
             self.assertEqual(self.reactor.tcpClients[-1][0], host)
 
+    def test_long_passwords(self) -> None:
+        """A stored password that is too long to be hashed at once is refused before anything is connected."""
+        rotation = Rotation(b"x" * 5000, b"new", {"url": "db.example", "username": "app"})
+        refused = self.failureResultOf(Deferred.fromCoroutine(self.rotator.rotate(rotation)), RotationFailed)
+        self.assertIn("longer than 4096 bytes", str(refused.value))
+        self.assertEqual(self.reactor.tcpClients, [])
+
     def test_usernames(self) -> None:
         """A username that PostgreSQL can't have is refused before anything is connected."""
         for username in ("", "\n", "a\0b", "x" * 64):

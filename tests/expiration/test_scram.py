@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.expiration.scram import ITERATIONS_MOST, Exchange, ScramFailed, verifier
+from svc.expiration.scram import ITERATIONS_MOST, Exchange, ScramFailed, prepared, verifier
 
 SALT = b"W" * 16
 
@@ -66,6 +66,26 @@ class ScramTests(SynchronousTestCase):
         if other != password and other.strip() != password.strip():
             wrong = Exchange(other)
             self.assertIsNone(keeper.end(wrong.final(keeper.begin(wrong.first()))))
+
+    def test_prepared(self) -> None:
+        """A password is hashed in the form that RFC 4013 gives it, and as it is where it gives none."""
+        for password, form in (
+            ("I\u00adX", "IX"),
+            ("\u00aa", "a"),
+            ("\u2168", "IX"),
+            ("a\u00a0b\u3000c", "a b c"),
+            ("a\u200bb", "a b"),
+            ("\ufb01ne", "fine"),
+            ("e\u0301", "\u00e9"),
+            ("\u0627\u0628", "\u0627\u0628"),
+            *(
+                (same, same)
+                for same in ("plain \x07", "a\u0007\u00e9", "\u06271", "a\u0627", "\u00ad", "\u0221", "\ue000\u2168")
+            ),
+            *((same, same) for same in ("\U0001f600\u2168", "\u2168\u0340")),
+        ):
+            self.assertEqual(prepared(password.encode()), form.encode(), ascii(password))
+        self.assertEqual(prepared(b"\xff\xc2\xaa"), b"\xff\xc2\xaa")
 
     def test_servers_that_do_not_know_the_password(self) -> None:
         """A server that can't prove itself isn't believed, whatever it says; nor is one that says so before its time."""

@@ -20,6 +20,7 @@ from svc.health.rounds import NEEDED_TO_SERVE, HealthReport, Rounds
 from svc.interfaces import IDatabaseState, IProbe
 from svc.records import ReplicationPosition
 from tests.health.fakes import FakeState, nothing
+from tests.walls import Wall
 
 REFUSED = StoreUnavailable("connection refused")
 
@@ -49,6 +50,7 @@ class RoundsTests(SynchronousTestCase):
     def setUp(self) -> None:
         """Prepare two services and a database, all well."""
         self.clock = Clock()
+        self.wall = Wall(self.clock)
         self.core = FakeProbe("core")
         self.authn = FakeProbe("authn")
         self.state = FakeState()
@@ -70,7 +72,7 @@ class RoundsTests(SynchronousTestCase):
 
     def new_rounds(self, interval: float = 5.0) -> Rounds:
         """Make rounds that haven't been started."""
-        return Rounds(self.clock, [self.core, self.authn], DatabaseProbe(self.state), interval)
+        return Rounds(self.clock, self.wall, [self.core, self.authn], DatabaseProbe(self.state), interval)
 
     def logged(self, level: Any) -> list[str]:
         """The reasons, or services, that were logged at a level."""
@@ -284,14 +286,18 @@ class RoundsTests(SynchronousTestCase):
         self.assertEqual(report, HealthReport(NATIVE, {"core": "stale", "authn": "stale"}, "stale", None))
         self.assertEqual((report.document()["ok"], report.status), (False, 502))
 
-    def test_clock_set_back(self) -> None:
-        """When the clock is set back by more than three intervals no round is due for long, and everything is stale."""
-        self.clock.advance(3600)
+    def test_clock_set(self) -> None:
+        """A machine's clock that is set, by however much, makes nothing stale and stops no round; reports tell its time."""
+        self.clock.advance(7200)
         rounds = self.rounds()
-        self.clock.rightNow = 3600 - 15.0
-        self.assertTrue(rounds.report(NATIVE).ok)
-        self.clock.rightNow = 0.0
-        self.assertEqual(rounds.report(NATIVE).database, "stale")
+        for ahead in (-3600.0, 3600.0):
+            self.wall.ahead = ahead
+            self.assertTrue(rounds.report(NATIVE).ok)
+            checks = self.core.checks
+            self.clock.advance(5)
+            report = rounds.report(NATIVE)
+            self.assertEqual((report.ok, self.core.checks - checks), (True, 1))
+            self.assertEqual((report.moment, rounds.now()), (self.clock.seconds() + ahead,) * 2)
 
     def test_stop(self) -> None:
         """Stopping ends the loop and the checks that run, leaves nothing on the clock, and reports no failure."""
@@ -322,6 +328,8 @@ class RoundsTests(SynchronousTestCase):
         rounds.stopService()
         self.clock.advance(100)
         self.assertEqual(set(rounds.report(NATIVE).changed.values()), {15.0})
+        self.wall.ahead = 1000.0
+        self.assertEqual(set(rounds.report(NATIVE).changed.values()), {1015.0})
 
     def test_ready(self) -> None:
         """A server is ready while the database, core, authn and authz are ok, whatever the rest does, and not before."""
@@ -334,7 +342,7 @@ class RoundsTests(SynchronousTestCase):
     def test_ready_with_the_audit(self) -> None:
         """Where requests are refused while the audit takes no records, a server isn't ready then."""
         for needed, ready in ((NEEDED_TO_SERVE, True), (NEEDED_TO_SERVE | {"audit"}, False)):
-            rounds = Rounds(self.clock, [FakeProbe("audit", _fail)], DatabaseProbe(self.state), 5.0, needed)
+            rounds = Rounds(self.clock, self.wall, [FakeProbe("audit", _fail)], DatabaseProbe(self.state), 5.0, needed)
             rounds.startService()
             self.addCleanup(rounds.stopService)
             self.assertEqual((rounds.report(NATIVE).services["audit"], rounds.report(NATIVE).ready), ("failed", ready))

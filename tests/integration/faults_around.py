@@ -13,7 +13,7 @@ from twisted.internet.task import deferLater
 from tests.integration.bed import DATABASE, INTERVAL, Bed
 from tests.integration.bystanders import Speak, drip, flood, hang, says
 from tests.integration.slapd import SERVICE_PASSWORD
-from tests.integration.verdicts import GONE, STALE, Act, Fault, failing
+from tests.integration.verdicts import GONE, Act, Fault, failing
 
 reactor: Any = installed_reactor
 
@@ -269,10 +269,9 @@ OF_PROCESSES: Final = (
     ),
     Fault(
         name="clock_backwards",
-        words="The clock of the primary's server is set back by an hour, and so its timers stand still",
+        words="The clock of the primary's server is set back by an hour",
         inject=_clock(-_HOUR),
         undo=_clock(_HOUR),
-        primary=STALE,
     ),
 )
 

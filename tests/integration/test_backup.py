@@ -64,6 +64,7 @@ class BackupTests(CommandTestCase, PostgresTestCase):
         """Try it; nothing of it remains."""
         scratch = Path(tempfile.mkdtemp(prefix="svc-test-", dir="/tmp"))  # sockets have short paths
         self.addCleanup(shutil.rmtree, scratch)
+        scratch.chmod(0o755)  # PostgreSQL runs as another user than root, and may need copies of its programs there
         # A server that runs as this user may have its data key where servers keep it.
         given = {"TMPDIR": str(scratch), "SERVICE_DATA_DIR": str(scratch / "none"), **environ}
         given |= {"SERVICE_DATA_KEY": data_key} if data_key else {}

@@ -225,7 +225,7 @@ class NativeTests(CloudCase):
         self.assertIn("this machine's identity as host/apps/w1", str(fault))
 
     async def _provider_gone(self) -> None:
-        """With the provider gone, its tokens are admitted where its keys are at hand, and refused where they never came.
+        """With the provider gone, its tokens are admitted where its keys are at hand, and put off where they never came.
 
         Operators of the latter are told why.
         """
@@ -235,7 +235,7 @@ class NativeTests(CloudCase):
             await tenant.leave()
         self.assertEqual((await self.present(token)).status, 200)
         unfetched = fresh.platform.token(fresh.base, identity(0, SHAPES[0]), AUDIENCE)
-        self.assertEqual((await self.present(unfetched, service="fresh")).status, 401)
+        self.assertEqual((await self.present(unfetched, service="fresh")).status, 503)
         status = await self.api.ask("GET", f"/{self.authenticator}/fresh/acme/status", token=self.admin)
         self.assertEqual(status.status, 500)
         self.assertIn("There are no keys", status.json()["problems"][0]["what"])

@@ -172,7 +172,14 @@ class EdgeTestCase(TestCase):
             [self.things], caller=caller, demand_primary=primary, limits=self.limits, new_id=new_id, journal=Chronicle()
         )
         self.site = Site(
-            Edge(respond=router.respond, limits=self.limits, clock=reactor, new_id=new_id, proxies=TrustedProxies())
+            Edge(
+                respond=router.respond,
+                limits=self.limits,
+                clock=reactor,
+                wall=reactor,
+                new_id=new_id,
+                proxies=TrustedProxies(),
+            )
         )
         self.port = 0
 

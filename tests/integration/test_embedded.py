@@ -214,7 +214,8 @@ class OrphanTests(EmbeddedTestCase):
     async def test_started_by_hand(self) -> None:
         """A PostgreSQL that an operator started on the cluster by hand is neither joined nor worked against."""
         directory = await self.made()
-        cluster, postgres = directory / "cluster", binaries.installed().postgres
+        cluster = directory / "cluster"
+        postgres = binaries.installed().copied(self.root).postgres  # where that user can reach it
         by_hand = begin_as_owner(cluster, postgres, "-D", cluster, "-k", ".", "-c", "listen_addresses=")
         self.addCleanup(by_hand.wait)
         self.addCleanup(by_hand.send_signal, signal.SIGQUIT)

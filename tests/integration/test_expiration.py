@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import base64
+import secrets
 import socket
 from ipaddress import ip_network
 from typing import Any
 
 import psycopg2
+import psycopg2.extensions
 from twisted.internet import reactor as installed_reactor
 from twisted.internet.defer import gatherResults
 from twisted.internet.endpoints import TCP4ClientEndpoint, connectProtocol
@@ -18,6 +21,7 @@ from twisted.trial.unittest import TestCase
 from svc.dialect import NATIVE
 from svc.errors import PreconditionFailed
 from svc.expiration.postgresql import PostgresPassword
+from svc.expiration.scram import verifier
 from svc.expirations import Rotation, RotationFailed
 from svc.providers.lookup import LookUps
 from svc.providers.trust import client_tls
@@ -41,6 +45,24 @@ POLICY = """
   - !variable { id: password, annotations: { rotation/rotator: postgresql/password, rotation/ttl: PT1S } }
   - !variable { id: short, annotations: { expiration/ttl: PT1S } }
 """
+
+#: Passwords with a soft hyphen, with spaces and letters that have a plain form, with what may not be, what isn't assigned or
+#: wasn't when the tables were made, and with text from right to left.
+UNUSUAL = (
+    "soft\u00adhyphen",
+    "no\u00a0break and\u3000wide",
+    "zero\u200bwidth",
+    "\ufb01ne \u2168",
+    "e\u0301 and \u00e9",
+    "private \ue000\u00a0",
+    "control \u0085\u00a0",
+    "unassigned \u0378\u00a0",
+    "new \U0001fae0\u00a0",
+    "\u00ad",
+    "\u05d0\u05d1",
+    "\ufb2a",
+    "both \u05d0 ways",
+)
 
 LOOPBACK = [ip_network("127.0.0.0/8")]
 
@@ -154,6 +176,28 @@ class PostgresPasswordTests(TestCase):
         self.assertTrue(admits(self.port, "'old password'"))
         self.assertIn("28P01", await self.failed(b"wrong", b"new", username="nobody"))
 
+    async def test_characters(self) -> None:
+        """Passwords of whatever characters are rotated, and let in with PostgreSQL's own client before and after."""
+        for password in UNUSUAL:
+            quoted = password.replace("'", "''")
+            self.server.command(f"ALTER ROLE app PASSWORD '{quoted}'")
+            await self.rotate(password.encode(), b"between")
+            await self.rotate(b"between", password.encode())
+            self.assertTrue(admits(self.port, f"'{password}'"), ascii(password))
+
+    async def test_preparation(self) -> None:
+        """A password is hashed as PostgreSQL's own client hashes it, with any character alone and within others."""
+        client = psycopg2.connect(self.server.dsn())
+        self.addCleanup(client.close)
+        client.autocommit = True
+        client.cursor().execute("SET scram_iterations = 1")  # the form is what is compared
+        for shape in ("{}", "a{}b", "\u0627{}\u0628"):
+            for code in (*range(0xA0, 0xD7F0, 7), *range(0xE000, 0x30000, 61), *range(0xE0000, 0xE0200)):
+                password = shape.format(chr(code + secrets.randbelow(7)))
+                theirs = psycopg2.extensions.encrypt_password(password, "app", client, "scram-sha-256")
+                salt = base64.b64decode(theirs.split("$")[1].partition(":")[2])
+                self.assertEqual(verifier(password.encode(), salt, 1), theirs, ascii(password))
+
     async def test_a_server_that_is_away(self) -> None:
         """A server that is away is told as that, and so is one that has no such database, or may not be written to."""
         self.assertIn("3D000", await self.failed(b"old password", b"new", f"127.0.0.1:{self.port}/none"))
@@ -163,14 +207,17 @@ class PostgresPasswordTests(TestCase):
         self.assertTrue(admits(self.port, "'old password'"))
 
     async def test_without_tls(self) -> None:
-        """A url that asks for TLS isn't served without; one that doesn't care is."""
+        """A url that asks for TLS isn't served without, nor is a ``ca-cert``; a url that doesn't care is."""
         for mode in ("require", "verify-full"):
             self.assertIn("has no TLS", await self.failed(b"old password", b"new", f"127.0.0.1:{self.port}?sslmode={mode}"))
         for mode in ("disable", "prefer"):
             await self.rotate(b"old password", b"old password", f"127.0.0.1:{self.port}/postgres?sslmode={mode}")
+        for mode, told in (("disable", "take one of them away"), ("prefer", "has no TLS"), ("require", "has no TLS")):
+            url, given = f"127.0.0.1:{self.port}/postgres?sslmode={mode}", {"ca-cert": Authority().pem}
+            self.assertIn(told, await self.failed(b"old password", b"new", url, **given))
 
     async def test_tls(self) -> None:
-        """TLS is begun where there is, and its certificate verified where the url asks for that."""
+        """TLS is begun where there is any; its certificate is verified where the url or a ``ca-cert`` asks for that."""
         authority = Authority()
         factory = Factory()
         certificate = authority.issue("127.0.0.1")
@@ -183,6 +230,8 @@ class PostgresPasswordTests(TestCase):
         self.assertTrue(admits(self.port, "two"))
         for given in ({"ca-cert": Authority().pem}, {}):
             await self.failed(b"two", b"three", url + "verify-full", **given)
+        for mode in ("prefer", "require", "verify-ca"):
+            self.assertIn("TLS failed", await self.failed(b"two", b"three", url + mode, **{"ca-cert": Authority().pem}))
         self.assertIn("ca-cert", await self.failed(b"two", b"three", url + "verify-full", **{"ca-cert": "nonsense"}))
         self.assertTrue(admits(self.port, "two"))
 

@@ -12,6 +12,7 @@ from twisted.web.http_headers import Headers
 
 from svc.dialect import NATIVE
 from svc.interfaces import IPolicyTransaction
+from svc.limits import RecordLimits
 from svc.policy.document import Bounds
 from svc.policy.effective import asked
 from svc.rows import Excess, Rows
@@ -21,9 +22,10 @@ from svc.web.effective import EffectivePolicies
 from svc.web.incoming import Incoming
 from svc.web.loading import Loads
 from svc.web.policies import Policies
-from svc.web.response import Response
+from svc.web.resources import Resources
+from svc.web.response import PIECE, Response
 from tests.chronicle import Chronicle
-from tests.contracts.base import ACCOUNT, ADMIN, ROOT, Draft, Stores, load, scenario
+from tests.contracts.base import ACCOUNT, ADMIN, ROOT, Draft, Stores, described, load, scenario
 from tests.contracts.policies import sets
 from tests.integration.stores import SHARED, InPostgres, begun
 from tests.web.support import Client, token
@@ -49,6 +51,7 @@ class PolicyRoutesTests(InPostgres):
     async def served(self) -> Stores:
         """Make an account, and a server of the two nouns."""
         stores = await self.stores_with_account()
+        self.token = token(ADMIN, (await stores.credentials.credential(ADMIN)).creation)
         clock = IReactorTime(installed_reactor)
         vault = Vault(b"k" * 32)
         self.client = Client(
@@ -60,7 +63,7 @@ class PolicyRoutesTests(InPostgres):
     async def ask(self, method: str, query: str = "", body: str = "", policy: str = "root") -> Response:
         """Send a request of the admin's, and return the answer."""
         text = body.encode()
-        headers = Headers({b"Authorization": [token(ADMIN).encode()]})
+        headers = Headers({b"Authorization": [self.token.encode()]})
         target = f"/policies/{ACCOUNT}/policy/{policy.replace('/', '%2F')}{query}"
         incoming = Incoming(method, target, headers, "192.0.2.7", "id", len(text), 1 << 20)
         incoming.append(text)
@@ -170,3 +173,62 @@ class PolicyRoutesTests(InPostgres):
     async def _rows(self) -> Any:
         stores = await self.stores()
         return sets((await stores.policies.transact(lambda transaction: transaction.present(ROOT, Rows(), ()))).own)
+
+
+class RecordTests(InPostgres):
+    """Records that carry much, on the real stores."""
+
+    async def served(self) -> Stores:
+        """Make an account, and a server of the two nouns."""
+        stores = await self.stores_with_account()
+        self.token = token(ADMIN, (await stores.credentials.credential(ADMIN)).creation)
+        loads = Loads(stores.policies, Vault(b"k" * 32), NATIVE, Bounds(records=RecordLimits(annotations=3)))
+        self.client = Client(
+            Policies(loads, stores.roles, stores.events, Chronicle()), Resources(stores.resources, stores.roles, NATIVE)
+        )
+        return stores
+
+    async def ask(self, method: str, target: str, body: str = "") -> Response:
+        """Send a request of the admin's, and return the answer."""
+        headers = Headers({b"Authorization": [self.token.encode()]})
+        incoming = Incoming(method, target, headers, "192.0.2.7", "id", len(body), 1 << 20)
+        incoming.append(body.encode())
+        incoming.finish()
+        return await self.client.router.respond(incoming)
+
+    @scenario
+    async def test_limits_hold_over_loads(self) -> None:
+        """Annotations of a record count whichever load and policy gave them; what goes beyond the limit leaves nothing."""
+        stores = await self.served()
+        for policy, name, status in (("root", "a", 201), ("root", "b", 201), ("dev", "c", 201), ("dev", "d", 422)):
+            path = f"{'dev/' * (policy == 'root')}v"
+            text = "- !policy dev\n" * (policy == "root") + f"- !variable {{ id: {path}, annotations: {{ {name}: 1 }} }}\n"
+            answer = await self.ask("POST", f"/policies/{ACCOUNT}/policy/{policy}", text)
+            self.assertEqual(answer.status, status, answer.body)
+        self.assertIn("would have 4 annotations; a record may have 3", json.loads(answer.body)["error"]["message"])
+        (found,) = await described(stores, [f"{ACCOUNT}:variable:dev/v"])
+        self.assertEqual([row.name for row in found.annotations], ["a", "b", "c"])
+
+    @scenario
+    async def test_stored_before_there_were_limits(self) -> None:
+        """What an older server stored is told whole, in pieces of some bytes, by itself and between others in a list."""
+        stores = await self.served()
+        await load(stores, Draft().define("variable:a", "variable:fat", "variable:z"))
+        for statement in (
+            f"INSERT INTO annotations SELECT '{ACCOUNT}:variable:fat', lpad(n::text, 5, '0'), repeat('x', n % 200)"
+            " FROM generate_series(1, 20000) AS n",
+            f"INSERT INTO roles SELECT '{ACCOUNT}:group:' || lpad(n::text, 5, '0') FROM generate_series(1, 5000) AS n",
+            f"INSERT INTO permissions SELECT '{ACCOUNT}:variable:fat', 'read', role_id FROM roles"
+            f" WHERE role_id LIKE '{ACCOUNT}:group:%'",
+        ):
+            self.server.command(statement, SHARED)
+        for path, around in (("/fat", []), ("", ["a", "z"])):
+            answer = await self.ask("GET", f"/resources/{ACCOUNT}/variable{path}")
+            assert answer.pieces is not None
+            pieces = [piece async for piece in answer.pieces]
+            self.assertLess(max(map(len, pieces)), PIECE + 32 * 1024)
+            told = json.loads(b"".join(pieces))
+            self.assertEqual([each["id"].rpartition(":")[2] for each in told[::2]] if around else [], around)
+            fat = told[1] if around else told
+            self.assertEqual([row["name"] for row in fat["annotations"]], [f"{n:05}" for n in range(1, 20001)])
+            self.assertEqual(len({row["role"] for row in fat["permissions"]}), 5000)

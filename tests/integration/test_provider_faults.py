@@ -195,6 +195,11 @@ def faults(provider: Provider) -> list[Fault]:
         Fault("broken-certificate", "certificate verify failed", certificate=Authority().issue("127.0.0.1")),
         Fault("expired", "certificate verify failed", certificate=provider.authority.issue("127.0.0.1", days=1)),
         Fault("another-host", "the certificate is for another host", certificate=provider.authority.issue("idp.example")),
+        Fault(
+            "no-host",
+            "the certificate is for no host",
+            certificate=provider.authority.issue("some-old-printer", common_name_alone=True),
+        ),
     ]
 
 
@@ -237,6 +242,7 @@ class FaultTests(PostgresTestCase, ServerTestCase):
         evidence = token({"project": "shop", "iat": int(began), "exp": int(began) + 300}, key, **header)
         answer = await self.api.present(evidence, service, "host/shop")
         self.assertEqual(answer.status, status, f"{service}, of {key} as {header}")
+        self.assertEqual("retry-after" in answer.headers, status == 503)
         return now() - began
 
     async def status(self, service: str) -> Answer:
@@ -244,11 +250,11 @@ class FaultTests(PostgresTestCase, ServerTestCase):
         return await self.api.ask("GET", f"/authn-jwt/{service}/acme/status", token=self.admin)
 
     async def test_faults(self) -> None:
-        """Whatever a provider does wrong, who needs its keys is refused in time, and nobody else notices.
+        """Whatever a provider does wrong, who needs its keys is put off in time, and nobody else notices.
 
-        That is: a login with keys that never came is 401 within the deadline, and status says why in words; logins with keys
-        that came before succeed, even while forged key ids ask for newer ones; another authenticator, whose provider changes
-        its key meanwhile, learns the new one. When the fault is over, so is all that it caused.
+        That is: a login with keys that never came is 503 within the deadline, and status says why in words; logins with keys
+        that came before succeed, even while unknown key ids ask for newer ones, which is 503 too; another authenticator,
+        whose provider changes its key meanwhile, learns the new one. When the fault is over, so is all that it caused.
         """
         await self.login("known", 200)
         await self.login("other", 200)
@@ -268,7 +274,7 @@ class FaultTests(PostgresTestCase, ServerTestCase):
         """One fault; meanwhile the healthy provider changes to a ``new`` key."""
         await self.tell("fresh", "jwks-uri", f"{self.provider.uri}/{fault.name}")
         before = self.provider.met
-        asking = [Deferred.fromCoroutine(self.login("fresh", 401)), Deferred.fromCoroutine(self._forged(fault))]
+        asking = [Deferred.fromCoroutine(self.login("fresh", 503)), Deferred.fromCoroutine(self._forged(fault))]
         over = gatherResults(asking, True)
         while self.provider.met < before + len(asking) and not over.called:
             await deferLater(reactor, 0.01)
@@ -291,7 +297,7 @@ class FaultTests(PostgresTestCase, ServerTestCase):
 
     async def _forged(self, fault: Fault) -> float:
         """Have ``known`` want newer keys."""
-        return await self.login("known", 401, kid=f"forged-{fault.name}")
+        return await self.login("known", 503, kid=f"forged-{fault.name}")
 
     async def _told(self, fault: Fault, fresh: Answer) -> None:
         """The status of ``fresh``, and that of ``known``, name the cause.

@@ -312,10 +312,11 @@ class TlsTests(Case):
         self.assertEqual(await self.client().fetch(f"https://127.0.0.1:{port}/keys", self.authority.pem), jwks())
 
     async def test_one_authority_of_several(self) -> None:
-        """Any of the certificates of a bundle will do."""
+        """Any of the certificates of a bundle will do, also where blanks stand for its ends of lines."""
         port = self.listen(Keys(jwks()), self.authority.issue("idp.example"))
         bundle = Authority("another").pem + self.authority.pem
-        self.assertEqual(await self.client().fetch(f"https://idp.example:{port}/keys", bundle), jwks())
+        for text in (bundle, bundle.replace("\n", " ")):
+            self.assertEqual(await self.client().fetch(f"https://idp.example:{port}/keys", text), jwks())
 
     async def test_the_platforms_authorities(self) -> None:
         """Without certificates of its own a source trusts the platform's authorities, to which this one doesn't belong."""

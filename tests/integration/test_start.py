@@ -169,6 +169,24 @@ class DaemonTests(StartTestCase):
         response = await treq.post(f"{url}/authn/acme/admin/authenticate", key.encode(), persistent=False)
         await response.content()
         self.assertEqual(response.code, 200)
+        # Nobody reads what a daemon prints.
+        audit = launcher.data_dir / "audit.log"
+        self.assertIn("acme:user:admin successfully authenticated", audit.read_text())
+        self.assertIn(f"Audit records are appended to {audit}", (launcher.directory / "twistd.log").read_text())
+
+    async def test_log_is_opened_anew(self) -> None:
+        """A daemon's log and audit that were moved away are begun anew when it gets SIGHUP."""
+        launcher, pid = await self.daemon(database_url=await self.create_database())
+        files = [launcher.directory / "twistd.log", launcher.data_dir / "audit.log"]
+        for file in files:
+            file.rename(file.with_suffix(".1"))
+        os.kill(pid, signal.SIGHUP)
+        while not all(file.exists() for file in files):
+            await beat()
+        os.kill(pid, signal.SIGTERM)
+        await self.gone(pid)
+        self.assertIn("Server Shut Down", files[0].read_text())
+        self.assertNotIn("Server Shut Down", files[0].with_suffix(".1").read_text())
 
     async def test_refused(self) -> None:
         """A daemon that can't start makes its launcher end with 1 and the reason on standard error, and nothing stays."""

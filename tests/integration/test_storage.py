@@ -12,11 +12,11 @@ from twisted.internet.defer import Deferred, gatherResults
 from twisted.internet.interfaces import IReactorTime
 
 from svc.dialect import CONJUR
-from svc.errors import Conflict, NotFound, PolicyConflict, StoreReadOnly
+from svc.errors import CallerReplaced, Conflict, NotFound, PolicyConflict, StoreReadOnly
 from svc.factories import FactoryToken, digest_of
 from svc.interfaces import IPolicyTransaction
 from svc.names import ACCOUNT_LIMIT, IDENTIFIER_LIMIT
-from svc.records import ResourcesQuery, Sealed, SecretReading
+from svc.records import Caller, ResourcesQuery, Sealed, SecretReading
 from svc.rows import Changes, Present, ResourceRow, Rows
 from svc.storage import visibility
 from svc.storage.columns import BATCH
@@ -29,6 +29,8 @@ from tests.contracts import (
     accounts,
     authenticators,
     base,
+    burdens,
+    callers,
     credentials,
     effective,
     events,
@@ -85,6 +87,26 @@ class AccountStoreTests(accounts.AccountsContract, InPostgres):
 
 class AuthenticatorStoreTests(authenticators.AuthenticatorsContract, InPostgres):
     """``AuthenticatorStore``."""
+
+
+class BurdenTests(burdens.BurdensContract, InPostgres):
+    """``_PolicyTransaction`` and ``ResourceStore``, with records that carry much."""
+
+
+class CallerTests(callers.CallersContract, InPostgres):
+    """All stores that are given a caller."""
+
+    @scenario
+    async def test_before_the_numbers(self) -> None:
+        """A role that was there before roles had numbers is that of tokens without one, until it is deleted."""
+        stores = await self.stores_with_account()
+        await self.made(stores)
+        older = Caller(callers.ALICE, 0)
+        with self.assertRaises(CallerReplaced):
+            await stores.roles.remains(older)
+        await self.database.transact(partial(_executed, "UPDATE roles SET creation = 0 WHERE role_id LIKE '%:user:alice'"))
+        self.assertTrue(await stores.roles.remains(older))
+        self.assertEqual((await stores.credentials.credential(callers.ALICE)).creation, 0)
 
 
 class CredentialStoreTests(credentials.CredentialsContract, InPostgres):

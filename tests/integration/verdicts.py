@@ -64,7 +64,6 @@ class Verdict:
 
 OK: Final = Verdict()
 GONE: Final = Verdict(gone=True)
-STALE: Final = Verdict(VALUES, "stale")
 
 #: All that asks the database.
 WITHOUT_DATABASE: Final = Verdict(VALUES - {"audit"})

@@ -6,6 +6,7 @@ import errno
 import fcntl
 import os
 import resource
+import socket
 import stat
 from pathlib import Path
 
@@ -94,6 +95,38 @@ class FileTests(SinkCase):
         self.assertEqual(self.path.read_bytes(), b"")
         self.write(b"three")
         self.assertEqual((old.read_bytes(), self.path.read_bytes()), (b"one\ntwo\n", b"three\n"))
+
+    def test_ready(self) -> None:
+        """It is ready while its file is at its place, writes nothing to know that, and finds what took the file's place."""
+        self.assertTrue(self.sink.ready())
+        self.assertEqual(self.path.read_bytes(), b"")
+        self.write(b"one")
+        old = self.path.with_suffix(".1")
+        self.path.rename(old)
+        self.assertTrue(self.sink.ready())
+        self.write(b"two")
+        self.path.unlink()
+        self.path.write_bytes(b"another\n")
+        self.assertTrue(self.sink.ready())
+        self.write(b"three")
+        self.assertEqual((old.read_bytes(), self.path.read_bytes()), (b"one\n", b"another\nthree\n"))
+        self.path.unlink()
+        self.path.mkdir()
+        self.assertFalse(self.sink.ready())
+        self.assertEqual(self.backlog.trouble, os.strerror(errno.EISDIR))
+
+    def test_no_room(self) -> None:
+        """It isn't ready where its disk has no room for the longest record, or takes nothing; some disks don't say."""
+        told = list(os.statvfs(self.path))
+        for size, blocks, free, flags, ready in (
+            (4096, 100, 4, 0, True),
+            (4096, 100, 3, 0, False),
+            (4096, 100, 50, os.ST_RDONLY, False),
+            (4096, 0, 0, 0, True),
+        ):
+            told[1], told[2], told[4], told[8] = size, blocks, free, flags
+            self.patch(os, "fstatvfs", lambda _, told=tuple(told): os.statvfs_result(told))
+            self.assertEqual(self.sink.ready(), ready)
 
     def test_no_place(self) -> None:
         """A file that can't be made stops the start with its name; where it can't be opened anew, that is trouble."""
@@ -198,6 +231,31 @@ class StandardOutputTests(SinkCase):
             self.clock.advance(SOON)
             held += os.read(self.reader, capacity)
         self.assertEqual(held.splitlines(), records)
+
+    def test_ready(self) -> None:
+        """It is ready while there is a reader and room, of which half of the pipe counts."""
+        self.assertTrue(self.sink.ready())
+        os.write(self.writer, b"x" * (fcntl.fcntl(self.writer, fcntl.F_GETPIPE_SZ) // 2))
+        self.assertFalse(self.sink.ready())
+        os.read(self.reader, 10**6)
+        self.assertTrue(self.sink.ready())
+        reader, writer = os.pipe()
+        self.addCleanup(os.close, writer)
+        self.open(StandardOutputSink(self.clock, writer))
+        os.close(reader)
+        self.assertFalse(self.sink.ready())
+
+    def test_ready_elsewhere(self) -> None:
+        """It is ready where standard output is a file, or a socket whose other end reads."""
+        with Path(self.mktemp()).open("wb") as file:
+            self.open(StandardOutputSink(self.clock, file.fileno()))
+            self.assertTrue(self.sink.ready())
+        here, there = socket.socketpair()
+        self.addCleanup(here.close)
+        self.open(StandardOutputSink(self.clock, here.fileno()))
+        self.assertTrue(self.sink.ready())
+        there.close()
+        self.assertFalse(self.sink.ready())
 
     def test_nobody_will_read(self) -> None:
         """Where the reader is gone, that is trouble."""

@@ -42,6 +42,7 @@ class Shelf:
         self.fault: str | None = None
         self.opened = 0
         self.closed = False
+        self.hopeful = True
 
     async def open(self, backlog: Backlog) -> None:
         """See ``ISink``."""
@@ -62,6 +63,10 @@ class Shelf:
             records = self.backlog.head(10**9)
             self.writes.append(records)
             self.backlog.taken(len(records))
+
+    def ready(self) -> bool:
+        """See ``ISink``."""
+        return self.hopeful
 
     def reopen(self) -> None:
         """See ``ISink``."""
@@ -90,7 +95,9 @@ class JournalCase(SynchronousTestCase):
 
     def make(self, *sinks: Shelf) -> Journal:
         """A journal that is open."""
-        journal = Journal(Server("m", "svc"), self.clock, sinks, refuses=self.refuses, count_lost=self.lost.append)
+        journal = Journal(
+            Server("m", "svc"), self.clock, self.clock, sinks, refuses=self.refuses, count_lost=self.lost.append
+        )
         journal.startService()
         self.successResultOf(Deferred.fromCoroutine(journal.open()))
         return journal
@@ -275,38 +282,77 @@ class RefusedTests(JournalCase):
             self.take(*["x" * 1100] * 1000).addErrback(lambda _: None)
         self.assertIn("too far behind", self.refused(self.take("more")))
 
-    def test_check(self) -> None:
-        """A check passes when a record was taken since the last one, or one is taken now, and fails with the sinks."""
+    def check(self, journal: Journal | None = None) -> Deferred[None]:
+        """Check the journal once."""
+        return Deferred.fromCoroutine((journal or self.journal).check())
 
-        def check() -> Deferred[None]:
-            return Deferred.fromCoroutine(self.journal.check())
+    def checks(self) -> list[bytes]:
+        """The checks that were recorded, by how they ended."""
+        records = [record for write in self.shelf.writes for record in write if b" health " in record]
+        return [record.partition(b'result="')[2].partition(b'"')[0] for record in records]
 
-        first = check()
-        self.successResultOf(first)
-        self.assertIn(b"svc checked the audit", self.shelf.writes[-1][0])
-        taking = self.take("a")
-        self.successResultOf(taking)
-        self.successResultOf(check())
-        self.assertEqual(len(self.shelf.writes), 2)
-        second = check()
-        self.successResultOf(second)
-        self.assertEqual(len(self.shelf.writes), 3)
+    def test_check_is_quiet(self) -> None:
+        """The first check of a server is recorded, and then one in an hour, however many there are and whatever else is."""
+        for number in range(2 * 720):
+            self.successResultOf(self.check())
+            if number % 100 == 7:
+                self.successResultOf(self.take("a"))
+            self.clock.advance(5)
+        self.assertEqual(self.checks(), [b"success"] * 2)
+        self.assertIn(b"svc checked the audit", self.shelf.writes[0][0])
+
+    def test_check_in_doubt(self) -> None:
+        """Where a sink sees that it may not take one more record, one is given to it, and that decides."""
+        self.successResultOf(self.check())
+        self.shelf.hopeful = False
+        self.successResultOf(self.check())
+        self.assertEqual(self.checks(), [b"success"] * 2)
+        self.shelf.fault = "full"
+        self.assertEqual(self.refused(self.check()), "the shelf: full")
+
+    def test_check_that_changes(self) -> None:
+        """That the audit fails is recorded once, where it can be: at once by a sink that works, later by the one that
+        doesn't; and so is that it works again.
+        """
+        journal = self.make(self.shelf, self.other)
+        self.shelf.at_once = 0  # as a connection, which takes all a moment later
+        self.successResultOf(self.check(journal))
+        self.other.hopeful, self.other.fault = False, "full"
+        for _ in range(3):
+            self.assertEqual(self.refused(self.check(journal)), "the shelf: full")
+            self.clock.advance(5)
+        # The first was given to both when there was only doubt.
+        self.assertEqual(self.checks(), [b"success", b"success", b"failure"])
+        self.other.hopeful, self.other.fault = True, None
+        self.other.wake()
+        for _ in range(2):
+            self.successResultOf(self.check(journal))
+        self.assertEqual(self.checks(), [b"success", b"success", b"failure", b"success"])
+        self.assertEqual(self.other.names(), self.shelf.names())
+
+    def test_check_of_what_fails(self) -> None:
+        """A check fails with the sinks, and waits for the last record where that takes its time."""
         self.shelf.backlog.failed("gone")
-        self.failureResultOf(check(), AuditUnavailable)
+        self.failureResultOf(self.check(), AuditUnavailable)
+        self.shelf.backlog.recovered()
+        self.shelf.held = True
+        taking = self.take("a")
+        checked = self.check()
+        self.assertNoResult(checked)
+        self.shelf.held = False
+        self.shelf.wake()
+        self.successResultOf(taking)
+        self.successResultOf(checked)
 
     def test_check_that_was_given_up(self) -> None:
         """A check waits for the record of an earlier one that was given up, and passes when the sinks have taken it."""
-
-        def check() -> Deferred[None]:
-            return Deferred.fromCoroutine(self.journal.check())
-
         self.shelf.held = True
         for _ in range(2):
-            waiting = check()
+            waiting = self.check()
             self.assertNoResult(waiting)
             waiting.cancel()
             self.failureResultOf(waiting, CancelledError)
-        last = check()
+        last = self.check()
         self.shelf.held = False
         self.shelf.wake()
         self.successResultOf(last)

@@ -22,7 +22,9 @@ class RetentionTests(SynchronousTestCase):
         origin = attrs.evolve(Chronicle().origin(None, "::1", "r"), user="acme:user:u")
         self.memory.record(Trail(origin, (Event("update", "update", (), "did", "do"),)))
         self.clock.advance(self.memory.made_at)
-        self.retention = Retention(self.clock, MemoryEvents(self.memory), 10 * INTERVAL, self.memory.demand_primary)
+        self.retention = Retention(
+            self.clock, self.clock, MemoryEvents(self.memory), 10 * INTERVAL, self.memory.demand_primary
+        )
 
     def test_age(self) -> None:
         """An event goes within an interval from when it is older than the age, and no sooner."""

@@ -139,6 +139,19 @@ class SyslogTests(SynchronousTestCase):
             socket.drain()
         self.assertTrue(socket.sent.endswith(b"4 last"))
 
+    def test_ready(self) -> None:
+        """It is ready while there is a connection from which everything has left."""
+        self.assertFalse(self.sink.ready())
+        self.successResultOf(self.open())
+        self.assertTrue(self.sink.ready())
+        self.write(b"one")
+        self.assertFalse(self.sink.ready())
+        self.receiver.sockets[0].drain()
+        self.assertTrue(self.sink.ready())
+        self.receiver.away = True
+        self.receiver.lose()
+        self.assertFalse(self.sink.ready())
+
     def test_lost(self) -> None:
         """When the connection is lost that is trouble; what hadn't left is sent again over the next one."""
         self.successResultOf(self.open())

@@ -199,6 +199,10 @@ class TLSTests(DirectoryCase):
         asked = self.ask(server=attrs.evolve(SERVER, ca_cert=None))
         self.assert_refused(asked, Reason.LDAP_TLS_FAILED, "certificate verify failed")
 
+    def test_authorities_on_one_line(self) -> None:
+        """Authorities whose ends of lines became blanks are trusted like those that have them."""
+        self.successResultOf(self.ask(server=attrs.evolve(SERVER, ca_cert=AUTHORITY.pem.replace("\n", " "))))
+
     def test_wrong_name(self) -> None:
         """A certificate for another host ends the conversation."""
         self.directory.certificate = AUTHORITY.issue("other.example")

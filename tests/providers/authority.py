@@ -39,15 +39,17 @@ class Authority:
             .not_valid_after(_START + datetime.timedelta(days=days))
         )
 
-    def issue(self, host: str, days: int = 36_500) -> PrivateCertificate:
-        """A certificate for a host, by name or number, with its key."""
+    def issue(self, host: str, days: int = 36_500, *, common_name_alone: bool = False) -> PrivateCertificate:
+        """A certificate for a host, by name or number, with its key; a common name alone is for nobody."""
         key = ec.generate_private_key(ec.SECP256R1())
         try:
             name: x509.GeneralName = x509.IPAddress(ip_address(host))
         except ValueError:
             name = x509.DNSName(host)
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, host)])
-        builder = self._builder(subject, key, days).add_extension(x509.SubjectAlternativeName([name]), critical=False)
+        builder = self._builder(subject, key, days)
+        if not common_name_alone:
+            builder = builder.add_extension(x509.SubjectAlternativeName([name]), critical=False)
         pem = builder.sign(self.key, SHA256()).public_bytes(Encoding.PEM)
         pem += key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
         issued: PrivateCertificate = PrivateCertificate.loadPEM(pem)

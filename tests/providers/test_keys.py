@@ -10,19 +10,29 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.task import Clock
+from twisted.logger import ILogObserver, globalLogPublisher
 from twisted.trial.unittest import SynchronousTestCase
+from zope.interface import implementer
 from zope.interface.verify import verifyObject
 
-from svc.authentication import IProviderKeys, KeySource, KeysState
+from svc.authentication import Attempt, IProviderKeys, KeySource, KeysState
 from svc.errors import KeysUnavailable
 from svc.jose import KeySet, parse_key_set
-from svc.providers.keys import WAITERS_LIMIT, ProviderKeys
+from svc.providers.keys import RETRIED_LIMIT, RETRIES, ProviderKeys
+from svc.providers.waiting import COPIES, PLACE, ROOM, TURN
 from tests.signing import jwk, jwks
 
 SOURCE = KeySource("https://idp.example/keys")
 OTHER = KeySource("https://other.example/keys")
 INTERVAL = 10.0
 START = 1_000_000.0
+
+#: After how many seconds a fetch that failed is tried again.
+PAUSE = INTERVAL / RETRIES
+
+#: The size of a large token, and how many logins with one fill the room.
+LARGE = 16_000
+PLACES = ROOM // (PLACE + COPIES * LARGE)
 
 ONE, TWO = jwks(jwk("k1")), jwks(jwk("k2"))
 
@@ -33,15 +43,18 @@ def other(number: int) -> KeySource:
 
 
 class Provider:
-    """Stands for the network: remembers what was asked, and answers when told to."""
+    """Stands for the network: remembers what was asked and when, and answers when told to."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
         self.asked: list[KeySource] = []
+        self.moments: list[float] = []
         self.answers: list[Deferred[KeySet]] = []
 
     async def fetch(self, source: KeySource) -> KeySet:
         """Ask, and wait for ``answer`` or ``fail``."""
         self.asked.append(source)
+        self.moments.append(self._clock.seconds())
         answer: Deferred[KeySet] = Deferred()
         self.answers.append(answer)
         return await answer
@@ -63,16 +76,22 @@ class Case(SynchronousTestCase):
 
     def setUp(self) -> None:
         """A provider that nobody asked yet."""
-        self.provider = Provider()
         self.clock = Clock()
         self.clock.advance(START)
-        self.keys = ProviderKeys(
+        self.provider = Provider(self.clock)
+        self.chance = 0.0
+        self.keys = self.made(limit=3)
+
+    def made(self, limit: int = 1000) -> ProviderKeys:
+        """Keys that are fetched from the provider."""
+        return ProviderKeys(
             self.provider.fetch,
             self.clock,
             INTERVAL,
             max_age=self.max_age,
             stale_if_error=self.stale_if_error,
-            limit=3,
+            limit=limit,
+            chance=lambda: self.chance,
         )
 
     def begin(self, question: Coroutine[Any, Any, KeySet]) -> Deferred[KeySet]:
@@ -85,9 +104,11 @@ class Case(SynchronousTestCase):
         self.provider.answer(document)
         return self.successResultOf(asked)
 
-    def assert_refused(self, asked: Deferred[KeySet], why: str) -> None:
-        """The question was answered with a refusal that says why."""
-        self.assertIn(why, self.failureResultOf(asked, KeysUnavailable).value.why)
+    def assert_refused(self, asked: Deferred[KeySet], why: str, retry_after: int | None = None) -> None:
+        """The question was answered with a refusal that says why, and when to come again."""
+        refusal = self.failureResultOf(asked, KeysUnavailable).value
+        self.assertIn(why, refusal.why)
+        self.assertIn(retry_after, (None, refusal.retry_after))
 
     def ids(self, keys: KeySet) -> list[str | None]:
         """The ids of a set's keys."""
@@ -123,15 +144,6 @@ class ProviderKeysTests(Case):
         self.assertEqual([self.ids(self.successResultOf(each)) for each in asked], [["k2"]] * 5)
         self.assertEqual(self.provider.asked, [SOURCE, SOURCE])
 
-    def test_a_crowd_does_not_wait(self) -> None:
-        """So many wait for one fetch and no more; who comes then is refused at once, and can come again."""
-        keys = self.filled()
-        waiting = [self.begin(self.keys.newer(SOURCE, keys)) for _ in range(WAITERS_LIMIT)]
-        self.assert_refused(self.begin(self.keys.newer(SOURCE, keys)), "logins wait for that already")
-        self.provider.answer(TWO)
-        self.assertEqual({tuple(self.ids(self.successResultOf(each))) for each in waiting}, {("k2",)})
-        self.assertEqual(self.ids(self.successResultOf(self.begin(self.keys.newer(SOURCE, keys)))), ["k2"])
-
     def test_a_newer_set_at_hand_is_given_out(self) -> None:
         """Who saw an old set gets the newer one that is there already, without a fetch and whatever the budget."""
         old = self.filled()
@@ -142,15 +154,15 @@ class ProviderKeysTests(Case):
         self.assertEqual(len(self.provider.asked), 2)
 
     def test_one_fetch_per_interval(self) -> None:
-        """Inside the interval a newer set is refused at once; after it, one fetch is made."""
+        """Inside the interval the set that was just fetched is the newest there is; after it, one fetch is made."""
         keys = self.filled()
         asked = self.begin(self.keys.newer(SOURCE, keys))
         self.provider.answer(ONE)
         keys = self.successResultOf(asked)
         for _ in range(1000):
-            self.assert_refused(self.begin(self.keys.newer(SOURCE, keys)), "was asked a moment ago")
+            self.assertIs(self.successResultOf(self.begin(self.keys.newer(SOURCE, keys))), keys)
         self.clock.advance(INTERVAL - 0.1)
-        self.assert_refused(self.begin(self.keys.newer(SOURCE, keys)), "again in 0.1 seconds")
+        self.assertIs(self.successResultOf(self.begin(self.keys.newer(SOURCE, keys))), keys)
         self.assertEqual(len(self.provider.asked), 2)
         self.clock.advance(0.1)
         asked = self.begin(self.keys.newer(SOURCE, keys))
@@ -158,25 +170,51 @@ class ProviderKeysTests(Case):
         self.assertEqual(self.ids(self.successResultOf(asked)), ["k2"])
 
     def test_failed_fetches_count(self) -> None:
-        """A fetch that failed uses up the interval as one that succeeded does."""
+        """A fetch that failed uses up the interval as one that succeeded does, and leaves nobody knowing what is newest."""
         keys = self.filled()
         asked = self.begin(self.keys.newer(SOURCE, keys))
         self.provider.fail()
         self.assert_refused(asked, "no route")
-        self.assert_refused(self.begin(self.keys.newer(SOURCE, keys)), "was asked a moment ago")
+        for _ in range(1000):
+            self.assert_refused(self.begin(self.keys.newer(SOURCE, keys)), "was asked a moment ago")
+        self.assert_refused(self.begin(self.keys.newer(SOURCE, keys)), "again in 10.0 seconds; that failed: no route")
         self.assertEqual(len(self.provider.asked), 2)
 
     def test_a_failed_first_fetch_is_free(self) -> None:
-        """After a failed first fetch one more is made at once, and then one per interval."""
+        """After a failed first fetch logins may ask for one more at once, and then for one per interval."""
         for _ in range(2):
             asked = self.begin(self.keys.current(SOURCE))
             self.provider.fail()
             self.assert_refused(asked, "no route")
         self.assert_refused(self.begin(self.keys.current(SOURCE)), "was asked a moment ago")
-        self.clock.advance(INTERVAL)
-        asked = self.begin(self.keys.current(SOURCE))
+        self.assertEqual(len(self.provider.asked), 2)
+
+    def test_what_a_failed_wish_leaves(self) -> None:
+        """When an operator's fetch fails after a login's, nobody knows whether there are newer keys than that brought."""
+        keys = self.filled()
+        asked = self.begin(self.keys.newer(SOURCE, keys))
         self.provider.answer(ONE)
-        self.assertEqual(self.ids(self.successResultOf(asked)), ["k1"])
+        keys = self.successResultOf(asked)
+        wish = self.begin(self.keys.current(SOURCE, 1))
+        self.provider.fail()
+        self.assertIs(self.successResultOf(wish), keys)
+        self.assert_refused(self.begin(self.keys.newer(SOURCE, keys)), "that failed: no route", 2)
+        self.clock.advance(PAUSE)
+        self.provider.answer(TWO)
+        self.assertEqual(self.ids(self.successResultOf(self.begin(self.keys.newer(SOURCE, keys)))), ["k2"])
+
+    def test_when_to_come_again(self) -> None:
+        """Who is put off is told when there is a fetch again, and a moment more by chance, so that not all come at once."""
+        for self.chance, first, second in ((0.0, 1, 2), (0.4, 1, 3), (1.0, 2, 4)):
+            keys = self.made()
+            asked = [self.begin(keys.current(SOURCE)) for _ in range(3)]
+            self.provider.fail()
+            for each in asked:
+                self.assert_refused(each, "no route", first)
+            asked = [self.begin(keys.current(SOURCE))]
+            self.provider.fail()
+            self.assert_refused(asked[0], "no route", second)
+            self.assert_refused(self.begin(keys.current(SOURCE)), "was asked a moment ago", second)
 
     def test_the_interval_runs_from_the_beginning(self) -> None:
         """A fetch that takes half the interval delays the next one no longer."""
@@ -203,11 +241,13 @@ class ProviderKeysTests(Case):
         """A fetch that failed leaves the old set in force, however often that happens."""
         keys = self.filled()
         for _ in range(5):
-            self.clock.advance(INTERVAL)
             asked = self.begin(self.keys.newer(SOURCE, keys))
             self.provider.fail()
             self.failureResultOf(asked, KeysUnavailable)
             self.assertIs(self.successResultOf(self.begin(self.keys.current(SOURCE))), keys)
+            self.clock.advance(INTERVAL - 0.1)
+            self.provider.fail()
+            self.clock.advance(0.1)
 
     def test_one_who_leaves_takes_nothing_along(self) -> None:
         """A client that goes away, even the one that began the fetch, doesn't end the wait of others."""
@@ -292,6 +332,193 @@ class ProviderKeysTests(Case):
     def test_nothing_is_renewed_without_an_age(self) -> None:
         """Without an age nothing happens in the background."""
         self.filled()
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+
+
+class RetryTests(Case):
+    """Note [Retries]."""
+
+    def put_off(self, keys: ProviderKeys, seen: KeySet | None = None, source: KeySource = SOURCE) -> None:
+        """A login that lacks newer keys, or any, is put off at once."""
+        self.assert_refused(self.begin(keys.current(source) if seen is None else keys.newer(source, seen)), "")
+
+    def test_keys_that_changed_in_an_outage(self) -> None:
+        """When the provider answers again, its new keys are at hand by themselves, long before the interval is over."""
+        old = self.filled()
+        asked = self.begin(self.keys.newer(SOURCE, old))
+        self.provider.fail()
+        self.assert_refused(asked, "no route", 2)
+        self.clock.advance(PAUSE)
+        self.provider.fail()
+        self.clock.advance(PAUSE)
+        self.provider.answer(TWO)
+        self.assertEqual(self.clock.seconds(), START + 2 * PAUSE)
+        self.assertEqual(self.ids(self.successResultOf(self.begin(self.keys.newer(SOURCE, old)))), ["k2"])
+        self.assertEqual(self.ids(self.given()), ["k2"])
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+
+    def test_a_start_in_an_outage(self) -> None:
+        """Where there were no keys yet, they come when the provider answers for the first time."""
+        self.begin(self.keys.current(SOURCE)).addErrback(lambda _: None)
+        self.provider.fail()
+        self.clock.advance(PAUSE)
+        waiting = self.begin(self.keys.current(SOURCE))
+        self.provider.answer(ONE)
+        self.assertEqual(self.ids(self.successResultOf(waiting)), ["k1"])
+        self.assertEqual(len(self.provider.asked), 2)
+
+    def test_logins_join(self) -> None:
+        """Who comes while a fetch is being tried again waits for it, and spends nothing."""
+        old = self.filled()
+        self.begin(self.keys.newer(SOURCE, old)).addErrback(lambda _: None)
+        self.provider.fail()
+        self.clock.advance(PAUSE)
+        waiting = [self.begin(self.keys.newer(SOURCE, old)) for _ in range(5)]
+        self.provider.answer(TWO)
+        for each in waiting:
+            self.assertEqual(self.ids(self.successResultOf(each)), ["k2"])
+        self.assertEqual(len(self.provider.asked), 3)
+
+    def test_a_flood_in_an_outage(self) -> None:
+        """However many tokens come while the provider fails, it is asked six times in an interval at most."""
+        old = self.filled()
+        for rate in (1, 10, 100):
+            before = len(self.provider.asked)
+            for _ in range(30 * rate):
+                self.begin(self.keys.newer(SOURCE, old)).addErrback(lambda _: None)
+                if self.provider.answers:
+                    self.provider.fail()
+                self.clock.advance(INTERVAL / rate / 3)
+            asked = len(self.provider.asked) - before
+            self.assertLessEqual(asked, 10 * (RETRIES + 1) + 1)
+            self.assertGreaterEqual(asked, 10 * (RETRIES - 1) if rate > 1 else 10)
+
+    def test_only_while_somebody_needs_them(self) -> None:
+        """When no login lacked the keys for an interval the provider is left alone, until one does."""
+        old = self.filled()
+        self.begin(self.keys.newer(SOURCE, old)).addErrback(lambda _: None)
+        while self.provider.answers:
+            self.provider.fail()
+            self.given()
+            self.clock.advance(PAUSE)
+        self.assertEqual(len(self.provider.asked), 2 + RETRIES - 1)
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+        self.clock.advance(INTERVAL)
+        self.begin(self.keys.newer(SOURCE, old)).addErrback(lambda _: None)
+        self.provider.fail()
+        self.assertEqual(len(self.clock.getDelayedCalls()), 1)
+
+    def test_a_renewal_that_failed(self) -> None:
+        """An operator's fetch that failed isn't tried again by itself, but is when a login lacks newer keys."""
+        self.filled()
+        self.begin(self.keys.newer(SOURCE, self.given()))
+        self.provider.answer(ONE)
+        self.begin(self.keys.current(SOURCE, 1))
+        self.provider.fail()
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+        self.put_off(self.keys, self.given())
+        self.put_off(self.keys, self.given())
+        self.assertEqual([call.getTime() for call in self.clock.getDelayedCalls()], [START + PAUSE])
+
+    def test_few_sources_at_a_time(self) -> None:
+        """So many broken sources are tried again and no more; the others are as soon as there is room for them."""
+        keys = self.made()
+        for number in range(RETRIED_LIMIT + 5):
+            for _ in range(2):
+                asked = self.begin(keys.current(other(number)))
+                self.provider.fail()
+                self.failureResultOf(asked)
+        self.assertEqual(len(self.clock.getDelayedCalls()), RETRIED_LIMIT)
+        last = other(RETRIED_LIMIT + 4)
+        self.assert_refused(self.begin(keys.current(last)), "was asked a moment ago", 10)
+        self.clock.advance(PAUSE)
+        self.provider.answer(ONE)
+        self.assert_refused(self.begin(keys.current(last)), "was asked a moment ago", 2)
+        while self.provider.answers:
+            self.provider.fail()
+        self.assertEqual(len(self.clock.getDelayedCalls()), RETRIED_LIMIT)
+
+    def test_a_forgotten_source(self) -> None:
+        """What is forgotten for want of room isn't asked any more."""
+        for number in range(4):
+            self.begin(self.keys.current(other(number))).addErrback(lambda _: None)
+            self.provider.fail()
+        self.clock.advance(PAUSE)
+        self.assertEqual(len(self.provider.answers), 3)
+
+    def test_told_once(self) -> None:
+        """A failure is logged when it begins and when it is another one, and not with every try."""
+        told: list[str] = []
+
+        @implementer(ILogObserver)
+        def observe(event: Any) -> None:
+            if "could not be fetched" in (event["log_format"] or ""):
+                told.append(event["why"])
+
+        globalLogPublisher.addObserver(observe)
+        self.addCleanup(globalLogPublisher.removeObserver, observe)
+        self.begin(self.keys.current(SOURCE)).addErrback(lambda _: None)
+        for why in ("no route", "no route", "status 503", "status 503"):
+            self.provider.fail(why)
+            self.clock.advance(PAUSE)
+        self.assertEqual(told, ["no route", "status 503"])
+
+
+class CrowdTests(Case):
+    """Logins that wait for one fetch; how places are shared out is in ``test_waiting``."""
+
+    def login(self, address: str = "192.0.2.1", size: int = 1000) -> Deferred[KeySet]:
+        """A login from this address, with a token of so many bytes, before there are keys."""
+        attempt = Attempt("acme", None, bytes(size), address, "ci")
+        return self.begin(self.keys.current(SOURCE, 0, attempt))
+
+    def test_a_storm_at_the_start(self) -> None:
+        """Thousands of logins wait for the first keys, from one address as from many, and all go on, some in each turn."""
+        waiting = [self.login("192.0.2.1" if number % 2 else f"198.51.100.{number % 250}") for number in range(2500)]
+        self.provider.answer(ONE)
+        self.assertEqual(sum(each.called for each in waiting), TURN)
+        self.clock.advance(0)
+        for each in waiting:
+            self.assertEqual(self.ids(self.successResultOf(each)), ["k1"])
+        self.assertEqual(self.provider.asked, [SOURCE])
+
+    def test_a_failed_first_fetch(self) -> None:
+        """When the first fetch fails all who wait are put off."""
+        waiting = [self.login() for _ in range(300)]
+        self.provider.fail()
+        self.clock.advance(0)
+        for each in waiting:
+            self.assert_refused(each, "no route")
+
+    def fill(self, address: str) -> list[Deferred[KeySet]]:
+        """Fill all the room with large tokens from one address."""
+        waiting = [self.login(address, LARGE) for _ in range(PLACES)]
+        for each in waiting:
+            self.assertNoResult(each)
+            each.addErrback(lambda failure: None if failure.trap(CancelledError, KeysUnavailable) else failure)
+        return waiting
+
+    def test_forgers_leave_room(self) -> None:
+        """Forged tokens that fill all the room keep nobody out who comes from elsewhere; who sends more is put off."""
+        forged = self.fill("2001:db8::1")
+        self.assert_refused(self.login("2001:db8::2", LARGE), "more logins wait for keys than there is room for", 2)
+        good = [self.login(f"198.51.100.{number}") for number in range(200)]
+        self.clock.advance(0)
+        self.assertGreater(sum(each.called for each in forged), 0)
+        self.provider.answer(ONE)
+        self.clock.advance(0)
+        for each in good:
+            self.successResultOf(each)
+
+    def test_forgers_who_hang_up(self) -> None:
+        """Who hangs up leaves his place at once."""
+        for _ in range(5):
+            for each in self.fill("192.0.2.66"):
+                each.cancel()
+        last = self.login("192.0.2.66")
+        self.assertNoResult(last)
+        self.provider.answer(ONE)
+        self.successResultOf(last)
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
 
@@ -569,17 +796,27 @@ class CourseTests(Case):
     max_age = 800.0
     stale_if_error = 1000.0
 
-    @given(st.lists(st.sampled_from(["current", "refresh", "newer", "answer", "fail"]) | st.floats(1, 700), max_size=60))
+    @given(
+        st.lists(
+            st.sampled_from(["current", "refresh", "newer", "answer", "fail"]) | st.floats(1, 700) | st.floats(0.1, 12),
+            max_size=60,
+        )
+    )
     def test_any_course_of_events(self, events: list[str | float]) -> None:
-        """At most one fetch is under way, logins cause at most one in an interval, and no set is given out for too long."""
+        """At most one fetch is under way, logins cause at most one in an interval, and no set is given out for too long.
+
+        The server itself makes no two in less than a fifth of an interval.
+        """
         self.setUp()
         began: dict[KeySet, float] = {}
         spent: list[float] = []
+        own: list[float] = []
         seen, wishes = parse_key_set(TWO), 0
         for event in events:
             asked, before = None, len(self.provider.asked)
             if isinstance(event, float):
                 self.clock.advance(event)
+                own.extend(self.provider.moments[before:])
             elif event in {"current", "refresh"}:
                 wishes += event == "refresh"
                 asked = self.begin(self.keys.current(SOURCE, wishes))
@@ -599,3 +836,4 @@ class CourseTests(Case):
                     self.assertLess(self.clock.seconds() - began[seen], 1800)
             self.assertLessEqual(len(self.provider.answers), 1)
         self.assertTrue(all(later - earlier >= INTERVAL for earlier, later in itertools.pairwise(spent)))
+        self.assertTrue(all(later - earlier > PAUSE - 1e-6 for earlier, later in itertools.pairwise(own)))

@@ -17,6 +17,7 @@ from svc.dialect import CONJUR
 from svc.reasons import Reason
 from svc.web.authenticators import REFRESH_PAUSE, Authenticators, FederatedAuthenticators
 from tests.memory import MemoryAuthenticators, MemoryRoles
+from tests.walls import Wall
 from tests.web.support import NOW, PEER, Answer, Client
 from tests.web.world import ADMIN, WorldCase, user
 
@@ -92,6 +93,7 @@ class AuthenticatorsCase(WorldCase):
         super().setUp()
         self.load(self.policy.format(prefix=self.dialect.prefix, cloud=self.dialect.cloud))
         self.explainer, self.cloud = Explainer(), Explainer()
+        self.wall = Wall(self.clock)
         self.store = MemoryAuthenticators(self.memory)
         self.others = self.client
         self.client = Client(
@@ -112,6 +114,7 @@ class AuthenticatorsCase(WorldCase):
                     dialect=self.dialect,
                     token_limit=1000,
                     clock=self.clock,
+                    wall=self.wall,
                 )
                 for name, explainer in (("authn-jwt", self.explainer), (self.dialect.cloud, self.cloud))
             ),
@@ -382,6 +385,12 @@ class StatusTests(AuthenticatorsCase):
         """A fetch that went well has the outcome ``ok``."""
         self.explainer.state = attrs.evolve(GOOD, keys=attrs.evolve(KEYS, failure=None))
         self.assertEqual(self.ask(PATH).json()["keys"]["last_fetch"]["outcome"], "ok")
+
+    def test_clock_set(self) -> None:
+        """How old keys are doesn't hang on the machine's clock, and when they were fetched is told by it."""
+        self.wall.ahead = -3600.0
+        keys = self.ask(PATH).json()["keys"]
+        self.assertEqual((keys["age"], keys["last_fetch"]["at"]), (90.0, "2023-11-14T21:12:50.000+00:00"))
 
     def test_odd_services(self) -> None:
         """A service id is only text, decoded."""

@@ -226,9 +226,12 @@ class JwtTests(WorldCase):
         self.assertEqual(self.present(self.token(), "/authn-jwt/ci/acme/host%2Fshop/authenticate").status, 401)
 
     def test_keys_unavailable(self) -> None:
-        """While the provider's keys can't be had, tokens are refused."""
+        """While the provider's keys can't be had nobody is judged: 503, an empty body, and when to come again."""
         self.provider.down = True
-        self.assertEqual(self.present(self.token()).status, 401)
+        for evidence in (self.token(), self.token(project="other"), self.token(exp=NOW)):
+            answer = self.present(evidence)
+            self.assertEqual((answer.status, answer.body, answer.headers["retry-after"]), (503, b"", "3"))
+        self.assertEqual(self.present(b"x.y").status, 401)
 
 
 class ConjurJwtTests(JwtTests):
@@ -354,9 +357,11 @@ class CloudTests(WorldCase):
         self.assert_refused(self.present(self.token()))
 
     def test_keys_unavailable(self) -> None:
-        """While the provider's keys can't be had, tokens are refused."""
+        """While the provider's keys can't be had nobody is judged, whatever host the path names."""
         self.provider.down = True
-        self.assert_refused(self.present(self.token()))
+        for host in ("host%2Fweb", "host%2Fstray", "host%2Fnobody"):
+            answer = self.present(self.token(), host)
+            self.assertEqual((answer.status, answer.body, answer.headers["retry-after"]), (503, b"", "3"))
 
 
 class ConjurCloudTests(CloudTests):

@@ -39,7 +39,7 @@ class Case(SynchronousTestCase):
         self.clock.advance(1_700_000_000)
         self.memory = Memory()
         state = MemoryState(self.memory)
-        self.rounds = Rounds(self.clock, [AuthzProbe(state)], DatabaseProbe(state), 5.0)
+        self.rounds = Rounds(self.clock, self.clock, [AuthzProbe(state)], DatabaseProbe(state), 5.0)
         self.rounds.startService()
         self.addCleanup(self.rounds.stopService)
         self.answers: dict[str, Told] = {"b.example": told(200, BODY), "c": Told(fault=UNREACHABLE, why="no route")}
@@ -55,7 +55,7 @@ class Case(SynchronousTestCase):
 
             return ask
 
-        members = Members(self.clock, {name: asking(name) for name in self.answers})
+        members = Members(self.clock, self.clock, {name: asking(name) for name in self.answers})
         return Client(Health(self.rounds, dialect), Cluster(self.rounds, dialect, members))
 
 
@@ -193,7 +193,7 @@ class ViewTests(Case):
         async def ask() -> Told:
             return await hanging
 
-        client = Client(Cluster(self.rounds, NATIVE, Members(self.clock, {"b": ask})))
+        client = Client(Cluster(self.rounds, NATIVE, Members(self.clock, self.clock, {"b": ask})))
         gone, waiting = client.begin("GET", "/ui/health"), client.begin("GET", "/ui/health")
         gone.leave()
         hanging.callback(Told(fault=UNREACHABLE, why="late"))

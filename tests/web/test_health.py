@@ -24,7 +24,7 @@ class HealthTests(SynchronousTestCase):
         self.memory = Memory()
         self.clock = Clock()
         state = MemoryState(self.memory)
-        self.rounds = Rounds(self.clock, [AuthzProbe(state)], DatabaseProbe(state), 5.0)
+        self.rounds = Rounds(self.clock, self.clock, [AuthzProbe(state)], DatabaseProbe(state), 5.0)
         self.rounds.startService()
         self.addCleanup(self.rounds.stopService)
 
@@ -69,7 +69,7 @@ class HealthTests(SynchronousTestCase):
 
     def test_alive(self) -> None:
         """A server whose reactor turns is alive, whatever its database does and before any round has ended."""
-        rounds = Rounds(Clock(), [], DatabaseProbe(MemoryState(self.memory)), 5.0)
+        rounds = Rounds(Clock(), Clock(), [], DatabaseProbe(MemoryState(self.memory)), 5.0)
         self.memory.down = True
         self.clock.advance(100)
         for each in (rounds, self.rounds):
@@ -92,13 +92,13 @@ class HealthTests(SynchronousTestCase):
         self.rounds.stopService()
         self.clock.advance(15.1)
         self.assertEqual(client.get("/readyz").status, 503)
-        unstarted = Rounds(Clock(), [], DatabaseProbe(MemoryState(self.memory)), 5.0)
+        unstarted = Rounds(Clock(), Clock(), [], DatabaseProbe(MemoryState(self.memory)), 5.0)
         self.assertEqual(Client(Health(unstarted, NATIVE)).get("/readyz").status, 503)
 
     def test_asks_nobody(self) -> None:
         """However often these routes are asked, and while the database hangs, they ask neither it nor a probe."""
         asked = FakeState()
-        rounds = Rounds(self.clock, [AuthzProbe(asked)], DatabaseProbe(asked), 5.0)
+        rounds = Rounds(self.clock, self.clock, [AuthzProbe(asked)], DatabaseProbe(asked), 5.0)
         client = Client(Health(rounds, NATIVE))
         for path in ("/health", "/livez", "/readyz"):
             client.get(path)

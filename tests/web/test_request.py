@@ -23,7 +23,7 @@ GET = b"GET / HTTP/1.1\r\nHost: h\r\n\r\n"
 def connect(respond: Callable[[Incoming], Any]) -> Connection:
     """A connection whose requests ``respond`` answers, with no router behind it."""
     clock = Clock()
-    edge = Edge(respond=respond, limits=Limits(), clock=clock, new_id=lambda: "i-1", proxies=TrustedProxies())
+    edge = Edge(respond=respond, limits=Limits(), clock=clock, wall=clock, new_id=lambda: "i-1", proxies=TrustedProxies())
     return Connection(Site(edge), clock)
 
 

@@ -9,7 +9,7 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 
-from svc.authentication import IProviderKeys, KeySource, KeysState
+from svc.authentication import Attempt, IProviderKeys, KeySource, KeysState
 from svc.authenticators.apikey import ApiKeyAuthenticator
 from svc.authenticators.cloud import cloud
 from svc.authenticators.federated import FederatedAuthenticator
@@ -23,6 +23,7 @@ from svc.errors import KeysUnavailable
 from svc.events import Trail
 from svc.jose import KeySet, parse_key_set
 from svc.keyring import AccessTokens, AccountKeys, new_signing_key
+from svc.limits import RECORD_LIMITS, RecordLimits
 from svc.names import RoleName, admin_of
 from svc.policy.document import Bounds
 from svc.reasons import Reason
@@ -80,13 +81,13 @@ class Provider:
     def __init__(self) -> None:
         self.down = False
 
-    async def current(self, source: KeySource, refreshes: int = 0) -> KeySet:
+    async def current(self, source: KeySource, refreshes: int = 0, attempt: Attempt | None = None) -> KeySet:
         """Return the only set."""
         if self.down:
-            raise KeysUnavailable(f"{source.uri} is down")
+            raise KeysUnavailable(f"{source.uri} is down", 3)
         return parse_key_set(jwks())
 
-    async def newer(self, source: KeySource, seen: KeySet) -> KeySet:
+    async def newer(self, source: KeySource, seen: KeySet, attempt: Attempt | None = None) -> KeySet:
         """There is never a newer one."""
         raise KeysUnavailable("there is no newer set")
 
@@ -123,6 +124,7 @@ class WorldCase(SynchronousTestCase):
     """A test of nouns, in one dialect."""
 
     dialect: Dialect = NATIVE
+    records: RecordLimits = RECORD_LIMITS
 
     def setUp(self) -> None:
         """Make the account, and a server of all nouns."""
@@ -191,7 +193,12 @@ class WorldCase(SynchronousTestCase):
             authenticators,
             Resources(resources, roles, self.dialect),
             Roles(roles, self.dialect),
-            Policies(Loads(MemoryPolicies(memory), vault, self.dialect, Bounds()), roles, self.events, self.journal),
+            Policies(
+                Loads(MemoryPolicies(memory), vault, self.dialect, Bounds(records=self.records)),
+                roles,
+                self.events,
+                self.journal,
+            ),
             Audit(self.events, roles),
             EffectivePolicies(MemoryEffectivePolicies(memory), roles, vault, clock),
             Secrets(secrets, MemoryExpirations(memory), vault),

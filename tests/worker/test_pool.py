@@ -16,6 +16,7 @@ from svc.dialect import NATIVE
 from svc.errors import Forbidden, LoadsUnavailable
 from svc.names import RoleName
 from svc.policy.document import Bounds
+from svc.records import Caller
 from svc.rows import Load, LoadAnswer, LoadMode
 from svc.worker.messages import Bug, Message, Reading, Task, written
 from svc.worker.pool import DEADLINE, EACH, IDLE, PATIENCE, WAITING, WORKERS, Workers
@@ -29,7 +30,7 @@ DONE = LoadAnswer(201, b"", (3, 5))
 def load(document: bytes, caller: str) -> Load:
     """A load."""
     root = RoleName("acme", "policy", "root")
-    return Load(root, LoadMode.APPEND, RoleName("acme", "user", caller), "192.0.2.7", document)
+    return Load(root, LoadMode.APPEND, Caller(RoleName("acme", "user", caller), 0), "192.0.2.7", document)
 
 
 class Process:

@@ -201,6 +201,13 @@ class HttpClientTests(SynchronousTestCase):
         http_client(reactor).request("GET", "http://192.0.2.1:80/", reactor=reactor)
         self.assertEqual([port for _, port, *_ in reactor.tcpClients], [80])
 
+    def test_no_host_of_certificates(self) -> None:
+        """Over TLS, a name that no certificate can be for is a fault like a certificate that isn't trusted."""
+        reactor: Any = MemoryReactorClock()
+        exchange = Exchange(http_client(reactor), reactor, 100)
+        asked = Deferred.fromCoroutine(exchange.ask("GET", "https://1234/", within=5))
+        self.assertIn("no certificate can be for", str(self.failureResultOf(asked, Untrusted).value))
+
     def test_authorities(self) -> None:
         """A file of authorities must be there, and hold a certificate."""
         path = Path(self.mktemp())
@@ -208,6 +215,6 @@ class HttpClientTests(SynchronousTestCase):
         self.assertIn("cannot be read", str(self.assertRaises(NoEvidence, http_client, Clock(), path)))
         for text in ("", "-----BEGIN CERTIFICATE-----\nnone\n-----END CERTIFICATE-----", good[:100]):
             path.write_text(text)
-            self.assertIn("no certificate", str(self.assertRaises(NoEvidence, http_client, Clock(), path)))
+            self.assertIn(f"{path} ", str(self.assertRaises(NoEvidence, http_client, Clock(), path)))
         path.write_text(f"some words\n{good}{good}")
         http_client(Clock(), path)

@@ -19,6 +19,7 @@ from svc.workload.faults import BadAddress, NoIdentity, PlatformUnavailable, Too
 from svc.workload.machine import Machine
 from svc.workload.metadata import ANSWER_LIMIT, MARGIN, IdentityToken, Metadata
 from tests.cloudplatform import MACHINE, SHARED, SILENCE, Unruly
+from tests.walls import Wall
 from tests.workload.wire import NOW, Wire, clock
 
 BASE = "http://platform.example"
@@ -48,14 +49,15 @@ class MetadataCase(SynchronousTestCase):
     def setUp(self) -> None:
         """Make the platform."""
         self.clock = clock()
-        self.platform = Unruly(self.clock)
+        self.wall = Wall(self.clock)
+        self.platform = Unruly(self.wall)
         self.wire = Wire(self.platform.site().resource())
 
     def source(self, surroundings: Mapping[str, str] | None = None, wire: Wire | None = None, **more: Any) -> Metadata:
         """The machine's source of tokens; pauses are the shortest."""
         http: Any = wire or self.wire
         exchange = Exchange(http, self.clock, ANSWER_LIMIT)
-        return Metadata(exchange, surroundings or {}, **{"base_url": BASE, "chance": lambda: 0.0, **more})
+        return Metadata(exchange, surroundings or {}, **{"base_url": BASE, "chance": lambda: 0.0, "wall": self.wall, **more})
 
     def begin(self, source: Metadata) -> Deferred[IdentityToken]:
         """Begin to get a token."""
@@ -170,6 +172,15 @@ class CacheTests(MetadataCase):
         self.clock.advance(1)
         self.assertGreater(self.token(source).ends_at, first.ends_at)
         self.assertEqual(self.wire.asked, 2)
+
+    def test_clock_set(self) -> None:
+        """The platform tells the end of a token as a time of day: once the machine's clock is past it, there is another."""
+        source = self.source()
+        first = self.token(source)
+        self.wall.ahead = -3600.0
+        self.assertIs(self.token(source), first)
+        self.wall.ahead = 3600.0
+        self.assertIsNot(self.token(source), first)
 
     def test_short_lives(self) -> None:
         """A token whose whole life is short is given out, and asked for anew each time."""

@@ -1,0 +1,89 @@
+"""The check of ``ldap``: directories are bound to, those of a share of the authenticators in each round.
+
+A tenant may define many authenticators, and there may be many tenants: Note [A share in each round] of ``turns``. A server
+that uses no directory asks nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, Protocol
+
+from twisted.internet.defer import CancelledError, Deferred
+from zope.interface import implementer
+
+from svc.directories import DirectoryRefused, IDirectories, LdapServer
+from svc.health.probes import ProbeFailed
+from svc.health.turns import Turns
+from svc.interfaces import IProbe
+from svc.names import ResourceName
+
+#: Of how many accounts a round looks for authenticators, and how many of these it tries.
+LOOKED: Final = 500
+TRIED: Final = 10
+
+
+class Servers(Protocol):
+    """The directories that policy names, by the webservices of their authenticators."""
+
+    async def some(self, after: str, limit: int) -> Sequence[tuple[str, Sequence[ResourceName]]]:
+        """The next accounts in order after one, each with the authenticators that may be used."""
+
+    async def server(self, webservice: ResourceName) -> LdapServer | object:
+        """The directory of one, as it is set now; what stands for one that can't be asked says why."""
+
+
+@implementer(IProbe)
+class LdapProbe:
+    """Binds to the directories of which it is the turn, all at once.
+
+    ``directories`` returns their client, and is called when there is one to ask.
+    """
+
+    service = "ldap"
+
+    def __init__(self, servers: Servers, directories: Callable[[], IDirectories]) -> None:
+        self._servers = servers
+        self._directories = directories
+        self._turns: Turns[ResourceName] = Turns(self._seen, LOOKED, TRIED)
+
+    async def check(self) -> None:
+        """Fail while one is known that can't be bound to, and name it. Each is asked once, however many name it."""
+        asked: dict[LdapServer, list[str]] = {}
+        for name, webservice in await self._turns.next():
+            server = await self._servers.server(webservice)
+            if isinstance(server, LdapServer):
+                asked.setdefault(server, []).append(name)
+            else:
+                self._turns.tried(name, str(server))
+        waiting = dict(asked)
+
+        async def ask(server: LdapServer) -> None:
+            fault = await self._fault(server)
+            for name in waiting.pop(server):
+                self._turns.tried(name, fault)
+
+        asking = [Deferred.fromCoroutine(ask(server)) for server in asked]
+        try:
+            for each in asking:
+                await each
+        finally:
+            for each in asking:
+                each.cancel()
+                each.addErrback(lambda failure: failure.trap(CancelledError))
+            # Where the time for a check is over; the turn of others comes all the same.
+            for name in (name for names in waiting.values() for name in names):
+                self._turns.tried(name, "no answer in time")
+        if (trouble := self._turns.trouble) is not None:
+            raise ProbeFailed(trouble)
+
+    async def _seen(self, after: str, limit: int) -> Sequence[tuple[str, Mapping[str, ResourceName]]]:
+        seen = await self._servers.some(after, limit)
+        return [(account, {str(webservice): webservice for webservice in found}) for account, found in seen]
+
+    async def _fault(self, server: LdapServer) -> str | None:
+        try:
+            await self._directories().reach(server)
+        except DirectoryRefused as refusal:
+            return f"{refusal.detail} ({refusal.reason.value})"
+        return None

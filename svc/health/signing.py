@@ -1,0 +1,103 @@
+"""The check of ``authn``: access tokens are issued with accounts' keys, and prove whom they were issued to.
+
+It works on a share of the keys in each round (``turns``, Note [A share in each round]), some of them in one turn of the
+reactor, and never for longer than a moment: what it doesn't get to is tried first in the next round. So neither many
+accounts nor a server that has much to do make it fail.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping, Sequence
+from typing import Final, Protocol
+
+from twisted.internet.interfaces import IReactorTime
+from twisted.internet.task import deferLater
+from zope.interface import implementer
+
+from svc.authentication import Admitted
+from svc.errors import Refusal, StoreUnavailable
+from svc.health.probes import ProbeFailed
+from svc.health.turns import Turns
+from svc.interfaces import IProbe
+from svc.names import admin_of
+from svc.records import Caller, StoredSigningKey
+
+#: How many accounts a round looks at, how many of their keys it tries, and how many of these in one turn of the reactor: a
+#: key takes some tenths of a millisecond.
+LOOKED: Final = 500
+TRIED: Final = 20
+TOGETHER: Final = 4
+
+#: After how long no further key is tried in a round, in seconds.
+_MOMENT: Final = 0.1
+
+
+class Keys(Protocol):
+    """The accounts' signing keys."""
+
+    async def refresh(self) -> None:
+        """Learn what the store says of some of the keys that are remembered."""
+
+    async def signers(self, after: str, limit: int) -> Sequence[tuple[str, StoredSigningKey | None]]:
+        """The next accounts in order after one, each with the key that it signs with."""
+
+    def hold(self, stored: StoredSigningKey) -> None:
+        """Open a key, unless it has been opened as it is stored."""
+
+
+class Tokens(Protocol):
+    """What issues access tokens, and tells whom one proves."""
+
+    async def issue(self, admitted: Admitted) -> bytes:
+        """Return the text of a new token."""
+
+    async def caller(self, authorization: bytes | None) -> Caller:
+        """Return the role that the value of an ``Authorization`` header proves."""
+
+
+@implementer(IProbe)
+class AuthnProbe:
+    """Opens keys as the store has them, issues an access token with each, and proves its caller by it."""
+
+    service = "authn"
+
+    def __init__(self, keys: Keys, tokens: Tokens, clock: IReactorTime) -> None:
+        self._keys = keys
+        self._tokens = tokens
+        self._clock = clock
+        self._turns: Turns[StoredSigningKey | None] = Turns(self._seen, LOOKED, TRIED)
+
+    async def check(self) -> None:
+        """Fail while an account is known that has no key, or whose key doesn't open, sign or verify."""
+        await self._keys.refresh()
+        ends = self._clock.seconds() + _MOMENT
+        for number, (account, stored) in enumerate(await self._turns.next(), 1):
+            self._turns.tried(account, await self._fault(account, stored))
+            if number % TOGETHER == 0:
+                await deferLater(self._clock, 0)
+                if self._clock.seconds() > ends:
+                    break
+        if (trouble := self._turns.trouble) is not None:
+            raise ProbeFailed(trouble)
+
+    async def _seen(self, after: str, limit: int) -> Sequence[tuple[str, Mapping[str, StoredSigningKey | None]]]:
+        return [(account, {account: stored}) for account, stored in await self._keys.signers(after, limit)]
+
+    async def _fault(self, account: str, stored: StoredSigningKey | None) -> str | None:
+        try:
+            return await self._proven(account, stored)
+        except StoreUnavailable:
+            raise
+        except Refusal as refusal:
+            return str(refusal)
+
+    async def _proven(self, account: str, stored: StoredSigningKey | None) -> str | None:
+        if stored is None:
+            return f"it has no key to sign with: run svc account rotate-signing-key {account}"
+        # From here to the end the keyring has it, so that no account that is deleted meanwhile looks faulty.
+        self._keys.hold(stored)
+        role = admin_of(account)
+        token = base64.b64encode(await self._tokens.issue(Admitted(role, stored.key_id)))
+        caller = await self._tokens.caller(b'Token token="%s"' % token)
+        return None if caller.role == role else f"a token for {role} proves {caller.role}"

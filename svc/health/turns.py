@@ -1,0 +1,97 @@
+"""Which of many things of the accounts a round of checks tries: a share that doesn't grow with their number.
+
+Note [A share in each round]. There may be thousands of accounts, and a check has a moment. So a round *looks* at some
+accounts, in order, and the next one at those after them, beginning again at the end; that is one statement, of one range of
+an index. Of all that was seen it *tries* a few: first what isn't any more what it was, then what failed, then what was never
+tried, then what was tried longest ago. What failed counts as failing until it is tried again and works, or is gone. So with
+as many accounts as a round looks at, a change is noticed in the next round; with n times as many, within n rounds.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right, insort
+from collections import OrderedDict
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from itertools import islice
+from typing import Any, Final, Generic, TypeVar
+
+T = TypeVar("T")
+
+#: How many failures are named.
+_NAMED: Final = 5
+
+#: What a look returns: the next accounts after one, in order, each with its things by their names.
+Look = Callable[[str, int], Coroutine[Any, Any, Sequence[tuple[str, Mapping[str, T]]]]]
+
+
+class Turns(Generic[T]):
+    """Whose turn it is. ``look`` is given an account and at how many after it to look; it finds fewer at the end."""
+
+    def __init__(self, look: Look[T], looked: int, tried: int) -> None:
+        self._look = look
+        self._looked = looked
+        self._tried = tried
+        self._after = ""
+        #: Accounts that have any, in order, and the names of each one's.
+        self._accounts: list[str] = []
+        self._names: dict[str, frozenset[str]] = {}
+        #: All that was seen, by name, in the order in which it is tried.
+        self._due: OrderedDict[str, T] = OrderedDict()
+        self._failing: dict[str, str] = {}
+
+    async def next(self) -> list[tuple[str, T]]:
+        """Look at the next accounts, and return what to try now, with its names (Note [A share in each round])."""
+        seen = await self._look(self._after, self._looked + 1)  # one more tells whether there are more
+        last = seen[self._looked - 1][0] if len(seen) > self._looked else None
+        found = dict(seen[: self._looked])
+        for account in self._between(self._after, last):
+            if account not in found:
+                self._keep(account, {})
+        new, changed = [], []
+        for account, things in found.items():
+            self._keep(account, things)
+            for name, thing in things.items():
+                if name not in self._due:
+                    new.append(name)
+                elif self._due[name] != thing:
+                    changed.append(name)
+                self._due[name] = thing
+        self._after = last or ""
+        failing = list(islice(self._failing, self._tried // 2))
+        for name in (*reversed(new), *reversed(failing), *reversed(changed)):
+            self._due.move_to_end(name, last=False)
+        return list(islice(self._due.items(), self._tried))
+
+    def tried(self, name: str, why: str | None) -> None:
+        """Note that it works, or why it doesn't."""
+        self._failing.pop(name, None)
+        if name in self._due:
+            self._due.move_to_end(name)
+            if why is not None:
+                self._failing[name] = why
+
+    @property
+    def trouble(self) -> str | None:
+        """What fails, and why, of many some; ``None`` where all works that has been tried."""
+        if not self._failing:
+            return None
+        more = len(self._failing) - _NAMED
+        named = "; ".join(f"{name}: {why}" for name, why in islice(self._failing.items(), _NAMED))
+        return named if more <= 0 else f"{named}; and {more} more"
+
+    def _between(self, after: str, last: str | None) -> list[str]:
+        end = len(self._accounts) if last is None else bisect_right(self._accounts, last)
+        return self._accounts[bisect_right(self._accounts, after) : end]
+
+    def _keep(self, account: str, things: Mapping[str, T]) -> None:
+        """Note what an account has, and forget what it has no more."""
+        before = self._names.pop(account, None)
+        for name in (before or frozenset()) - things.keys():
+            del self._due[name]
+            self._failing.pop(name, None)
+        if things:
+            self._names[account] = frozenset(things)
+            if before is None:
+                insort(self._accounts, account)
+        elif before is not None:
+            del self._accounts[bisect_right(self._accounts, account) - 1]

@@ -1,0 +1,134 @@
+"""What is read again while the server runs: files such as certificates, when they have changed.
+
+Note [Good or as before]. What was read is replaced by what can be used, and by nothing else. A file that is half written, or
+whose key is still the old one, is told once for each of its contents; what was in force stays in force, and the next look
+may find the file whole.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import signal
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import FrameType
+from typing import Any, Final, Generic, TypeVar
+
+from twisted.application.service import Service
+from twisted.internet.defer import Deferred
+from twisted.internet.task import LoopingCall
+from twisted.logger import Logger
+
+T = TypeVar("T")
+
+#: Seconds between two looks at the files.
+INTERVAL: Final = 30.0
+
+log = Logger()
+
+
+def on_hangup(reactor: Any, work: Callable[[], object]) -> None:
+    """Do this at each ``SIGHUP``, beside what is to be done then already. It ends a process that has nothing to do at it."""
+    before = signal.getsignal(signal.SIGHUP)
+
+    def hung_up(number: int, frame: FrameType | None) -> None:
+        if callable(before):
+            before(number, frame)
+        reactor.callFromThread(work)  # which wakes up the reactor
+
+    signal.signal(signal.SIGHUP, hung_up)
+
+
+class Renewable(Generic[T]):
+    """Something that is made from files: ``current`` is what was made of them last that can be used.
+
+    :param what: what it is, for the log.
+    :param read: makes it of the files, and raises what it likes when it can't be made.
+    :param objection: says why something shouldn't take the place of what is in force, such as that it has expired; at the
+        start there is nothing else, and it is told.
+    :raises Exception: what ``read`` raises.
+    """
+
+    def __init__(
+        self,
+        what: str,
+        files: Sequence[Path],
+        read: Callable[[], T],
+        objection: Callable[[T], str | None] = lambda _: None,
+    ) -> None:
+        self._what = what
+        self._files = files
+        self._read = read
+        self._objection = objection
+        self._taken = self._contents()
+        self._refused: bytes | None = None
+        self.current = read()
+        why = objection(self.current)
+        if why is not None:
+            log.warn("{what} is in force, although: {why}", what=what, why=why)
+
+    def renew(self, *, asked: bool = False) -> None:
+        """Read it again if the files have changed (Note [Good or as before]); ``asked``: by who wants to be told."""
+        contents = self._contents()
+        if contents == self._taken:
+            self._refused = None
+            return
+        try:
+            found = self._read()
+            why = self._objection(found)
+        except Exception as error:  # whatever is wrong with a file, what was read before is as good as it was
+            why = str(error) or type(error).__name__
+        if why is None:
+            self._taken, self._refused, self.current = contents, None, found
+            log.info("{what} was read again, and is in force for new connections", what=self._what)
+        elif asked or contents != self._refused:
+            self._refused = contents
+            log.warn("{what} has changed and can't be used, so what was read before stays: {why}", what=self._what, why=why)
+
+    def _contents(self) -> bytes:
+        """What tells the files' contents from others."""
+        digest = hashlib.sha256()
+        for path in self._files:
+            try:
+                digest.update(hashlib.sha256(path.read_bytes()).digest())
+            except OSError as error:
+                digest.update(str(error.errno).encode("ascii"))
+        return digest.digest()
+
+
+class Renewals(Service):
+    """Looks at files each ``INTERVAL``, and at ``SIGHUP``, when other things may be done, too."""
+
+    name = "renewals"
+
+    def __init__(self, reactor: Any) -> None:
+        self._reactor = reactor
+        self._watched: list[Renewable[Any]] = []
+        self._loop = LoopingCall(self._look)
+        self._loop.clock = reactor
+        self._ended: Deferred[LoopingCall] | None = None
+
+    def watch(self, renewable: Renewable[T]) -> Renewable[T]:
+        """Renew this from now on, and return it."""
+        self._watched.append(renewable)
+        self.at_hangup(lambda: renewable.renew(asked=True))
+        return renewable
+
+    def at_hangup(self, work: Callable[[], object]) -> None:
+        """Do this at each ``SIGHUP``."""
+        on_hangup(self._reactor, work)
+
+    def startService(self) -> None:
+        """Begin to look."""
+        super().startService()  # type: ignore[no-untyped-call] # Twisted's
+        self._ended = self._loop.start(INTERVAL, now=False)
+
+    def stopService(self) -> None:
+        """End."""
+        super().stopService()  # type: ignore[no-untyped-call] # Twisted's
+        if self._loop.running:
+            self._loop.stop()
+
+    def _look(self) -> None:
+        for renewable in self._watched:
+            renewable.renew()

@@ -1,0 +1,197 @@
+"""The server's log: where it goes, and what becomes of lines that repeat.
+
+Note [Repeats are counted]. Whoever has a wrong password and a loop writes a line per request, and so does each request while
+the database is away. Such lines bury those that matter, and fill disks. So of each kind the first ``AT_ONCE`` lines of a
+minute are written at once, and the others counted: at its end one line tells how many they were, from how many addresses,
+and the last of them. The kind of a line is what the program says (its module, its format, the sort of its exception), never
+what strangers do; where that is too coarse the line names a finer one, of a bounded set, as ``repeats_as``. Nothing is lost
+by it: the audit has a record of each request, with its id, the refused ones too.
+
+Note [Opened anew]. A file of ``twistd``'s own is cut into pieces of a megabyte, of which all are kept, and goes on in the
+file that was moved away when something else rotates it. This one isn't cut, and SIGHUP has it opened anew, as it has the
+files of the audit.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final, Self, TextIO
+
+import attrs
+from twisted.application.internet import TimerService
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IReactorTime
+from twisted.logger import (
+    ILogObserver,
+    LegacyLogObserverWrapper,
+    LogEvent,
+    Logger,
+    LogPublisher,
+    formatEvent,
+    textFileLogObserver,
+)
+from zope.interface import implementer
+
+#: How many lines of a kind are written at once, in each period of so many seconds.
+AT_ONCE: Final = 10
+PERIOD: Final = 60.0
+
+#: How many kinds, and addresses of each, are told apart in one period.
+KINDS: Final = 1000
+ADDRESSES: Final = 100
+
+#: Where a daemon logs to unless it is told.
+_NAME: Final = "twistd.log"
+
+_log = Logger()
+
+
+@attrs.define
+class _Repeated:
+    """What came of one kind in a period: ``last`` is the last that was not written."""
+
+    count: int = 0
+    addresses: set[str] = attrs.field(factory=set)
+    last: LogEvent = attrs.field(factory=dict)
+
+
+@implementer(ILogObserver)
+class Repeats:
+    """Passes on what is logged to ``inner``, but for what repeats, which is counted (Note [Repeats are counted])."""
+
+    def __init__(self, inner: ILogObserver, clock: IReactorTime) -> None:
+        self._write = LogPublisher(inner)  # which survives that a disk is full
+        self._clock = clock
+        self._since = clock.seconds()
+        self._kinds: dict[object, _Repeated] = {}
+        # Threads log too.
+        self._lock = threading.Lock()
+
+    def __call__(self, event: LogEvent) -> None:
+        """See ``ILogObserver``."""
+        if not self._is_repeated(event):
+            self._write(event)
+
+    def _is_repeated(self, event: LogEvent) -> bool:
+        kind = _kind(event)
+        with self._lock:
+            repeated = self._kinds.get(kind)
+            if repeated is None:
+                repeated = self._kinds.setdefault(kind if len(self._kinds) < KINDS else None, _Repeated())
+            repeated.count += 1
+            if repeated.count <= AT_ONCE:
+                return False
+            if len(repeated.addresses) <= ADDRESSES and isinstance(address := event.get("client_ip"), str):
+                repeated.addresses.add(address)
+            repeated.last = event
+            return True
+
+    def tell(self) -> None:
+        """Say what was counted since this was called last, and begin again."""
+        now = self._clock.seconds()
+        with self._lock:
+            kinds, self._kinds = self._kinds, {}
+            since, self._since = self._since, now
+        for repeated in kinds.values():
+            if repeated.last:
+                self._write(_summary(repeated, now - since))
+
+
+def _kind(event: LogEvent) -> object:
+    failure = event.get("log_failure")
+    return (
+        event.get("log_namespace"),
+        event.get("log_format"),
+        event.get("repeats_as"),
+        None if failure is None else failure.type,
+    )
+
+
+def _summary(repeated: _Repeated, seconds: float) -> LogEvent:
+    known = len(repeated.addresses)
+    count = f"more than {ADDRESSES}" if known > ADDRESSES else str(known)
+    addresses = f", from {count} address{'es' if known != 1 else ''}" if known else ""
+    told: LogEvent = {
+        "log_format": "{count} more like this in the last {seconds:.0f} s{addresses}; the last: {last}",
+        "count": repeated.count - AT_ONCE,
+        "seconds": seconds,
+        "addresses": addresses,
+        "last": formatEvent(repeated.last),
+    }
+    kept = ("log_level", "log_namespace", "log_system", "log_time")
+    return told | {name: repeated.last[name] for name in kept if name in repeated.last}
+
+
+class _File:
+    """A file that is appended to, and can be opened anew."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._file = self._opened()
+
+    def _opened(self) -> TextIO:
+        return self.path.open("a", encoding="utf-8", errors="backslashreplace")
+
+    def write(self, text: str) -> None:
+        """Append."""
+        self._file.write(text)
+
+    def flush(self) -> None:
+        """Hand it to the system."""
+        self._file.flush()
+
+    def reopen(self) -> None:
+        """Begin anew in what is at the place now; where that can't be, go on as before (Note [Opened anew])."""
+        try:
+            fresh = self._opened()
+        except OSError as error:
+            _log.error("The log can't be opened anew: {path}: {why}", path=str(self.path), why=error.strerror)
+            return
+        old, self._file = self._file, fresh
+        old.close()
+
+
+class Telling(TimerService):
+    """Has what was counted told in each period, and at the end."""
+
+    def __init__(self, repeats: Repeats, clock: IReactorTime) -> None:
+        super().__init__(PERIOD, repeats.tell)  # type: ignore[no-untyped-call] # Twisted's
+        self.clock = clock
+        self._repeats = repeats
+
+    def stopService(self) -> Deferred[None]:
+        """Tell it a last time."""
+        self._repeats.tell()
+        stopped: Deferred[None] = super().stopService()  # type: ignore[no-untyped-call] # Twisted's
+        return stopped
+
+
+@attrs.frozen
+class ServerLog:
+    """Where a server logs to: what takes events, and the file, if it is one."""
+
+    observer: Repeats
+    file: _File | None = None
+
+    @classmethod
+    def of_process(cls, twistd: Mapping[str, Any], clock: IReactorTime) -> Self:
+        """The log that the options of ``twistd`` ask for: a file, standard output in the foreground, or syslog."""
+        if twistd.get("syslog"):
+            from twisted.python.syslog import SyslogObserver  # noqa: PLC0415 - not every system has one
+
+            emit: Any = SyslogObserver(twistd.get("prefix") or "svc").emit
+            return cls(Repeats(LegacyLogObserverWrapper(emit), clock))
+        name, foreground = twistd.get("logfile"), twistd.get("nodaemon", False)
+        if name == "-" or (foreground and not name):
+            if not foreground:
+                raise SystemExit("svc did not start: a daemon has no standard output to log to: name a file as --logfile")
+            return cls(Repeats(textFileLogObserver(sys.stdout), clock))
+        try:
+            file = _File(Path(name or _NAME).absolute())
+        except OSError as error:
+            raise SystemExit(f"svc did not start: the log {name or _NAME} can't be written: {error.strerror}") from None
+        observer: Any = textFileLogObserver(file)  # type: ignore[arg-type] # it writes and flushes
+        return cls(Repeats(observer, clock), file)

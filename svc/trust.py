@@ -1,0 +1,242 @@
+"""Whom one speaks to over TLS: the one place where the certificates of other machines are judged.
+
+Whatever connects to elsewhere over TLS does it by a :class:`Trust`: the server's rooms, the commands and the client of
+workloads. ``tests/test_architecture.py`` sees to that.
+
+Note [Known before a word]. Twisted compares a certificate's names in a callback of OpenSSL's, in which it catches one of the
+exceptions that this raises, logs the others and goes on: a certificate of a trusted authority that names no host passes for
+any. Here no Python runs in callbacks. OpenSSL judges the chain. Where the handshake ends, and before a byte of what it is
+for is sent or taken, the names are compared; an exception of whatever kind there leaves the connection one to somebody
+unknown, over which nothing goes.
+
+Note [Names]. A name of a host must be among the certificate's DNS names, and a number among its IP addresses (RFC 9525 6). A
+wildcard is a whole label, the first of three at least, and stands for one that isn't international. What else is in a
+certificate, its common name too, is no name of a host; what is malformed names nobody, and takes nothing from what is not.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Iterator
+from ipaddress import IPv4Address, IPv6Address, ip_address
+from typing import Any, Final, Self
+
+import attrs
+import idna
+from cryptography.x509 import Certificate, DNSName, ExtensionNotFound, IPAddress, SubjectAlternativeName
+from OpenSSL import SSL, crypto
+from service_identity import CertificateError
+from service_identity.hazmat import DNS_ID, CertificatePattern, DNSPattern, IPAddress_ID, IPAddressPattern
+from twisted.internet.interfaces import IOpenSSLClientConnectionCreator
+from zope.interface import implementer
+
+_BEGIN: Final = "-----BEGIN "
+_CERTIFICATE: Final = re.compile(r"-----BEGIN CERTIFICATE-----([A-Za-z0-9+/=\s]*)-----END CERTIFICATE-----", re.ASCII)
+
+#: Key exchange with forward secrecy first, encryption that authenticates first. Level 2 of OpenSSL refuses keys and
+#: signatures of less than 112 bits, such as RSA below 2048 and SHA-1, in every certificate of a chain.
+_CIPHERS: Final = (
+    b"ECDHE+AESGCM:ECDHE+CHACHA20:DHE+AESGCM:DHE+CHACHA20:ECDHE+AES:DHE+AES:RSA+AESGCM:RSA+AES:!aNULL:!MD5:!DSS:@SECLEVEL=2"
+)
+
+#: Another certificate in the middle of a connection would be one that nobody looked at.
+_OPTIONS: Final = SSL.OP_NO_COMPRESSION | SSL.OP_NO_TICKET | SSL.OP_NO_RENEGOTIATION
+
+#: The most certificates between a host's and its authority's.
+_DEPTH: Final = 9
+
+
+class Unproven(SSL.Error):
+    """The other side has not proved to be the host that was asked for; ``why`` tells an operator."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__([("svc", "trust", why)])  # as OpenSSL's own errors are, which is how Twisted reads them
+        self.why = why
+
+    def __str__(self) -> str:
+        return self.why
+
+
+@attrs.frozen
+class Trust:
+    """The authorities whose certificates are trusted, ``None`` for the platform's, and the certificate to show, if any."""
+
+    authorities: tuple[crypto.X509, ...] | None = None
+    own: tuple[Certificate, Any] | None = attrs.field(default=None, repr=False)
+
+    @classmethod
+    def of(cls, text: str) -> Self:
+        """Trust the certificates of a text alone, as :func:`certificates` reads it.
+
+        :raises ValueError: see there.
+        """
+        return cls(tuple(certificates(text)))
+
+    def client(self, host: str) -> IOpenSSLClientConnectionCreator:
+        """Make the TLS of one connection to the host of that name or number.
+
+        :raises UnicodeError: no certificate can be for a host of that name.
+        """
+        try:
+            wanted: DNS_ID | IPAddress_ID = IPAddress_ID(ip_address(host))
+            return _Verified(self, wanted, None)
+        except ValueError:
+            name = idna.encode(host).lower()
+        try:
+            return _Verified(self, DNS_ID(name.decode("ascii")), name)
+        except ValueError as error:
+            raise UnicodeError(str(error)) from None
+
+
+@implementer(IOpenSSLClientConnectionCreator)
+@attrs.frozen
+class _Verified:
+    """Makes connections to one host; ``server_name`` is what it is told to be asked for (RFC 6066 3), never a number."""
+
+    trust: Trust
+    wanted: DNS_ID | IPAddress_ID
+    server_name: bytes | None
+
+    def clientConnectionForTLS(self, tlsProtocol: object) -> SSL.Connection:  # noqa: N802, N803, ARG002 - Twisted's
+        """Make one."""
+        context = _context()
+        context.set_verify(SSL.VERIFY_PEER | SSL.VERIFY_FAIL_IF_NO_PEER_CERT)
+        context.set_verify_depth(_DEPTH)
+        if self.trust.authorities is None:
+            context.set_default_verify_paths()
+        else:
+            store = context.get_cert_store()
+            assert store is not None
+            for authority in self.trust.authorities:
+                store.add_cert(authority)
+        if self.trust.own is not None:
+            certificate, key = self.trust.own
+            context.use_certificate(certificate)
+            context.use_privatekey(key)
+        connection = _Connection(context, self.wanted)
+        if self.server_name is not None:
+            connection.set_tlsext_host_name(self.server_name)
+        return connection
+
+
+@implementer(IOpenSSLClientConnectionCreator)
+class EncryptedOnly:
+    """TLS with whoever answers, which keeps out those who listen and not those who stand between.
+
+    For a tenant who asks for no more than that, by an address of his database with ``sslmode=require``.
+    """
+
+    def clientConnectionForTLS(self, tlsProtocol: object) -> SSL.Connection:  # noqa: N802, N803, ARG002 - Twisted's
+        """Make a connection."""
+        return SSL.Connection(_context())
+
+
+class _Connection(SSL.Connection):
+    """A connection that says and hears nothing before it is known to whom (Note [Known before a word])."""
+
+    def __init__(self, context: SSL.Context, wanted: DNS_ID | IPAddress_ID) -> None:
+        super().__init__(context)
+        self._wanted = wanted
+        self._proven = False
+
+    def do_handshake(self) -> None:
+        """Go on with the handshake; return when it has ended and the other side is who was asked for."""
+        if self._proven:
+            return
+        super().do_handshake()
+        try:
+            _demand(self.get_verified_chain(as_cryptography=True), self._wanted)
+        except Unproven:
+            raise
+        except Exception as error:
+            raise Unproven(f"the certificate can't be judged ({type(error).__name__})") from None
+        self._proven = True
+
+    def send(self, buf: Any, flags: int = 0) -> int:
+        """Send, to whom is known."""
+        self.do_handshake()
+        return super().send(buf, flags)
+
+    def recv(self, bufsiz: int, flags: int | None = None) -> bytes:
+        """Receive, from whom is known."""
+        self.do_handshake()
+        return super().recv(bufsiz, flags)
+
+
+def _context() -> SSL.Context:
+    context = SSL.Context(SSL.TLS_CLIENT_METHOD)
+    context.set_min_proto_version(SSL.TLS1_2_VERSION)
+    context.set_options(_OPTIONS)
+    context.set_mode(SSL.MODE_RELEASE_BUFFERS)
+    context.set_session_cache_mode(SSL.SESS_CACHE_OFF)
+    context.set_cipher_list(_CIPHERS)
+    return context
+
+
+def _demand(chain: list[Certificate] | None, wanted: DNS_ID | IPAddress_ID) -> None:
+    """Return when the first of the certificates is for the host wanted.
+
+    :raises Unproven: it isn't, or there is none.
+    """
+    if not chain:
+        raise Unproven("there is no certificate that was verified")
+    named = False
+    for pattern in _patterns(chain[0]):
+        if wanted.verify(pattern):
+            return
+        named = True
+    if not named:
+        raise Unproven("the certificate is for no host: it has no subjectAltName with a DNS name or an IP address")
+    raise Unproven("the certificate is for another host")
+
+
+def _patterns(certificate: Certificate) -> Iterator[CertificatePattern]:
+    """The names of hosts in a certificate (Note [Names])."""
+    try:
+        names = certificate.extensions.get_extension_for_class(SubjectAlternativeName).value
+    except ExtensionNotFound:
+        return
+    for name in names.get_values_for_type(DNSName):
+        try:
+            yield DNSPattern.from_bytes(name.encode("ascii"))
+        except (CertificateError, UnicodeError):
+            continue
+    for number in names.get_values_for_type(IPAddress):
+        if isinstance(number, IPv4Address | IPv6Address):
+            yield IPAddressPattern(number)
+
+
+def certificates(text: str) -> list[crypto.X509]:
+    """Read the certificates of a text in PEM (RFC 7468), in which what stands between them is a comment.
+
+    Blanks in the place of ends of lines are read too, as environments and forms of one line make them.
+
+    :raises ValueError: there is none, or one is broken, or the text holds something else than certificates; the message ends
+        a sentence that begins with what the text is.
+    """
+    found = _CERTIFICATE.findall(text)
+    if not found:
+        raise ValueError("holds no whole certificate in PEM, from BEGIN CERTIFICATE to END CERTIFICATE")
+    if len(found) != text.count(_BEGIN):
+        raise ValueError("holds a broken certificate, or something else than certificates")
+    read: list[crypto.X509] = []
+    for number, encoded in enumerate(found, 1):
+        try:
+            octets = base64.b64decode("".join(encoded.split()), validate=True)
+            read.append(crypto.load_certificate(crypto.FILETYPE_ASN1, octets))
+        except (ValueError, crypto.Error):
+            raise ValueError(f"is not usable: certificate {number} of {len(found)} is broken") from None
+    return read
+
+
+def tls_fault(cause: BaseException | None) -> str | None:
+    """What was wrong with the other side's TLS or certificate, if that is why a connection ended."""
+    match cause:
+        case Unproven(why=why):
+            return why
+        case SSL.Error(args=([*errors],)) if errors:
+            return "TLS failed: " + ", ".join(str(reason) for *_, reason in errors)
+        case SSL.Error():
+            return "TLS failed"
+    return None

@@ -1,0 +1,34 @@
+"""The log of a server that is flooded."""
+
+from __future__ import annotations
+
+import re
+
+from svc.serverlog import AT_ONCE
+from tests.integration.client import Api
+from tests.integration.postgres import PostgresTestCase
+from tests.integration.process import ServerTestCase
+
+#: How many logins are refused.
+COUNT = 300
+
+
+class LogTests(ServerTestCase, PostgresTestCase):
+    """A server whose log a test reads."""
+
+    async def test_refusals_are_counted(self) -> None:
+        """Of very many refused logins some are logged one by one, the rest in one line; the audit has each, with its id."""
+        server = self.serve(
+            "--account=acme", "--login-throttle=off", database_url=await self.create_database(migrated=False)
+        )
+        api = Api.of(self, await server.ready())
+        for number in range(COUNT):
+            answer = await api.ask("POST", "/authn/acme/nobody/authenticate", b"x" * 40, X_Request_Id=f"n-{number}")
+            self.assertEqual(answer.status, 401)
+        self.assertEqual(await server.stop(), 0)
+        lines = [line for line in server.stdout.decode().splitlines() if "authn refused" in line]
+        self.assertLessEqual(len(lines), 4 * (AT_ONCE + 1))
+        counted = [int(count) for line in lines for count in re.findall(r"(\d+) more like this .* from 1 address;", line)]
+        self.assertEqual(len(lines) - len(counted) + sum(counted), COUNT)
+        recorded = set(re.findall(rb"(?m)^<\d+>1 \S+ \S+ svc (n-\d+) authn ", server.stdout))
+        self.assertEqual(len(recorded), COUNT)
