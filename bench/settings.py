@@ -81,6 +81,11 @@ STORM_SECONDS: Final = 20
 STORM_RUNS: Final = 5
 STORM_PAUSE_SECONDS: Final = 0.5
 
+#: Connections on each of which so many bytes of requests are sent at once, and for how many seconds somebody else asks.
+PIPELINING_CONNECTIONS: Final = 20
+PIPELINED_BYTES: Final = 360 * 1024
+PIPELINING_SECONDS: Final = 10
+
 #: How often what may block the event loop is asked; the whole list is asked for once, as it asks for the same many times.
 LOOP_RUNS: Final = 3
 

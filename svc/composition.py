@@ -188,6 +188,7 @@ class Composition:
             metrics.watch_backlogs(journal.backlogs)
             metrics.watch_sessions(foundation.database.census)
             metrics.watch_rivals(rivals.counted)
+            metrics.watch_connections(site.counts)
             ReactorLag(reactor, metrics.observe_lag).setServiceParent(server)  # type: ignore[no-untyped-call] # Twisted's
             await self._serve(metrics, self.metrics_endpoint, server)
         await rounds.first_round()

@@ -21,7 +21,7 @@ import platformdirs
 from svc import forms
 from svc.dialect import CLOUD_NAMES, NATIVE, Dialect
 from svc.errors import ConfigurationInvalid
-from svc.limits import RECORD_LIMITS, Limits, RecordLimits
+from svc.limits import MANY_CONNECTIONS, RECORD_LIMITS, Limits, RecordLimits, usual_connections
 from svc.names import IDENTIFIER_LIMIT
 from svc.options import PREFIX, Option, setting
 from svc.records import ClusterMember, Network
@@ -85,6 +85,22 @@ class Settings:
     )
     request_timeout: float = setting(
         forms.decimal(0.1, 3600, "SECONDS"), "web", "How long a request may take to arrive.", _LIMITS.request_seconds
+    )
+
+    connection_limit: int = setting(
+        forms.whole(1, MANY_CONNECTIONS, "NUMBER"),
+        "web",
+        "How many clients may be connected. Beyond that the connection that has been idle for longest is closed, or when"
+        " none is idle, only health is answered on new ones.",
+        attrs.Factory(usual_connections),
+        shown=f"what open files allow, at most {_LIMITS.connections}",
+    )
+    connection_limit_per_address: int = setting(
+        forms.whole(1, MANY_CONNECTIONS, "NUMBER"),
+        "web",
+        "The same for the connections from one address, or one /64 of IPv6; trusted proxies have no such limit.",
+        attrs.Factory(lambda self: max(1, self.connection_limit // 4), takes_self=True),
+        shown="a quarter of --connection-limit",
     )
 
     database_url: str | None = setting(
@@ -267,6 +283,8 @@ class Settings:
             header_block=self.header_limit,
             identifier=self.identifier_limit,
             request_seconds=self.request_timeout,
+            connections=self.connection_limit,
+            connections_per_address=self.connection_limit_per_address,
         )
 
     @property

@@ -303,6 +303,13 @@ class LoadsUnavailable(Refusal):
 
 
 @attrs.frozen(str=False)
+class TooManyConnections(Refusal):
+    """The request came on a connection beyond the limit; raised by ``web`` (503 with ``Retry-After``, in seconds)."""
+
+    retry_after: int = attrs.field(default=2, repr=False)
+
+
+@attrs.frozen(str=False)
 class AuditUnavailable(Refusal):
     """What must be audited can't be recorded now; raised by ``journal`` (503 with ``Retry-After``).
 

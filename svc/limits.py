@@ -1,10 +1,18 @@
-"""What one request may weigh, and how long it may take to arrive; what one record may carry."""
+"""What one request may weigh, and how long it may take; how many connections there may be; what one record may carry."""
 
 from __future__ import annotations
 
+import resource
 from typing import Final
 
 import attrs
+
+#: More connections than these are none that a process could serve.
+MANY_CONNECTIONS: Final = 1_000_000
+
+#: Open files that are kept for all but connections of clients: the database, outgoing connections, logs, connections beyond
+#: the limit and such as are closing. Where few may be open it is half of them.
+_OTHER_FILES: Final = 384
 
 
 @attrs.frozen(kw_only=True)
@@ -27,6 +35,9 @@ class Limits:
     request_seconds: float = 30.0
     #: A connection without a request in progress; then it is closed. Also how long a client may take to read an answer.
     idle_seconds: float = 75.0
+    #: How many connections there may be, and from one address; further ones may ask about health alone.
+    connections: int = 10_000
+    connections_per_address: int = 2500
 
 
 @attrs.frozen(kw_only=True)
@@ -53,3 +64,14 @@ class RecordLimits:
 
 #: The limits of records, unless the configuration says otherwise.
 RECORD_LIMITS: Final = RecordLimits()
+
+
+def most_connections() -> int:
+    """How many connections of clients the number of files that this process may open leaves room for."""
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return MANY_CONNECTIONS if files == resource.RLIM_INFINITY else files - min(_OTHER_FILES, files // 2)
+
+
+def usual_connections() -> int:
+    """How many there may be unless somebody says otherwise."""
+    return min(Limits().connections, most_connections())

@@ -1,4 +1,10 @@
-"""Where the server listens: its ports, their addresses as URLs, and how they close."""
+"""Where the server listens: its ports, their addresses as URLs, and how they close.
+
+Note [Nobody could be accepted]: when the process or the machine is out of descriptors or memory, a connection that waits to
+be accepted can't be, and makes its port readable again at once. Twisted closes such connections where it is the process that
+is out of descriptors, and else tries again for ever, with a line in the log each time. So a port that was readable, and
+accepted nobody, is left alone for a moment.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +17,7 @@ from twisted.application.service import Service
 from twisted.internet.address import IPv4Address, IPv6Address, UNIXAddress
 from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.error import CannotListenError
-from twisted.internet.interfaces import IListeningPort, IProtocolFactory, IStreamServerEndpoint
+from twisted.internet.interfaces import IListeningPort, IProtocolFactory, IReadDescriptor, IStreamServerEndpoint
 from twisted.protocols.tls import TLSMemoryBIOFactory
 
 from svc.errors import StartRefused
@@ -19,6 +25,10 @@ from svc.renewal import Renewable
 
 #: How long requests in progress may take to end when the server stops, in seconds; no request arrives for longer.
 DRAIN: Final = 30.0
+
+
+#: How long a port that could accept nobody is left alone, in seconds.
+PAUSE: Final = 0.1
 
 
 @attrs.frozen
@@ -57,9 +67,12 @@ class Listening(Service):
         """
         for endpoint in self._endpoints:
             try:
-                self._ports.append(await endpoint.place.listen(self._factory))
+                port = await endpoint.place.listen(self._factory)
             except (CannotListenError, OSError) as error:
                 raise StartRefused(f"it cannot listen at {endpoint.text}: {error}") from None
+            if IReadDescriptor.providedBy(port):
+                be_patient(port)
+            self._ports.append(port)
         return [url_of(port) for port in self._ports]
 
     def stopService(self) -> Deferred[None]:
@@ -72,6 +85,24 @@ class Listening(Service):
         for port in ports:
             await maybeDeferred(port.stopListening)
         await self._drain(DRAIN)
+
+
+def be_patient(port: Any) -> None:
+    """See to Note [Nobody could be accepted], for a port of Twisted's."""
+    accept = port.doRead
+
+    def resume() -> None:
+        if port.connected and not port.disconnecting:
+            port.startReading()
+
+    def accept_or_pause() -> None:
+        accepted = port.sessionno
+        accept()
+        if port.sessionno == accepted and port.connected and not port.disconnecting:
+            port.stopReading()
+            port.reactor.callLater(PAUSE, resume)
+
+    port.doRead = accept_or_pause
 
 
 def url_of(port: IListeningPort) -> str:

@@ -15,14 +15,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from twisted.application.service import Service
-from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.internet.interfaces import IAddress, IDelayedCall, IProtocolFactory, IReactorTime
+from twisted.protocols.policies import ProtocolWrapper, WrappingFactory
 from twisted.web.http import Request
 from twisted.web.resource import Resource
 from twisted.web.server import Site
 from zope.interface import implementer
 
 from svc.authentication import Admitted, Attempt, IAuthenticator, Refused
-from svc.records import Census, Finding
+from svc.records import Census, ConnectionCounts, Finding
 
 #: Upper bounds of durations, in seconds.
 _REQUEST_BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5)
@@ -33,6 +34,9 @@ _LATER: Final = 503
 
 #: Seconds between two looks at how late the reactor is.
 BEAT: Final = 0.25
+
+#: Connections for reading them: of monitoring there are few, and others' can't use them up.
+SCRAPES: Final = 16
 
 #: Values of labels, and what they have.
 Samples = Iterable[tuple[Sequence[str], float]]
@@ -146,6 +150,23 @@ class Metrics:
             counts=True,
         )
 
+    def watch_connections(self, counts: Callable[[], ConnectionCounts]) -> None:
+        """Tell how many connections there are."""
+        watch = self._watch
+        watch("svc_connections", "Connections of clients.", lambda: [((), counts().open)])
+        watch(
+            "svc_connections_evicted",
+            "Idle connections that were closed to make room for others.",
+            lambda: [((), counts().evicted)],
+            counts=True,
+        )
+        watch(
+            "svc_connections_overflowed",
+            "Connections that came when there was no room, on which only health is answered.",
+            lambda: [((), counts().overflowed)],
+            counts=True,
+        )
+
     def _watch(
         self, name: str, text: str, read: Callable[[], Samples], *, labels: Sequence[str] = (), counts: bool = False
     ) -> None:
@@ -159,13 +180,13 @@ class Metrics:
             outcome, reason = "undecided" if decision.status == _LATER else "refused", decision.reason.value
         self._authentications.labels(authenticator, outcome, reason).inc()
 
-    def site(self) -> Site:
-        """What serves them, at ``/metrics`` alone."""
+    def site(self) -> IProtocolFactory:
+        """What serves them, at ``/metrics`` alone, on a few connections that nobody else can take."""
         from prometheus_client.twisted import MetricsResource  # noqa: PLC0415 - as above
 
         root = Resource()
         root.putChild(b"metrics", MetricsResource(self.registry))  # type: ignore[no-untyped-call] # neither has types
-        return _QuietSite(root)  # type: ignore[no-untyped-call] # Twisted's
+        return _Few(_QuietSite(root))  # type: ignore[no-untyped-call] # Twisted's
 
 
 class _Watched:
@@ -226,6 +247,16 @@ class _QuietSite(Site):
 
     def log(self, request: Request) -> None:
         """Log nothing."""
+
+
+class _Few(WrappingFactory[ProtocolWrapper]):
+    """Takes so many connections at a time, and turns others away."""
+
+    noisy = False
+
+    def buildProtocol(self, addr: IAddress | None) -> ProtocolWrapper | None:  # type: ignore[override]  # as its base's base
+        """Make one more, unless there are as many as there may be."""
+        return None if len(self.protocols) >= SCRAPES else super().buildProtocol(addr)
 
 
 @implementer(IAuthenticator)

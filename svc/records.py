@@ -400,3 +400,14 @@ class Census:
     waits: int
     waited: float
     returned: int = attrs.field(default=0, eq=False)
+
+
+@attrs.frozen
+class ConnectionCounts:
+    """How many connections of clients are open; how many idle ones have had to make room, and how many came when there was
+    none, since the start.
+    """
+
+    open: int
+    evicted: int
+    overflowed: int

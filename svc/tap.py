@@ -25,6 +25,7 @@ from svc.config import OPTIONS, Settings, read_settings, unknown_variables
 from svc.endpoints import client_endpoint, listening_endpoint
 from svc.errors import ConfigurationInvalid, Refusal
 from svc.foundation import Foundation, check_data_key
+from svc.limits import most_connections
 from svc.listening import Endpoint
 from svc.options import Option
 from svc.server import Server, Succession
@@ -126,9 +127,11 @@ def build(reactor: Any, settings: Settings, tell_admin_key: Callable[[str], bool
     ``tell_admin_key`` is called with the API key of an account's admin when the account has been made, and tells whether
     somebody took notice; the key goes to a file otherwise, and from the first when it is ``None``.
 
-    :raises ConfigurationInvalid: an endpoint or the data key isn't one, or the data key is lacking.
+    :raises ConfigurationInvalid: an endpoint or the data key isn't one, the data key is lacking, or more connections are
+        wanted than the process may open files for.
     """
     check_data_key(settings)
+    _check_open_files(settings)
     if settings.database_url is not None:
         import_module(_PARTS[-1])  # No database of ours starts meanwhile, and twistd may be about to change its root.
     endpoints = [_endpoint(reactor, settings, "listen", text) for text in settings.listen]
@@ -148,6 +151,17 @@ def build(reactor: Any, settings: Settings, tell_admin_key: Callable[[str], bool
         return await composition.compose(server, foundation)
 
     return Server(reactor, compose)
+
+
+def _check_open_files(settings: Settings) -> None:
+    """Only a server needs them: who administers one may have another limit."""
+    most = most_connections()
+    if settings.connection_limit > most:
+        raise ConfigurationInvalid(
+            settings.key("connection_limit"),
+            f"is {settings.connection_limit}, and the number of files that this process may open leaves room for {most}:"
+            " raise that number (LimitNOFILE= of a unit, ulimit -n of a shell), or lower this one",
+        )
 
 
 async def _import_parts(reactor: IReactorTime) -> None:

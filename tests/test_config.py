@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import resource
 from pathlib import Path
 
 import attrs
@@ -59,6 +60,8 @@ class ConfigTests(SynchronousTestCase):
                 "header_limit": 32 << 10,
                 "identifier_limit": 1 << 10,
                 "request_timeout": 30.0,
+                "connection_limit": settings.connection_limit,
+                "connection_limit_per_address": settings.connection_limit // 4,
                 "database_url": None,
                 "data_dir": settings.data_dir,
                 "data_key": None,
@@ -265,15 +268,40 @@ class ConfigTests(SynchronousTestCase):
 
     def test_limits(self) -> None:
         """The limits of requests are those of the edge by default, and each setting reaches its limit."""
-        self.assertEqual(self.read().limits, Limits())
+        limits = self.read().limits
+        files = {"connections": limits.connections, "connections_per_address": limits.connections_per_address}
+        self.assertEqual(limits, Limits(**files))
         changed = self.read(
             "request_body_limit = 1\npolicy_body_limit = 2\nrequest_line_limit = 300\nheader_limit = 400\n"
-            "identifier_limit = 5\nrequest_timeout = 6.5"
+            "identifier_limit = 5\nrequest_timeout = 6.5\nconnection_limit = 70\nconnection_limit_per_address = 8"
         )
         self.assertEqual(
             changed.limits,
-            Limits(body=1, policy_body=2, request_line=300, header_block=400, identifier=5, request_seconds=6.5),
+            Limits(
+                body=1,
+                policy_body=2,
+                request_line=300,
+                header_block=400,
+                identifier=5,
+                request_seconds=6.5,
+                connections=70,
+                connections_per_address=8,
+            ),
         )
+
+    def test_connections_follow_open_files(self) -> None:
+        """There may be as many connections as open files leave room for, a quarter of them from one address."""
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        self.addCleanup(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
+        for files, connections in ((1024, 640), (600, 300)):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (files, hard))
+            settings = self.read()
+            self.assertEqual(
+                (settings.connection_limit, settings.connection_limit_per_address), (connections, connections // 4)
+            )
+            # Commands that administer a server read its settings too, and serve nobody.
+            self.assertEqual(self.read("connection_limit = 5000").connection_limit, 5000)
+        self.assertEqual(self.read(connection_limit="3").connection_limit_per_address, 1)
 
     def test_identifiers_stay_within_the_index(self) -> None:
         """The limit of identifiers can't be raised above what the database can index."""

@@ -8,16 +8,17 @@ import attrs
 from twisted.internet.address import IPv4Address, IPv6Address, UNIXAddress
 from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.error import CannotListenError
-from twisted.internet.interfaces import IAddress, IListeningPort, IProtocolFactory, IStreamServerEndpoint
+from twisted.internet.interfaces import IAddress, IListeningPort, IProtocolFactory, IReadDescriptor, IStreamServerEndpoint
 from twisted.internet.protocol import ServerFactory
 from twisted.internet.ssl import CertificateOptions
+from twisted.internet.task import Clock
 from twisted.protocols.tls import TLSMemoryBIOFactory
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 from zope.interface.verify import verifyObject
 
 from svc.errors import StartRefused
-from svc.listening import DRAIN, Endpoint, Listening, url_of
+from svc.listening import DRAIN, PAUSE, Endpoint, Listening, url_of
 
 
 @implementer(IListeningPort)
@@ -41,6 +42,45 @@ class FakePort:
     def getHost(self) -> IAddress:
         """Return the address."""
         return self.address
+
+
+@implementer(IReadDescriptor)
+@attrs.define(slots=False)
+class FakeAcceptingPort(FakePort):
+    """A port at which ``waiting`` clients are to be accepted, while that is possible."""
+
+    reactor: Clock = attrs.field(factory=Clock)
+    waiting: int = 0
+    possible: bool = True
+    sessionno: int = 0
+    connected: bool = True
+    disconnecting: bool = False
+    reading: bool = True
+
+    def doRead(self) -> None:
+        """Accept them."""
+        if self.possible:
+            self.sessionno += self.waiting
+            self.waiting = 0
+
+    def startReading(self) -> None:
+        """Be asked again."""
+        self.reading = True
+
+    def stopReading(self) -> None:
+        """Don't."""
+        self.reading = False
+
+    def fileno(self) -> int:
+        """Have none."""
+        return -1
+
+    def logPrefix(self) -> str:
+        """Have none."""
+        return ""
+
+    def connectionLost(self, reason: object) -> None:
+        """Do nothing."""
 
 
 @implementer(IStreamServerEndpoint)
@@ -141,3 +181,24 @@ class ListeningTests(SynchronousTestCase):
         self.assertNoResult(stopped)
         self.drained.callback(None)
         self.successResultOf(stopped)
+
+    def test_nobody_could_be_accepted(self) -> None:
+        """A port that is readable, and accepts nobody, is left alone for a moment, again and again."""
+        port = FakeAcceptingPort(IPv4Address("TCP", "127.0.0.1", 1), waiting=1)
+        self.successResultOf(Deferred.fromCoroutine(self.listening(port).open()))
+        verifyObject(IReadDescriptor, port)
+        port.doRead()
+        self.assertEqual((port.sessionno, port.reading), (1, True))
+        port.waiting, port.possible = 3, False
+        for _ in range(3):
+            port.doRead()
+            self.assertFalse(port.reading)
+            port.reactor.advance(PAUSE)
+            self.assertTrue(port.reading)
+        port.possible = True
+        port.doRead()
+        self.assertEqual((port.sessionno, port.reading, port.reactor.getDelayedCalls()), (4, True, []))
+        port.doRead()
+        port.connected = False
+        port.reactor.advance(PAUSE)
+        self.assertFalse(port.reading)

@@ -6,17 +6,21 @@ import attrs
 from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import generate_latest
+from twisted.internet.address import IPv4Address
 from twisted.internet.defer import Deferred
+from twisted.internet.error import ConnectionDone
 from twisted.internet.task import Clock
+from twisted.internet.testing import StringTransport
+from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 from zope.interface.verify import verifyObject
 
 from svc.authentication import Admitted, Attempt, IAuthenticator, Refused
-from svc.metrics import BEAT, CountedAuthenticator, Metrics, ReactorLag
+from svc.metrics import BEAT, SCRAPES, CountedAuthenticator, Metrics, ReactorLag
 from svc.names import RoleName
 from svc.reasons import Reason
-from svc.records import Census, Finding
+from svc.records import Census, ConnectionCounts, Finding
 
 ADMITTED = Admitted(RoleName("acct", "host", "web"), "key")
 
@@ -75,6 +79,29 @@ class MetricsTests(SynchronousTestCase):
         self.decide(ADMITTED)
         self.metrics = Metrics()
         self.assertIsNone(self.counted("authn-jwt", "admitted", ""))
+
+    def test_connections_are_told(self) -> None:
+        """How many connections there are is read when somebody asks."""
+        for counts in (ConnectionCounts(3, 2, 1), ConnectionCounts(0, 7, 5)):
+            metrics = Metrics()
+            metrics.watch_connections(lambda counts=counts: counts)  # type: ignore[misc]  # bound for this turn
+            names = ("svc_connections", "svc_connections_evicted_total", "svc_connections_overflowed_total")
+            told = tuple(metrics.registry.get_sample_value(name) for name in names)
+            self.assertEqual(told, attrs.astuple(counts))
+
+    def test_few_connections(self) -> None:
+        """Counters are read on a few connections: more are turned away until one of these closes."""
+        site = self.metrics.site()
+        taken = []
+        for _ in range(SCRAPES):
+            protocol = site.buildProtocol(IPv4Address("TCP", "127.0.0.1", 1))
+            assert protocol is not None
+            protocol.makeConnection(StringTransport())
+            taken.append(protocol)
+        self.assertIsNone(site.buildProtocol(IPv4Address("TCP", "127.0.0.1", 1)))
+        for protocol in taken:
+            protocol.connectionLost(Failure(ConnectionDone()))
+        self.assertIsNotNone(site.buildProtocol(IPv4Address("TCP", "127.0.0.1", 1)))
 
     def test_lost_records_are_counted(self) -> None:
         """Audit records that were lost are counted, from none on."""

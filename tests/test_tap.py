@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -123,6 +124,16 @@ class MakeServiceTests(SynchronousTestCase):
         self.assertIsInstance(service, Launch)
         self.assertTrue(IService.providedBy(service))
         self.assertFalse(os.path.exists(options["data-dir"]))
+
+    def test_more_connections_than_files(self) -> None:
+        """A server that may not open files for as many connections as it is to take doesn't start."""
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        self.addCleanup(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (1024, hard))
+        makeService(self.options("--connection-limit=640"))
+        said = self.refused("--connection-limit=641")
+        self.assertIn("--connection-limit is 641", said)
+        self.assertIn("leaves room for 640", said)
 
     def imported(self, program: str) -> str:
         """Which parts of the server a new process has imported when the program has run."""

@@ -89,9 +89,9 @@ class Authenticators:
         """Switch an authenticator of a type that has one for each account."""
         return await self._switch(call, account, f"authn-{kind}")
 
-    @routes.add("PATCH", "/authn-<flat:kind>/<service_id>/<flat:account>", caller=REQUIRED, audit=auditing.switched)
+    @routes.add("PATCH", "/authn-<flat:kind>{/}<service_id>/<flat:account>", caller=REQUIRED, audit=auditing.switched)
     async def switch(self, call: Call, kind: str, service_id: str, account: str) -> Response:
-        """Switch an authenticator on or off."""
+        """Switch an authenticator on or off; a published client encodes its whole name (wire facts, clients R5)."""
         return await self._switch(call, account, f"authn-{kind}/{service_id}")
 
     async def _switch(self, call: Call, account: str, name: str) -> Response:

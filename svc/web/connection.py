@@ -6,27 +6,37 @@ unread bytes resets it, and a reset can overtake the answer. So this side only s
 dropping for ``LINGER`` seconds, or until the client closes. A refusal that leaves the body within its limit waits for the
 end of the body, of which nothing is kept, and the connection stays usable.
 
-Note [One timer]: a connection has one moment at which something is overdue: the rest of a request, the next request, or the
-end. A timer that fires before that moment is wound up again, so that a busy connection never touches it.
+Note [One deadline]: a connection has one moment at which something is overdue: the rest of a request, the next request, or
+the end.
 
-Note [Names of the parser]: ``_buffer``, ``_command``, ``_path``, ``_version``, ``_requestProducer`` and
-``_waitingForTransport`` are attributes of Twisted's classes, and ``_respondToBadRequestAndDisconnect`` is the method through
-which its parser refuses. Tests over sockets hold us to them.
+Note [Bounded]: what a connection holds is bounded, whatever its client does. The parser is given what came in by pieces, as
+far as the end of one request; ``pacing`` has the rest, and its turn comes (``pacing``, Note [Turns]). Beyond ``HELD`` unread
+bytes no more is read. While the client doesn't take its answers no further request is begun, and one that takes none of
+them for as long as it may be idle is cut off. Twisted's own way falls short: it holds back who doesn't read only while no
+request is under way, and there is always one where answers are made at once.
+
+Note [Names of the parser]: ``_buffer``, ``_command``, ``_dataBuffer``, ``_handlingRequest``, ``_networkProducer``,
+``_path``, ``_requestProducer``, ``_transferDecoder`` with ``_maxTrailerHeadersSize``, ``_version`` and
+``_waitingForTransport`` are attributes of Twisted's classes, and ``_respondToBadRequestAndDisconnect`` is the method
+through which its parser refuses. Tests over sockets hold us to them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import inf
-from typing import Final
+from typing import Any, Final
 
 from twisted.internet.address import IPv4Address, IPv6Address
-from twisted.internet.interfaces import IDelayedCall, ITCPTransport
+from twisted.internet.interfaces import ITCPTransport
 from twisted.python.failure import Failure
 from twisted.web.http import HTTPChannel
 
+from svc.web.deadline import Deadline
 from svc.web.faults import HEADERS_TOO_LARGE, LINE_TOO_LONG, MALFORMED, TOO_LARGE, TOO_SLOW
+from svc.web.framing import is_sound
+from svc.web.occupancy import Occupancy
 from svc.web.origin import plain
+from svc.web.pacing import HELD, PIECE, TRAILERS, Turns, Unread
 from svc.web.request import Edge, Request
 from svc.web.response import Response
 from svc.web.stream import Stream
@@ -34,38 +44,52 @@ from svc.web.stream import Stream
 #: Seconds for which a client that was refused in mid-request may take its answer, and for which a close may take.
 LINGER: Final = 5.0
 
+#: How long a connection beyond the limit may be idle, and a request on it take to arrive, in seconds.
+OVERFLOW_SECONDS: Final = 5.0
+
 #: A ``Content-Length`` of more digits is too large, whatever they are; Python refuses to read thousands of them.
 _LENGTH_DIGITS: Final = 18
 
-_LENGTH_HEADER: Final = b"content-length:"
+#: Blank lines that are passed over before a request, as some clients send them after a body (RFC 9112 2.2).
+_BLANK_LINES: Final = 4
 
-#: A moment this near has come; clocks and sums of floats differ by less.
-_SOON: Final = 0.001
+_LENGTH_HEADER: Final = b"content-length:"
 
 
 class Channel(HTTPChannel):
     """A connection. Requests are answered in their order, one at a time.
 
-    ``on_closed`` is called with the connection when it has closed.
+    ``turns`` and ``occupancy`` are those of all connections; ``on_closed`` is called with this one when it has closed.
     """
 
     timeOut = None
     transport: ITCPTransport
 
-    def __init__(self, edge: Edge, on_closed: Callable[[Channel], None]) -> None:
+    def __init__(self, edge: Edge, turns: Turns, occupancy: Occupancy, on_closed: Callable[[Channel], None]) -> None:
         super().__init__()
         limits = edge.limits
         self.peer = "127.0.0.1"
+        self.overflow = False
         self.requestFactory = self._new_request  # type: ignore[assignment]  # a callable will do
         # Reached only after our own, which answer better.
         self.totalHeadersSize = limits.request_line + limits.header_block
         self.maxHeaders = limits.header_count
         self.MAX_LENGTH = limits.request_line
         self._edge = edge
+        self._turns = turns
+        self._occupancy = occupancy
+        self._idle_seconds, self._request_seconds = limits.idle_seconds, limits.request_seconds
         self._on_closed = on_closed
+        self._unread = Unread()
+        self._parsing = False
+        self._answered: Request | None = None
+        self._queued = False
+        self._held = False
+        self._deaf = False
         self._in_headers = False
         self._header_bytes = 0
         self._header_lines = 0
+        self._blank_lines = 0
         self._receiving = False
         self._answering = False
         self._refusing = False
@@ -73,8 +97,7 @@ class Channel(HTTPChannel):
         self._closing = False
         self._stalled = False
         self._chunks = True
-        self._overdue = inf
-        self._timer: IDelayedCall | None = None
+        self._deadline = Deadline(edge.clock, self._is_overdue)
 
     # -- what a request asks of its connection
 
@@ -107,7 +130,9 @@ class Channel(HTTPChannel):
         """Write the answer to a request that is not complete, and take no other. See Note [Answering early]."""
         if self._refusing:
             return
-        self._refusing = True
+        self._refusing = self._deaf = True
+        self._unread.clear()
+        self._transferDecoder = None
         self.persistent = False
         for begun in self.requests:
             begun.abandon()
@@ -117,7 +142,7 @@ class Channel(HTTPChannel):
         # TLS can't stop writing alone; its clients have a length to go by.
         if not self.isSecure() and ITCPTransport.providedBy(self.transport):
             self.transport.loseWriteConnection()
-        self._due_in(LINGER)
+        self._deadline.set(LINGER)
 
     def proceed(self) -> None:
         """Tell the client to send the body."""
@@ -154,22 +179,33 @@ class Channel(HTTPChannel):
         address = self.getPeer()
         if isinstance(address, IPv4Address | IPv6Address):
             self.peer = plain(address.host)
+        self.overflow = not self._occupancy.enter(self)
+        if self.overflow:
+            self._idle_seconds = min(self._idle_seconds, OVERFLOW_SECONDS)
+            self._request_seconds = min(self._request_seconds, OVERFLOW_SECONDS)
         self._watch()
 
     def connectionLost(self, reason: Failure) -> None:  # type: ignore[override]  # the base class leaves it untyped
         """Let go of what was begun."""
-        self._closing = True
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._closing = self._deaf = True
+        self._unread.clear()
+        self._deadline.end()
+        self._occupancy.leave(self)
         self._on_closed(self)
         super().connectionLost(reason)
+        # What refers to this connection, and is referred to by it, would stay until somebody collects the garbage.
+        self.requests.clear()
+        self._transferDecoder = None
+        del self.requestFactory
 
     def dataReceived(self, data: bytes) -> None:
-        """Parse what came in, unless this connection has said its last word; a TLS one may get data while it closes."""
-        if not self._refusing and not self._closing:
-            super().dataReceived(data)
-            self._watch()
+        """Take what came in, unless this connection has said its last word; a TLS one may get data while it closes."""
+        if self._deaf:
+            return
+        self._unread.append(data)
+        if not self._queued:
+            self._parse()
+        self._settle()
 
     def rawDataReceived(self, data: bytes) -> None:
         """Take in a piece of a body, or what comes after a request that is being answered."""
@@ -179,6 +215,11 @@ class Channel(HTTPChannel):
     def lineReceived(self, line: bytes) -> None:
         """Read a line of a request's head, within the limits for all of its headers."""
         first = not self._in_headers
+        if first and not line:
+            self._blank_lines += 1
+            if self._blank_lines > _BLANK_LINES:
+                self.refuse(MALFORMED)
+            return
         if not first:
             self._header_bytes += len(line) + len(self.delimiter)
             self._header_lines += bool(line)
@@ -187,10 +228,9 @@ class Channel(HTTPChannel):
                 self.refuse(HEADERS_TOO_LARGE)
                 return
         super().lineReceived(line)
-        # A blank line before a request is passed over: then none has begun.
-        if first and self.requests:
+        if first and not self._refusing:
             self._in_headers = True
-            self._header_bytes = self._header_lines = 0
+            self._header_bytes = self._header_lines = self._blank_lines = 0
             self.MAX_LENGTH = self._edge.limits.header_block
 
     def lineLengthExceeded(self, line: bytes) -> None:  # noqa: ARG002
@@ -213,8 +253,14 @@ class Channel(HTTPChannel):
         self.MAX_LENGTH = self._edge.limits.request_line
         self.persistent = self.checkPersistence(request, self._version)
         self._chunks = self._version == b"HTTP/1.1"
+        if not is_sound(request.requestHeaders, self._version):
+            self.refuse(MALFORMED)
+            return
         if self.length == 0:
             return
+        decoder: Any = self._transferDecoder
+        if self.length is None:
+            decoder._maxTrailerHeadersSize = TRAILERS
         request.begin(self._command, self._path, self.length)
         expected = request.requestHeaders.getRawHeaders(b"Expect", ())
         if not self._refusing and self._version == b"HTTP/1.1" and b"100-continue" in map(bytes.lower, expected):
@@ -223,72 +269,120 @@ class Channel(HTTPChannel):
     def checkPersistence(self, request: Request, version: bytes) -> bool:
         """Whether another request may follow on this connection."""
         options = b",".join(request.requestHeaders.getRawHeaders(b"Connection", ())).lower().split(b",")
-        return version == b"HTTP/1.1" and b"close" not in map(bytes.strip, options)
+        return version == b"HTTP/1.1" and b"close" not in map(bytes.strip, options) and not self.overflow
 
     def allContentReceived(self) -> None:
         """Have the request answered, now that it is complete."""
+        if self._refusing:
+            return
         self._receiving = False
         self._answering = True
         super().allContentReceived()
 
     def pauseProducing(self) -> None:  # noqa: N802  # the name is Twisted's
-        """Hold back, since the client doesn't take what there is; one that takes nothing of a long answer is overdue."""
+        """Hold back, since the client doesn't take what there is; one that takes nothing for too long is overdue."""
         super().pauseProducing()
-        if self._requestProducer is not None and not self._closing:
+        if not self._refusing and not self._closing:
             self._stalled = True
-            self._due_in(self._edge.limits.idle_seconds)
+            self._occupancy.work(self)
+            self._deadline.set(self._idle_seconds)
 
     def resumeProducing(self) -> None:  # noqa: N802  # the name is Twisted's
         """Go on, since the client takes it."""
         self._stalled = False
-        if self._requestProducer is not None and not self._closing:
-            self._overdue = inf
         super().resumeProducing()
+        self._settle()
 
     def requestDone(self, request: Request) -> None:
         """Go on to the next request, or close."""
-        self._answering = False
-        super().requestDone(request)
-        self._watch()
+        if self._parsing:
+            # The parser still has what follows this request: that comes back first.
+            self._answered = request
+        else:
+            self._conclude(request)
+            self._settle()
 
     def _respondToBadRequestAndDisconnect(self) -> None:
         self.refuse(MALFORMED)
 
-    # -- Note [One timer]
+    # -- Note [Bounded]
+
+    def _parse(self) -> None:
+        """Make one step: as far as the end of a request, or of a piece of a chunked body."""
+        unread = self._unread
+        self._parsing = True
+        while unread.size and not (self._handlingRequest or self._waitingForTransport or self._deaf):
+            super().dataReceived(unread.take(PIECE))
+            if self._dataBuffer:
+                unread.give_back(sum(map(len, self._dataBuffer)))
+                self._dataBuffer.clear()
+            if self.length is None:
+                break
+        self._parsing = False
+        answered, self._answered = self._answered, None
+        if answered is not None:
+            self._conclude(answered)
+
+    def _conclude(self, request: Request) -> None:
+        self._answering = False
+        super().requestDone(request)
+        if not self.persistent:
+            self._deaf = True
+            self._unread.clear()
+
+    def _settle(self) -> None:
+        """Have what is unread wait for its turn, read more if there is room, and note what this connection waits for."""
+        size = self._unread.size
+        if size and not (self._queued or self._handlingRequest or self._waitingForTransport):
+            self._queued = True
+            self._turns.add(self._take_turn)
+        if size > HELD:
+            self._held = True
+            self._networkProducer.pauseProducing()
+        elif self._held:
+            self._held = False
+            self._networkProducer.resumeProducing()
+        self._watch()
+
+    def _take_turn(self) -> None:
+        self._queued = False
+        if self._deaf:
+            return
+        made = False
+        try:
+            self._parse()
+            self._settle()
+            made = True
+        finally:
+            # The reactor ends a connection whose reading raises; so does this.
+            if not made:
+                self.abort()
+
+    # -- Note [One deadline]
 
     def _busy(self) -> bool:
         """Whether a request has begun to arrive and is not answered."""
-        return bool(self.requests or self._buffer)
+        return bool(self.requests or self._buffer or self._unread.size)
 
     def _watch(self) -> None:
         """Note what this connection waits for now, and until when."""
         if self._refusing or self._closing or self._stalled:
             return
-        if self._answering:
-            self._overdue = inf
-        elif not self._busy():
+        if not self._busy():
             self._receiving = False
-            self._due_in(self._edge.limits.idle_seconds)
+            self._deadline.set(self._idle_seconds)
+            self._occupancy.rest(self)
+            return
+        self._occupancy.work(self)
+        if self._answering:
+            self._deadline.lift()
         elif not self._receiving:
             # From the first byte to the last, however lively the sender is in between.
             self._receiving = True
-            self._due_in(self._edge.limits.request_seconds)
+            self._deadline.set(self._request_seconds)
 
-    def _due_in(self, seconds: float) -> None:
-        clock = self._edge.clock
-        self._overdue = clock.seconds() + seconds
-        if self._timer is None:
-            self._timer = clock.callLater(seconds, self._check)
-        elif self._timer.getTime() > self._overdue:
-            self._timer.reset(seconds)
-
-    def _check(self) -> None:
-        self._timer = None
-        remaining = self._overdue - self._edge.clock.seconds()
-        if remaining > _SOON:
-            if remaining < inf:
-                self._timer = self._edge.clock.callLater(remaining, self._check)
-        elif self._closing:
+    def _is_overdue(self) -> None:
+        if self._closing:
             self.abort()
         elif self._receiving and not self._refusing:
             self.refuse(TOO_SLOW)
@@ -296,6 +390,6 @@ class Channel(HTTPChannel):
             self._close()
 
     def _close(self) -> None:
-        self._closing = True
-        self._due_in(LINGER)
+        self._closing = self._deaf = True
+        self._deadline.set(LINGER)
         self.loseConnection()

@@ -98,6 +98,10 @@ def _loads_unavailable(refusal: errors.LoadsUnavailable) -> Response:
     return _later(_fault(503, "unavailable", refusal.why), refusal.retry_after)
 
 
+def _too_many_connections(refusal: errors.TooManyConnections) -> Response:
+    return _later(_fault(503, "unavailable", "there are too many connections now"), refusal.retry_after)
+
+
 def _too_often(refusal: errors.TooOften) -> Response:
     return _later(_fault(429, "too_many_requests", refusal.message), refusal.retry_after)
 
@@ -151,6 +155,7 @@ _FAULTS: Final[Mapping[type[errors.Refusal], Callable[[Any], Response]]] = {
     errors.PrimaryContested: _contested,
     errors.AuditUnavailable: _audit_unavailable,
     errors.LoadsUnavailable: _loads_unavailable,
+    errors.TooManyConnections: _too_many_connections,
     errors.TooOften: _too_often,
     errors.StoreReadOnly: lambda _: _fault(405, 405, "Write operations are not allowed"),
     errors.WrongDataKey: lambda _: _fault(422, "data_key_invalid", "a value does not open under the server's data key"),
@@ -173,6 +178,7 @@ _REASONS: Final[Mapping[type[errors.Refusal], str]] = {
     errors.PrimaryContested: "unavailable",
     errors.LoadsUnavailable: "unavailable",
     errors.PasswordsBusy: "unavailable",
+    errors.TooManyConnections: "unavailable",
     errors.StoreReadOnly: "read-only",
     errors.TooOften: "too-often",
     errors.TooManyRoles: "too-many",

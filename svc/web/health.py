@@ -32,7 +32,7 @@ class Health:
     answers: Callable[[], bool]
     writable: Callable[[], bool]
 
-    @routes.add("GET", "/health", caller=PUBLIC, query=False)
+    @routes.add("GET", "/health", caller=PUBLIC, query=False, vital=True)
     async def show(self, call: Call) -> Response:
         """Tell the state of this server: 200, or 502 when anything fails (source document, endpoint 4).
 
@@ -43,12 +43,12 @@ class Health:
             return attrs.evolve(Response.json(health_json(report), report.status, headers=_VARIES), content_type=MEDIA_TYPE)
         return Response.json(report.document(), report.status, headers=_VARIES)
 
-    @routes.add("GET", "/livez", caller=PUBLIC, query=False)
+    @routes.add("GET", "/livez", caller=PUBLIC, query=False, vital=True)
     async def live(self, call: Call) -> Response:  # noqa: ARG002 (every route takes its call)
         """Tell that the reactor turns, which an answer proves by itself (rulings: health)."""
         return Response.json({"ok": True})
 
-    @routes.add("GET", "/readyz", caller=PUBLIC)
+    @routes.add("GET", "/readyz", caller=PUBLIC, vital=True)
     async def ready(self, call: Call) -> Response:
         """Tell whether this server can log somebody in and let him read, with ``write`` also whether it can write.
 

@@ -16,8 +16,8 @@ class Incoming:
     The body is kept in memory, and never more of it than ``limit``; none of it once nobody asks for it any more.
 
     ``target`` is the request's target as it arrived, in ASCII. ``declared`` is the value of ``Content-Length``, ``None`` for
-    a chunked body. ``abandoned`` says that the client is gone, or has had an answer already. ``route`` is the one that
-    answers, once that is known.
+    a chunked body. ``overflow`` says that it came on a connection beyond the limit, ``abandoned`` that the client is gone,
+    or has had an answer already. ``route`` is the one that answers, once that is known.
     """
 
     method: str
@@ -27,6 +27,7 @@ class Incoming:
     request_id: str
     declared: int | None
     limit: int
+    overflow: bool = False
     abandoned: bool = False
     route: object | None = None
     _received: int = 0

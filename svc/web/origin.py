@@ -8,7 +8,7 @@ from typing import Final
 
 import attrs
 
-from svc.records import Network
+from svc.records import Network, is_within
 
 _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
@@ -49,6 +49,10 @@ class TrustedProxies:
             if not self._trusts(named):
                 break
         return str(address)
+
+    def trust(self, peer: str) -> bool:
+        """Whether an address, in :func:`plain` form, is that of a proxy or of this machine."""
+        return is_within(peer, (*_LOOPBACK, *self.networks))
 
     def _trusts(self, address: _Address) -> bool:
         return any(address in network for network in (*_LOOPBACK, *self.networks))

@@ -21,6 +21,10 @@ _ORIGIN: Final = re.compile("[A-Za-z][A-Za-z0-9+.-]*://[^/?]*")
 _VARIABLE: Final = re.compile("<(?:([a-z]+):)?([a-z_]+)>")
 _OPTIONAL: Final = re.compile("/<optional:([a-z_]+)>")
 
+#: A slash that may be encoded, in a pattern, and how it may be written in a path.
+_EITHER_SLASH: Final = "{/}"
+_SLASHES: Final = ("/", "%2F", "%2f")
+
 
 class _Flat(BaseConverter):
     """One segment that may not hold a slash, not even an encoded one."""
@@ -81,9 +85,13 @@ class Pattern:
     ``<name>`` is one segment, ``%2F`` allowed; ``<flat:name>`` one without a slash, encoded or not; ``<tail:name>`` one or
     more, where ``/`` and ``%2F`` are one; ``<optional:name>`` may be absent too, with its slash or without (rulings 2.16),
     and is then ``None``. ``<raw:name>``, which has no other beside it, is one segment that isn't decoded, of any length.
+    ``{/}`` is a slash, encoded or not.
     """
 
     text: str
+
+    def __str__(self) -> str:
+        return self.text.replace(_EITHER_SLASH, "/")
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -92,10 +100,12 @@ class Pattern:
 
     def rules(self) -> Iterator[tuple[str, dict[str, str]]]:
         """The rules that make it up, each with the values that it presupposes."""
-        yield self.text, {}
-        shorter, found = _OPTIONAL.subn("", self.text)
-        if found:
-            yield shorter, dict.fromkeys(_OPTIONAL.findall(self.text), "")
+        for slash in _SLASHES if _EITHER_SLASH in self.text else ("/",):
+            text = self.text.replace(_EITHER_SLASH, slash)
+            yield text, {}
+            shorter, found = _OPTIONAL.subn("", text)
+            if found:
+                yield shorter, dict.fromkeys(_OPTIONAL.findall(text), "")
 
     def shapes(self) -> set[str]:
         """The rules without the names of their values: what makes two patterns match the same paths."""

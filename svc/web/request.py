@@ -64,6 +64,8 @@ class Connection(Protocol):
 
     #: The address at the other end.
     peer: str
+    #: Whether it is one beyond the limit; see ``occupancy``, Note [Room].
+    overflow: bool
 
     def answer(self, request: Request, response: Response) -> None:
         """Write the answer to a request that is complete, and go on to the next."""
@@ -113,7 +115,14 @@ class Request:
             return
         client_ip = edge.proxies.client_ip(self._connection.peer, header(b"X-Forwarded-For", ()))
         self._incoming = incoming = Incoming(
-            method.decode("ascii"), text, self.requestHeaders, client_ip, self.request_id, length, edge.limits.body
+            method=method.decode("ascii"),
+            target=text,
+            headers=self.requestHeaders,
+            client_ip=client_ip,
+            request_id=self.request_id,
+            declared=length,
+            limit=edge.limits.body,
+            overflow=self._connection.overflow,
         )
         if length == 0:
             incoming.finish()

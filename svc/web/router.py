@@ -1,9 +1,9 @@
 """How a request finds its way to its route and an answer its way back; what a route is, ``routing`` tells.
 
-Note [Order of checks]: unknown route or method (404); access token (401); names in the path and the query (422); on a
-follower, whether the route writes (405); size of the body (413); then the route. All but the last two happen before the body
-has arrived: none of it is kept for strangers, nor where nothing can be done with it. A public route that writes proves by
-itself who calls, and then asks ``call.demand_primary()`` before it goes to any expense.
+Note [Order of checks]: unknown route or method (404); a connection beyond the limit (503); access token (401); names in the
+path and the query (422); on a follower, whether the route writes (405); size of the body (413); then the route. All but the
+last two happen before the body has arrived: none of it is kept for strangers, nor where nothing can be done with it. A
+public route that writes proves by itself who calls, and then asks ``call.demand_primary()`` before it goes to any expense.
 
 Note [Recorded before it is answered]: a route that has ``audit`` begins only while the journal takes records, and its answer
 is written when the journal has taken the request's events, be it a refusal: no secret leaves, and nobody is told that
@@ -25,7 +25,15 @@ from twisted.logger import Logger
 from werkzeug.exceptions import HTTPException
 
 from svc.audit import printable
-from svc.errors import AuditUnavailable, BearerRefused, Forbidden, Refusal, StoreUnavailable, WrongDataKey
+from svc.errors import (
+    AuditUnavailable,
+    BearerRefused,
+    Forbidden,
+    Refusal,
+    StoreUnavailable,
+    TooManyConnections,
+    WrongDataKey,
+)
 from svc.events import IJournal, Outcome
 from svc.limits import Limits
 from svc.records import Caller
@@ -102,6 +110,8 @@ class Router:
 
     async def _perform(self, noun: Noun, route: Route, incoming: Incoming, raw: Mapping[str, str], query: str) -> Response:
         """Note [Order of checks]."""
+        if incoming.overflow and not route.vital:
+            raise TooManyConnections
         incoming.limit = route.body.limit(self._limits)
         caller = await self._admitted(route, incoming)
         values = route.pattern.read(raw, self._limits.identifier)

@@ -163,6 +163,7 @@ class Route:
     body: BodySize
     writes: bool
     query: bool
+    vital: bool
     handler: Handler
     audit: Recount | None = None
 
@@ -173,7 +174,7 @@ class Route:
             raise TypeError(f"{self} needs a coroutine with the parameters {', '.join(expected)}")
 
     def __str__(self) -> str:
-        return f"{self.method} {self.pattern.text}"
+        return f"{self.method} {self.pattern}"
 
 
 class Routes:
@@ -195,12 +196,13 @@ class Routes:
         body: BodySize = BodySize.USUAL,
         writes: bool | None = None,
         query: bool = True,
+        vital: bool = False,
         audit: Recount | None = None,
     ) -> Callable[[_H], _H]:
         """Declare the decorated coroutine to be a route; see the module's docstring.
 
         ``writes``: whether it changes anything, when the method doesn't say. One with ``query`` false knows no parameters:
-        its query is not read, and no query is a mistake.
+        its query is not read, and no query is a mistake. One that is ``vital`` answers on connections beyond the limit, too.
 
         :raises TypeError: it is no coroutine, its parameters are not those that the path gives, or ``caller`` is none.
         :raises ValueError: there is no such method.
@@ -215,6 +217,7 @@ class Routes:
                 body=body,
                 writes=method != "GET" if writes is None else writes,
                 query=query,
+                vital=vital,
                 handler=handler,
                 audit=audit,
             )

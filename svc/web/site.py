@@ -7,7 +7,10 @@ from twisted.internet.interfaces import IAddress, IProtocolNegotiationFactory
 from twisted.internet.protocol import ServerFactory
 from zope.interface import implementer
 
+from svc.records import ConnectionCounts
 from svc.web.connection import Channel
+from svc.web.occupancy import Occupancy
+from svc.web.pacing import Turns
 from svc.web.request import Edge
 
 
@@ -19,6 +22,8 @@ class Site(ServerFactory):
 
     def __init__(self, edge: Edge) -> None:
         self._edge = edge
+        self._turns = Turns(edge.clock)
+        self._occupancy = Occupancy(edge.limits, edge.proxies, edge.clock)
         self._open: set[Channel] = set()
         self._draining = False
         self._empty: defer.Deferred[None] | None = None
@@ -31,9 +36,13 @@ class Site(ServerFactory):
         """Make a connection; none any more once the site drains."""
         if self._draining:
             return None
-        channel = Channel(self._edge, self._closed)
+        channel = Channel(self._edge, self._turns, self._occupancy, self._closed)
         self._open.add(channel)
         return channel
+
+    def counts(self) -> ConnectionCounts:
+        """How many connections there are; it may be asked from another thread."""
+        return self._occupancy.counts()
 
     async def drain(self, timeout: float) -> None:
         """Let requests in progress end, and close every connection: idle ones at once, all after ``timeout`` seconds.

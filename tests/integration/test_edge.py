@@ -24,7 +24,7 @@ from twisted.internet.error import ConnectionDone
 from twisted.internet.interfaces import IListeningPort, IProtocolNegotiationFactory
 from twisted.internet.protocol import Protocol
 from twisted.internet.ssl import Certificate, optionsForClientTLS
-from twisted.internet.task import LoopingCall
+from twisted.internet.task import LoopingCall, deferLater
 from twisted.internet.threads import deferToThread
 from twisted.python.failure import Failure
 from twisted.trial.unittest import TestCase
@@ -46,7 +46,7 @@ PATIENCE: Final = 20
 
 ALICE: Final = token(RoleName("acct", "user", "alice")).encode("ascii")
 
-GET: Final = b"GET /things/a/b HTTP/1.1\r\nAuthorization: " + ALICE + b"\r\n\r\n"
+GET: Final = b"GET /things/a/b HTTP/1.1\r\nHost: h\r\nAuthorization: " + ALICE + b"\r\n\r\n"
 
 
 @attrs.define
@@ -206,6 +206,20 @@ class EdgeTestCase(TestCase):
         await connectProtocol(HostnameEndpoint(reactor, "127.0.0.1", self.port), dialogue)
         return dialogue
 
+    async def assert_fair(self, other: Dialogue, floods: list[Dialogue], count: int = 1000) -> None:
+        """Somebody is answered five times before half of what others sent at once has been; they get their answers, too."""
+        request = b"POST /things HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\n\r\n"
+        for dialogue in floods:
+            assert dialogue.transport is not None
+            dialogue.transport.write(request * count)
+        for _ in range(5):
+            assert other.transport is not None
+            other.transport.write(GET)
+            await other.answers(1)
+        self.assertLess(len(self.things.bodies), len(floods) * count / 2)
+        for dialogue in floods:
+            self.assertEqual({answer.status for answer in await dialogue.answers(count)}, {200})
+
 
 class LimitTests(EdgeTestCase):
     """What a request may weigh, with the limits that a server has by default."""
@@ -218,15 +232,15 @@ class LimitTests(EdgeTestCase):
 
     async def test_request_line(self) -> None:
         """A request line of 64 KiB is read; a longer one is 414."""
-        line = b"GET /" + b"x" * (64 * 1024 - len("GET / HTTP/1.1")) + b" HTTP/1.1\r\n"
+        line = b"GET /" + b"x" * (64 * 1024 - len("GET / HTTP/1.1")) + b" HTTP/1.1\r\nHost: h\r\n"
         await self.one(404, line + b"Connection: close\r\n\r\n")
         await self.one(414, line.replace(b"/x", b"/xx", 1) + b"Connection: close\r\n\r\n")
         await self.one(414, b"x" * 1_000_000)
 
     async def test_headers(self) -> None:
         """Headers of 32 KiB are read; more is 431, in one line or in many."""
-        head = b"GET /nowhere HTTP/1.1\r\nConnection: close\r\n"
-        rest = 32 * 1024 - len("Connection: close\r\nX: \r\n\r\n")
+        head = b"GET /nowhere HTTP/1.1\r\nHost: h\r\nConnection: close\r\n"
+        rest = 32 * 1024 - len("Host: h\r\nConnection: close\r\nX: \r\n\r\n")
         await self.one(404, head + b"X: " + b"x" * rest + b"\r\n\r\n")
         await self.one(431, head + b"X: " + b"x" * (rest + 1) + b"\r\n\r\n")
         await self.one(431, head, *[b"X-%d: x\r\n" % n for n in range(300)], b"\r\n")
@@ -234,7 +248,7 @@ class LimitTests(EdgeTestCase):
 
     async def test_declared_body(self) -> None:
         """A body of 1 MiB is read; a larger one is 413, and who sends it all first still gets to read that."""
-        head = b"POST /things HTTP/1.1\r\nConnection: close\r\nContent-Length: %d\r\n\r\n"
+        head = b"POST /things HTTP/1.1\r\nHost: h\r\nConnection: close\r\nContent-Length: %d\r\n\r\n"
         [answer] = await self.talk(head % (1 << 20), b"x" * (1 << 20))
         self.assertEqual((answer.status, len(answer.body)), (200, 1 << 20))
         await self.one(413, head % ((1 << 20) + 1), b"x" * ((1 << 20) + 1))
@@ -244,7 +258,7 @@ class LimitTests(EdgeTestCase):
 
     async def test_chunked_body(self) -> None:
         """A chunked body has the same limit, whatever the size of its chunks."""
-        head = b"POST /things HTTP/1.1\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n"
+        head = b"POST /things HTTP/1.1\r\nHost: h\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n"
         for size in (1000, 1 << 19):
             chunk = b"%x\r\n%s\r\n" % (size, b"x" * size)
             count = (1 << 20) // size
@@ -255,7 +269,7 @@ class LimitTests(EdgeTestCase):
 
     async def test_policy_body(self) -> None:
         """A route for policies takes more than others, from callers that it knows."""
-        head = b"PUT /things HTTP/1.1\r\nConnection: close\r\nContent-Length: %d\r\n%s\r\n"
+        head = b"PUT /things HTTP/1.1\r\nHost: h\r\nConnection: close\r\nContent-Length: %d\r\n%s\r\n"
         authorization = b"Authorization: " + ALICE + b"\r\n"
         [answer] = await self.talk(head % (3 << 20, authorization), b"x" * (3 << 20))
         self.assertEqual(answer.json(), 3 << 20)
@@ -266,7 +280,9 @@ class LimitTests(EdgeTestCase):
     async def test_no_http(self) -> None:
         """What is no HTTP is 400."""
         await self.one(400, b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + os.urandom(500) + b"\r\n")
-        await self.one(400, b"POST /things HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nnonsense\r\n", b"x" * 1_000_000)
+        await self.one(
+            400, b"POST /things HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\nnonsense\r\n", b"x" * 1_000_000
+        )
 
 
 class PathTests(EdgeTestCase):
@@ -285,7 +301,7 @@ class PathTests(EdgeTestCase):
             (b"/things/a%2Fb/c", 404, None),
             (b"/things/a/b\xc3\xa9", 400, None),
         ):
-            request = b"GET " + path + b" HTTP/1.1\r\nConnection: close\r\nAuthorization: " + ALICE + b"\r\n\r\n"
+            request = b"GET " + path + b" HTTP/1.1\r\nHost: h\r\nConnection: close\r\nAuthorization: " + ALICE + b"\r\n\r\n"
             [answer] = await self.talk(request)
             self.assertEqual(answer.status, status, path)
             if value is not None:
@@ -304,7 +320,7 @@ class ConnectionTests(EdgeTestCase):
 
     async def test_refused_and_used_again(self) -> None:
         """A connection whose request was refused takes the next one."""
-        post = b"POST /nowhere HTTP/1.1\r\nContent-Length: 200000\r\n\r\n" + b"x" * 200_000
+        post = b"POST /nowhere HTTP/1.1\r\nHost: h\r\nContent-Length: 200000\r\n\r\n" + b"x" * 200_000
         answers = await self.talk(post, GET, post, GET.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"))
         self.assertEqual([answer.status for answer in answers], [404, 200, 404, 200])
 
@@ -312,7 +328,7 @@ class ConnectionTests(EdgeTestCase):
         """A client that leaves before its body is complete has begun nothing, and the next one is served."""
         dialogue = await self.dialogue()
         assert dialogue.transport is not None
-        dialogue.transport.write(b"POST /things HTTP/1.1\r\nContent-Length: 100\r\n\r\nabc")
+        dialogue.transport.write(b"POST /things HTTP/1.1\r\nHost: h\r\nContent-Length: 100\r\n\r\nabc")
         dialogue.transport.loseConnection()
         await dialogue.end()
         [answer] = await self.talk(GET.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"))
@@ -326,7 +342,7 @@ class ConnectionTests(EdgeTestCase):
             self.things.waiting = Deferred(stopped.callback)
             dialogue = await self.dialogue()
             assert dialogue.transport is not None
-            dialogue.transport.write(b"GET /slow HTTP/1.1\r\n\r\n")
+            dialogue.transport.write(b"GET /slow HTTP/1.1\r\nHost: h\r\n\r\n")
             await self.things.begun
             getattr(dialogue.transport, leave)()
             await stopped.addTimeout(PATIENCE, reactor)
@@ -336,7 +352,7 @@ class ConnectionTests(EdgeTestCase):
         """A site that drains lets the request in progress end, and closes the connections without a reset."""
         busy, idle = await self.dialogue(), await self.dialogue()
         assert busy.transport is not None
-        busy.transport.write(b"GET /slow HTTP/1.1\r\n\r\n")
+        busy.transport.write(b"GET /slow HTTP/1.1\r\nHost: h\r\n\r\n")
         await self.things.begun
         drained = Deferred.fromCoroutine(self.site.drain(PATIENCE))
         self.assertIs(await idle.end(), ConnectionDone)
@@ -347,6 +363,41 @@ class ConnectionTests(EdgeTestCase):
         await drained
 
 
+class PipeliningTests(EdgeTestCase):
+    """Connections that ask for much at once."""
+
+    async def test_others_are_answered(self) -> None:
+        """While twenty connections have a thousand requests each in the works, somebody else is answered soon."""
+        await self.assert_fair(await self.dialogue(), [await self.dialogue() for _ in range(20)])
+
+    async def test_half_closed(self) -> None:
+        """Who stops writing after many requests has left: what is unread is never begun, and others are served."""
+        dialogue = await self.dialogue()
+        transport: Any = dialogue.transport
+        transport.write(b"GET /slow HTTP/1.1\r\nHost: h\r\n\r\n" + b"POST /things HTTP/1.1\r\nHost: h\r\n\r\n" * 100)
+        await self.things.begun
+        transport.loseWriteConnection()
+        await dialogue.end()
+        [answer] = await self.talk(GET.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"))
+        self.assertEqual((answer.status, self.things.bodies), (200, []))
+
+    async def test_framing(self) -> None:
+        """What could be read in two ways is 400, and ends the connection."""
+        post = b"POST /things HTTP/1.1\r\nHost: h\r\n"
+        for head in (
+            post + b"Transfer-Encoding: chunked\r\nTransfer-Encoding: identity\r\n\r\n",
+            post + b"Transfer-Encoding: chunked\r\nContent-Length: 5\r\n\r\n",
+            post + b"Host: h\r\n\r\n",
+            b"POST /things HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n",
+        ):
+            [answer] = await self.talk(head + b"0\r\n\r\n" + GET)
+            self.assertEqual((answer.status, answer.headers["connection"], self.things.bodies), (400, "close", []))
+        first, second = await self.talk(
+            b"\r\n" + GET, b"\r\n\r\n" + GET.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n")
+        )
+        self.assertEqual((first.status, second.status), (200, 200))
+
+
 class TimeTests(EdgeTestCase):
     """How long a request may take, and a connection be idle."""
 
@@ -354,7 +405,7 @@ class TimeTests(EdgeTestCase):
 
     async def test_slow_sender(self) -> None:
         """Who sends a byte now and then is told that it took too long."""
-        for head in (b"GET /things/a/", b"POST /things HTTP/1.1\r\nContent-Length: 1000000\r\n\r\n"):
+        for head in (b"GET /things/a/", b"POST /things HTTP/1.1\r\nHost: h\r\nContent-Length: 1000000\r\n\r\n"):
             dialogue = await self.dialogue()
             assert dialogue.transport is not None
             dialogue.transport.write(head)
@@ -372,13 +423,28 @@ class TimeTests(EdgeTestCase):
         self.things.pieces = 1 << 40
         dialogue = await self.dialogue()
         transport: Any = dialogue.transport
-        transport.write(b"GET /long HTTP/1.1\r\n\r\n")
+        transport.write(b"GET /long HTTP/1.1\r\nHost: h\r\n\r\n")
         transport.pauseProducing()
         await self.things.stopped.addTimeout(PATIENCE, reactor)
         transport.resumeProducing()
         await dialogue.end()
         self.assertLess(len(dialogue.received), 50_000_000)
         self.assertRaises(AssertionError, read_answers, dialogue.received)
+
+    async def test_takes_no_answers(self) -> None:
+        """Who asks on and on and takes no answer has no more of it read, and is let go."""
+        body = b"x" * 1000
+        request = b"POST /things HTTP/1.1\r\nHost: h\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
+        dialogue = await self.dialogue()
+        transport: Any = dialogue.transport
+        transport.pauseProducing()
+        transport.write(request * 100_000)
+        ended = Deferred.fromCoroutine(dialogue.end())
+        while len(self.site._open):
+            await deferLater(reactor, 0.01)
+        transport.resumeProducing()
+        await ended
+        self.assertLess(len(self.things.bodies), 50_000)
 
     async def test_idle(self) -> None:
         """A connection on which nothing happens is closed without a word."""
@@ -427,12 +493,21 @@ class TlsTests(EdgeTestCase):
         dialogue.transport.loseConnection()
         await dialogue.end()
 
+    async def test_others_are_answered(self) -> None:
+        """While connections have many requests in the works over TLS, somebody else is answered soon."""
+        dialogues = [await self.secure() for _ in range(11)]
+        await self.assert_fair(dialogues[0], dialogues[1:])
+        for dialogue in dialogues:
+            assert dialogue.transport is not None
+            dialogue.transport.loseConnection()
+            await dialogue.end()
+
     async def test_long_answer(self) -> None:
         """An answer in pieces arrives whole over TLS, too, and the connection takes another request."""
         self.things.pieces = 20
         dialogue = await self.secure()
         assert dialogue.transport is not None
-        dialogue.transport.write(b"GET /long HTTP/1.1\r\n\r\n" + GET)
+        dialogue.transport.write(b"GET /long HTTP/1.1\r\nHost: h\r\n\r\n" + GET)
         await self.things.stopped.addTimeout(PATIENCE, reactor)
         long, short = await dialogue.answers(2)
         self.assertEqual([int(number[-9:]) for number in long.json()], list(range(20)))
@@ -444,7 +519,7 @@ class TlsTests(EdgeTestCase):
         """A refusal in mid-request arrives over TLS, too."""
         dialogue = await self.secure()
         assert dialogue.transport is not None
-        dialogue.transport.write(b"POST /things HTTP/1.1\r\nContent-Length: 8000000\r\n\r\n" + b"x" * 2_000_000)
+        dialogue.transport.write(b"POST /things HTTP/1.1\r\nHost: h\r\nContent-Length: 8000000\r\n\r\n" + b"x" * 2_000_000)
         [answer] = await dialogue.answers(1)
         self.assertEqual((answer.status, answer.headers["connection"]), (413, "close"))
         dialogue.transport.loseConnection()

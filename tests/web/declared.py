@@ -29,4 +29,4 @@ def declared() -> Iterator[tuple[Routes, Route]]:
 
 def path_of(route: Route) -> str:
     """A path that the route matches."""
-    return re.sub(r"<[^>]*>", "x", route.pattern.text)
+    return re.sub(r"<[^>]*>", "x", str(route.pattern))

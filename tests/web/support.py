@@ -98,6 +98,7 @@ class Wire:
     def __init__(self, peer: str) -> None:
         self.written = b""
         self.stalled = False
+        self.reading = True
         self.protocol: Channel | None = None
         self._peer = peer
         self._producer: IPushProducer | None = None
@@ -127,6 +128,7 @@ class Wire:
     def abortConnection(self) -> None:
         """Close at once."""
         protocol, self.protocol = self.protocol, None
+        self._producer = None
         if protocol is not None:
             protocol.connectionLost(Failure(ConnectionDone()))
 
@@ -147,21 +149,24 @@ class Wire:
         self._producer = None
 
     def pauseProducing(self) -> None:
-        """What a test sends arrives."""
+        """Read no more."""
+        self.reading = False
 
     def resumeProducing(self) -> None:
-        """What a test sends arrives."""
+        """Read on."""
+        self.reading = True
 
     def stopProducing(self) -> None:
-        """What a test sends arrives."""
+        """Nothing is produced."""
 
 
 class Connection:
     """The client's end of a connection."""
 
-    def __init__(self, site: Site, peer: str = PEER) -> None:
+    def __init__(self, site: Site, clock: Clock, peer: str = PEER) -> None:
         channel = site.buildProtocol(None)
         assert channel is not None, "the site takes no connections any more"
+        self._clock = clock
         self._wire = Wire(peer)
         self._wire.protocol = channel
         channel.makeConnection(self._wire)
@@ -172,11 +177,37 @@ class Connection:
         return self._wire.protocol is not None
 
     def send(self, *pieces: bytes) -> Connection:
-        """Send bytes, each piece in a packet of its own, as long as the server listens."""
+        """Send bytes, each piece in a packet of its own, as long as the server reads."""
         for piece in pieces:
+            self.settle()
             if self._wire.protocol is not None:
+                assert self._wire.reading, "the server doesn't read now"
                 self._wire.protocol.dataReceived(piece)
         return self
+
+    def send_at_once(self, data: bytes) -> None:
+        """Send bytes in one packet, while no turn of the reactor passes."""
+        assert self._wire.protocol is not None
+        self._wire.protocol.dataReceived(data)
+
+    @property
+    def far_end(self) -> object:
+        """The server's end."""
+        return self._wire.protocol
+
+    @property
+    def sent(self) -> bytes:
+        """What the server has sent so far, and nobody has taken."""
+        return self._wire.written
+
+    @property
+    def read_from(self) -> bool:
+        """Whether the server reads what is sent."""
+        return self._wire.reading
+
+    def settle(self) -> None:
+        """Let as many turns of the reactor pass as anybody waits for."""
+        self._clock.advance(0)
 
     def leave(self) -> None:
         """Close without a word."""
@@ -191,7 +222,8 @@ class Connection:
         self._wire.resume()
 
     def received(self) -> bytes:
-        """Take what the server has sent so far."""
+        """Take what the server has sent, once it has nothing more to do."""
+        self.settle()
         written, self._wire.written = self._wire.written, b""
         return written
 
@@ -266,7 +298,7 @@ class Client:
 
     def connect(self, peer: str = PEER) -> Connection:
         """Open a connection."""
-        return Connection(self.site, peer)
+        return Connection(self.site, self.clock, peer)
 
     def begin(
         self,

@@ -196,6 +196,28 @@ class SwitchTests(AuthenticatorsCase):
             self.assertEqual(self.client.patch(PATH, body, role=MAX, headers=json_type).status, 204)
             self.assertEqual(self.memory.switches, {self.webservice: on})
 
+    def test_encoded_slash(self) -> None:
+        """The slash within the name may be encoded: that is the same route, with the same answers."""
+        for slash in ("%2F", "%2f"):
+            for enabled in (True, False):
+                body = f"enabled={enabled}".encode()
+                self.assertEqual(self.switch(body, f"/authn-jwt{slash}ci/acme"), 204)
+                self.assertEqual(self.memory.switches, {self.webservice: enabled})
+            for path, role, status in (
+                ("/authn-jwt{}none/acme", ADMIN, 401),
+                ("/authn-jwt{}ci{}status/acme", ADMIN, 401),
+                ("/authn-jwt{}ci/nobody", ADMIN, 401),
+                ("/authn-jwt{}ci/acme", OLIVIA, 403),
+                ("/authn-jwt{}ci/acme", None, 401),
+                ("/authn-jwt{}/acme", ADMIN, 404),
+                ("/authn{}jwt/acme", ADMIN, 404),
+                ("/authn-jwt{}ci{}acme", ADMIN, 404),
+                ("/authn-jwt/ci{}acme", ADMIN, 404),
+            ):
+                self.assertEqual(self.switch(b"enabled=true", path.replace("{}", slash), role), status, path)
+            self.assertEqual(self.client.post(f"/authn-jwt{slash}ci/acme", role=ADMIN).status, 404)
+            self.assertEqual(self.client.get(f"/authn-jwt{slash}ci/acme/status", role=ADMIN).status, 404)
+
     def test_bad_values(self) -> None:
         """A missing or other value is 422 and names the field; what can't be read is 400; nothing changes."""
         json_type = [("Content-Type", "application/json")]

@@ -19,13 +19,13 @@ LIMITS = Limits(
     body=100,
     policy_body=1000,
     request_line=80,
-    header_block=200,
-    header_count=5,
+    header_block=209,
+    header_count=6,
     request_seconds=30.0,
     idle_seconds=60.0,
 )
 
-GET = b"GET /echo HTTP/1.1\r\n\r\n"
+GET = b"GET /echo HTTP/1.1\r\nHost: h\r\n\r\n"
 
 
 @attrs.define
@@ -91,7 +91,7 @@ class PipeliningTests(ConnectionCase):
 
     def test_pipelined(self) -> None:
         """Requests that come at once are answered in their order, however their bytes are spread."""
-        stream = b"".join(b"POST /echo HTTP/1.1\r\nContent-Length: 1\r\n\r\n%d" % n for n in range(5))
+        stream = b"".join(b"POST /echo HTTP/1.1\r\nHost: h\r\nContent-Length: 1\r\n\r\n%d" % n for n in range(5))
         for size in (1, 7, len(stream)):
             pieces = [stream[start : start + size] for start in range(0, len(stream), size)]
             bodies = [answer.body for answer in self.connection.send(*pieces).answers()]
@@ -100,7 +100,7 @@ class PipeliningTests(ConnectionCase):
     def test_one_at_a_time(self) -> None:
         """The next request isn't begun before the one before it is answered."""
         self.echo.waiting = Deferred()
-        self.connection.send(GET + b"POST /echo HTTP/1.1\r\nContent-Length: 1\r\n\r\nx")
+        self.connection.send(GET + b"POST /echo HTTP/1.1\r\nHost: h\r\nContent-Length: 1\r\n\r\nx")
         self.assertEqual(self.echo.bodies, [b""])
         waiting, self.echo.waiting = self.echo.waiting, None
         waiting.callback(None)
@@ -109,7 +109,7 @@ class PipeliningTests(ConnectionCase):
     def test_refusal_keeps_the_connection(self) -> None:
         """After a refusal whose body was read to its end, the connection takes further requests."""
         for request in (b"PUT /policy", b"POST /nowhere"):
-            head = request + b" HTTP/1.1\r\nContent-Length: 3\r\n\r\n"
+            head = request + b" HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\n\r\n"
             self.connection.send(head)
             self.assertEqual(self.connection.received(), b"")
             statuses = [answer.status for answer in self.connection.send(b"abc", GET).answers()]
@@ -119,8 +119,8 @@ class PipeliningTests(ConnectionCase):
     def test_close(self) -> None:
         """A client that says close, or speaks HTTP/1.0, gets one answer."""
         for request in (
-            b"GET /echo HTTP/1.1\r\nConnection: close\r\n\r\n",
-            b"GET /echo HTTP/1.1\r\nConnection: x, Close\r\n\r\n",
+            b"GET /echo HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n",
+            b"GET /echo HTTP/1.1\r\nHost: h\r\nConnection: x, Close\r\n\r\n",
             b"GET /echo HTTP/1.0\r\n\r\n",
         ):
             connection = self.client.connect()
@@ -168,7 +168,7 @@ class LimitTests(ConnectionCase):
     def test_request_line(self) -> None:
         """A request line over its limit is 414, with its end or without."""
         line = b"GET /" + b"x" * (80 - len("GET / HTTP/1.1")) + b" HTTP/1.1"
-        self.assertEqual(self.connection.send(line + b"\r\n\r\n").answer().status, 404)
+        self.assertEqual(self.connection.send(line + b"\r\nHost: h\r\n\r\n").answer().status, 404)
         self.connection.send(line.replace(b"/x", b"/xx") + b"\r\n\r\n")
         self.refused(414)
         endless = self.client.connect().send(*[b"x" * 10] * 9)
@@ -177,43 +177,43 @@ class LimitTests(ConnectionCase):
     def test_header_block(self) -> None:
         """All headers together over their limit, or one header, or a folded one, are 431."""
         fits = b"X: " + b"x" * (200 - 7) + b"\r\n"
-        self.assertEqual(self.connection.send(b"GET /echo HTTP/1.1\r\n" + fits + b"\r\n").answer().status, 200)
+        self.assertEqual(self.connection.send(b"GET /echo HTTP/1.1\r\nHost: h\r\n" + fits + b"\r\n").answer().status, 200)
         for lines in (
             [b"X: " + b"x" * 196 + b"\r\n"],
             [b"X: " + b"x" * 90 + b"\r\n"] * 3,
             [b"X: x\r\n"] + [b" " + b"x" * 90 + b"\r\n"] * 3,
             [b"x" * 100] * 3,
         ):
-            self.refused(431, self.client.connect().send(b"GET /echo HTTP/1.1\r\n", *lines))
+            self.refused(431, self.client.connect().send(b"GET /echo HTTP/1.1\r\nHost: h\r\n", *lines))
 
     def test_header_count(self) -> None:
         """More header lines than there may be are 431."""
-        request = b"GET /echo HTTP/1.1\r\n" + b"X: x\r\n" * 5
+        request = b"GET /echo HTTP/1.1\r\nHost: h\r\n" + b"X: x\r\n" * 5
         self.assertEqual(self.connection.send(request + b"\r\n").answer().status, 200)
         self.connection.send(request + b"X: x\r\n\r\n")
         self.refused(431)
 
     def test_limits_count_per_request(self) -> None:
         """What one request weighed isn't laid to the next one's charge."""
-        request = b"GET /echo HTTP/1.1\r\nX: " + b"x" * 150 + b"\r\n\r\n"
+        request = b"GET /echo HTTP/1.1\r\nHost: h\r\nX: " + b"x" * 150 + b"\r\n\r\n"
         self.assertEqual([answer.status for answer in self.connection.send(request * 4).answers()], [200] * 4)
 
     def test_declared_body(self) -> None:
         """A declared length over the limit is 413 before a byte of the body has come."""
-        self.connection.send(b"POST /echo HTTP/1.1\r\nContent-Length: 101\r\n\r\n")
+        self.connection.send(b"POST /echo HTTP/1.1\r\nHost: h\r\nContent-Length: 101\r\n\r\n")
         self.refused(413)
         self.assertEqual(self.echo.bodies, [])
 
     def test_absurd_length(self) -> None:
         """A length that no integer holds is 413 like any other, and one that is no number is 400."""
-        head = b"POST /echo HTTP/1.1\r\nContent-Length: %s\r\n\r\n"
+        head = b"POST /echo HTTP/1.1\r\nHost: h\r\nContent-Length: %s\r\n\r\n"
         for length, status in ((b"9" * 150, 413), (b"  " + b"9" * 19, 413), (b"1" * 18, 413), (b"-1", 400), (b"1a", 400)):
             self.refused(status, self.client.connect().send(head % length))
         self.assertEqual(self.client.connect().send(head % (b" " * 50 + b"0")).answer().status, 200)
 
     def test_chunked_body(self) -> None:
         """A chunked body is 413 with the byte that exceeds the limit."""
-        head = b"POST /echo HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n"
+        head = b"POST /echo HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n"
         body = b"32\r\n" + b"x" * 50 + b"\r\n"
         self.assertEqual(self.connection.send(head, body, body, b"0\r\n\r\n").answer().body, b"x" * 100)
         self.connection.send(head, body, body)
@@ -223,14 +223,14 @@ class LimitTests(ConnectionCase):
 
     def test_larger_body_for_policies(self) -> None:
         """A route for policies takes more, from a caller whose token is valid."""
-        head = b"PUT /policy HTTP/1.1\r\nContent-Length: %d\r\nAuthorization: %s\r\n\r\n"
+        head = b"PUT /policy HTTP/1.1\r\nHost: h\r\nContent-Length: %d\r\nAuthorization: %s\r\n\r\n"
         alice = token(RoleName("acct", "user", "alice")).encode()
         self.assertEqual(self.connection.send(head % (1000, alice), b"x" * 1000).answer().body, b"1000")
         self.refused(413, self.client.connect().send(head % (1001, alice)))
 
     def test_nothing_is_kept_for_strangers(self) -> None:
         """A body whose sender has been refused is counted, not kept; over the limit the refusal comes at once."""
-        head = b"PUT /policy HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n"
+        head = b"PUT /policy HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n"
         piece = b"64\r\n" + b"x" * 100 + b"\r\n"
         self.connection.send(head, *[piece] * 10)
         self.assertEqual(self.connection.received(), b"")
@@ -243,19 +243,19 @@ class LimitTests(ConnectionCase):
         alice = token(RoleName("acct", "user", "alice")).encode()
         chunks = b"1f4\r\n" + b"x" * 500 + b"\r\n"
         for headers, status in ((b"", 401), (b"Authorization: " + alice + b"\r\n", 413)):
-            head = b"PUT /policy HTTP/1.1\r\nTransfer-Encoding: chunked\r\n" + headers + b"\r\n"
+            head = b"PUT /policy HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n" + headers + b"\r\n"
             self.refused(status, self.client.connect().send(head + chunks * 3 + b"0\r\n\r\n" + GET))
 
     def test_malformed(self) -> None:
         """What is no HTTP/1.1 is 400."""
-        head = b"POST /echo HTTP/1.1\r\n"
+        head = b"POST /echo HTTP/1.1\r\nHost: h\r\n"
         for raw in (
             b"hello\r\n",
             b"GET /echo\r\n",
             b"GET /echo HTTP/2.0\r\n",
             b"GET  /echo HTTP/1.1\r\n",
             b"GET /\x01 HTTP/1.1\r\n",
-            b"GET /\x90 HTTP/1.1\r\n\r\n",
+            b"GET /\x90 HTTP/1.1\r\nHost: h\r\n\r\n",
             b"G\xc3T /echo HTTP/1.1\r\n",
             head + b"no colon\r\n\r\n",
             head + b"no colon\r\nX: y\r\n\r\n",
@@ -276,7 +276,7 @@ class LimitTests(ConnectionCase):
 
     def test_expect(self) -> None:
         """A client that asks first is told to go on, or gets its refusal without having sent the body."""
-        head = b"%s HTTP/1.1\r\nContent-Length: %d\r\nExpect: 100-Continue\r\n\r\n"
+        head = b"%s HTTP/1.1\r\nHost: h\r\nContent-Length: %d\r\nExpect: 100-Continue\r\n\r\n"
         self.connection.send(head % (b"POST /echo", 3))
         self.assertEqual(self.connection.received(), b"HTTP/1.1 100 Continue\r\n\r\n")
         self.assertEqual(self.connection.send(b"abc").answer().body, b"abc")
@@ -285,7 +285,9 @@ class LimitTests(ConnectionCase):
 
     def test_expect_nothing(self) -> None:
         """Where no body follows, nobody is told to send it."""
-        self.assertEqual(self.connection.send(b"GET /echo HTTP/1.1\r\nExpect: 100-continue\r\n\r\n").answer().status, 200)
+        self.assertEqual(
+            self.connection.send(b"GET /echo HTTP/1.1\r\nHost: h\r\nExpect: 100-continue\r\n\r\n").answer().status, 200
+        )
 
 
 class TimeTests(ConnectionCase):
@@ -293,7 +295,10 @@ class TimeTests(ConnectionCase):
 
     def test_slow_sender(self) -> None:
         """A request that isn't complete after its time is 408, however lively its bytes trickle in."""
-        for request in (b"GET /echo HTTP/1.1\r\nX: " + b"x" * 100, b"POST /echo HTTP/1.1\r\nContent-Length: 90\r\n\r\n"):
+        for request in (
+            b"GET /echo HTTP/1.1\r\nHost: h\r\nX: " + b"x" * 100,
+            b"POST /echo HTTP/1.1\r\nHost: h\r\nContent-Length: 90\r\n\r\n",
+        ):
             connection = self.client.connect().send(request)
             for _ in range(29):
                 self.client.clock.advance(1)
@@ -367,7 +372,7 @@ class TimeTests(ConnectionCase):
 
     def test_client_leaves_in_mid_body(self) -> None:
         """A client that leaves before its body was complete has begun nothing."""
-        self.connection.send(b"POST /echo HTTP/1.1\r\nContent-Length: 9\r\n\r\nabc")
+        self.connection.send(b"POST /echo HTTP/1.1\r\nHost: h\r\nContent-Length: 9\r\n\r\nabc")
         self.connection.leave()
         self.assertEqual(self.echo.bodies, [])
 

@@ -88,6 +88,7 @@ class PatternTests(SynchronousTestCase):
     one = Matcher(Pattern("/one/<name>"))
     flat = Matcher(Pattern("/flat/<flat:account>/end"))
     tail = Matcher(Pattern("/tail/<tail:identifier>"))
+    either = Matcher(Pattern("/a-<flat:kind>{/}<name>/<flat:account>"))
     login = Matcher(Pattern("/authn/<flat:account>/<optional:login>/authenticate"))
 
     @given(NAMES)
@@ -120,6 +121,17 @@ class PatternTests(SynchronousTestCase):
             self.assertEqual(self.tail.match(f"/tail/{path}"), {"identifier": name})
         self.assertEqual(self.one.match("/one/a%2Fb"), {"name": "a/b"})
         self.assertIsNone(self.one.match("/one/a/b"))
+
+    def test_either_slash(self) -> None:
+        """Where a pattern says so its slash may be encoded; what follows is read as it is anywhere."""
+        for path in ("/a-x/b/c", "/a-x%2Fb/c", "/a-x%2fb/c"):
+            self.assertEqual(self.either.match(path), {"kind": "x", "name": "b", "account": "c"})
+        for path in ("/a-x/b%2Fd/c", "/a-x%2Fb%2fd/c"):
+            self.assertEqual(self.either.match(path), {"kind": "x", "name": "b/d", "account": "c"})
+        for path in ("/a-x%2Fb%2Fc", "/a-x%252Fb/c", "/a-%2Fb/c", "/a-x%2F/c", "/a-x/b/d/c"):
+            self.assertIsNone(self.either.match(path), path)
+        self.assertEqual(str(self.either.pattern), "/a-<flat:kind>/<name>/<flat:account>")
+        self.assertTrue(self.either.pattern.shapes() & Pattern("/a-<flat:x>/<y>/<flat:z>").shapes())
 
     def test_plus_stays(self) -> None:
         """A plus sign in a path is a plus sign."""

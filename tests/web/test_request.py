@@ -17,15 +17,14 @@ from svc.web.response import Response
 from svc.web.site import Site
 from tests.web.support import Connection
 
-GET = b"GET / HTTP/1.1\r\n\r\n"
+GET = b"GET / HTTP/1.1\r\nHost: h\r\n\r\n"
 
 
 def connect(respond: Callable[[Incoming], Any]) -> Connection:
     """A connection whose requests ``respond`` answers, with no router behind it."""
-    edge = Edge(
-        respond=respond, limits=Limits(), clock=Clock(), wall=Clock(), new_id=lambda: "i-1", proxies=TrustedProxies()
-    )
-    return Connection(Site(edge))
+    clock = Clock()
+    edge = Edge(respond=respond, limits=Limits(), clock=clock, wall=clock, new_id=lambda: "i-1", proxies=TrustedProxies())
+    return Connection(Site(edge), clock)
 
 
 class RequestTests(SynchronousTestCase):

@@ -11,7 +11,7 @@ from svc.web.response import Response
 from svc.web.routing import PUBLIC, Call, Routes
 from tests.web.support import Client
 
-GET = b"GET /slow HTTP/1.1\r\n\r\n"
+GET = b"GET /slow HTTP/1.1\r\nHost: h\r\n\r\n"
 
 
 @attrs.define

@@ -16,7 +16,7 @@ from svc.web.response import Response
 from svc.web.routing import PUBLIC, Call, Routes
 from tests.web.support import Client, Connection, read_answers
 
-GET = b"GET /numbers HTTP/1.1\r\n\r\n"
+GET = b"GET /numbers HTTP/1.1\r\nHost: h\r\n\r\n"
 
 
 @attrs.define
@@ -83,7 +83,7 @@ class StreamTests(SynchronousTestCase):
             self.assertEqual(json.loads(answer.body), {"n": [n for n in range(batches) for _ in range(3)]})
             self.assertEqual(answer.headers["content-type"], "application/json")
             self.assertEqual(answer.headers["x-more"], "1")
-        self.assertEqual(self.send(b"GET /one HTTP/1.1\r\n\r\n").answer().body, b"one")
+        self.assertEqual(self.send(b"GET /one HTTP/1.1\r\nHost: h\r\n\r\n").answer().body, b"one")
 
     def test_short(self) -> None:
         """One batch, or none, has a length and no chunks."""
@@ -95,8 +95,8 @@ class StreamTests(SynchronousTestCase):
     def test_pipelined(self) -> None:
         """The next request is answered after the last piece."""
         self.numbers.waits[2] = waiting = Deferred[None]()
-        self.send(GET + b"GET /one HTTP/1.1\r\n\r\n")
-        self.assertNotIn(b"one", self.connection._wire.written)
+        self.send(GET + b"GET /one HTTP/1.1\r\nHost: h\r\n\r\n")
+        self.assertNotIn(b"one", self.connection.sent)
         waiting.callback(None)
         self.assertEqual([len(answer.body) for answer in self.connection.answers()], [31, 3])
 

@@ -1,0 +1,93 @@
+"""How much is done for one connection before the others have their turn: bytes that wait for the parser, and turns.
+
+Note [Turns]: a client may send a thousand requests at once, or a body in a million chunks, and what answers them never waits
+for anything. If all that was read were done in one turn of the reactor, everybody else would wait for its end. So a
+connection that has received something gets one step at once, which ends with a request that was answered or has to wait, or
+with a piece of a chunked body; who never has more than one request under way pays nothing. Whatever is left waits here:
+in each turn of the reactor, waiting connections make steps one after the other, until ``TURN_STEPS`` of them are done or
+``TURN_SECONDS`` have passed.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
+
+#: Unread bytes beyond which no more is read; beside these there may be what one reading brings.
+HELD: Final = 16 * 1024
+
+#: Bytes that the parser is given at a time. Of a chunked body it is given so many in a step: in chunks of one byte they take
+#: half a millisecond.
+PIECE: Final = 1024
+
+#: Bytes of the trailers of a chunked body, which nobody reads; more is 400.
+TRAILERS: Final = 4096
+
+#: How many steps are made in one turn of the reactor, and for how many seconds another one is begun.
+TURN_STEPS: Final = 32
+TURN_SECONDS: Final = 0.002
+
+
+class Turns:
+    """The connections that have more to do, in the order in which their turns come (Note [Turns])."""
+
+    def __init__(self, clock: IReactorTime) -> None:
+        self._clock = clock
+        self._steps: deque[Callable[[], None]] = deque()
+        self._call: IDelayedCall | None = None
+
+    def add(self, step: Callable[[], None]) -> None:
+        """Have a step made when its turn has come."""
+        self._steps.append(step)
+        self._plan()
+
+    def _plan(self) -> None:
+        if self._call is None and self._steps:
+            self._call = self._clock.callLater(0, self._take)
+
+    def _take(self) -> None:
+        made, end = 0, self._clock.seconds() + TURN_SECONDS
+        try:
+            while self._steps and made < TURN_STEPS and self._clock.seconds() < end:
+                made += 1
+                self._steps.popleft()()
+        finally:
+            # Not before: a step that is added meanwhile needs no call of its own.
+            self._call = None
+            self._plan()
+
+
+class Unread:
+    """What a connection has received and its parser hasn't been given yet: ``size`` bytes. Taking some moves no others."""
+
+    __slots__ = ("_received", "_taken", "size")
+
+    def __init__(self) -> None:
+        self._received = b""
+        self._taken = 0
+        self.size = 0
+
+    def append(self, data: bytes) -> None:
+        """Add what was received."""
+        self._received = self._received[self._taken :] + data if self.size else data
+        self._taken = 0
+        self.size = len(self._received)
+
+    def take(self, size: int) -> bytes:
+        """Take the next bytes, so many at most."""
+        piece = self._received[self._taken : self._taken + size]
+        self._taken += len(piece)
+        self.size -= len(piece)
+        return piece
+
+    def give_back(self, size: int) -> None:
+        """Put the last bytes of what was just taken back."""
+        self._taken -= size
+        self.size += size
+
+    def clear(self) -> None:
+        """Forget it."""
+        self._received, self._taken, self.size = b"", 0, 0
