@@ -50,7 +50,7 @@ ARROWS: dict[str, set[str]] = {
     "events": {"names"},
     "rsakeys": set(),
     "jose": {"names", "errors", "reasons", "rsakeys"},
-    "authentication": {"names", "errors", "reasons", "records", "jose"},
+    "authentication": {"names", "errors", "reasons", "records", "events", "jose"},
     "credentials": {"names", "records", "events"},
     "factories": {"names", "records", "events"},
     "publickeys": {"names", "records"},
