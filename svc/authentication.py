@@ -1,6 +1,7 @@
 """Authentication: what is attempted and decided, what bears on it, what operators are told of it; and its seams.
 
-Values cross the seams between those who prove identities, the store, and the web; ``interfaces`` has the store's side.
+Values cross the seams between those who prove identities, the store, and the web. What the store may raise is told in
+``interfaces``.
 
 Note [Not all at once]. Who is told to come again is told a moment of his own, up to twice as far away as need be, so that
 clients that were put off together don't come back together.
@@ -10,14 +11,15 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import attrs
 from zope.interface import Interface
 
+from svc.events import Trail
 from svc.jose import KeySet
-from svc.names import RoleName
+from svc.names import ResourceName, RoleName
 from svc.reasons import PUT_OFF, Reason
 from svc.records import Network, Sealed
 
@@ -296,3 +298,58 @@ class IProviderKeys(Interface):
 
     def state(source: KeySource) -> KeysState:
         """What is known of a source; asks nobody."""
+
+
+class IAuthenticatorReadings(Interface):
+    """What authenticators with variables ask the store."""
+
+    async def settings(account: str, branch: str, names: Sequence[str]) -> AuthenticatorSettings:
+        """Read the variables ``<branch>/<name>``, and what the webservice ``<branch>`` was told besides.
+
+        ``branch`` is a policy id such as ``svc/authn-jwt/ci``.
+        """
+
+    async def applicant(role: RoleName, branch: str, names: Sequence[str], annotated: str) -> Applicant:
+        """Read all that bears on admitting ``role`` to the webservice ``branch`` of its own account, in one round trip.
+
+        Annotations whose name begins with ``<annotated>/`` are returned. ``edition`` is that of ``settings`` for the same
+        ``names``.
+        """
+
+    async def webservice_annotations(webservice: ResourceName, names: Sequence[str], limit: int) -> Mapping[str, str]:
+        """Read those annotations of a webservice that have these names, each as far as ``limit`` characters."""
+
+
+class IAuthenticators(Interface):
+    """Authenticators as operators see and change them. Their webservices are named by full id."""
+
+    async def webservices(prefix: str) -> list[tuple[ResourceName, bool | None]]:
+        """The webservices of every account whose identifiers begin with ``<prefix>/``, in order, each with its switch:
+        whether it was switched on or off, ``None`` when it never was; the first ``WEBSERVICES_LIMIT`` of them.
+        """
+
+    async def some_webservices(prefix: str, after: str, limit: int) -> dict[str, list[tuple[ResourceName, bool | None]]]:
+        """The next accounts in order after that name, fewer than ``limit`` at the end, each with its webservices under
+        ``<prefix>/`` as ``webservices`` tells them; the first ``WEBSERVICES_EACH``.
+        """
+
+    async def switch(webservice: ResourceName, on: bool, trail: Trail | None = None) -> None:
+        """Switch an authenticator on or off.
+
+        :raises NotFound: there is no such webservice; so do the next three.
+        """
+
+    async def refresh(webservice: ResourceName, trail: Trail | None = None) -> int:
+        """Note that an operator wants newer keys, and return the wish's number (see ``AuthenticatorSettings``)."""
+
+    async def distrust(webservice: ResourceName, key: str, by: RoleName, trail: Trail | None = None) -> None:
+        """Distrust a key, by its id or thumbprint; one that is distrusted already stays so, since when it was.
+
+        :raises InvalidParameter: ``DISTRUSTED_LIMIT`` others are.
+        """
+
+    async def trust(webservice: ResourceName, key: str, trail: Trail | None = None) -> bool:
+        """Take that back; whether the key was distrusted."""
+
+    async def distrusted(webservice: ResourceName) -> tuple[DistrustedKey, ...]:
+        """The keys that are distrusted, in the order of their names; none where there is no webservice."""

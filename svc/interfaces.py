@@ -13,7 +13,6 @@ from typing import TypeVar
 
 from zope.interface import Attribute, Interface
 
-from svc.authentication import Applicant, AuthenticatorSettings, DistrustedKey
 from svc.events import Trail
 from svc.names import ResourceName, RoleName
 from svc.ownership import Ownership
@@ -87,61 +86,6 @@ class IAccounts(Interface):
 
         :raises NotFound: there is no such account.
         """
-
-
-class IAuthenticatorReadings(Interface):
-    """What authenticators with variables ask the store."""
-
-    async def settings(account: str, branch: str, names: Sequence[str]) -> AuthenticatorSettings:
-        """Read the variables ``<branch>/<name>``, and what the webservice ``<branch>`` was told besides.
-
-        ``branch`` is a policy id such as ``svc/authn-jwt/ci``.
-        """
-
-    async def applicant(role: RoleName, branch: str, names: Sequence[str], annotated: str) -> Applicant:
-        """Read all that bears on admitting ``role`` to the webservice ``branch`` of its own account, in one round trip.
-
-        Annotations whose name begins with ``<annotated>/`` are returned. ``edition`` is that of ``settings`` for the same
-        ``names``.
-        """
-
-    async def webservice_annotations(webservice: ResourceName, names: Sequence[str], limit: int) -> Mapping[str, str]:
-        """Read those annotations of a webservice that have these names, each as far as ``limit`` characters."""
-
-
-class IAuthenticators(Interface):
-    """Authenticators as operators see and change them. Their webservices are named by full id."""
-
-    async def webservices(prefix: str) -> list[tuple[ResourceName, bool | None]]:
-        """The webservices of every account whose identifiers begin with ``<prefix>/``, in order, each with its switch:
-        whether it was switched on or off, ``None`` when it never was; the first ``WEBSERVICES_LIMIT`` of them.
-        """
-
-    async def some_webservices(prefix: str, after: str, limit: int) -> dict[str, list[tuple[ResourceName, bool | None]]]:
-        """The next accounts in order after that name, fewer than ``limit`` at the end, each with its webservices under
-        ``<prefix>/`` as ``webservices`` tells them; the first ``WEBSERVICES_EACH``.
-        """
-
-    async def switch(webservice: ResourceName, on: bool, trail: Trail | None = None) -> None:
-        """Switch an authenticator on or off.
-
-        :raises NotFound: there is no such webservice; so do the next three.
-        """
-
-    async def refresh(webservice: ResourceName, trail: Trail | None = None) -> int:
-        """Note that an operator wants newer keys, and return the wish's number (see ``AuthenticatorSettings``)."""
-
-    async def distrust(webservice: ResourceName, key: str, by: RoleName, trail: Trail | None = None) -> None:
-        """Distrust a key, by its id or thumbprint; one that is distrusted already stays so, since when it was.
-
-        :raises InvalidParameter: ``DISTRUSTED_LIMIT`` others are.
-        """
-
-    async def trust(webservice: ResourceName, key: str, trail: Trail | None = None) -> bool:
-        """Take that back; whether the key was distrusted."""
-
-    async def distrusted(webservice: ResourceName) -> tuple[DistrustedKey, ...]:
-        """The keys that are distrusted, in the order of their names; none where there is no webservice."""
 
 
 class IRoles(Interface):

@@ -23,7 +23,8 @@ from twisted.web.server import Site
 from zope.interface import implementer
 
 from svc.authentication import Admitted, Attempt, IAuthenticator, Refused
-from svc.records import Census, ConnectionCounts, Finding
+from svc.counts import Census, ConnectionCounts
+from svc.records import Finding
 
 #: Upper bounds of durations, in seconds.
 _REQUEST_BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5)

@@ -23,13 +23,15 @@ from svc.authentication import (
     Applicant,
     AuthenticatorSettings,
     DistrustedKey,
+    IAuthenticatorReadings,
+    IAuthenticators,
 )
 from svc.credentials import Credential, ICredentials
 from svc.errors import CallerReplaced, Conflict, InvalidParameter, NotFound, PolicyConflict, StoreReadOnly, StoreUnavailable
 from svc.events import Event, Origin, Trail
 from svc.expirations import LIFETIME, ROTATOR, Duration, is_about_expiration, lifetime_of
 from svc.factories import FactoryToken
-from svc.interfaces import IAccounts, IAuthenticatorReadings, IAuthenticators, IDatabaseState, IRoles, ISecrets
+from svc.interfaces import IAccounts, IDatabaseState, IRoles, ISecrets
 from svc.limits import RECORD_LIMITS
 from svc.names import ACCOUNTS_WEBSERVICE, RESERVED_ACCOUNT, ROLE_KINDS, ResourceName, RoleName, admin_of, root_policy
 from svc.ownership import Ownership

@@ -17,10 +17,11 @@ from zope.interface import implementer
 from zope.interface.verify import verifyObject
 
 from svc.authentication import Admitted, Attempt, IAuthenticator, Refused
+from svc.counts import Census, ConnectionCounts
 from svc.metrics import BEAT, SCRAPES, CountedAuthenticator, Metrics, ReactorLag
 from svc.names import RoleName
 from svc.reasons import Reason
-from svc.records import Census, ConnectionCounts, Finding
+from svc.records import Finding
 
 ADMITTED = Admitted(RoleName("acct", "host", "web"), "key")
 

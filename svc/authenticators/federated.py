@@ -37,6 +37,7 @@ from svc.authentication import (
     AuthenticatorStatus,
     Explanation,
     IAuthenticator,
+    IAuthenticatorReadings,
     IExplainer,
     IProviderKeys,
     KeySource,
@@ -50,7 +51,6 @@ from svc.authenticators.trial import Check, Kind, Known, Terms, Trial
 from svc.clocks import WallClock
 from svc.dialect import Dialect
 from svc.errors import InvalidName, KeysUnavailable, StoreUnavailable
-from svc.interfaces import IAuthenticatorReadings
 from svc.jose import EvidenceRefused, KeySet, shown
 from svc.names import ResourceName, RoleName
 from svc.reasons import PUT_OFF, Reason

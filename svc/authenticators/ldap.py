@@ -30,6 +30,7 @@ from svc.authentication import (
     Attempt,
     AuthenticatorSettings,
     IAuthenticator,
+    IAuthenticatorReadings,
     ILogin,
     Refused,
 )
@@ -40,7 +41,6 @@ from svc.credentials import Credential, ICredentials, new_api_key, same_key
 from svc.dialect import Dialect
 from svc.directories import DirectoryRefused, IDirectories
 from svc.errors import InvalidName, WrongDataKey
-from svc.interfaces import IAuthenticatorReadings
 from svc.jose import shown
 from svc.names import ResourceName, RoleName, admin_of
 from svc.reasons import PUT_OFF, Reason

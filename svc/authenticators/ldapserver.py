@@ -12,11 +12,10 @@ from typing import Final
 
 import attrs
 
-from svc.authentication import AuthenticatorSettings, Problem
+from svc.authentication import AuthenticatorSettings, IAuthenticatorReadings, IAuthenticators, Problem
 from svc.authenticators.settings import opened, texts_of
 from svc.dialect import Dialect
 from svc.directories import LdapServer, Security
-from svc.interfaces import IAuthenticatorReadings, IAuthenticators
 from svc.jose import shown
 from svc.names import ResourceName
 from svc.vault import Vault

@@ -22,10 +22,11 @@ from svc.authentication import (
     Applicant,
     AuthenticatorSettings,
     DistrustedKey,
+    IAuthenticatorReadings,
+    IAuthenticators,
 )
 from svc.errors import InvalidParameter, NotFound
 from svc.events import Trail
-from svc.interfaces import IAuthenticatorReadings, IAuthenticators
 from svc.names import ResourceName, RoleName
 from svc.storage.columns import column
 from svc.storage.database import Database, Statement, Transaction

@@ -35,8 +35,8 @@ from twisted.internet.defer import TimeoutError as DeferredTimeout
 from twisted.internet.task import deferLater
 from twisted.logger import Logger
 
+from svc.counts import Census
 from svc.errors import OutcomeUnknown, StoreUnavailable
-from svc.records import Census
 from svc.storage.connection import Fetched, Session
 from svc.storage.failures import Contention, StatementFailed, TransactionAborted
 from svc.storage.location import Location, milliseconds

@@ -25,8 +25,8 @@ from twisted.internet.task import LoopingCall, deferLater
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from svc.counts import Census
 from svc.errors import StoreUnavailable
-from svc.records import Census
 from svc.storage.failures import summary
 
 #: Time between two looks at what waits, in seconds.

@@ -12,11 +12,11 @@ from twisted.logger import Logger
 
 from svc.access import Denial, Denied, demand, use
 from svc.audit import printable
-from svc.authentication import Attempt, AuthenticatorStatus, Explanation, IExplainer, Problem
+from svc.authentication import Attempt, AuthenticatorStatus, Explanation, IAuthenticators, IExplainer, Problem
 from svc.clocks import WallClock
 from svc.dialect import Dialect
 from svc.errors import AuthenticationRefused, BadRequest, Forbidden, InvalidParameter, NotFound, TooLarge, TooOften
-from svc.interfaces import IAuthenticators, IRoles
+from svc.interfaces import IRoles
 from svc.jose import Malformed, json_object
 from svc.names import ResourceName
 from svc.reasons import Reason

@@ -20,8 +20,9 @@ import attrs
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
+from svc.counts import ConnectionCounts
 from svc.limits import Limits
-from svc.records import ConnectionCounts, counted_as
+from svc.records import counted_as
 from svc.web.origin import TrustedProxies
 
 #: Connections beyond the limit, in all and from one address.

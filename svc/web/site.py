@@ -7,7 +7,7 @@ from twisted.internet.interfaces import IAddress, IProtocolNegotiationFactory
 from twisted.internet.protocol import ServerFactory
 from zope.interface import implementer
 
-from svc.records import ConnectionCounts
+from svc.counts import ConnectionCounts
 from svc.web.connection import Channel
 from svc.web.occupancy import Occupancy
 from svc.web.pacing import Turns

@@ -10,10 +10,9 @@ from typing import Any
 from twisted.internet.defer import Deferred
 from zope.interface.verify import verifyObject
 
-from svc.authentication import IAuthenticator, IExplainer, IProviderKeys, Refused
+from svc.authentication import IAuthenticator, IAuthenticatorReadings, IExplainer, IProviderKeys, Refused
 from svc.dialect import CONJUR
 from svc.errors import StoreUnavailable
-from svc.interfaces import IAuthenticatorReadings
 from svc.jose import parse_key_set
 from svc.reasons import Reason
 from tests.authenticators.world import ALICE, CLAIMS, HOST, ISSUER, NOW, PROVIDER, URI, Case, Webservice

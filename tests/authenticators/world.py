@@ -20,6 +20,7 @@ from svc.authentication import (
     AuthenticatorSettings,
     AuthenticatorStatus,
     Explanation,
+    IAuthenticatorReadings,
     IProviderKeys,
     KeySource,
     KeysState,
@@ -30,7 +31,6 @@ from svc.authenticators.federated import FederatedAuthenticator
 from svc.authenticators.jwt import JWT
 from svc.dialect import NATIVE, Dialect
 from svc.errors import KeysUnavailable, StoreUnavailable
-from svc.interfaces import IAuthenticatorReadings
 from svc.jose import KeySet, parse_key_set
 from svc.names import ResourceName, RoleName
 from svc.reasons import Reason

@@ -7,9 +7,16 @@ from ipaddress import ip_network
 import attrs
 from zope.interface.verify import verifyObject
 
-from svc.authentication import ANNOTATIONS_BYTES, ANNOTATIONS_LIMIT, DISTRUSTED_LIMIT, WEBSERVICES_EACH, Applicant
+from svc.authentication import (
+    ANNOTATIONS_BYTES,
+    ANNOTATIONS_LIMIT,
+    DISTRUSTED_LIMIT,
+    WEBSERVICES_EACH,
+    Applicant,
+    IAuthenticatorReadings,
+    IAuthenticators,
+)
 from svc.errors import InvalidParameter, NotFound
-from svc.interfaces import IAuthenticatorReadings, IAuthenticators
 from svc.names import ResourceName, RoleName, root_policy
 from svc.records import Sealed
 from svc.rows import Changes, ResourceRow, Rows

@@ -10,14 +10,13 @@ import attrs
 from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
+from svc.authentication import IAuthenticatorReadings, IAuthenticators
 from svc.credentials import ICredentials
 from svc.events import IEvents
 from svc.expirations import IExpirations
 from svc.factories import IHostFactories
 from svc.interfaces import (
     IAccounts,
-    IAuthenticatorReadings,
-    IAuthenticators,
     IDatabaseState,
     IEffectivePolicies,
     IPolicies,

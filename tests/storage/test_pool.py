@@ -11,8 +11,8 @@ from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
+from svc.counts import Census
 from svc.errors import StoreUnavailable
-from svc.records import Census
 from svc.storage.pool import BEAT, LONGEST_PAUSE, QUEUE_LIMIT, Pool, pauses
 
 PATIENCE = 6.0
