@@ -19,7 +19,7 @@ setup(
     license="Apache-2.0",
     python_requires=">=3.11",
     packages=[*find_packages(include=["svc", "svc.*"]), "twisted.plugins"],
-    package_data={"svc": ["py.typed"], "svc.storage": ["schema/*.sql"], "svc.cli": ["sample/*"]},
+    package_data={"svc": ["py.typed"], "svc.storage": ["schema/*.sql"], "svc.cli": ["sample/*", "reasons.md"]},
     install_requires=[
         "argon2-cffi >= 23.1",
         "attrs >= 23.2",

@@ -35,10 +35,14 @@ class Attempt:
 
 @attrs.frozen
 class Admitted:
-    """The identity is proven and may be admitted; ``signing_key`` is the id of the key to sign its access token with."""
+    """The identity is proven and may be admitted; ``signing_key`` is the id of the key to sign its access token with.
+
+    ``creation``: that of the role, as it was read (see ``records.Caller``).
+    """
 
     role: RoleName
     signing_key: str
+    creation: int = 0
 
 
 @attrs.frozen
@@ -54,17 +58,6 @@ class Refused:
     role: str | None = None
     status: int = 401
     retry_after: int | None = None
-
-
-@attrs.frozen
-class Caller:
-    """The role that a verified access token names; ``issued_at`` in seconds since the epoch.
-
-    Whether the role still exists is for the route's own reading to find (``Standing.caller_exists``).
-    """
-
-    role: RoleName
-    issued_at: int
 
 
 @attrs.frozen
@@ -103,6 +96,8 @@ class Applicant:
     annotations: Mapping[str, str] | None
     signing_key: str | None
     restrictions: tuple[Network, ...] = ()
+    #: The role's (see ``records.Caller``). Not compared: no two stores make the same.
+    creation: int = attrs.field(default=0, eq=False)
 
 
 @attrs.frozen

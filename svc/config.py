@@ -21,7 +21,7 @@ import platformdirs
 from svc import forms
 from svc.dialect import CLOUD_NAMES, NATIVE, Dialect
 from svc.errors import ConfigurationInvalid
-from svc.limits import Limits
+from svc.limits import RECORD_LIMITS, Limits, RecordLimits
 from svc.names import IDENTIFIER_LIMIT
 from svc.options import PREFIX, Option, setting
 from svc.records import ClusterMember, Network
@@ -125,6 +125,21 @@ class Settings:
     )
     alias_limit: int = setting(
         forms.whole(0, 1_000_000, "NUMBER"), "policy", "How many aliases a policy document may have.", 10_000
+    )
+    annotations_limit: int = setting(
+        forms.whole(1, 100_000, "NUMBER"), "policy", "How many annotations a record may have.", RECORD_LIMITS.annotations
+    )
+    annotation_bytes_limit: int = setting(
+        forms.whole(1, _GIB, "BYTES"),
+        "policy",
+        "How long the annotations of a record may be together, names and values.",
+        RECORD_LIMITS.annotation_bytes,
+    )
+    permissions_limit: int = setting(
+        forms.whole(1, 1_000_000, "NUMBER"),
+        "policy",
+        "How many permissions there may be on a resource, each privilege counted for each role.",
+        RECORD_LIMITS.permissions,
     )
 
     authenticators: tuple[str, ...] = setting(
@@ -252,6 +267,15 @@ class Settings:
             header_block=self.header_limit,
             identifier=self.identifier_limit,
             request_seconds=self.request_timeout,
+        )
+
+    @property
+    def record_limits(self) -> RecordLimits:
+        """What a record may carry."""
+        return RecordLimits(
+            annotations=self.annotations_limit,
+            annotation_bytes=self.annotation_bytes_limit,
+            permissions=self.permissions_limit,
         )
 
     def key(self, field: str) -> str:

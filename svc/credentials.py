@@ -33,6 +33,8 @@ class Credential:
     password: Sealed | None = attrs.field(default=None, repr=False)
     expires_at: float | None = None
     restrictions: tuple[Network, ...] = ()
+    #: The role's (see ``records.Caller``). Not compared: no two stores make the same.
+    creation: int = attrs.field(default=0, eq=False)
 
     def is_expired(self, now: float) -> bool:
         """Whether the API key proves nothing any more, at a moment in seconds since the epoch."""

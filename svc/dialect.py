@@ -41,6 +41,10 @@ class Dialect:
     search_splits_values: bool
     #: Whether the records that a search finds come by class, then id; otherwise by id.
     search_by_class: bool
+    #: Whether a dry run tells that the owner of a role that comes or goes has another role, or one less.
+    dry_run_tells_owners: bool
+    #: Whether a policy may declare public keys that are none, and several of one name, of which the last counts.
+    lenient_public_keys: bool
     #: Beginning of the two field names in the health report's replication section.
     replication_prefix: str
     #: The version that ``GET /`` reports, ``None`` for the program's own.
@@ -68,6 +72,8 @@ NATIVE: Final = Dialect(
     count_by_presence=False,
     search_splits_values=True,
     search_by_class=True,
+    dry_run_tells_owners=False,
+    lenient_public_keys=False,
     replication_prefix="db_",
     reported_version=None,
     service="svc",
@@ -86,6 +92,8 @@ CONJUR: Final = Dialect(
     count_by_presence=True,
     search_splits_values=False,
     search_by_class=False,
+    dry_run_tells_owners=True,
+    lenient_public_keys=True,
     replication_prefix="pg_",
     reported_version="1.22.3",
     service="possum",

@@ -75,6 +75,13 @@ class BearerRefused(Refusal):
 
 
 @attrs.frozen(str=False)
+class CallerReplaced(Refusal):
+    """The role of the access token was deleted, and another one of its name was made since; raised by ``storage`` wherever
+    it reads anything for a caller (401, as ``BearerRefused``).
+    """
+
+
+@attrs.frozen(str=False)
 class AuthenticationRefused(Refusal):
     """An authenticate or login request failed; raised by ``web`` and ``keyring`` (401, or as ``status`` says).
 
@@ -134,10 +141,11 @@ class AddressRefused(Refusal):
 class Forbidden(Refusal):
     """The caller sees the thing but lacks the privilege; raised by ``access`` (403, empty body).
 
-    ``why`` is for the log alone.
+    ``why`` is for the log alone. ``told`` is for the caller, where no authority would be enough.
     """
 
     why: str
+    told: str | None = attrs.field(default=None, repr=False)
 
 
 @attrs.frozen(str=False)
@@ -260,13 +268,22 @@ class StoreUnavailable(Refusal):
 
 
 @attrs.frozen(str=False)
+class OutcomeUnknown(StoreUnavailable):
+    """A change was sent to the database, which didn't confirm it; raised by ``storage`` (503, without ``Retry-After``).
+
+    It may have been made, or not; or be made here and be lost yet, as when its standby takes over. Whoever repeats it must
+    know that it may happen twice.
+    """
+
+
+@attrs.frozen(str=False)
 class StoreReadOnly(Refusal):
     """The database refuses writes, as a standby does; raised by ``storage`` (405)."""
 
 
 @attrs.frozen(str=False)
 class LoadsUnavailable(Refusal):
-    """A policy load can't be done now, or was broken off; raised by ``worker`` (503 with ``Retry-After``).
+    """A policy load can't be done now; raised by ``worker`` (503 with ``Retry-After``).
 
     ``why`` is told; ``retry_after`` is in seconds.
     """

@@ -75,6 +75,10 @@ class Trail:
     events: tuple[Event, ...] = ()
 
 
+#: The reason of an outcome that nobody knows: a change was asked for, and the database didn't say whether it made it.
+OUTCOME_UNKNOWN: Final = "outcome-unknown"
+
+
 @attrs.frozen
 class Outcome:
     """How events ended: ``reason`` is a code of a bounded set, ``None`` where they succeeded."""
@@ -83,8 +87,8 @@ class Outcome:
 
     @property
     def word(self) -> str:
-        """The word of the wire facts for it."""
-        return "success" if self.reason is None else "failure"
+        """The word of the wire facts for it; they have none for what nobody knows."""
+        return {None: "success", OUTCOME_UNKNOWN: "unknown"}.get(self.reason, "failure")
 
 
 @attrs.frozen

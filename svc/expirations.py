@@ -18,8 +18,8 @@ from zope.interface import Attribute, Interface
 from svc.errors import Refusal
 from svc.events import Trail
 from svc.factories import ExpiredToken
-from svc.names import ResourceName, RoleName
-from svc.records import Sealed, Standing
+from svc.names import ResourceName
+from svc.records import Asker, Sealed, Standing
 
 #: The annotations.
 LIFETIME: Final = "expiration/ttl"
@@ -157,7 +157,7 @@ class IExpirations(Interface):
         """The newest values of those that have one which hasn't ended, by full ids."""
 
     async def clear(
-        caller: RoleName, variable: ResourceName, decide: Callable[[Standing], None], trail: Trail | None = None
+        caller: Asker, variable: ResourceName, decide: Callable[[Standing], None], trail: Trail | None = None
     ) -> None:
         """Let ``decide`` look, then have no value of the variable end: one that is rotated is due now (core 4).
 

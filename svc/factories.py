@@ -80,7 +80,8 @@ class IHostFactories(Interface):
         there keeps its annotations. Of several that make the same host at once, one makes it.
 
         :raises NotFound: the token is gone.
-        :raises Conflict: the id belongs to another, or did.
+        :raises Conflict: the id belongs to another, or did; or it lies beneath a policy, and the factory isn't that policy's
+            own (rulings 9.4).
         """
 
     async def remove_expired(now: float, recount: Recount) -> list[ExpiredToken]:

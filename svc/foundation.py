@@ -18,6 +18,7 @@ from svc.credentials import new_api_key
 from svc.errors import (
     ConfigurationInvalid,
     Conflict,
+    OutcomeUnknown,
     StandbyBehind,
     StartRefused,
     StoreReadOnly,
@@ -35,8 +36,10 @@ from svc.storage.migrations import migrate
 from svc.storage.state import DatabaseState
 from svc.vault import CANARY, Vault, api_key_name, parse_data_key
 
-#: Connections of a server to the database; a request uses one for a millisecond or so. A command has but one.
+#: Connections of a server to the database for readings, each of which uses one for a millisecond or so, and for writes,
+#: which may wait for a standby (Note [Readings and writes] in svc/storage/database.py).
 POOL_SIZE: Final = 8
+WRITERS: Final = 4
 
 #: How long the embedded PostgreSQL, which accepts connections by then, may take to let us in, in seconds.
 EMBEDDED_WAIT: Final = 10.0
@@ -127,6 +130,11 @@ class Foundation:
             if tell is None:
                 path.unlink()
             return
+        except OutcomeUnknown:
+            # It may have been made after all, with this key.
+            if tell is not None:
+                write_admin_key(path, api_key)
+            raise
         if tell is not None and tell(api_key):
             return
         if tell is not None:
@@ -142,7 +150,14 @@ async def _database(parent: MultiService, reactor: Any, settings: Settings, join
         embedded.setServiceParent(parent)  # type: ignore[no-untyped-call] # Twisted's
         url, wait = await embedded.ready(), EMBEDDED_WAIT
     try:
-        database = Database(reactor, url, pool_size=POOL_SIZE, statement_timeout=settings.statement_timeout, first_wait=wait)
+        database = Database(
+            reactor,
+            url,
+            pool_size=POOL_SIZE,
+            writers=WRITERS,
+            statement_timeout=settings.statement_timeout,
+            first_wait=wait,
+        )
     except ConfigurationInvalid as refusal:
         raise ConfigurationInvalid(settings.key("database_url"), refusal.message) from None
     database.setServiceParent(parent)  # type: ignore[no-untyped-call] # Twisted's

@@ -1,8 +1,9 @@
 """The seams that have two providers: the real one, and a fake in ``tests/`` that passes the same contract suite.
 
-Every method that asks the store may raise ``StoreUnavailable`` (try again later) and every one that writes
-``StoreReadOnly`` (a standby); this is not repeated below. Names in quotation marks are fields of ``records``. What changes
-something writes the events of ``trail``, if it is given, in the transaction of the change, and none where nothing changed.
+Every method that asks the store may raise ``StoreUnavailable`` (try again later), every one that writes ``StoreReadOnly``
+(a standby), and every one that is given a ``Caller`` ``CallerReplaced`` (there is another role of that name by now); this is
+not repeated below. Names in quotation marks are fields of ``records``. What changes something writes the events of
+``trail``, if it is given, in the transaction of the change, and none where nothing changed.
 """
 
 from __future__ import annotations
@@ -12,14 +13,13 @@ from typing import TypeVar
 
 from zope.interface import Attribute, Interface
 
-from svc.authentication import (
-    Applicant,
-    AuthenticatorSettings,
-    DistrustedKey,
-)
+from svc.authentication import Applicant, AuthenticatorSettings, DistrustedKey
 from svc.events import Trail
 from svc.names import ResourceName, RoleName
+from svc.ownership import Ownership
 from svc.records import (
+    Asker,
+    Caller,
     EffectiveMembers,
     MemberReading,
     Membership,
@@ -34,6 +34,7 @@ from svc.records import (
     StoredSigningKey,
 )
 from svc.rows import (
+    Burden,
     Changes,
     Effective,
     EffectiveQuery,
@@ -146,8 +147,11 @@ class IAuthenticators(Interface):
 class IRoles(Interface):
     """Roles, their standing and their members."""
 
-    async def standing(caller: RoleName, resource: ResourceName) -> Standing:
+    async def standing(caller: Asker, resource: ResourceName) -> Standing:
         """How ``caller`` stands towards ``resource``."""
+
+    async def remains(caller: Caller) -> bool:
+        """Whether there is a role of the caller's name, for who asks nothing else of the store."""
 
     async def exists(role: RoleName) -> bool:
         """Whether there is such a role."""
@@ -193,7 +197,7 @@ class IRoles(Interface):
         """
 
     async def add_member(
-        caller: RoleName, role: RoleName, member: RoleName, decide: Decide, trail: Trail | None = None
+        caller: Asker, role: RoleName, member: RoleName, decide: Decide, trail: Trail | None = None
     ) -> bool:
         """Let ``decide`` look, then grant the role to the member, without admin option, as recorded by no policy.
 
@@ -202,10 +206,11 @@ class IRoles(Interface):
         transaction. What it raises ends the transaction.
 
         :raises NotFound: the role or the member went meanwhile.
+        :raises InvalidParameter: the member is a host factory that has as many layers as a record may have.
         """
 
     async def remove_member(
-        caller: RoleName, role: RoleName, member: RoleName, decide: Decide, trail: Trail | None = None
+        caller: Asker, role: RoleName, member: RoleName, decide: Decide, trail: Trail | None = None
     ) -> bool:
         """Let ``decide`` look, as in ``add_member``, then take the grant back, whoever recorded it.
 
@@ -222,10 +227,11 @@ class IResources(Interface):
     async def count_visible(query: ResourcesQuery) -> int:
         """How many resources the query matches, whatever its ``limit`` and ``offset``."""
 
-    async def described(ids: Sequence[str], text_limit: int = 0) -> list[Resource]:
-        """Those of the resources that exist, in the order of ``ids``, seen or not.
+    def described(ids: Sequence[str], text_limit: int = 0) -> AsyncIterator[Sequence[Resource]]:
+        """Those of the resources that exist, in the order of ``ids``, seen or not, in portions of a bounded size.
 
-        The newest texts in each policy's history are read, ``text_limit`` bytes of them at most.
+        One that is too large for a portion comes in parts: see ``Resource``; permissions come before annotations. The newest
+        texts in each policy's history are read, ``text_limit`` bytes of them at most.
         """
 
     async def permitted(resource: ResourceName, privilege: str, limit: int) -> list[str]:
@@ -238,16 +244,16 @@ class IResources(Interface):
 class ISecrets(Interface):
     """Sealed values of variables, with their versions."""
 
-    async def read(caller: RoleName, variable: ResourceName, version: int | None = None) -> SecretReading:
+    async def read(caller: Asker, variable: ResourceName, version: int | None = None) -> SecretReading:
         """Read a value, the newest unless ``version`` is given, and the caller's standing, in one round trip."""
 
-    async def read_all(caller: RoleName, resources: Sequence[ResourceName], most: int) -> list[SecretReading]:
+    async def read_all(caller: Asker, resources: Sequence[ResourceName], most: int) -> list[SecretReading]:
         """Read the newest value of each, in the order given, in one round trip; no ``mime_type`` is looked for.
 
         Where all values together have more than ``most`` bytes, sealed, none is told, though each has its ``version``.
         """
 
-    async def write(caller: RoleName, variable: ResourceName, decide: Seal, trail: Trail | None = None) -> int | None:
+    async def write(caller: Asker, variable: ResourceName, decide: Seal, trail: Trail | None = None) -> int | None:
         """Let ``decide`` look at the variable, locked against other writers, and store what it returns as a new version.
 
         Keeps the newest ``VERSIONS_KEPT`` versions. ``decide`` may be called again when it lost against another transaction.
@@ -264,11 +270,14 @@ class IPolicyTransaction(Interface):
         :raises PolicyConflict: one is under way.
         """
 
-    async def standing(caller: RoleName, policy: RoleName) -> Standing:
-        """How ``caller`` stands towards the policy."""
+    async def standing(caller: Asker, policy: RoleName) -> Standing:
+        """How ``caller`` stands towards the policy; as ``IRoles.standing``."""
 
     async def lacks_update_below(caller: RoleName, policy: RoleName) -> bool:
-        """Whether a resource whose identifier begins with ``<policy id>/`` denies the caller ``update`` (core 1.8)."""
+        """Whether a resource whose identifier begins with ``<policy id>/`` denies the caller ``update`` (core 1.8).
+
+        Hosts that host factories made don't count: no document changes them, and somebody else may have made them.
+        """
 
     async def existing(resources: Sequence[str]) -> frozenset[str]:
         """Those of the full ids whose resources exist; every role that policy can speak of has one."""
@@ -281,15 +290,17 @@ class IPolicyTransaction(Interface):
         ``deleted``.
         """
 
+    async def ownership(records: Sequence[str], placed: Sequence[str]) -> Ownership:
+        """Whose those of ``records`` are that exist, and which policies are around the ids ``placed``, taken or not."""
+
     async def not_grantable(caller: RoleName, roles: Sequence[str]) -> list[str]:
-        """Those of the existing ``roles`` that the caller may not grant: neither held with admin option, nor recorded by a
-        policy that gives the caller ``update`` (rulings 2.13).
-        """
+        """Those of the existing ``roles`` that the caller doesn't hold with admin option (rulings 2.13)."""
 
     async def not_permittable(caller: RoleName, resources: Sequence[str]) -> list[str]:
-        """Those of the existing ``resources`` that the caller may not permit: neither owned, nor recorded by a policy that
-        gives the caller ``update`` (rulings 2.13).
-        """
+        """Those of the existing ``resources`` that the caller doesn't own (rulings 2.13)."""
+
+    async def not_updatable(caller: RoleName, resources: Sequence[str]) -> list[str]:
+        """Those of the existing ``resources`` on which the caller hasn't ``update``."""
 
     async def apply(policy: RoleName, changes: Changes, api_keys: Mapping[str, Sealed]) -> None:
         """Make the changes, set-based. ``api_keys`` holds the sealed key of every user and host that is created.
@@ -297,6 +308,9 @@ class IPolicyTransaction(Interface):
         A resource that is deleted takes with it its role, what that owns and, of a policy, what it recorded, and so on; a
         user his public keys. Of other rows those are changed and deleted that ``policy`` recorded.
         """
+
+    async def heavier(burden: Burden, records: Sequence[str], most: int) -> list[tuple[str, int]]:
+        """Those of the records that carry more than ``most`` by now, and how much; in order."""
 
     async def values(resources: Sequence[str]) -> dict[str, Sealed]:
         """The newest values of those of the resources that have one."""

@@ -10,12 +10,12 @@ from typing import Final
 
 import attrs
 
-from svc.authentication import Admitted, Caller
+from svc.authentication import Admitted
 from svc.clocks import WallClock
 from svc.errors import AuthenticationRefused, BearerRefused
 from svc.interfaces import IAccounts
 from svc.reasons import Reason
-from svc.records import Sealed, StoredSigningKey
+from svc.records import Caller, Sealed, StoredSigningKey
 from svc.tokens import INVALID, MISSING, SigningKey, VerificationKey, parse_authorization
 from svc.vault import Vault, signing_key_name
 
@@ -187,7 +187,8 @@ class AccessTokens:
         :raises AuthenticationRefused: its account is gone since.
         """
         key = await self._keys.signer(admitted.signing_key)
-        return key.mint(admitted.role, int(self._wall.seconds()), self._lifetimes[admitted.role.kind])
+        lifetime = self._lifetimes[admitted.role.kind]
+        return key.mint(admitted.role, int(self._wall.seconds()), lifetime, admitted.creation)
 
     async def caller(self, authorization: bytes | None) -> Caller:
         """Return the role that the value of an ``Authorization`` header proves.
@@ -222,4 +223,4 @@ class AccessTokens:
         if key is None:
             raise BearerRefused(INVALID)
         read = key.verify(token, self._wall.seconds())
-        return _Verified(token.key_id, read.expires_at, Caller(read.role, read.issued_at))
+        return _Verified(token.key_id, read.expires_at, Caller(read.role, read.issued_at, read.creation))

@@ -1,6 +1,8 @@
-"""What one request may weigh, and how long it may take to arrive."""
+"""What one request may weigh, and how long it may take to arrive; what one record may carry."""
 
 from __future__ import annotations
+
+from typing import Final
 
 import attrs
 
@@ -25,3 +27,29 @@ class Limits:
     request_seconds: float = 30.0
     #: A connection without a request in progress; then it is closed. Also how long a client may take to read an answer.
     idle_seconds: float = 75.0
+
+
+@attrs.frozen(kw_only=True)
+class RecordLimits:
+    """How much one record of policy may carry, whoever gave it that, and in however many loads; more is 422.
+
+    Everybody who sees a record may ask for all of it. What was stored before there were limits is told all the same, but for
+    restrictions, layers and keys beyond them.
+    """
+
+    #: Annotations of a resource.
+    annotations: int = 1000
+    #: Their names and values together, in bytes of UTF-8.
+    annotation_bytes: int = 256 * 1024
+    #: Privileges on a resource, each counted for each role that was given it.
+    permissions: int = 10_000
+    #: Networks that a user or host is restricted to: a login reads no more.
+    restrictions: int = 1000
+    #: Public keys of a user: anybody may ask for them, and is told no more.
+    public_keys: int = 1000
+    #: Layers of a host factory, each of which its hosts are put into.
+    layers: int = 1000
+
+
+#: The limits of records, unless the configuration says otherwise.
+RECORD_LIMITS: Final = RecordLimits()

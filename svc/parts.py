@@ -152,7 +152,7 @@ class Parts:
     def loads(self, server: MultiService) -> ILoads:
         """What loads policies: small ones here, large ones in processes of their own."""
         settings = self.settings
-        bounds = Bounds(nesting=settings.nesting_limit, aliases=settings.alias_limit)
+        bounds = Bounds(nesting=settings.nesting_limit, aliases=settings.alias_limit, records=settings.record_limits)
         task = Task(self.foundation.dsn, settings.statement_timeout, self.foundation.data_key, settings.dialect, bounds)
         workers = Workers(self.reactor, task)
         workers.setServiceParent(server)  # type: ignore[no-untyped-call] # Twisted's

@@ -35,14 +35,29 @@ KEYS_LIMIT: Final = 1000
 
 
 def public_key(text: str) -> str:
-    """Return a public key as it is stored: its words parted by single blanks.
+    """Return a public key as it is stored, one line.
 
     :raises ValueError: it is none that SSH takes; the message, which doesn't repeat it, says so.
     """
-    words = text.split()
-    if len(text) > KEY_LIMIT or not text.strip().isprintable() or not _is_key(*words[:2]):
+    line = key_line(text)
+    if not is_public_key(line):
         raise ValueError("Invalid public key format")
-    return " ".join(words)
+    return line
+
+
+def key_line(text: str) -> str:
+    """Return a text that may be a public key as it is stored: its words parted by single blanks.
+
+    :raises ValueError: it is longer than any key, or has characters that can't be printed, several lines among them.
+    """
+    if len(text) > KEY_LIMIT or not text.strip().isprintable():
+        raise ValueError("Invalid public key format")
+    return " ".join(text.split())
+
+
+def is_public_key(line: str) -> bool:
+    """Whether a line is a public key that SSH takes."""
+    return _is_key(*line.split()[:2])
 
 
 def _is_key(algorithm: str = "", encoded: str = "") -> bool:

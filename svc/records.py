@@ -50,6 +50,25 @@ Sealed = NewType("Sealed", bytes)
 
 
 @attrs.frozen
+class Caller:
+    """The role that a verified access token names; ``issued_at`` in seconds since the epoch.
+
+    ``creation``: the number that the store gave the role when it was made, 0 for one that was there before these numbers.
+    Whether the role still exists is for the route's own reading to find (``Standing.caller_exists``). A reading that is
+    given a caller, and finds a role of that name and of another creation, raises ``CallerReplaced`` (rulings 9.8).
+    """
+
+    role: RoleName
+    issued_at: int
+    creation: int = 0
+
+
+#: Who asks the store for something. A role by itself, for which no token speaks, is judged by its name, whichever creation
+#: of it there is.
+Asker = Caller | RoleName
+
+
+@attrs.frozen
 class Standing:
     """How a caller stands towards a resource: the facts on which ``access`` decides.
 
@@ -264,7 +283,8 @@ class Resource:
     has, ascending; ``expiration`` is for those that end or are rotated. ``history``: the versions of a policy, ascending.
     ``layers``: ids of the layers to which a host factory belongs, ascending; ``tokens``: those of its tokens that expire
     first. ``restrictions``: from where a user or host may log in, in CIDR notation, ascending; empty means from everywhere.
-    ``created_at`` is in seconds since the epoch.
+    ``created_at`` is in seconds since the epoch. ``continued``: this is a part, with some of the permissions or annotations;
+    the next one has others of them, and the last all that there is of the rest.
     """
 
     id: str
@@ -279,6 +299,7 @@ class Resource:
     restrictions: tuple[str, ...] = ()
     tokens: tuple[OutstandingToken, ...] = ()
     expiration: Expiration | None = None
+    continued: bool = False
 
 
 @attrs.frozen

@@ -13,7 +13,7 @@ import attrs
 
 from svc.events import Origin
 from svc.names import RoleName
-from svc.records import Sealed
+from svc.records import Caller, Sealed
 
 
 class ResourceRow(NamedTuple):
@@ -102,6 +102,17 @@ class Changes:
     delete: Rows = Rows()
 
 
+class Burden(enum.StrEnum):
+    """What a record may carry only so much of; the values are the names in ``limits.RecordLimits``."""
+
+    ANNOTATIONS = "annotations"
+    ANNOTATION_BYTES = "annotation_bytes"
+    PERMISSIONS = "permissions"
+    RESTRICTIONS = "restrictions"
+    PUBLIC_KEYS = "public_keys"
+    LAYERS = "layers"
+
+
 class LoadMode(enum.StrEnum):
     """The three ways to load a policy (wire facts, core 1.8)."""
 
@@ -118,7 +129,7 @@ class Load:
 
     policy: RoleName
     mode: LoadMode
-    caller: RoleName
+    caller: Caller
     client_ip: str
     document: bytes = attrs.field(repr=False)
     rehearsed: bool = False
@@ -154,6 +165,7 @@ class EffectiveQuery:
 
     Only resources of ``kinds`` count. ``depth``: how many more slashes an id may have than the policy's, ``None`` for any
     number; that of the root has none. ``limit``: how many resources, annotations and permissions there may be together.
+    ``viewer``: who reads it, and is told no more of resources that he doesn't see than their kinds; ``None`` sees all.
     ``suffix`` and ``namesakes`` tell what may belong to a policy other than the root without lying beneath it: users whose
     ids end with ``suffix``, or go on after it with a hyphen, and things of these full ids.
     """
@@ -164,6 +176,7 @@ class EffectiveQuery:
     limit: int
     suffix: str
     namesakes: tuple[str, ...]
+    viewer: RoleName | None = None
 
 
 @attrs.frozen
@@ -172,12 +185,14 @@ class Effective:
     these have; of host factories, also their memberships in layers.
 
     ``around``: ids of those policies whose ids are proper beginnings of the policy's path. ``public_keys``: those of the
-    users among the resources, by the full ids of the keys.
+    users among the resources, by the full ids of the keys. ``hidden``: the kinds of the resources that the viewer doesn't
+    see, one for each; nothing else is told of these.
     """
 
     rows: Rows
     around: frozenset[str] = frozenset()
     public_keys: Mapping[str, Sealed] = attrs.field(factory=dict, repr=False)
+    hidden: tuple[str, ...] = ()
 
 
 @attrs.frozen

@@ -32,7 +32,7 @@ from twisted.internet.error import ReactorNotRunning
 from twisted.internet.interfaces import IReactorCore, IReactorFromThreads, IReactorTime
 from twisted.logger import ILogObserver, Logger
 
-from svc.errors import ConfigurationInvalid, Refusal, StartRefused, StoreReadOnly, StoreUnavailable
+from svc.errors import ConfigurationInvalid, OutcomeUnknown, Refusal, StartRefused, StoreReadOnly, StoreUnavailable
 from svc.renewal import on_hangup
 from svc.server import Server
 from svc.serverlog import ServerLog, Telling
@@ -50,6 +50,8 @@ def reason_of(refusal: Refusal) -> str:
             return f"{refusal.key} {refusal.message}"
         case StartRefused():
             return refusal.message
+        case OutcomeUnknown():
+            return f"the database did not confirm the change, which may have been made: {refusal.why}"
         case StoreUnavailable():
             return f"the database went away: {refusal.why}"
         case StoreReadOnly():

@@ -48,6 +48,9 @@ _COORDINATE_BYTES: Final = 32
 _PLAIN: Final = b"+/"
 _URL_SAFE: Final = b"-_"
 _AUTHORIZATION: Final = re.compile(rb'Token token=("?)([^"]*)\1')
+#: The claim beside those of the wire facts: of which creation of its role a token is.
+_CREATION: Final = "creation"
+_CREATIONS: Final = 2**63
 _KEY_ID: Final = re.compile(r"[A-Za-z0-9_-]{43}")
 _ESCAPES: Final = str.maketrans({character: f"\\u{ord(character):04x}" for character in ">?~\x7f"})
 
@@ -64,11 +67,12 @@ class UnverifiedToken:
 
 @attrs.frozen
 class AccessToken:
-    """What a verified token says; times in seconds since the epoch."""
+    """What a verified token says; times in seconds since the epoch. ``creation`` is as in ``records.Caller``."""
 
     role: RoleName
     issued_at: int
     expires_at: int
+    creation: int = 0
 
 
 def parse_authorization(header: bytes | None) -> UnverifiedToken:
@@ -148,9 +152,12 @@ class VerificationKey:
                     raise BearerRefused(INVALID)
         except (ValueError, InvalidName):
             raise BearerRefused(INVALID) from None
+        creation = others.pop(_CREATION, 0)
+        if type(creation) is not int or not 0 <= creation < _CREATIONS:
+            raise BearerRefused(INVALID)
         if others:
             raise BearerRefused(UNRECOGNIZED)
-        return AccessToken(role, issued_at, expires_at)
+        return AccessToken(role, issued_at, expires_at, creation)
 
     def public_jwk(self) -> dict[str, str]:
         """The key as a member of a JWK set (RFC 7517)."""
@@ -189,15 +196,17 @@ class SigningKey:
         """The key to be sealed and stored, as PKCS #8 in DER."""
         return self._private.private_bytes(Encoding.DER, PrivateFormat.PKCS8, NoEncryption())
 
-    def mint(self, role: RoleName, issued_at: int, lifetime: int) -> bytes:
+    def mint(self, role: RoleName, issued_at: int, lifetime: int, creation: int = 0) -> bytes:
         """Return the JSON text of a token for ``role``, a user or host of this key's account.
 
-        ``issued_at`` is in seconds since the epoch, ``lifetime`` in seconds.
+        ``issued_at`` is in seconds since the epoch, ``lifetime`` in seconds. ``creation`` is as in ``Caller``; a token of a
+        role that is older than these numbers has no such claim, as before.
         """
         if role.kind not in ACTOR_KINDS or role.account != self.verification.account:
             raise ValueError(f"a key of {self.verification.account} signs no token for {role}")
         subject = json.dumps(role.login).translate(_ESCAPES)
-        claims = f'{{"iat":{issued_at},"sub":{subject},"exp":{issued_at + lifetime}}}'
+        bound = f',"{_CREATION}":{creation}' if creation else ""
+        claims = f'{{"iat":{issued_at},"sub":{subject},"exp":{issued_at + lifetime}{bound}}}'
         payload = _encoded(claims.encode("ascii"))
         signed = f"{self._protected.rstrip('=')}.{payload.rstrip('=')}".encode("ascii")
         r, s = decode_dss_signature(self._private.sign(signed, _ES256))

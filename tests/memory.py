@@ -25,13 +25,17 @@ from svc.authentication import (
     DistrustedKey,
 )
 from svc.credentials import Credential, ICredentials
-from svc.errors import Conflict, InvalidParameter, NotFound, PolicyConflict, StoreReadOnly, StoreUnavailable
+from svc.errors import CallerReplaced, Conflict, InvalidParameter, NotFound, PolicyConflict, StoreReadOnly, StoreUnavailable
 from svc.events import Event, Origin, Trail
 from svc.expirations import LIFETIME, ROTATOR, Duration, is_about_expiration, lifetime_of
 from svc.factories import FactoryToken
 from svc.interfaces import IAccounts, IAuthenticatorReadings, IAuthenticators, IDatabaseState, IRoles, ISecrets
+from svc.limits import RECORD_LIMITS
 from svc.names import ACCOUNTS_WEBSERVICE, RESERVED_ACCOUNT, ROLE_KINDS, ResourceName, RoleName, admin_of, root_policy
+from svc.ownership import Ownership
 from svc.records import (
+    Asker,
+    Caller,
     EffectiveMembers,
     MemberReading,
     Membership,
@@ -44,7 +48,7 @@ from svc.records import (
     Standing,
     StoredSigningKey,
 )
-from svc.rows import MembershipRow, PolicyVersion, ResourceRow, Rows
+from svc.rows import Burden, MembershipRow, PolicyVersion, ResourceRow, Rows, Seen
 from tests.memory_search import search_rank
 
 L = TypeVar("L", Membership, Place)
@@ -83,6 +87,8 @@ class Memory:
     #: Signing keys of each account, the newest last.
     accounts: dict[str, list[StoredSigningKey]] = attrs.field(factory=dict)
     roles: dict[str, str | None] = attrs.field(factory=dict)
+    #: How often a role of a name was deleted, which is the number of the next creation.
+    creations: dict[str, int] = attrs.field(factory=dict)
     resources: dict[str, tuple[str, str | None]] = attrs.field(factory=dict)
     memberships: dict[tuple[str, str, bool], tuple[bool, str | None]] = attrs.field(factory=dict)
     permissions: dict[tuple[str, str, str], str | None] = attrs.field(factory=dict)
@@ -167,8 +173,21 @@ class Memory:
             coming += new
         return held
 
-    def standing(self, caller: str, resource: str) -> Standing:
+    def asker(self, caller: Asker) -> str:
+        """The role that asks, which must be the one that there is.
+
+        :raises CallerReplaced: it isn't.
+        """
+        if not isinstance(caller, Caller):
+            return str(caller)
+        name = str(caller.role)
+        if name in self.roles and caller.creation != self.creations.get(name, 0):
+            raise CallerReplaced
+        return name
+
+    def standing(self, caller: Asker | str, resource: str) -> Standing:
         """How ``caller`` stands towards ``resource``."""
+        caller = caller if isinstance(caller, str) else self.asker(caller)
         held = self.held(caller)
         owner, policy = self.resources.get(resource, (None, None))
         owns = owner in held
@@ -177,6 +196,18 @@ class Memory:
         }
         holds = resource in self.roles and (owns or resource in held)
         return Standing(caller in self.roles, owner is not None, owns, frozenset(given), holds, policy)
+
+    def ownership(self, placed: Iterable[str]) -> Ownership:
+        """Whose all records are, and around which policies the ids ``placed`` are."""
+        records = {resource: Seen(owner, policy) for resource, (owner, policy) in self.resources.items()}
+        around = {}
+        for name in placed:
+            account, _, identifier = name.split(":", 2)
+            parts = identifier.split("/")[:-1]
+            beginnings = [f"{account}:policy:{'/'.join(parts[:length])}" for length in range(len(parts), 0, -1)]
+            root = str(root_policy(account))
+            around[name] = next((policy for policy in beginnings if policy in self.resources), root)
+        return Ownership(records, around)
 
     def newest_key(self, account: str) -> str | None:
         """The id of the account's newest signing key."""
@@ -231,6 +262,24 @@ class Memory:
             if thing == resource and is_about_expiration(name)
         }
 
+    def carried(self, burden: Burden, record: str) -> int:
+        """How much of a burden a record carries."""
+        annotations = [(name, value) for (thing, name), (value, _) in self.annotations.items() if thing == record]
+        match burden:
+            case Burden.ANNOTATIONS:
+                return len(annotations)
+            case Burden.ANNOTATION_BYTES:
+                return sum(len(text.encode("utf-8")) for annotation in annotations for text in annotation)
+            case Burden.PERMISSIONS:
+                return sum(resource == record for resource, _, _ in self.permissions)
+            case Burden.RESTRICTIONS:
+                return sum(role == record for role, _ in self.restrictions)
+            case Burden.PUBLIC_KEYS:
+                return sum(record in user_of(resource) for resource in self.resources)
+            case Burden.LAYERS:
+                held = (role for role, member, ownership in self.memberships if member == record and not ownership)
+                return sum(kind_of(role) == "layer" for role in held)
+
     def ended_at(self, resource: str, version: int) -> float | None:
         """When a value ended; ``None`` while it hasn't."""
         _, ends_at = self.lives[resource, version]
@@ -266,7 +315,9 @@ class Memory:
             gone |= following
         if not gone:
             return
-        remove(self.roles, lambda role, _: role in gone)
+        for role in gone & self.roles.keys():
+            del self.roles[role]
+            self.creations[role] = self.creations.get(role, 0) + 1
         for table in (self.credentials, self.passwords, self.key_expirations, self.rotations):
             remove(table, lambda role, _: role in gone)
         remove(self.restrictions, lambda key, _: key[0] in gone)
@@ -403,6 +454,7 @@ class MemoryCredentials:
             self.memory.passwords.get(str(role)),
             self.memory.key_expirations.get(str(role)),
             tuple(ip_network(cidr) for name, cidr in sorted(self.memory.restrictions) if name == str(role)),
+            self.memory.creations.get(str(role), 0),
         )
 
     async def set_api_key(self, role: RoleName, api_key: Sealed, trail: Trail | None = None) -> None:
@@ -440,10 +492,15 @@ class MemoryRoles:
 
     memory: Memory
 
-    async def standing(self, caller: RoleName, resource: ResourceName) -> Standing:
+    async def standing(self, caller: Asker, resource: ResourceName) -> Standing:
         """See ``IRoles``."""
         self.memory.ask()
-        return self.memory.standing(str(caller), str(resource))
+        return self.memory.standing(caller, str(resource))
+
+    async def remains(self, caller: Caller) -> bool:
+        """See ``IRoles``."""
+        self.memory.ask()
+        return self.memory.asker(caller) in self.memory.roles
 
     async def exists(self, role: RoleName) -> bool:
         """See ``IRoles``."""
@@ -507,7 +564,7 @@ class MemoryRoles:
 
     async def add_member(
         self,
-        caller: RoleName,
+        caller: Asker,
         role: RoleName,
         member: RoleName,
         decide: Callable[[MemberReading], None],
@@ -523,13 +580,16 @@ class MemoryRoles:
         key = (str(role), str(member), False)
         if key in self.memory.memberships:
             return False
+        layers = self.memory.carried(Burden.LAYERS, str(member))
+        if (member.kind, role.kind) == ("host_factory", "layer") and layers >= RECORD_LIMITS.layers:
+            raise InvalidParameter("member", "has too many layers")
         self.memory.memberships[key] = (False, None)
         self.memory.record(trail)
         return True
 
     async def remove_member(
         self,
-        caller: RoleName,
+        caller: Asker,
         role: RoleName,
         member: RoleName,
         decide: Callable[[MemberReading], None],
@@ -566,10 +626,10 @@ class MemoryRoles:
         standing = self.memory.standing(caller, resource)
         return standing.owns or bool(standing.privileges)
 
-    def _member_reading(self, caller: RoleName, role: RoleName, member: RoleName) -> MemberReading:
-        standing = self.memory.standing(str(caller), str(role))
+    def _member_reading(self, caller: Asker, role: RoleName, member: RoleName) -> MemberReading:
+        standing = self.memory.standing(caller, str(role))
         policy = standing.recorded_by
-        over_policy = None if policy is None else self.memory.standing(str(caller), policy)
+        over_policy = None if policy is None else self.memory.standing(caller, policy)
         return MemberReading(standing, over_policy, str(member) in self.memory.roles)
 
 
@@ -594,12 +654,12 @@ class MemorySecrets:
     memory: Memory
     prefix: str = "svc"
 
-    async def read(self, caller: RoleName, variable: ResourceName, version: int | None = None) -> SecretReading:
+    async def read(self, caller: Asker, variable: ResourceName, version: int | None = None) -> SecretReading:
         """See ``ISecrets``."""
         self.memory.ask()
         return self._reading(caller, variable, version)
 
-    async def read_all(self, caller: RoleName, resources: Sequence[ResourceName], most: int) -> list[SecretReading]:
+    async def read_all(self, caller: Asker, resources: Sequence[ResourceName], most: int) -> list[SecretReading]:
         """See ``ISecrets``."""
         self.memory.ask()
         readings = [attrs.evolve(self._reading(caller, name, None), mime_type=None) for name in resources]
@@ -609,7 +669,7 @@ class MemorySecrets:
 
     async def write(
         self,
-        caller: RoleName,
+        caller: Asker,
         variable: ResourceName,
         decide: Callable[[SecretReading], Sealed | None],
         trail: Trail | None = None,
@@ -624,11 +684,11 @@ class MemorySecrets:
         lifetime = None if ROTATOR in about else lifetime_of(about.get(LIFETIME))
         return self.memory.add_value(str(variable), sealed, after(self.memory.now, lifetime))
 
-    def _reading(self, caller: RoleName, variable: ResourceName, version: int | None) -> SecretReading:
+    def _reading(self, caller: Asker, variable: ResourceName, version: int | None) -> SecretReading:
         values = self.memory.secrets.get(str(variable), {})
         asked = max(values, default=0) if version is None else version
         mime_type, _ = self.memory.annotations.get((str(variable), f"{self.prefix}/mime_type"), (None, None))
-        standing = self.memory.standing(str(caller), str(variable))
+        standing = self.memory.standing(caller, str(variable))
         if asked not in values:
             return SecretReading(standing, mime_type=mime_type)
         ended_at = self.memory.ended_at(str(variable), asked)
@@ -667,6 +727,7 @@ class MemoryAuthenticatorReadings:
             None if len(annotations) > ANNOTATIONS_LIMIT or size > ANNOTATIONS_BYTES else annotations,
             self.memory.newest_key(role.account),
             tuple(ip_network(cidr) for name, cidr in sorted(self.memory.restrictions) if name == str(role)),
+            self.memory.creations.get(str(role), 0),
         )
 
     async def webservice_annotations(self, webservice: ResourceName, names: Sequence[str], limit: int) -> Mapping[str, str]:

@@ -33,7 +33,9 @@ class MemoryEffectivePolicies:
         self.memory.ask()
         if str(query.policy) not in self.memory.resources:
             return None
-        resources = {name: owner for name, (owner, _) in self.memory.resources.items() if self._told(name, query)}
+        told = [name for name in self.memory.resources if self._told(name, query)]
+        resources = {name: self.memory.resources[name][0] for name in told if self._seen(name, query)}
+        hidden = tuple(sorted(kind_of(name) for name in told if name not in resources))
         rows = Rows(
             tuple(ResourceRow(name, owner) for name, owner in resources.items()),
             tuple(
@@ -69,7 +71,13 @@ class MemoryEffectivePolicies:
             for name, values in self.memory.secrets.items()
             if self._key_owner(name) in resources
         }
-        return Effective(rows, around, keys)
+        return Effective(rows, around, keys, hidden)
+
+    def _seen(self, name: str, query: EffectiveQuery) -> bool:
+        if query.viewer is None:
+            return True
+        standing = self.memory.standing(query.viewer, name)
+        return standing.owns or bool(standing.privileges)
 
     def _key_owner(self, name: str) -> str | None:
         """The user whose public key this is; ``None`` when it is something else."""

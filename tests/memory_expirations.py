@@ -11,8 +11,8 @@ from zope.interface import implementer
 
 from svc.events import Trail
 from svc.expirations import ROTATOR, Due, Duration, IExpirations, Turn
-from svc.names import ResourceName, RoleName
-from svc.records import Sealed, Standing
+from svc.names import ResourceName
+from svc.records import Asker, Sealed, Standing
 from tests.memory import ExpirationRow, Memory, after, kind_of
 
 
@@ -115,12 +115,12 @@ class MemoryExpirations:
         return found
 
     async def clear(
-        self, caller: RoleName, variable: ResourceName, decide: Callable[[Standing], None], trail: Trail | None = None
+        self, caller: Asker, variable: ResourceName, decide: Callable[[Standing], None], trail: Trail | None = None
     ) -> None:
         """See ``IExpirations``."""
         self.memory.ask()
         name = str(variable)
-        decide(self.memory.standing(str(caller), name))
+        decide(self.memory.standing(caller, name))
         self.memory.write()
         self.memory.record(trail)
         for (thing, version), (set_at, _) in list(self.memory.lives.items()):

@@ -62,6 +62,8 @@ class MemoryHostFactories:
         made = name not in memory.roles and name not in memory.resources
         if not made and (name not in memory.roles or memory.resources.get(name, ("",))[0] != factory):
             raise Conflict("host", host.identifier, f"{name} was not made by this host factory")
+        if made and not memory.ownership([name, factory]).may_make(factory, name):
+            raise Conflict("host", host.identifier, f"{name} lies beneath a policy that isn't the one of {factory}")
         if made:
             granted = [
                 role

@@ -12,9 +12,11 @@ from svc.errors import PolicyConflict
 from svc.events import Trail
 from svc.interfaces import IPolicies, IPolicyTransaction
 from svc.names import RoleName
-from svc.records import Sealed, Standing
+from svc.ownership import Ownership
+from svc.records import Asker, Sealed, Standing
 from svc.rows import (
     AnnotationRow,
+    Burden,
     Changes,
     MembershipRow,
     PermissionRow,
@@ -67,18 +69,19 @@ class MemoryPolicyTransaction:
         self.memory.locked.add(str(policy))
         self.locks.add(str(policy))
 
-    async def standing(self, caller: RoleName, policy: RoleName) -> Standing:
+    async def standing(self, caller: Asker, policy: RoleName) -> Standing:
         """See ``IPolicyTransaction``."""
-        return self.memory.standing(str(caller), str(policy))
+        return self.memory.standing(caller, str(policy))
 
     async def lacks_update_below(self, caller: RoleName, policy: RoleName) -> bool:
         """See ``IPolicyTransaction``."""
         return any(
             account == policy.account
             and identifier.startswith(policy.identifier + "/")
+            and not (kind == "host" and recorder is None)
             and not self._updatable(str(caller), resource)
-            for resource in self.memory.resources
-            for account, _, identifier in [resource.split(":", 2)]
+            for resource, (_, recorder) in self.memory.resources.items()
+            for account, kind, identifier in [resource.split(":", 2)]
         )
 
     async def existing(self, resources: Sequence[str]) -> frozenset[str]:
@@ -110,27 +113,27 @@ class MemoryPolicyTransaction:
         )
         return Present(attrs.evolve(Rows(*own), restrictions=restrictions), Rows(*foreign))
 
+    async def ownership(self, records: Sequence[str], placed: Sequence[str]) -> Ownership:
+        """See ``IPolicyTransaction``."""
+        return self.memory.ownership(placed)
+
     async def not_grantable(self, caller: RoleName, roles: Sequence[str]) -> list[str]:
         """See ``IPolicyTransaction``."""
         held = self.memory.held(str(caller))
         administered = {
             role for (role, member, _), (admin, _) in self.memory.memberships.items() if admin and member in held
         }
-        return sorted(
-            role
-            for role in self.memory.roles.keys() & set(roles)
-            if role not in administered and not self._updatable(str(caller), self.memory.roles[role])
-        )
+        return sorted((self.memory.roles.keys() & set(roles)) - administered)
 
     async def not_permittable(self, caller: RoleName, resources: Sequence[str]) -> list[str]:
         """See ``IPolicyTransaction``."""
-        held = self.memory.held(str(caller))
-        existing = {resource: self.memory.resources[resource] for resource in self.memory.resources.keys() & set(resources)}
-        return sorted(
-            resource
-            for resource, (owner, policy) in existing.items()
-            if owner not in held and not self._updatable(str(caller), policy)
-        )
+        existing = self.memory.resources.keys() & set(resources)
+        return sorted(resource for resource in existing if not self.memory.standing(str(caller), resource).owns)
+
+    async def not_updatable(self, caller: RoleName, resources: Sequence[str]) -> list[str]:
+        """See ``IPolicyTransaction``."""
+        existing = self.memory.resources.keys() & set(resources)
+        return sorted(resource for resource in existing if not self._updatable(str(caller), resource))
 
     async def apply(self, policy: RoleName, changes: Changes, api_keys: Mapping[str, Sealed]) -> None:
         """See ``IPolicyTransaction``."""
@@ -155,6 +158,11 @@ class MemoryPolicyTransaction:
         remove(self.memory.memberships, lambda key, value: key in memberships and value[1] == by)
         self.memory.delete_resources(row.resource for row in delete.resources)
         self.memory.delete_roles(row.resource for row in delete.resources)
+
+    async def heavier(self, burden: Burden, records: Sequence[str], most: int) -> list[tuple[str, int]]:
+        """See ``IPolicyTransaction``."""
+        counted = ((record, self.memory.carried(burden, record)) for record in sorted(records))
+        return [(record, number) for record, number in counted if number > most]
 
     async def values(self, resources: Sequence[str]) -> dict[str, Sealed]:
         """See ``IPolicyTransaction``."""
@@ -246,9 +254,7 @@ class MemoryPolicyTransaction:
         standings = {name: self.memory.standing(str(caller), name) for name in resources}
         return frozenset(name for name, found in standings.items() if found.exists and (found.owns or found.privileges))
 
-    def _updatable(self, caller: str, resource: str | None) -> bool:
-        """Whether ``caller`` has ``update`` on ``resource``; on nothing, nobody has."""
-        if resource is None:
-            return False
+    def _updatable(self, caller: str, resource: str) -> bool:
+        """Whether ``caller`` has ``update`` on ``resource``."""
         standing = self.memory.standing(caller, resource)
         return standing.owns or "update" in standing.privileges

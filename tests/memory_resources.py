@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from math import isfinite
 
 import attrs
@@ -31,6 +31,9 @@ MADE = 1709209815.25
 #: How many tokens of a host factory are told.
 TOKENS_TOLD = 100
 
+#: How many permissions and annotations a resource has at most that doesn't come in parts.
+PART = 4
+
 _STOP_WORDS = {"a", "and", "the", "of", "to", "in", "it", "is"}
 
 
@@ -51,10 +54,27 @@ class MemoryResources:
         self.memory.ask()
         return sum(1 for _ in self._matching(query))
 
-    async def described(self, ids: Sequence[str], text_limit: int = 0) -> list[Resource]:
-        """See ``IResources``."""
+    async def described(self, ids: Sequence[str], text_limit: int = 0) -> AsyncIterator[Sequence[Resource]]:
+        """See ``IResources``; a portion has two resources, or ``PART`` permissions or annotations of one."""
         self.memory.ask()
-        return [self._described(resource, text_limit) for resource in ids if resource in self.memory.resources]
+        found = [self._described(resource, text_limit) for resource in ids if resource in self.memory.resources]
+        portion: list[Resource] = []
+        for resource in found:
+            if len(portion) == 2 or len(resource.permissions) + len(resource.annotations) > PART:
+                if portion:
+                    yield portion
+                portion = []
+            if len(resource.permissions) + len(resource.annotations) <= PART:
+                portion.append(resource)
+                continue
+            rest = attrs.evolve(resource, permissions=(), annotations=())
+            for start in range(0, len(resource.permissions), PART):
+                yield [attrs.evolve(rest, permissions=resource.permissions[start : start + PART], continued=True)]
+            for start in range(0, len(resource.annotations), PART):
+                yield [attrs.evolve(rest, annotations=resource.annotations[start : start + PART], continued=True)]
+            yield [rest]
+        if portion:
+            yield portion
 
     async def permitted(self, resource: ResourceName, privilege: str, limit: int) -> list[str]:
         """See ``IResources``."""

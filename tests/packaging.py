@@ -12,6 +12,7 @@ NEEDED = {
     "svc/tap.py",
     "svc/storage/schema/0001_start.sql",
     "svc/cli/sample/cloud.yml",
+    "svc/cli/reasons.md",
     "svc/cli/sample/policy.yml",
     "twisted/plugins/svc_plugin.py",
 }

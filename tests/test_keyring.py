@@ -15,11 +15,11 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc import keyring
-from svc.authentication import Admitted, Caller
+from svc.authentication import Admitted
 from svc.errors import AuthenticationRefused, BearerRefused, NotFound, StoreUnavailable, WrongDataKey
 from svc.keyring import AccessTokens, AccountKeys, new_signing_key
 from svc.names import RoleName
-from svc.records import Sealed, StoredSigningKey
+from svc.records import Caller, Sealed, StoredSigningKey
 from svc.tokens import INVALID, MISSING
 from svc.vault import Vault, signing_key_name
 from tests.memory import Memory, MemoryAccounts

@@ -9,6 +9,8 @@ from tests.contracts import (
     accounts,
     authenticators,
     base,
+    burdens,
+    callers,
     credentials,
     effective,
     events,
@@ -24,7 +26,7 @@ from tests.contracts import (
     stakes,
     state,
 )
-from tests.contracts.base import ADMIN, ROOT, Draft, Stores, load, scenario
+from tests.contracts.base import ADMIN, ROOT, Draft, Stores, described, load, scenario
 from tests.memory import (
     Memory,
     MemoryAccounts,
@@ -86,6 +88,14 @@ class MemoryAccountsTests(accounts.AccountsContract, InMemory):
 
 class MemoryAuthenticatorsTests(authenticators.AuthenticatorsContract, InMemory):
     """``MemoryAuthenticatorReadings``."""
+
+
+class MemoryBurdensTests(burdens.BurdensContract, InMemory):
+    """``MemoryPolicyTransaction`` and ``MemoryResources``, with records that carry much."""
+
+
+class MemoryCallersTests(callers.CallersContract, InMemory):
+    """All fakes that are given a caller."""
 
 
 class MemoryCredentialsTests(credentials.CredentialsContract, InMemory):
@@ -160,7 +170,7 @@ class TroubleTests(InMemory):
             stores.authenticators.settings("acct", "svc/authn-jwt/ci", ["issuer"]),
             stores.operated.webservices("svc"),
             stores.state.connected(),
-            stores.resources.described([str(ROOT)]),
+            described(stores, [str(ROOT)]),
             load(stores, Draft()),
         ):
             with self.assertRaises(StoreUnavailable):

@@ -16,7 +16,7 @@ from twisted.internet.testing import MemoryReactorClock
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 
-from svc.errors import ConfigurationInvalid, Conflict, StartRefused, StoreUnavailable
+from svc.errors import ConfigurationInvalid, Conflict, OutcomeUnknown, StartRefused, StoreUnavailable
 from svc.server import Server
 from svc.startup import STOP_SIGNALS, Console, IProcessReactor, Launch, reason_of
 
@@ -63,6 +63,10 @@ class ReasonTests(SynchronousTestCase):
             (ConfigurationInvalid("SERVICE_LISTEN", "must list at least one"), "SERVICE_LISTEN must list at least one"),
             (StartRefused("the data key does not fit"), "the data key does not fit"),
             (StoreUnavailable("connection lost"), "the database went away: connection lost"),
+            (
+                OutcomeUnknown("connection lost"),
+                "the database did not confirm the change, which may have been made: connection lost",
+            ),
             (Conflict("account", "acme", "exists"), "Conflict: account: acme: exists"),
         ):
             self.assertEqual(reason_of(refusal), reason)

@@ -111,6 +111,15 @@ class MintTests(TokenCase):
         payload = base64.b64decode(json.loads(KEY.mint(HOST, NOW, 480))["payload"])
         self.assertEqual(payload, b'{"iat":1700000000,"sub":"host/apps/web","exp":1700000480}')
 
+    def test_creation(self) -> None:
+        """A token of a role that has a number says which, as an integer; it comes back, and is 0 where there is none."""
+        largest = 2**53 - 1
+        token = KEY.mint(HOST, NOW, 480, largest)
+        payload = base64.b64decode(json.loads(token)["payload"])
+        self.assertEqual(payload, b'{"iat":1700000000,"sub":"host/apps/web","exp":1700000480,"creation":9007199254740991}')
+        self.assertEqual(self.read(header(token)), AccessToken(HOST, NOW, NOW + 480, largest))
+        self.assertEqual(self.read(header(KEY.mint(HOST, NOW, 480))).creation, 0)
+
     def test_head(self) -> None:
         """The header names the algorithm and the key, and nothing else."""
         head = json.loads(base64.b64decode(json.loads(KEY.mint(HOST, NOW, 480))["protected"]))
@@ -133,7 +142,7 @@ class MintTests(TokenCase):
     def test_the_longest_name_fits(self) -> None:
         """The token of the role with the longest name, all of it escapes, is read back."""
         role = RoleName("acct", "host", "\x7f" * IDENTIFIER_LIMIT)
-        authorization = header(KEY.mint(role, NOW, 480))
+        authorization = header(KEY.mint(role, NOW, 480, 2**53 - 1))
         self.assertLess(len(authorization), AUTHORIZATION_LIMIT)
         self.assertEqual(self.read(authorization).role, role)
 
@@ -416,6 +425,7 @@ class VerifyTests(TokenCase):
         for name, values in {
             "iat": (None, True, "1", 1.5, float(NOW), [NOW]),
             "exp": (None, True, str(NOW + 480), NOW + 480.5, 1e400, {}),
+            "creation": (True, "1", 1.5, -1, 2**63, [1]),
             "sub": (None, True, 1, ["host/apps/web"], "", "host/", "a\x00b", "x" * (IDENTIFIER_LIMIT + 1)),
         }.items():
             for value in values:

@@ -54,7 +54,7 @@ class ApiKeyAuthenticator:
             return Refused(*problem, str(role))
         if credential.signing_key is None:
             return Refused(Reason.CONFIGURATION_INVALID, "the account has no signing key", str(role))
-        return Admitted(role, credential.signing_key)
+        return Admitted(role, credential.signing_key, credential.creation)
 
     async def api_key(self, attempt: Attempt) -> bytes | Refused:
         """Return the role's API key when that, or the role's password, is the evidence; from wherever it comes.

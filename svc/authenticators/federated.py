@@ -133,7 +133,7 @@ class FederatedAuthenticator:
             )
         assert trial.role is not None
         assert trial.applicant.signing_key is not None
-        return Admitted(trial.role, trial.applicant.signing_key)
+        return Admitted(trial.role, trial.applicant.signing_key, trial.applicant.creation)
 
     def _status_of(self, reason: Reason) -> int:
         if reason is Reason.PRIVILEGE_MISSING:

@@ -98,7 +98,7 @@ class LdapAuthenticator:
             return tried
         if tried.applicant.signing_key is None:
             return Refused(Reason.CONFIGURATION_INVALID, "the account has no signing key", str(tried.role))
-        return Admitted(tried.role, tried.applicant.signing_key)
+        return Admitted(tried.role, tried.applicant.signing_key, tried.applicant.creation)
 
     async def api_key(self, attempt: Attempt) -> bytes | Refused:
         """Return the role's API key, for its owner to log in with: from where he may do so is asked then (authn 1.2).

@@ -14,7 +14,7 @@ import click
 from svc.cli.running import react
 from svc.config import OPTIONS, Settings, read_settings
 from svc.credentials import new_api_key
-from svc.errors import Conflict, InvalidName, NotFound, Refusal
+from svc.errors import Conflict, InvalidName, NotFound, OutcomeUnknown, Refusal
 from svc.foundation import Foundation
 from svc.keyring import AccountKeys
 from svc.names import account_name, admin_of
@@ -94,7 +94,11 @@ async def create(foundation: Foundation, settings: Settings, name: str, as_json:
     It works on the database itself, that of --data-dir or --database-url, and not on the server at SVC_URL.
     """
     api_key = new_api_key()
-    await foundation.create_account(account_name(name), api_key)
+    try:
+        await foundation.create_account(account_name(name), api_key)
+    except OutcomeUnknown:
+        click.echo(f"If the account was made, the API key of its admin is: {api_key}", err=True)
+        raise
     if as_json:
         click.echo(json.dumps({"account": name, "admin": str(admin_of(name)), "api_key": api_key}))
     else:

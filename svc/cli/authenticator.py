@@ -214,8 +214,8 @@ def _declared(connection: Connection, name: str, answer: Answer) -> Answer:
     """
     if answer.status == 404 and "Webservice '" in answer.said:
         raise click.ClickException(
-            f"account {connection.account} has no {_full(name)}, or policy declares no `!webservice status` beneath it:"
-            " `svc authenticator list` shows which there are, and docs/authenticators.md what to declare"
+            f"account {connection.account} has no {_full(name)}, or policy declares no `!webservice status` beneath it,"
+            " on which your role has `read`: `svc authenticator list` shows which there are"
         )
     return answer
 
@@ -243,7 +243,7 @@ def _print_checklist(found: Mapping[str, Any]) -> None:
         line = f"{plain(mark):6}  {plain(step['check']):{width}}  {reason}{plain(step['detail'])}"
         click.secho(line.rstrip(), fg=colour)
         if step["outcome"] == "failed" and reason:
-            click.echo(f"{'':6}  what to do: docs/reasons.md#{plain(step['reason'])}")
+            click.echo(f"{'':6}  what to do: svc explain-reason {plain(step['reason'])}")
     if found["admitted"]:
         click.echo(f"This token would be admitted as {plain(found['role'] or '')}.")
 

@@ -29,7 +29,7 @@ def cloud() -> None:
     help="What the annotations begin with: authn-cloud/prod for that service alone, authn-azure in the conjur dialect.",
 )
 @click.option(
-    "--timeout", type=click.FloatRange(min=1), default=30, show_default=True, help="How long to ask for a token, in seconds."
+    "--timeout", type=click.FloatRange(min=1), default=5, show_default=True, help="How long to ask for a token, in seconds."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def inspect(authenticator: str, timeout: float, as_json: bool, **options: Any) -> None:

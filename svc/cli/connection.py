@@ -2,6 +2,9 @@
 
 Every command that speaks HTTP takes the same three options, and proves its caller in one of two ways: with ``SVC_LOGIN`` and
 ``SVC_API_KEY`` from the environment, or with the access token that ``svc login`` keeps.
+
+Note [Half a login]. A login without an API key, or a key without a login, is refused: with the kept token the command would
+be done as somebody else.
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ import json
 import os
 from base64 import b64encode
 from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, Final
@@ -18,17 +22,17 @@ from urllib.parse import quote, urlsplit
 import attrs
 import click
 import platformdirs
-from click.core import ParameterSource
 from treq.client import HTTPClient
 from twisted.internet.interfaces import IReactorTime
 
 from svc.cli.running import Then, react
+from svc.cli.secrets import API_KEY, secret_option
 from svc.clocks import MachineClock, WallClock
 from svc.workload.address import demand_address
-from svc.workload.client import Client
+from svc.workload.client import Client, claims_of
 from svc.workload.evidence import ApiKey, Evidence, Login
 from svc.workload.exchange import Exchange, Reply, http_client, parsed
-from svc.workload.faults import BadAddress, LoginRefused, NoEvidence
+from svc.workload.faults import BadAddress, LoginRefused, NoEvidence, named
 
 #: How long a request may take, in seconds; policies of many thousand records take the longest.
 DEADLINE: Final = 600.0
@@ -61,7 +65,16 @@ class Answer(Reply):
         if self.status in statuses:
             return self
         said = f": {self.said}" if self.said else ""
-        raise click.ClickException(f"{_ADVICE.get(self.status, 'the server refused')} (status {self.status}){said}")
+        raise click.ClickException(f"{self._advice} (status {self.status}){said}{named(self.request_id)}")
+
+    @property
+    def _advice(self) -> str:
+        """What to do about a refusal, in a word or two."""
+        try:
+            unknown = parsed(self.body)["error"]["code"] == "outcome_unknown"
+        except (ValueError, KeyError, TypeError):
+            unknown = False
+        return "done, or not done" if unknown else _ADVICE.get(self.status, "the server refused")
 
 
 _ADVICE: Final = {
@@ -112,26 +125,60 @@ class Connection:
         path = f"/authn/{self.segment(self.account)}/{route}"
         answer = await self.request(method, path, body, Authorization=f"Basic {header}")
         if answer.status == 401:
-            raise LoginRefused(f"the API key or password of {login}", self.account)
+            raise LoginRefused(f"the API key or password of {login}", self.account, 401, answer.request_id)
         return answer
 
     async def call(self, method: str, path: str, body: bytes | None = None, **headers: str) -> Answer:
-        """Send a request with an access token and return its answer, whatever the status."""
-        if self.login is not None and self.api_key is not None:
-            token = await self.authenticate(self.login, self.api_key)
-        else:
-            token = kept_token(self.url, self.account)
-        return await self.request(method, path, body, Authorization=f'Token token="{token}"', **headers)
+        """Send a request with an access token and return its answer, whatever the status.
+
+        :raises click.ClickException: there is no token, or it is the kept one, is refused and has ended.
+        """
+        own = self._own_key()
+        token = kept_token(self.url, self.account) if own is None else await self.authenticate(own.role, own.api_key)
+        answer = await self.request(method, path, body, Authorization=f'Token token="{token}"', **headers)
+        ended = self._ended(token) if answer.status == 401 and own is None else None
+        if ended is not None:
+            raise click.ClickException(ended + named(answer.request_id))
+        return answer
 
     def workload(self, evidence: Evidence | None = None) -> Client:
-        """The service as a workload calls it: with this proof of identity, or as whoever runs the command."""
+        """The service as a workload calls it: with this proof of identity, or that of the person who runs the command.
+
+        :raises click.ClickException: there is none.
+        """
         token = None
+        evidence = evidence or self._own_key()
         if evidence is None:
-            if self.login is not None and self.api_key is not None:
-                evidence = ApiKey(self.login, self.api_key)
-            else:
-                evidence, token = _Kept(), kept_token(self.url, self.account)
+            token = kept_token(self.url, self.account)
+            evidence = _Kept(self._ended(token) or f"{_ADVICE[401]} (account {self.account})")
         return Client(self.url, self.account, evidence, self._exchange, access_token=token, deadline=DEADLINE)
+
+    def _own_key(self) -> ApiKey | None:
+        """The API key to log in with; ``None`` where the kept token is to be used.
+
+        :raises click.UsageError: Note [Half a login].
+        """
+        if self.login is not None and self.api_key is not None:
+            return ApiKey(self.login, self.api_key)
+        if self.login is not None:
+            raise click.UsageError(
+                f"there is no API key for {self.login}, whom --login or SVC_LOGIN names: set {API_KEY} too,"
+                " or name nobody, to be who `svc login` has logged in"
+            )
+        if self.api_key is not None:
+            raise click.UsageError(f"{API_KEY} is set, and not whose it is: set SVC_LOGIN too, or unset it")
+        return None
+
+    def _ended(self, token: str) -> str | None:
+        """That the kept token has ended, when, and what to do; ``None`` when it hasn't, or doesn't tell."""
+        try:
+            ends_at = float(claims_of(token)["exp"])
+            if ends_at > self.wall.seconds():
+                return None
+            at = datetime.fromtimestamp(ends_at, UTC).astimezone().isoformat(" ", "seconds")
+        except (ValueError, KeyError, TypeError, OverflowError, OSError):
+            return None
+        return f"the login in account {self.account} at {self.url} has expired, at {at}: run `svc login` again"
 
     @property
     def _exchange(self) -> Exchange:
@@ -145,13 +192,15 @@ class Connection:
 
 @attrs.frozen
 class _Kept:
-    """Provides ``Evidence``: none, of who has a kept token that the service takes no more."""
+    """Provides ``Evidence``: none, but ``why`` there is none for a kept token that the service takes no more."""
+
+    why: str
 
     what = "the kept token"
 
-    async def login(self, account: str) -> Login:
+    async def login(self, account: str) -> Login:  # noqa: ARG002 (the sentence has it)
         """See ``Evidence``."""
-        raise NoEvidence(f"{_ADVICE[401]} (account {account})")
+        raise NoEvidence(self.why)
 
 
 # -- the kept token ---------------------------------------------------------------------------------------------------
@@ -196,12 +245,6 @@ def _tokens() -> dict[str, str]:
     return tokens if isinstance(tokens, dict) else {}
 
 
-def _from_environment_alone(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
-    if context.get_parameter_source(f"{parameter.name}") is ParameterSource.COMMANDLINE:
-        raise click.UsageError("an API key on the command line is seen by every user of the machine: set SVC_API_KEY")
-    return value
-
-
 def in_the_clear(url: str) -> bool:
     """Whether what is sent to this address can be read on the way: it is neither over TLS nor on this machine."""
     address = urlsplit(url)
@@ -244,7 +287,7 @@ _CALLER = (
         "--account-name", "account", envvar="SVC_ACCOUNT", show_envvar=True, required=True, help="Account to work in."
     ),
     click.option("--login", envvar="SVC_LOGIN", show_envvar=True, help="Who to be: alice, or host/ci/runner."),
-    click.option("--api-key", envvar="SVC_API_KEY", hidden=True, callback=_from_environment_alone),
+    secret_option("--api-key", API_KEY, "an API key"),
 )
 
 

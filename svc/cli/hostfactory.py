@@ -3,41 +3,19 @@
 from __future__ import annotations
 
 import json
-import re
 import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Final
 from urllib.parse import urlencode
 
 import click
-from click.core import ParameterSource
 
 from svc.cli.connection import Connection, anonymously, over_http
-
-#: The seconds of each unit of a lifetime.
-_UNITS: Final = {"m": 60, "h": 3600, "d": 86400}
-
-_LIFETIME: Final = re.compile("([1-9][0-9]{0,5})([mhd])", re.ASCII)
-
-
-def _seconds(context: click.Context, parameter: click.Parameter, value: str) -> int:  # noqa: ARG001 (click's)
-    matched = _LIFETIME.fullmatch(value)
-    if matched is None:
-        raise click.BadParameter("is written 30m, 12h or 7d: minutes, hours or days")
-    return int(matched[1]) * _UNITS[matched[2]]
-
-
-def _from_environment_alone(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
-    if context.get_parameter_source(f"{parameter.name}") is ParameterSource.COMMANDLINE:
-        raise click.UsageError(
-            "a token on the command line is seen by every user of the machine: set SVC_HOST_FACTORY_TOKEN"
-        )
-    return value
-
+from svc.cli.lifetime import lifetime
+from svc.cli.secrets import HOST_FACTORY_TOKEN, secret_option
 
 #: The token, which is a secret.
-_TOKEN = click.option("--token", envvar="SVC_HOST_FACTORY_TOKEN", hidden=True, callback=_from_environment_alone)
+_TOKEN = secret_option("--token", HOST_FACTORY_TOKEN, "a token")
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print the server's JSON.")
 
 
@@ -55,19 +33,19 @@ def tokens() -> None:
 @click.argument("factory")
 @click.option("--count", type=click.IntRange(1, 1000), default=1, show_default=True, help="How many.")
 @click.option(
-    "--expires-in", "lifetime", default="1h", show_default=True, callback=_seconds, help="How long: 30m, 12h or 7d."
+    "--expires-in", "seconds", default="1h", show_default=True, callback=lifetime, help="How long: 30m, 12h or 7d."
 )
 @click.option("--cidr", "networks", multiple=True, help="From where: an address, or a network. Can be repeated.")
 @_JSON
 @over_http
 async def create(
-    connection: Connection, factory: str, count: int, lifetime: int, networks: Sequence[str], as_json: bool
+    connection: Connection, factory: str, count: int, seconds: int, networks: Sequence[str], as_json: bool
 ) -> None:
     """Make tokens of the host factory FACTORY, and print them, one a line: they are not shown again.
 
     Example: svc hostfactory tokens create web/fleet --expires-in 12h --cidr 10.0.0.0/8
     """
-    until = datetime.fromtimestamp(connection.wall.seconds() + lifetime, UTC).isoformat(timespec="seconds")
+    until = datetime.fromtimestamp(connection.wall.seconds() + seconds, UTC).isoformat(timespec="seconds")
     fields = [("host_factory", f"{connection.account}:host_factory:{factory}"), ("expiration", until), ("count", str(count))]
     fields += [("cidr[]", network) for network in networks]
     answer = (await connection.call("POST", "/host_factory_tokens", urlencode(fields).encode())).expect(200)

@@ -1,6 +1,7 @@
-"""The quickstart's JWT provider: a stand-in for the system that gives workloads their identity.
+"""A JWT provider for trying things out: a stand-in for the system that gives workloads their identity.
 
-It is no part of the server, which knows it only by the address of its key set, as it would any other provider.
+It is no part of the server, which knows it only by the address of its key set, as it would any other provider. The
+quickstart has one, and ``svc provider`` serves one on this machine and signs tokens with its key.
 """
 
 from __future__ import annotations
@@ -8,17 +9,31 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import attrs
+import click
 import jwt
+import platformdirs
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 from klein import Klein
-from twisted.web.server import Request
+from twisted.internet.defer import Deferred
+from twisted.internet.endpoints import TCP4ServerEndpoint
+from twisted.internet.error import CannotListenError
+from twisted.web.resource import Resource
+from twisted.web.server import Request, Site
+
+from svc.cli.lifetime import lifetime
+from svc.cli.running import react
+from svc.clocks import MachineClock
 
 #: The ``kid`` of the only key.
-KEY_ID: Final = "quickstart-1"
+KEY_ID: Final = "provider-1"
+
+#: Where it serves: for this machine alone, which anybody on it may make tokens for who can read the key.
+LOOPBACK: Final = "127.0.0.1"
+PORT: Final = 8089
 
 
 @attrs.frozen
@@ -36,18 +51,22 @@ class Provider:
         """Make a provider whose key is kept in the file ``path``, made with mode 0600 when it isn't there."""
         return cls(issuer, kept_key(path))
 
-    def token(self, claims: Mapping[str, str], audience: str, now: float, lifetime: float = 300) -> str:
-        """Sign a token with these claims, issued ``now`` (seconds since the epoch) for ``lifetime`` seconds."""
+    def token(self, claims: Mapping[str, str], audience: str | None, now: float, lifetime: float = 300) -> str:
+        """Sign a token with these claims, issued ``now`` (seconds since the epoch) for ``lifetime`` seconds.
+
+        Without an ``audience`` it says none.
+        """
         issued = int(now)
+        whom = {} if audience is None else {"aud": audience}
         return jwt.encode(
-            {"iss": self.issuer, "aud": audience, "iat": issued, "exp": issued + int(lifetime), **claims},
+            {"iss": self.issuer, **whom, "iat": issued, "exp": issued + int(lifetime), **claims},
             self._key,
             algorithm="RS256",
             headers={"kid": KEY_ID},
         )
 
     def site(self) -> Klein:
-        """The web application that publishes the key set at ``/.well-known/jwks.json``."""
+        """The web application that publishes the key set at ``/.well-known/jwks.json``, and a document that names it."""
         app = Klein()
         algorithm = jwt.algorithms.RSAAlgorithm
         public = algorithm.to_jwk(self._key.public_key(), as_dict=True)
@@ -57,6 +76,11 @@ class Provider:
         def key_set(request: Request) -> bytes:
             request.setHeader(b"content-type", b"application/json")
             return json.dumps(document).encode()
+
+        @app.route("/.well-known/openid-configuration", methods=["GET"])
+        def discovery(request: Request) -> bytes:
+            request.setHeader(b"content-type", b"application/json")
+            return json.dumps({"issuer": self.issuer, "jwks_uri": f"{self.issuer}/.well-known/jwks.json"}).encode()
 
         return app
 
@@ -74,3 +98,95 @@ def kept_key(path: Path) -> rsa.RSAPrivateKey:
     if not isinstance(loaded, rsa.RSAPrivateKey):
         raise ValueError(f"{path} does not hold an RSA key")
     return loaded
+
+
+# -- commands ---------------------------------------------------------------------------------------------------------
+
+
+def _address(port: int) -> str:
+    return f"http://{LOOPBACK}:{port}"
+
+
+def _kept(folder: Path | None, issuer: str) -> Provider:
+    """The provider whose key is in the folder, which is made where there is none.
+
+    :raises click.ClickException: it can't be made or read.
+    """
+    folder = folder or Path(platformdirs.user_state_dir("svc")) / "provider"
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return Provider.kept_at(folder / "key.pem", issuer)
+    except (OSError, ValueError) as error:
+        raise click.ClickException(f"the provider's key can't be had: {error}") from None
+
+
+def _claims(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:  # noqa: ARG001 (click's)
+    pairs = [value.partition("=") for value in values]
+    if any(not name or not sign for name, sign, _ in pairs):
+        raise click.BadParameter("is written NAME=VALUE")
+    return {name: value for name, _, value in pairs}
+
+
+_FOLDER = click.option(
+    "--dir",
+    "folder",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Where the provider's key is kept; made when it is not there. By default a folder of yours.",
+)
+
+
+@click.group()
+def provider() -> None:
+    """Try JWT logins out with a JWT provider on this machine: serve its key set, and sign tokens.
+
+    It stands for the system that gives your workloads their JWTs. It is for trying things out: who can read its key can be
+    every workload that is known by its tokens.
+    """
+
+
+@provider.command()
+@click.option("--port", type=click.IntRange(0, 65535), default=PORT, show_default=True, help="Where, on 127.0.0.1.")
+@_FOLDER
+def serve(port: int, folder: Path | None) -> None:
+    """Serve the provider's key set on 127.0.0.1, until Ctrl-C.
+
+    Says what to set the variables of an authenticator to. A server takes keys from there when it is started with
+    --allow-http-providers --allow-private-providers 127.0.0.0/8.
+    """
+
+    async def work(reactor: Any) -> None:
+        site = Site(Resource())
+        try:
+            listening = await TCP4ServerEndpoint(reactor, port, interface=LOOPBACK).listen(site)
+        except CannotListenError as error:
+            raise click.ClickException(f"cannot serve at port {port}: {error.socketError}; --port names another") from None
+        issuer = _address(listening.getHost().port)
+        site.resource = _kept(folder, issuer).site().resource()
+        click.echo(f"jwks-uri: {issuer}/.well-known/jwks.json\nissuer: {issuer}")
+        click.echo("Tokens for it: svc provider token --claim NAME=VALUE. Ctrl-C stops it.", err=True)
+        stopped: Deferred[None] = Deferred()
+        reactor.addSystemEventTrigger("before", "shutdown", stopped.callback, None)
+        await stopped
+
+    react(work)
+
+
+@provider.command("token")
+@click.option("--claim", "claims", multiple=True, callback=_claims, help="What it says: NAME=VALUE. Can be repeated.")
+@click.option("--audience", help="Whom it is for, the claim aud; none by default.")
+@click.option("--issuer", default=_address(PORT), show_default=True, help="Who made it, the claim iss.")
+@click.option(
+    "--expires-in",
+    "seconds",
+    default="5m",
+    show_default=True,
+    callback=lifetime,
+    help="How long it is good: 30m, 12h or 7d.",
+)
+@_FOLDER
+def token_command(claims: Mapping[str, str], audience: str | None, issuer: str, seconds: int, folder: Path | None) -> None:
+    """Sign a token with the provider's key, and print it.
+
+    Example: svc provider token --claim workload=deployer --claim project=acme/shop
+    """
+    click.echo(_kept(folder, issuer).token(claims, audience, MachineClock().seconds(), seconds))

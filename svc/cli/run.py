@@ -14,11 +14,9 @@ import click
 from svc.cli.connection import Connection, over_http
 from svc.cli.identity import cloud_options, metadata
 from svc.cli.mapping import environment_with, read_mapping
+from svc.cli.secrets import VARIABLES
 from svc.workload.evidence import CloudIdentity, Evidence, Jwt
 from svc.workload.metadata import environment
-
-#: What the command isn't given of this process's environment: it has its secrets, and needs no others.
-_KEPT_BACK: Final = frozenset({"SVC_API_KEY"})
 
 #: Signals that Python ignores, and a command expects not to be ignored.
 _RESTORED: Final = (signal.SIGPIPE, signal.SIGXFSZ)
@@ -66,7 +64,8 @@ async def run(connection: Connection, mapping_file: Path, command: tuple[str, ..
         API_TOKEN: ci/partner/token
 
     All secrets are read before anything is started, with one request, and are never written to a file. COMMAND takes this
-    process's place, so signals and the exit code are its own. It has the environment of `svc run` but for SVC_API_KEY.
+    process's place, so signals and the exit code are its own. It has the environment of `svc run`, but for the secrets of
+    this program itself: SVC_API_KEY, SVC_HOST_FACTORY_TOKEN, SERVICE_DATA_KEY and SERVICE_DATABASE_URL.
 
     The login is that of other commands: SVC_LOGIN and SVC_API_KEY, or the token that `svc login` keeps. Workloads log in
     with a JWT from a file, or with the identity that the cloud gives to their machine:
@@ -79,7 +78,7 @@ async def run(connection: Connection, mapping_file: Path, command: tuple[str, ..
     mapping = read_mapping(mapping_file)
     client = connection.workload(_evidence(connection, **options))
     values = environment_with(await client.secrets(mapping.values()), mapping)
-    return partial(become, command, {**_passed_on(environment()), **{k: os.fsdecode(v) for k, v in values.items()}})
+    return partial(become, command, passed_on(environment(), values))
 
 
 def _evidence(
@@ -101,8 +100,10 @@ def _evidence(
     return CloudIdentity(service_id, host, metadata(connection.reactor, **options))
 
 
-def _passed_on(surroundings: Mapping[str, str]) -> dict[str, str]:
-    return {name: value for name, value in surroundings.items() if name not in _KEPT_BACK}
+def passed_on(surroundings: Mapping[str, str], secrets: Mapping[str, bytes]) -> dict[str, str]:
+    """The environment of the command: this process's without what only this program needs, and its secrets."""
+    kept = {name: value for name, value in surroundings.items() if name not in VARIABLES}
+    return kept | {name: os.fsdecode(value) for name, value in secrets.items()}
 
 
 def become(command: tuple[str, ...], surroundings: Mapping[str, str]) -> None:

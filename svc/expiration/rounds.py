@@ -10,10 +10,11 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from twisted.application.service import Service
-from twisted.internet.defer import Deferred, gatherResults
-from twisted.internet.interfaces import IReactorTime
+from twisted.internet.defer import Deferred, gatherResults, succeed
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
+from twisted.python.failure import Failure
 
 from svc.errors import Refusal
 from svc.expiration.plans import Lives, Rotates, Unusable, plan_of
@@ -24,6 +25,9 @@ from svc.factories import IHostFactories
 #: How many variables are seen to beside each other.
 BATCH: Final = 20
 
+#: How soon a round that lacked something, such as its database, is followed by another, in seconds.
+AGAIN: Final = 0.5
+
 #: How many intervals may pass from the end of one round to that of the next, beside what the last rotations take.
 INTERVALS_UNTIL_LATE: Final = 3
 
@@ -31,7 +35,10 @@ _log = Logger()
 
 
 class Expirations(Service):
-    """A round every ``interval`` seconds. One that has much to do goes on for as long, and leaves the rest to the next."""
+    """A round every ``interval`` seconds, and sooner after one that lacked what it needs.
+
+    One that has much to do goes on for as long, and leaves the rest to the next.
+    """
 
     name = "expiration"
 
@@ -55,6 +62,7 @@ class Expirations(Service):
         self._loop = LoopingCall(self._begin)
         self._loop.clock = clock
         self._round: Deferred[None] | None = None
+        self._again: IDelayedCall | None = None
         self._last: float | None = None
         self._waiting: list[Deferred[None]] = []
         self._trouble: str | None = None
@@ -69,6 +77,9 @@ class Expirations(Service):
         super().stopService()  # type: ignore[no-untyped-call] # Twisted's
         if self._loop.running:
             self._loop.stop()
+        if self._again is not None:
+            self._again.cancel()
+            self._again = None
         under_way = self._round
         self._rotations.stop()
         return under_way
@@ -102,9 +113,20 @@ class Expirations(Service):
         return self._last
 
     def _begin(self) -> Deferred[None]:
-        def ended(result: None) -> None:
+        def ended(refused: bool | Failure) -> None:
             self._round = None
-            return result
+            if refused is True and self.running:
+                self._again = self._clock.callLater(AGAIN, again)
+
+        def again() -> None:
+            self._again = None
+            self._begin()
+
+        if self._round is not None:
+            return succeed(None)  # the one that came sooner
+        if self._again is not None:
+            self._again.cancel()
+            self._again = None
 
         # Returned to the loop and to who stops it, each of whom waits by himself.
         waiting: Deferred[None] = Deferred()
@@ -112,11 +134,13 @@ class Expirations(Service):
         Deferred.fromCoroutine(self._attempt()).addBoth(ended).addBoth(waiting.callback)
         return waiting
 
-    async def _attempt(self) -> None:
+    async def _attempt(self) -> bool:
+        """Make a round; whether it was refused what it needs."""
         try:
             turn = await self._store.take_turn(self._work)
         except Refusal as refusal:
             self._fail(str(refusal))
+            return True
         except Exception as error:
             self._fail(f"{type(error).__name__}: {error}")
             _log.failure("A round of expiration met a fault in the program")
@@ -130,6 +154,7 @@ class Expirations(Service):
                 each.callback(None)
             if turn is not Turn.OURS:
                 _log.debug("Expiration rests here: {turn}", turn=turn.value)
+        return False
 
     def _fail(self, why: str) -> None:
         if self._trouble is None:

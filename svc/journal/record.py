@@ -18,7 +18,7 @@ from typing import Final
 
 from svc.audit import printable
 from svc.clocks import WallClock
-from svc.events import WARNING, Event, Origin, Outcome, Server, Subject
+from svc.events import OUTCOME_UNKNOWN, WARNING, Event, Origin, Outcome, Server, Subject
 
 #: The longest value of a parameter, and the longest message, in bytes before they are escaped; what is longer is cut, and
 #: ends with "…".
@@ -81,6 +81,8 @@ def message_of(origin: Origin, event: Event, outcome: Outcome) -> str:
     user = event.user or origin.user or "somebody"
     if outcome.reason is None:
         return f"{user} {event.did}"
+    if outcome.reason == OUTCOME_UNKNOWN:
+        return f"{user} tried to {event.does}, and may have: {outcome.reason}"
     return f"{user} failed to {event.does}: {outcome.reason}"
 
 

@@ -37,7 +37,7 @@ class Touched:
     """What a load may change: the rows, and the things that these concern.
 
     Concerned are the things themselves, and both ends of memberships and permissions. Ownership is told by the thing that
-    is owned: owning one more doesn't concern its owner. ``owners`` are those whom the changes name.
+    is owned: to own one more concerns its owner only where that is asked for. ``owners`` are those whom the changes name.
     """
 
     rows: Rows
@@ -45,14 +45,14 @@ class Touched:
     owners: frozenset[str]
 
 
-def touched(changes: Changes, at_stake: Rows) -> Touched:
-    """What the changes touch, with the rows that go when others do."""
+def touched(changes: Changes, at_stake: Rows, owners_too: bool) -> Touched:
+    """What the changes touch, with the rows that go when others do. ``owners_too``: also the owners of roles in either."""
     sorts = [changes.create, changes.update, changes.delete, at_stake]
     memberships = {row[:3]: row for rows in sorts for row in rows.memberships}
     permissions = {row: row for rows in sorts for row in rows.permissions}
     annotations = {row[:2]: row for rows in sorts for row in rows.annotations}
     concerned = {row.resource for rows in sorts for row in rows.resources}
-    concerned.update(role for row in memberships.values() if not row.ownership for role in row[:2])
+    concerned.update(role for row in memberships.values() if owners_too or not row.ownership for role in row[:2])
     concerned.update(name for row in permissions for name in (row.resource, row.role))
     concerned.update(row.resource for row in annotations.values())
     concerned.update(row.role for rows in sorts for row in rows.restrictions)

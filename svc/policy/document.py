@@ -29,6 +29,7 @@ from yaml.events import (
 from yaml.reader import ReaderError
 
 from svc.errors import InvalidParameter, PolicyInvalid
+from svc.limits import RECORD_LIMITS, RecordLimits
 
 
 @attrs.frozen(kw_only=True)
@@ -41,6 +42,8 @@ class Bounds:
     aliases: int = 10_000
     #: Scalars, sequences and mappings, aliases followed. Documents as people write them have a node per 12 bytes.
     nodes: int = 3_000_000
+    #: What one of its records may carry, with all that it has already.
+    records: RecordLimits = RECORD_LIMITS
 
 
 class Scalar(NamedTuple):

@@ -4,9 +4,16 @@ What a policy holds is told, whoever recorded it, in the form in which it loads 
 root, into the policy around it from any other.
 
 Note [What is left out]. Statements can't say everything that rows can. Left out are things that no document can declare
-(called by blanks alone, or a user with a slash; a host factory without a layer), references through which ``..`` would climb
-elsewhere, annotations whose value would, kinds that this module has no tag for, and what another account's roles have been
-given. A public key is told with its user, and what else there is about it isn't. Whatever else is told stays true.
+(called by blanks alone, or a user with a slash; a host factory without a layer; a user, host or host factory that is called
+like the policy that is told), references through which ``..`` would climb elsewhere, annotations whose value would, kinds
+that this module has no tag for, and what another account's roles have been given. A public key is told with its user, and
+what else there is about it isn't. Whatever else is told stays true.
+
+Note [What is hidden]. The owner of a policy needn't see all that lies beneath it by name: a record there may be somebody
+else's. Of one that he doesn't see nothing is told but that there is one of its kind, by an id that no record can have, so
+that the document doesn't load, and nobody replaces his policy by a part of it. What is told of records that he sees is what
+the routes of resources and roles tell him: the ids of their owners, members and grantees, seen or not (wire facts, core 2
+and 3.2). Who sees everything has a document that loads.
 
 Note [Users and namesakes]. A user's id doesn't tell its policy: ``bob@a-b`` may be of ``a/b``, of ``a-b``, or of the root.
 Neither does that of a thing that is called like a policy. Of other policies than the root, the owner must not learn of
@@ -20,7 +27,8 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from svc.names import RoleName, admin_of, root_policy
-from svc.policy.ids import climbed, identifier_of, under
+from svc.policy.differences import REDACTED
+from svc.policy.ids import NAMED, climbed, identifier_of, under
 from svc.policy.writing import Body, Tagged, Value
 from svc.rows import Effective, EffectiveQuery, MembershipRow
 
@@ -47,16 +55,20 @@ DEEPEST: Final = 16
 _PAUSE: Final = 0x3FF
 
 
-def asked(policy: RoleName, depth: int | None, limit: int) -> EffectiveQuery:
-    """What to ask of the store; ``depth`` is how many more slashes than the policy an id may have."""
-    named = [f"{policy.account}:{kind}:{policy.identifier}" for kind in TAGS if kind not in {"policy", "user"}]
+def asked(policy: RoleName, depth: int | None, limit: int, viewer: RoleName | None = None) -> EffectiveQuery:
+    """What to ask of the store; ``depth`` is how many more slashes than the policy an id may have.
+
+    ``viewer``: who is to be told no more than he sees (Note [What is hidden]).
+    """
+    named = [f"{policy.account}:{kind}:{policy.identifier}" for kind in TAGS if kind not in NAMED]
     return EffectiveQuery(
         policy,
         tuple(TAGS),
         depth,
         limit,
         "@" + _folded(policy.identifier),
-        (*named, f"{policy.account}:user:{identifier_of('user', policy.identifier)}"),
+        tuple(named),
+        viewer,
     )
 
 
@@ -89,9 +101,8 @@ class _Printing:
         self._owners = dict(effective.rows.resources)
         #: How deep each policy stands that has a body.
         self._levels = {self._top: 0}
-        #: The same policies by what follows the ``@`` of their users, and by the user that is called like them.
+        #: The same policies by what follows the ``@`` of their users.
         self._by_fold: dict[str, dict[str, None]] = {}
-        self._by_user: dict[str, dict[str, None]] = {}
         self._places: dict[str, tuple[str, str]] = {}
         self._records: dict[str, dict[str, list[str]]] = {}
         self._granted: dict[str, list[str]] = {}
@@ -191,6 +202,10 @@ class _Printing:
         for kind in TAGS:
             for full in records.get(kind, ()):
                 yield self._record(full, *self._places[full])
+            if namespace == self._top:
+                # No record may be declared with a leading slash.
+                for _ in range(self._effective.hidden.count(kind)):
+                    yield Tagged(TAGS[kind], {"id": f"/{REDACTED}"})
         for role in self._granted.get(namespace, ()):
             yield self._grant(role)
         for resource in self._permitted.get(namespace, ()):
@@ -201,7 +216,6 @@ class _Printing:
     def _house(self, identifier: str) -> None:
         """Note a policy that has a body."""
         self._by_fold.setdefault(_folded(identifier), {})[identifier] = None
-        self._by_user.setdefault(identifier_of("user", identifier), {})[identifier] = None
 
     def _place_policy(self, full: str) -> None:
         """Find the place of a policy; those around it have come before, by the order of ids."""
@@ -255,11 +269,7 @@ class _Printing:
             if policies and not fitting:
                 fitting = [(policy, identifier[:at]) for policy in policies]
             at = identifier.find("@", at + 1)
-        namesakes = self._by_user.get(identifier, {})
-        if owner_kind == "policy" and owner in namesakes:
-            yield owner, ""
         yield from fitting[:1]
-        yield from ((policy, "") for policy in namesakes)
         if self._is_root:
             yield "", identifier
             return
@@ -285,7 +295,9 @@ class _Printing:
         _, kind, identifier = full.split(":", 2)
         if kind not in TAGS:
             return False
-        if written.startswith("/") or (written and not written.strip()) or not (written or namespace):
+        if written.startswith("/") or (written and not written.strip()):
+            return False
+        if not written and (kind in NAMED or not namespace):
             return False
         if identifier_of(kind, under(namespace, written)) != identifier:
             return False
@@ -329,7 +341,8 @@ class _Printing:
             attributes["layers"] = [self._absolute(layer) for layer in self._layers[full]]
         if kind == "policy" and not (self._is_root and full == str(self._policy)):
             bodies = (self._records, self._granted, self._permitted)
-            if any(identifier in body for body in bodies):
+            hidden = identifier == self._top and self._effective.hidden
+            if hidden or any(identifier in body for body in bodies):
                 attributes["body"] = Body(self._statements(identifier))
         return Tagged(TAGS[kind], attributes)
 

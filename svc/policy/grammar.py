@@ -49,7 +49,7 @@ from svc.policy.vocabulary import (
     required,
     type_of,
 )
-from svc.publickeys import public_key
+from svc.publickeys import is_public_key, key_line
 
 #: The attributes that stand for an annotation of that name, under the dialect's prefix, and how each is read.
 _PROPERTIES: Final = {
@@ -58,6 +58,9 @@ _PROPERTIES: Final = {
     "uidnumber": scalars.integer,
     "gidnumber": scalars.integer,
 }
+
+#: What a message says of a public key that is none (wire facts, core 1.3).
+_NO_KEY: Final = "Invalid public key format"
 
 
 class _Expected(NamedTuple):
@@ -76,20 +79,23 @@ _EXPECTED: Final = {
 }
 
 
-def parse(text: str | bytes, bounds: Bounds | None = None) -> list[Statement]:
+def parse(text: str | bytes, bounds: Bounds | None = None, lenient_keys: bool = False) -> list[Statement]:
     """Read a policy document, which is valid when it is empty: its statements in order, a policy before its body.
+
+    ``lenient_keys``: public keys may be none, and of several of one user that have one name the last counts.
 
     :raises InvalidParameter: there is nothing but blanks.
     :raises PolicyInvalid: it isn't YAML, isn't policy, or exceeds the bounds.
     """
-    reading = _Reading()
+    reading = _Reading(lenient_keys)
     return [statement for node in nodes(text, bounds or Bounds()) for statement in reading.statements(node, None)]
 
 
 class _Reading:
     """One document being read: ``anchored`` holds the scope in which each anchor was last read (Note [Aliases])."""
 
-    def __init__(self) -> None:
+    def __init__(self, lenient_keys: bool) -> None:
+        self._lenient_keys = lenient_keys
         self._anchored: dict[str, Scope | None] = {}
 
     def statements(self, node: Node, scope: Scope | None) -> Iterator[Statement]:
@@ -131,7 +137,7 @@ class _Reading:
             _annotations(values["annotations"]) if "annotations" in values else (),
             properties,
             tuple(_restrictions(values["restricted_to"])) if "restricted_to" in values else (),
-            tuple(_public_keys(values["public_key"])) if "public_key" in values else (),
+            _public_keys(values["public_key"], self._lenient_keys) if "public_key" in values else (),
             tuple(self._references(values["layer"], "layer", scope)) if "layer" in values else (),
             self._one(values["role"], "role", scope) if "role" in values else None,
         )
@@ -253,15 +259,20 @@ def _restrictions(node: Node) -> Iterator[str]:
             raise PolicyInvalid(str(error), text.line, text.column) from None
 
 
-def _public_keys(node: Node) -> Iterator[PublicKey]:
+def _public_keys(node: Node, lenient: bool) -> tuple[PublicKey, ...]:
+    keys = []
     for text in scalars.texts(node, "public_key"):
         try:
-            line = public_key(text.value)
+            line = key_line(text.value)
             # Without a third word there is nothing to call it by.
             _, _, name = line.split(" ", 2)
         except ValueError:
-            raise PolicyInvalid("Invalid public key format", text.line, text.column) from None
-        yield PublicKey(name, line)
+            raise PolicyInvalid(_NO_KEY, text.line, text.column) from None
+        sound = is_public_key(line)
+        if not (sound or lenient):
+            raise PolicyInvalid(_NO_KEY, text.line, text.column)
+        keys.append(PublicKey(name, line, sound))
+    return tuple({key.name: key for key in keys}.values()) if lenient else tuple(keys)
 
 
 def _annotations(node: Node) -> tuple[Annotation, ...]:

@@ -12,8 +12,11 @@ from svc.names import RoleName, admin_of, root_policy
 #: The kind of the resources that hold users' public keys.
 PUBLIC_KEY: Final = "public_key"
 
+#: Kinds whose ids don't begin with that of the policy in which they are declared.
+OF_USERS: Final = frozenset({"user", PUBLIC_KEY})
 
-_OF_USERS: Final = frozenset({"user", PUBLIC_KEY})
+#: Kinds of records that have ids of their own; one of another kind may do with that of its policy (rulings 9.3).
+NAMED: Final = frozenset({"policy", "user", "host", "host_factory"})
 
 
 def under(namespace: str, ident: str) -> str:
@@ -50,14 +53,19 @@ def identifier_of(kind: str, path: str) -> str:
 
 
 def inside(policy: RoleName, kind: str, identifier: str) -> bool:
-    """Whether a name belongs to what ``policy`` may dispose of, by the name alone.
+    """Whether a name lies beneath ``policy``, or, for the root policy, anywhere but above it.
 
-    That is what lies beneath it. The policy itself does not: its role may hold what others gave to it, and whoever may only
-    load it is not its owner. A thing that is merely called like the policy does not: it may well stand beside it, as a host
-    ``jenkins`` stands beside a policy ``jenkins``. Nor does any user: ``bob@a-b`` may be of ``a/b``, of ``a-b``, or of the
-    root; nor any public key, which is called like its user: that of ``bob`` lies beneath a policy ``user`` by name alone.
-    To the root policy belongs all but itself and its owner.
+    The policy itself doesn't: its role may hold what others gave to it, and whoever may only load it is not its owner. Nor
+    does any user: ``bob@a-b`` may be of ``a/b``, of ``a-b``, or of the root; nor any public key, which is called like its
+    user: that of ``bob`` lies beneath a policy ``user`` by name alone. A name tells nobody's owner (``authority``).
     """
     if policy == root_policy(policy.account):
         return (kind, identifier) not in {("user", admin_of(policy.account).identifier), ("policy", policy.identifier)}
-    return kind not in _OF_USERS and identifier.startswith(f"{policy.identifier}/")
+    return kind not in OF_USERS and identifier.startswith(f"{policy.identifier}/")
+
+
+def beside(policy: RoleName, kind: str, identifier: str) -> bool:
+    """Whether a thing is called like ``policy``: it has no id in the policy's body, or merely stands beside it, as a host
+    ``jenkins`` may stand beside a policy ``jenkins``.
+    """
+    return kind not in OF_USERS and kind != "policy" and identifier == policy.identifier

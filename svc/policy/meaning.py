@@ -55,7 +55,7 @@ class Resolved:
     ``declared`` are the rows of records: resources, memberships of their owners, annotations, restrictions. ``references``
     are the ids that the document names without declaring them, so they must exist. ``roles_granted`` and
     ``resources_permitted`` are those that lie outside of the policy by their name alone, and that it grants to others or
-    revokes, or permits, annotates, denies or deletes; what of them takes more authority is for ``references.claims`` to say.
+    revokes, or permits, annotates, denies or deletes; what of them takes more authority is for ``authority`` to say.
     ``public_keys`` are the texts of the public keys by the full ids of their resources. ``deletes``: there are statements
     that take something away. ``related`` is how many grants and permissions the document makes or takes.
     """

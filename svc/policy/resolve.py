@@ -6,14 +6,14 @@ than the root is that policy's body.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from svc.errors import InvalidName, PolicyInvalid
 from svc.names import ROLE_KINDS, RoleName, admin_of, root_policy
 from svc.names import identifier as checked_identifier
 from svc.policy.document import shown
-from svc.policy.ids import PUBLIC_KEY, climbed, identifier_of, inside, under
+from svc.policy.ids import NAMED, PUBLIC_KEY, climbed, identifier_of, inside, under
 from svc.policy.meaning import Granted, Permitted, Place, Resolved
 from svc.policy.statements import (
     Annotation,
@@ -48,6 +48,9 @@ ROWS_LIMIT: Final = 2_000_000
 #: so that 32 MiB could otherwise mean gigabytes in memory and in the database. A host whose full id has 50 bytes makes 250:
 #: that leaves room for a million.
 BYTES_LIMIT: Final = 256 * 1024 * 1024
+
+#: How many records are named, at most, of which there is the same to be said.
+WARNINGS_MOST: Final = 100
 
 #: The kind of a reference to an automatic role.
 _AUTOMATIC: Final = "@"
@@ -104,6 +107,7 @@ class _Resolution:
         self._roles_granted: dict[str, Place] = {}
         self._resources_permitted: dict[str, Place] = {}
         self._warnings: dict[str, None] = {}
+        self._unsound: list[str] = []
         self._counted = 0
         self._weighed = 0
 
@@ -112,14 +116,14 @@ class _Resolution:
         name = record.name
         if name.id.startswith("/"):
             raise _refused(f"Illegal absolute id: {shown(name.id)}", name)
+        if not name.id and name.kind in NAMED:
+            raise _refused(f"{name.kind} has a blank id", name)
         path = self._path(name)
         full = self._full(name, path)
         identifier = identifier_of(name.kind, path)
         if name.kind == PUBLIC_KEY:
             # Else who owns a policy "user/bob" could add to the keys of bob.
             raise _refused("A public key is declared with its user", name)
-        if full == str(self._policy) and not self._is_root:
-            raise _refused(f"{described(full)} is declared more than once", name)
         self._enter(full, name)
         self._annotate(record, path, full)
         for cidr in record.restrictions:
@@ -129,6 +133,8 @@ class _Resolution:
             key_full = self._full(name._replace(kind=PUBLIC_KEY), f"user/{identifier}/{key.name}")
             self._enter(key_full, name)
             self._public_keys[key_full] = key.line
+            if not key.sound:
+                self._unsound.append(f"'{shown(key.name)}' of {described(full)}")
             self._weigh(_bytes(key.line), name)
         if name.kind == "host_factory" and not record.layers:
             raise _refused(f"Host factory '{identifier}' does not include any layers", name)
@@ -214,7 +220,7 @@ class _Resolution:
             {full: place for full, place in self._named.items() if full not in self._declared},
             self._roles_granted,
             self._resources_permitted,
-            tuple(self._warnings),
+            (*self._warnings, *_about_keys(self._unsound)),
             self._public_keys,
             self._deletes,
             self._counted,
@@ -348,6 +354,13 @@ class _Resolution:
         self._weighed += weight
         if self._weighed > BYTES_LIMIT:
             raise PolicyInvalid(f"More than {BYTES_LIMIT} bytes of ids and texts", where.line, where.column, bare=True)
+
+
+def _about_keys(unsound: list[str]) -> Iterator[str]:
+    """Warnings of public keys that are none."""
+    yield from (f"Public key {key} is none that SSH takes." for key in unsound[:WARNINGS_MOST])
+    if len(unsound) > WARNINGS_MOST:
+        yield f"Nor are {len(unsound) - WARNINGS_MOST} other public keys."
 
 
 _Placed = Reference | Grant | Revoke | Permit | Deny

@@ -48,10 +48,14 @@ class Annotation(NamedTuple):
 
 
 class PublicKey(NamedTuple):
-    """A public key of a user: its name, and the whole line ``algorithm key name``, parted by single blanks."""
+    """A public key of a user: its name, and the whole line ``algorithm key name``, parted by single blanks.
+
+    ``sound``: it is one that SSH takes.
+    """
 
     name: str
     line: str
+    sound: bool
 
 
 @attrs.frozen

@@ -91,7 +91,7 @@ _APPLICANT: Final = Statement(
     SELECT
         (SELECT edition FROM ({_TOLD.format(variables="$6", webservice="$3")}) AS settings),
         EXISTS (SELECT FROM accounts WHERE account = $2::text),
-        EXISTS (SELECT FROM roles WHERE role_id = $1),
+        (SELECT creation FROM roles WHERE role_id = $1),
         EXISTS (SELECT FROM resources WHERE resource_id = $3::text),
         EXISTS (SELECT FROM followed WHERE role_id = ANY (ARRAY(
             SELECT owner_id FROM resources WHERE resource_id = $3
@@ -216,16 +216,17 @@ class AuthenticatorStore:
             f"{annotated}0",
             _variables(role.account, branch, names),
         )
-        edition, account_exists, role_exists, webservice_exists, may_authenticate, annotations, signing_key, cidrs = row
+        edition, account_exists, creation, webservice_exists, may_authenticate, annotations, signing_key, cidrs = row
         return Applicant(
             edition,
             account_exists,
-            role_exists,
+            creation is not None,
             webservice_exists,
             may_authenticate,
             None if annotations is None else dict(annotations),
             signing_key,
             tuple(map(ip_network, cidrs)),
+            creation or 0,
         )
 
     async def webservice_annotations(self, webservice: ResourceName, names: Sequence[str], limit: int) -> Mapping[str, str]:

@@ -12,7 +12,9 @@ Note [Lost sessions]
 
 A session is lost once and for ever, whatever the reason: the server closed it, it gave no answer in time, or it was left in
 the middle of something. It is then closed, and nobody can get it again, so that nobody gets the answer to somebody
-else's question. A lost session was perhaps about to commit: nothing that was sent is ever sent again.
+else's question. A lost session was perhaps about to commit: nothing that was sent is ever sent again. The process that
+served it may go on with what it was asked for, and notice nothing: its owner ends it (Note [Ended, not cancelled] in
+``database``).
 """
 
 from __future__ import annotations
@@ -75,6 +77,8 @@ class Session(txpostgres.Connection):  # type: ignore[misc]  # txpostgres is unt
         self.prepared: dict[str, object] = {}
         #: How long a statement may go unanswered, in seconds.
         self.patience = patience
+        #: Whether it was lost while a statement was under way, with which the server may go on.
+        self.interrupted = False
         self._descriptor = -1
         self._cursor: Any = None
         self._answer: Deferred[Fetched] | None = None
@@ -119,6 +123,17 @@ class Session(txpostgres.Connection):  # type: ignore[misc]  # txpostgres is unt
     def command(self) -> str:
         """What the server says that the last statement did, such as ``COMMIT``."""
         return str(self._cursor.statusmessage)
+
+    @property
+    def process(self) -> int:
+        """The id of the server's process that serves it."""
+        return int(self._connection.get_backend_pid())
+
+    def take_notices(self) -> list[str]:
+        """What the server has remarked beside its answers since this was last asked, each the first line of a remark."""
+        notices = [notice.strip().partition("\n")[0] for notice in self._connection.notices]
+        self._connection.notices.clear()
+        return notices
 
     @property
     def clean(self) -> bool:
@@ -183,6 +198,7 @@ class Session(txpostgres.Connection):  # type: ignore[misc]  # txpostgres is unt
             return
         self.close()
         answer, self._answer = self._answer, None
+        self.interrupted = answer is not None
         self.detector.checkForDeadConnection(Failure(reason))
         if answer is not None:
             answer.errback(Failure(reason))

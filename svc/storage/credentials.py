@@ -23,7 +23,7 @@ _CREDENTIAL: Final = Statement(
     f"""
     SELECT
         EXISTS (SELECT FROM accounts WHERE account = $2::text),
-        EXISTS (SELECT FROM roles WHERE role_id = $1::text),
+        (SELECT creation FROM roles WHERE role_id = $1::text),
         stored.api_key,
         (SELECT key_id FROM signing_keys WHERE account = $2 ORDER BY serial DESC LIMIT 1),
         stored.password,
@@ -63,9 +63,9 @@ class CredentialStore:
     async def credential(self, role: RoleName) -> Credential:
         """See ``ICredentials``."""
         (row,) = await self._database.fetch(_CREDENTIAL, str(role), role.account)
-        account_exists, role_exists, api_key, signing_key, password, expires_at, networks = row
-        restrictions = tuple(map(ip_network, networks))
-        return Credential(account_exists, role_exists, api_key, signing_key, password, expires_at, restrictions)
+        account_exists, creation, api_key, signing_key, password, expires_at, networks = row
+        restrictions, known = tuple(map(ip_network, networks)), creation is not None
+        return Credential(account_exists, known, api_key, signing_key, password, expires_at, restrictions, creation or 0)
 
     async def set_api_key(self, role: RoleName, api_key: Sealed, trail: Trail | None = None) -> None:
         """See ``ICredentials``."""

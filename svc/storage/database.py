@@ -3,25 +3,42 @@
 PostgreSQL may come and go. While it is away every call fails soon with ``StoreUnavailable``; when it is back, calls succeed
 again. Nothing that was sent is sent again, except that a transaction, or single statement, which PostgreSQL rolled back for
 its conflict with another one, or with the replay of a standby's log, is run again from the start.
+
+Note [Readings and writes]. A primary with a synchronous standby lets a COMMIT wait for it, without end. So those who write
+have sessions of their own, fewer than there are, and may all wait: readings never stand behind them. PostgreSQL itself
+refuses to write in the sessions for readings, so that no statement gets there by mistake.
+
+Note [Ended, not cancelled]. Who waits for a COMMIT gives up after a while, and its session with it. The process of
+PostgreSQL that served it notices nothing, and waits on: another session has it terminated, and only when it is gone a new
+one takes its place, so that there never are more of them than sessions for writing. It isn't cancelled: PostgreSQL would
+call that a success.
+
+Note [Unknown outcomes]. A COMMIT that isn't answered may have happened. So may one that is answered with a warning: that is
+how PostgreSQL says that somebody cancelled its wait, and that what was committed has not reached the standby. Which warning
+it is can't be told, since it comes in the language of the server; so each one counts. And who changes nothing, because what
+he wants is there already, has it perhaps from a COMMIT of unknown outcome: he writes a record that says nothing, whose
+COMMIT waits like any other. A success thus always means that all it rests on is where it should be.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
 from random import random
 from typing import Any, Final, TypeVar
 
 import attrs
 from twisted.application.service import Service
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, gatherResults
+from twisted.internet.defer import TimeoutError as DeferredTimeout
 from twisted.internet.task import deferLater
+from twisted.logger import Logger
 
-from svc.errors import StoreUnavailable
+from svc.errors import OutcomeUnknown, StoreUnavailable
 from svc.records import Census
 from svc.storage.connection import Fetched, Session
-from svc.storage.failures import Contention, StatementFailed
+from svc.storage.failures import Contention, StatementFailed, TransactionAborted
 from svc.storage.location import Location, milliseconds
 from svc.storage.pool import Pool
 from svc.storage.shield import shielded
@@ -36,6 +53,24 @@ ATTEMPTS: Final = 3
 
 #: How long to wait before a transaction is run again, so that the one it met can end; in seconds, times the attempts made.
 CONFLICT_PAUSE: Final = 0.05
+
+#: How much longer than usual a COMMIT may take at most, in seconds: no longer than what it commits took.
+LONGEST_COMMIT: Final = 60.0
+
+#: How long the end of processes that were given up is waited for: the time between two looks, in seconds, and their number.
+GLANCE: Final = 0.05
+GLANCES: Final = 40
+
+#: Says nothing, and has the COMMIT wait for its record, where a transaction has written nothing (Note [Unknown outcomes]).
+_COMMIT: Final = "SELECT pg_logical_emit_message(true, 'svc', '') WHERE pg_current_xact_id_if_assigned() IS NULL; COMMIT"
+
+_STARTED: Final = "SELECT backend_start::text FROM pg_stat_activity WHERE pid = pg_backend_pid()"
+_TERMINATE: Final = """
+    SELECT pid, pg_terminate_backend(pid) FROM pg_stat_activity
+    WHERE (pid, backend_start) IN (SELECT * FROM unnest(%s::integer[], %s::timestamptz[]))
+"""
+
+_log = Logger()
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
 _PARAMETER = re.compile(r"\$([1-9][0-9]*)")
@@ -96,7 +131,8 @@ class Database(Service):
     """PostgreSQL as the rest of ``storage`` sees it.
 
     :param dsn: a URL or a string of ``key=value`` pairs, as libpq reads it.
-    :param pool_size: how many connections are held.
+    :param pool_size: how many connections are held for readings.
+    :param writers: how many are held for transactions that write; as many unless it is given.
     :param statement_timeout: how long PostgreSQL may work on one statement, in seconds.
     :param first_wait: how long :meth:`connected` waits for PostgreSQL, in seconds.
     :param chance: returns random numbers of [0, 1), by which pauses before further attempts differ.
@@ -109,6 +145,7 @@ class Database(Service):
         dsn: str,
         *,
         pool_size: int,
+        writers: int | None = None,
         statement_timeout: float,
         first_wait: float,
         chance: Callable[[], float] = random,
@@ -118,46 +155,81 @@ class Database(Service):
         self._first_wait = first_wait
         self._chance = chance
         self._patience = statement_timeout + GRACE
-        self._pool = Pool(reactor, self._connect, size=pool_size, patience=self._patience, chance=chance)
+        #: Processes of PostgreSQL's that sessions left behind in the middle of a statement, and when each had started.
+        self._left: set[tuple[int, str]] = set()
+
+        def pool(connect: Callable[[Callable[[Exception], None]], Coroutine[Any, Any, Session]], size: int) -> Pool[Session]:
+            return Pool(reactor, connect, size=size, patience=self._patience, chance=chance)
+
+        self._readings = pool(self._connect, pool_size)
+        self._writes = pool(self._connect_to_write, pool_size if writers is None else writers)
 
     def census(self) -> Census:
         """How its sessions stand, and who waits for one; it may be asked from another thread."""
-        return self._pool.census()
+        counts = zip(*(attrs.astuple(pool.census()) for pool in (self._readings, self._writes)), strict=True)
+        return Census(*map(sum, counts))
+
+    def readings(self) -> Census:
+        """How its sessions for readings stand; without any nobody can be served."""
+        return self._readings.census()
 
     def startService(self) -> None:
         """Begin to connect."""
         super().startService()  # type: ignore[no-untyped-call]  # Twisted has no types here
-        self._pool.start()
+        self._readings.start()
+        self._writes.start()
 
     def stopService(self) -> Deferred[None]:
         """Take no more work, wait for transactions under way, though not for ever, and close every connection."""
         super().stopService()  # type: ignore[no-untyped-call]  # Twisted has no types here
-        return Deferred.fromCoroutine(self._pool.stop())
+        return Deferred.fromCoroutine(self._stop())
+
+    async def _stop(self) -> None:
+        await gatherResults([Deferred.fromCoroutine(pool.stop()) for pool in (self._writes, self._readings)])
+        if self._left:
+            # To open a session for writing is to end what others left behind.
+            last = Deferred.fromCoroutine(self._connect_to_write(lambda _: None)).addTimeout(self._patience, self._reactor)
+            with suppress(StoreUnavailable, DeferredTimeout):
+                (await last).close()
 
     async def connected(self) -> None:
         """Return when PostgreSQL has been reached; attempts go on behind this call, also after it failed.
 
         :raises StoreUnavailable: it has not been reached within ``first_wait`` seconds.
         """
-        await self._pool.connected(self._first_wait)
+        deadline = self._reactor.seconds() + self._first_wait
+        await self._readings.connected(self._first_wait)
+        await self._writes.connected(max(0.0, deadline - self._reactor.seconds()))
 
     async def fetch(self, statement: Statement, *parameters: object) -> Fetched:
-        """Run a prepared statement on its own, in one round trip, and return its rows; ``bytea`` comes as ``bytes``.
+        """Run a prepared statement that reads on its own, in one round trip, and return its rows.
 
-        Cancelled, it runs to its end unheard, or does not begin.
+        ``bytea`` comes as ``bytes``. Cancelled, it runs to its end unheard, or does not begin.
 
-        :raises StoreUnavailable: PostgreSQL cannot be asked now, or the answer was lost: a write may have happened.
-        :raises StoreReadOnly: it is a write, and PostgreSQL is a standby.
+        :raises StoreUnavailable: PostgreSQL cannot be asked now, or the answer was lost.
+        :raises StoreReadOnly: it is a write.
         :raises TypeError: a parameter is none of ``str bytes int float bool None`` and no list.
         """
-        session = await self._pool.borrow()
+        session = await self._readings.borrow()
         try:
             if session.prepared.get(statement.name) is statement:
-                return await session.run(statement.execution, parameters, self._pool.release)
+                return await session.run(statement.execution, parameters, self._readings.release)
             return await shielded(self._fetch_first(session, statement, parameters))
         except Contention:
             # It was rolled back, whole: on a standby, where replay takes precedence, that may befall any reading.
-            return await self.transact(lambda transaction: transaction.fetch(statement, *parameters))
+            return await self.look(lambda transaction: transaction.fetch(statement, *parameters))
+
+    async def change(self, statement: Statement, *parameters: object) -> Fetched:
+        """Run a prepared statement that writes, in a transaction of its own, and return its rows; see :meth:`transact`."""
+        return await self.transact(lambda transaction: transaction.fetch(statement, *parameters))
+
+    async def look(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
+        """Run ``work``, which writes nothing, in one transaction of a session for readings, and return its result.
+
+        :raises StoreUnavailable: PostgreSQL cannot be asked now.
+        :raises StoreReadOnly: it writes.
+        """
+        return await shielded(self._transaction(self._readings, await self._readings.borrow(), work, None, _look))
 
     async def transact(self, work: Callable[[Transaction], Awaitable[T]], *, statement_timeout: float | None = None) -> T:
         """Run ``work`` in one transaction and return its result: all of it happens, or, when it raises, nothing.
@@ -167,46 +239,119 @@ class Database(Service):
         transaction must bear repeating.
 
         :param statement_timeout: seconds that each statement of this transaction may take, instead of the usual ones.
-        :raises StoreUnavailable: PostgreSQL cannot be asked now. When the connection was lost during the commit, nobody
-            knows whether the transaction happened.
+        :raises StoreUnavailable: PostgreSQL cannot be asked now; nothing has happened.
+        :raises OutcomeUnknown: nobody knows whether the transaction happened, or will last (Note [Unknown outcomes]).
         :raises StoreReadOnly: it writes, and PostgreSQL is a standby.
         """
-        return await shielded(self._transaction(await self._pool.borrow(), work, statement_timeout))
+        session = await self._writes.borrow()
+        return await shielded(self._transaction(self._writes, session, work, statement_timeout, self._commit))
 
     async def _connect(self, lost: Callable[[Exception], None]) -> Session:
         session = Session(self._reactor, lost, self._patience)
-        await session.open(await self._location.parameters())
+        await session.open(await self._location.parameters(read_only=True))
         return session
+
+    async def _connect_to_write(self, lost: Callable[[Exception], None]) -> Session:
+        """Open a session for writing, once the processes are gone that others left behind (Note [Ended, not cancelled])."""
+
+        def left(reason: Exception) -> None:
+            if session.interrupted and started is not None:
+                self._left.add((process, started))
+            lost(reason)
+
+        process, started = 0, None
+        session = Session(self._reactor, left, self._patience)
+        await session.open(await self._location.parameters(read_only=False))
+        try:
+            process = session.process
+            ((started,),) = await session.run(_STARTED)
+            await self._end_left(session)
+        except BaseException:
+            session.close()
+            raise
+        return session
+
+    async def _end_left(self, session: Session) -> None:
+        """Have the processes terminated that sessions left behind, and return when they are gone.
+
+        :raises StoreUnavailable: they don't go.
+        """
+        for _ in range(GLANCES):
+            left = sorted(self._left)
+            if not left:
+                return
+            running = await session.run(_TERMINATE, [list(column) for column in zip(*left, strict=True)])
+            if not running:
+                self._left.difference_update(left)
+                return
+            for process, _ in running:
+                _log.debug("PostgreSQL's process {process}, which a lost session left behind, is ended", process=process)
+            await deferLater(self._reactor, GLANCE)
+        raise StoreUnavailable("PostgreSQL does not end the sessions that were given up")
 
     async def _fetch_first(self, session: Session, statement: Statement, parameters: tuple[object, ...]) -> Fetched:
         try:
             return await _fetch(session, statement, parameters)
         finally:
-            self._give_back(session)
+            _give_back(self._readings, session)
 
     async def _transaction(
-        self, session: Session, work: Callable[[Transaction], Awaitable[T]], statement_timeout: float | None
+        self,
+        pool: Pool[Session],
+        session: Session,
+        work: Callable[[Transaction], Awaitable[T]],
+        statement_timeout: float | None,
+        end: Callable[[Session, float], Awaitable[None]],
     ) -> T:
-        if statement_timeout is not None:
-            session.patience = statement_timeout + GRACE
         try:
             for attempt in range(ATTEMPTS):
                 if attempt:
                     await deferLater(self._reactor, CONFLICT_PAUSE * attempt * (1 - self._chance() / 2))
+                began = self._reactor.seconds()
+                if statement_timeout is not None:
+                    session.patience = statement_timeout + GRACE
                 try:
-                    return await _attempt(session, work, statement_timeout)
+                    result = await _attempt(session, work, statement_timeout)
+                    await end(session, self._reactor.seconds() - began)
                 except Contention as contention:
                     conflict = str(contention)
+                else:
+                    return result
             raise StoreUnavailable(f"{ATTEMPTS} attempts met conflicts with other transactions: {conflict}")
         finally:
             session.patience = self._patience
-            self._give_back(session)
+            _give_back(pool, session)
 
-    def _give_back(self, session: Session) -> None:
-        if session.clean:
-            self._pool.release(session)
-        else:
-            session.drop(StoreUnavailable("a transaction was left unfinished"))
+    async def _commit(self, session: Session, lasted: float) -> None:
+        """Commit a transaction that has lasted so many seconds (Note [Unknown outcomes]).
+
+        :raises OutcomeUnknown: it may have been committed.
+        :raises StoreUnavailable: it wasn't.
+        """
+        session.patience = max(self._patience, min(lasted, LONGEST_COMMIT))
+        session.take_notices()
+        try:
+            await session.run(_COMMIT)
+        except StoreUnavailable as refusal:
+            if session.lost:
+                raise OutcomeUnknown(f"a COMMIT was not answered: {refusal.why}") from None
+            await _roll_back(session)
+            raise
+        except TransactionAborted:
+            await _roll_back(session)
+            raise RuntimeError("a statement failed, its transaction went on, and PostgreSQL rolled it back") from None
+        except Exception:
+            await _roll_back(session)
+            raise
+        if notices := session.take_notices():
+            raise OutcomeUnknown(f"PostgreSQL answered a COMMIT with a warning: {notices[0]}")
+
+
+def _give_back(pool: Pool[Session], session: Session) -> None:
+    if session.clean:
+        pool.release(session)
+    else:
+        session.drop(StoreUnavailable("a transaction was left unfinished"))
 
 
 async def _fetch(session: Session, statement: Statement, parameters: tuple[object, ...]) -> Fetched:
@@ -220,7 +365,7 @@ async def _fetch(session: Session, statement: Statement, parameters: tuple[objec
 
 
 async def _attempt(session: Session, work: Callable[[Transaction], Awaitable[T]], statement_timeout: float | None) -> T:
-    """Run ``work`` once, between BEGIN and COMMIT.
+    """Run ``work`` once after BEGIN; what it did is yet to be committed.
 
     :raises Contention: PostgreSQL rolled it back for a conflict with another transaction.
     """
@@ -229,25 +374,21 @@ async def _attempt(session: Session, work: Callable[[Transaction], Awaitable[T]]
     try:
         if statement_timeout is not None:
             await session.run(f"SET LOCAL statement_timeout = {milliseconds(statement_timeout)}")
-        result = await work(transaction)
+        return await work(transaction)
     except Exception:
         await _roll_back(session)
         raise
     finally:
         transaction.end()
-    try:
-        await session.run("COMMIT")
-    except StoreUnavailable as refusal:
-        if not session.lost:
-            raise
-        raise StoreUnavailable(f"nobody knows whether a transaction was committed: {refusal.why}") from None
-    if session.command != "COMMIT":
-        raise RuntimeError("a statement failed, its transaction went on, and PostgreSQL rolled it back")
-    return result
+
+
+async def _look(session: Session, _: float) -> None:
+    """End a transaction that only reads: whether it is committed makes no difference."""
+    await session.run("COMMIT")
 
 
 async def _roll_back(session: Session) -> None:
     """Undo what can be undone. A session that cannot be told to is dropped by its owner, and the server rolls back."""
-    if not session.lost:
+    if not session.lost and not session.clean:
         with suppress(StoreUnavailable, StatementFailed):
             await session.run("ROLLBACK")

@@ -25,6 +25,7 @@ from svc.rows import (
 )
 from svc.storage.columns import column, for_each, rows_of
 from svc.storage.database import Database, Statement, Transaction
+from svc.storage.stakes import visible
 
 #: The most rows of a sort that are read, whatever the limit of the query (wire facts, core 1.10).
 MOST: Final = 100_000
@@ -192,7 +193,7 @@ class EffectiveStore:
             await transaction.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
             return await _read(transaction, query)
 
-        return await self._database.transact(work)
+        return await self._database.look(work)
 
 
 async def _read(transaction: Transaction, query: EffectiveQuery) -> Effective | Excess | None:
@@ -229,7 +230,7 @@ async def _read(transaction: Transaction, query: EffectiveQuery) -> Effective | 
         return Excess(max(memberships, restrictions), MOST)
     if size > BYTES_MOST:
         return Excess(size, BYTES_MOST, "bytes")
-    found = await transaction.fetch(_RESOURCES, *things)
+    found, hidden = await _seen(transaction, query, await transaction.fetch(_RESOURCES, *things))
     factories = [row for row in found if row[0].split(":", 2)[1] == "host_factory"]
     layers = [MembershipRow(*row) for row in await _of(transaction, _LAYERS, factories)]
     members = [MembershipRow(*row) for row in await _of(transaction, _MEMBERSHIPS, found)]
@@ -248,10 +249,21 @@ async def _read(transaction: Transaction, query: EffectiveQuery) -> Effective | 
         if len(keys) > MOST:
             return Excess(len(keys), MOST)
     around = await for_each(transaction, _NAMED, [(f"{account}:policy:{ident}",) for ident in _beginnings(identifier)])
-    return Effective(rows, frozenset(full.split(":", 2)[2] for full, _, _ in around) - {"root"}, keys)
+    return Effective(rows, frozenset(full.split(":", 2)[2] for full, _, _ in around) - {"root"}, keys, hidden)
 
 
-async def _of(transaction: Transaction, statement: Statement, things: list[tuple[str, str]]) -> Iterable[tuple[Any, ...]]:
+async def _seen(
+    transaction: Transaction, query: EffectiveQuery, found: list[tuple[Any, ...]]
+) -> tuple[list[tuple[Any, ...]], tuple[str, ...]]:
+    """Those of the resources that the viewer sees, and the kinds of the others."""
+    if query.viewer is None:
+        return found, ()
+    seen = await visible(transaction, query.viewer, [full for full, _ in found])
+    hidden = sorted(full.split(":", 2)[1] for full, _ in found if full not in seen)
+    return [row for row in found if row[0] in seen], tuple(hidden)
+
+
+async def _of(transaction: Transaction, statement: Statement, things: list[tuple[Any, ...]]) -> Iterable[tuple[Any, ...]]:
     """The rows of things, asked for some of them at a time."""
     batches = [things[start : start + _BATCH] for start in range(0, len(things), _BATCH)]
     return chain.from_iterable([await transaction.fetch(statement, column(full for full, _ in batch)) for batch in batches])

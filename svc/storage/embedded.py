@@ -29,9 +29,10 @@ from svc.storage.server import Server
 #: How often a server that never came up is tried, since one that was killed may leave children that take their time to go.
 FIRST_TRIES: Final = 3
 
-#: The pause before a server that died is started again, in seconds: it doubles from the shortest to the longest.
+#: The pause before a server that died is started again, in seconds: it doubles from the shortest to the longest, which is
+#: much longer than a start works, and short enough for one that starts to be back within five seconds.
 SHORTEST_PAUSE: Final = 0.25
-LONGEST_PAUSE: Final = 30.0
+LONGEST_PAUSE: Final = 2.0
 
 #: After a server that lived as long as this, in seconds, the pause is the shortest again.
 STEADY: Final = 60.0

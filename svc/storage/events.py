@@ -177,7 +177,7 @@ class EventStore:
     async def purge(self, before: float) -> int:
         """See ``IEvents``."""
         count = 0
-        while removed := len(await self._database.fetch(_PURGE, before)):
+        while removed := len(await self._database.change(_PURGE, before)):
             count += removed
         return count
 

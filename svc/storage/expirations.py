@@ -18,14 +18,13 @@ from zope.interface import implementer
 
 from svc.events import Trail
 from svc.expirations import LIFETIME, ROTATION_PREFIX, ROTATOR, Due, Duration, IExpirations, Turn
-from svc.names import ResourceName, RoleName
-from svc.records import Sealed, Standing
+from svc.names import ResourceName
+from svc.records import Asker, Sealed, Standing
 from svc.storage.columns import column
 from svc.storage.database import Database, Statement, Transaction
 from svc.storage.events import record
-from svc.storage.roles import STANDING
+from svc.storage.roles import standing
 from svc.storage.secrets import ENDED_AT, LOCK, WRITE, span
-from svc.storage.standing import standing_of
 
 #: The key of the advisory lock, ``svc`` and a blank in ASCII, then 2: of this program, for this purpose.
 _KEY: Final = 0x7376632000000002
@@ -169,7 +168,7 @@ class ExpirationStore:
             await work()
             return Turn.OURS
 
-        return await self._database.transact(hold)
+        return await self._database.look(hold)
 
     async def due(self, most: int) -> list[Due]:
         """See ``IExpirations``."""
@@ -201,15 +200,15 @@ class ExpirationStore:
 
     async def rest(self, due: Due, fault: str | None = None) -> None:
         """See ``IExpirations``."""
-        await self._database.fetch(_REST, str(due.variable), due.edition, fault)
+        await self._database.change(_REST, str(due.variable), due.edition, fault)
 
     async def fail(self, due: Due, pause: float, fault: str) -> None:
         """See ``IExpirations``."""
-        await self._database.fetch(_FAIL, str(due.variable), due.edition, pause, fault)
+        await self._database.change(_FAIL, str(due.variable), due.edition, pause, fault)
 
     async def stage(self, variable: ResourceName, candidate: Sealed, lease: float) -> Sealed | None:
         """See ``IExpirations``."""
-        for (kept,) in await self._database.fetch(_STAGE, str(variable), candidate, lease):
+        for (kept,) in await self._database.change(_STAGE, str(variable), candidate, lease):
             return Sealed(kept)
         return None
 
@@ -236,14 +235,13 @@ class ExpirationStore:
         return {name: Sealed(sealed) for name, sealed in rows}
 
     async def clear(
-        self, caller: RoleName, variable: ResourceName, decide: Callable[[Standing], None], trail: Trail | None = None
+        self, caller: Asker, variable: ResourceName, decide: Callable[[Standing], None], trail: Trail | None = None
     ) -> None:
         """See ``IExpirations``."""
 
         async def work(transaction: Transaction) -> None:
             await transaction.fetch(LOCK, str(variable))
-            (row,) = await transaction.fetch(STANDING, str(caller), str(variable))
-            decide(standing_of(row))
+            decide(await standing(transaction, caller, str(variable)))
             await transaction.fetch(_CLEAR, str(variable))
             await transaction.fetch(_CLEARED, str(variable))
             await record(transaction, trail)

@@ -23,6 +23,9 @@ ForeignKeyViolation: Final[type[Exception]] = sqlstates.ForeignKeyViolation
 #: Somebody else holds a lock that was asked for with ``NOWAIT`` or under a ``lock_timeout``; SQLSTATE 55P03.
 LockNotAvailable: Final[type[Exception]] = sqlstates.LockNotAvailable
 
+#: A statement came after one that had failed in the same transaction; SQLSTATE 25P02.
+TransactionAborted: Final[type[Exception]] = sqlstates.InFailedSqlTransaction
+
 #: Any of them, and every other that PostgreSQL says about a statement and that :func:`translated` lets pass.
 StatementFailed: Final[type[Exception]] = psycopg2.Error
 

@@ -17,6 +17,7 @@ from svc.storage.columns import column, for_each
 from svc.storage.database import Database, Statement, Transaction
 from svc.storage.events import record
 from svc.storage.failures import Contention, ForeignKeyViolation, summary
+from svc.storage.owners import ownership
 from svc.storage.search import index
 
 #: How many expired tokens are removed by one statement.
@@ -172,6 +173,8 @@ async def _make(transaction: Transaction, digest: bytes, host: str, annotations:
         return False
     if not await transaction.fetch(_ADD_RESOURCE, host, factory):
         raise _taken(host)
+    if not (await ownership(transaction, (factory,), (host, factory))).may_make(factory, host):
+        raise Conflict("host", host.split(":", 2)[2], f"{host} lies beneath a policy that isn't the one of {factory}")
     await transaction.fetch(_ADD_MEMBERSHIPS, host, factory)
     await for_each(transaction, _ANNOTATE, list(annotations.items()), host)
     await index(transaction, (host,))

@@ -57,6 +57,8 @@ class Location:
             "timezone": "UTC",
             "datestyle": "ISO",
             "bytea_output": "hex",
+            # What is remarked on a COMMIT is a warning, or worse (Note [Unknown outcomes] in ``database``).
+            "client_min_messages": "warning",
             "standard_conforming_strings": "on",
             # See Note [Plans that last] in svc/storage/standing.py.
             "plan_cache_mode": "force_generic_plan",
@@ -67,15 +69,19 @@ class Location:
         options = [given.get("options", ""), *(f"-c {name}={value}" for name, value in settings.items())]
         self._parameters = {**_DEFAULTS, **given, "client_encoding": "UTF8", "options": " ".join(options).strip()}
 
-    async def parameters(self) -> Mapping[str, str]:
+    async def parameters(self, *, read_only: bool) -> Mapping[str, str]:
         """The parameters of libpq, with the addresses that the host names have now (Note [Names before connecting]).
 
+        :param read_only: whether PostgreSQL is to refuse writes in this session.
         :raises StoreUnavailable: a host name has no address now.
         """
-        hosts = self._parameters.get("host", "").split(",")
-        if "hostaddr" in self._parameters or not any(map(_is_name, hosts)):
-            return self._parameters
-        ports = self._parameters.get("port", "").split(",")
+        parameters = self._parameters
+        if read_only:
+            parameters = {**parameters, "options": f"{parameters['options']} -c default_transaction_read_only=on"}
+        hosts = parameters.get("host", "").split(",")
+        if "hostaddr" in parameters or not any(map(_is_name, hosts)):
+            return parameters
+        ports = parameters.get("port", "").split(",")
         if len(ports) == 1:
             ports *= len(hosts)
         found = [
@@ -87,7 +93,7 @@ class Location:
             raise StoreUnavailable(f"the database's host name has no address: {', '.join(filter(_is_name, hosts))}")
         names = ("host", "hostaddr", "port")
         return {
-            **self._parameters,
+            **parameters,
             **{name: ",".join(column) for name, column in zip(names, zip(*found, strict=True), strict=True)},
         }
 

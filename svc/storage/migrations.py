@@ -102,7 +102,7 @@ async def migrate(database: Database, wanted: Sequence[Migration] | None = None)
         return await _apply_next(transaction, migrations)
 
     try:
-        if not await database.transact(look):
+        if not await database.look(look):
             while (applied := await database.transact(step, statement_timeout=STATEMENT_TIMEOUT)) is not None:
                 _log.info("Migration {name} was applied", name=applied.name)
     except (StatementFailed, StoreReadOnly) as error:

@@ -13,17 +13,18 @@ from svc.errors import PolicyConflict
 from svc.events import Trail
 from svc.interfaces import IPolicies, IPolicyTransaction
 from svc.names import RESOURCE_KINDS, RoleName
-from svc.records import Sealed, Standing
-from svc.rows import Changes, PolicyVersion, Present, Rows, Surroundings
-from svc.storage import recorded, stakes
+from svc.ownership import Ownership
+from svc.records import Asker, Sealed, Standing
+from svc.rows import Burden, Changes, PolicyVersion, Present, Rows, Surroundings
+from svc.storage import burdens, recorded, stakes
 from svc.storage.columns import column, for_each
 from svc.storage.database import Database, Statement, Transaction
 from svc.storage.events import record
 from svc.storage.failures import ForeignKeyViolation, UniqueViolation, summary
 from svc.storage.holding import CALLER, UPDATABLE, holding, updating
-from svc.storage.roles import STANDING
+from svc.storage.owners import ownership
+from svc.storage.roles import standing
 from svc.storage.secrets import VERSIONS_KEPT
-from svc.storage.standing import standing_of
 
 T = TypeVar("T")
 
@@ -34,16 +35,6 @@ HISTORY_KEPT: Final = 20
 STATEMENT_TIMEOUT: Final = 60.0
 
 _LOCK: Final = Statement("policy_lock", "SELECT pg_try_advisory_xact_lock(hashtextextended('policy ' || $1::text, 0))")
-
-#: The policies that recorded the rows ``asked``.
-_RECORDERS: Final = """
-    thing (resource_id, owner_id) AS MATERIALIZED (
-        SELECT policy.resource_id, policy.owner_id
-        FROM (SELECT DISTINCT policy_id FROM asked OFFSET 0) AS recorder, LATERAL (
-            SELECT resource_id, owner_id FROM resources WHERE resource_id = recorder.policy_id OFFSET 0
-        ) AS policy
-    )
-"""
 
 #: The roles that hold a role ``asked`` with admin option.
 _ADMINISTRATORS: Final = """
@@ -70,7 +61,8 @@ _LACKS_UPDATE: Final = Statement(
         SELECT found.resource_id, found.owner_id
         FROM unnest($2::text[], $3::text[]) AS below (first, beyond), LATERAL (
             SELECT resource_id, owner_id FROM resources
-            WHERE resource_id >= below.first AND resource_id < below.beyond OFFSET 0
+            WHERE resource_id >= below.first AND resource_id < below.beyond
+                AND (policy_id IS NOT NULL OR split_part(resource_id, ':', 2) <> 'host') OFFSET 0
         ) AS found
     ),
     {updating("$1")}
@@ -82,39 +74,48 @@ _NOT_GRANTABLE: Final = Statement(
     "policy_not_grantable",
     f"""
     WITH RECURSIVE {CALLER.format(caller="$2")},
-    asked (role_id, policy_id) AS MATERIALIZED (
-        SELECT role.role_id, role.policy_id FROM unnest($1::text[]) AS given (id), LATERAL (
-            SELECT role_id, policy_id FROM roles WHERE role_id = given.id OFFSET 0
+    asked (role_id) AS MATERIALIZED (
+        SELECT role.role_id FROM unnest($1::text[]) AS given (id), LATERAL (
+            SELECT role_id FROM roles WHERE role_id = given.id OFFSET 0
         ) AS role
     ),
-    {holding("granting", "$2", _ADMINISTRATORS)},
-    {_RECORDERS},
-    {updating("$2")}
+    {holding("granting", "$2", _ADMINISTRATORS)}
     SELECT role_id FROM asked
     WHERE NOT EXISTS (
         SELECT FROM memberships
         WHERE memberships.role_id = asked.role_id AND admin_option
             AND (member_id IN (SELECT granting.role_id FROM granting)) IS TRUE
         OFFSET 0
-    ) AND (policy_id IN (SELECT resource_id FROM thing WHERE {UPDATABLE})) IS NOT TRUE
+    )
     """,
 )
+
+#: The resources ``$1`` that are there.
+_THINGS: Final = """
+    thing (resource_id, owner_id) AS MATERIALIZED (
+        SELECT resource.resource_id, resource.owner_id FROM unnest($1::text[]) AS given (id), LATERAL (
+            SELECT resource_id, owner_id FROM resources WHERE resource_id = given.id OFFSET 0
+        ) AS resource
+    )
+"""
 
 _NOT_PERMITTABLE: Final = Statement(
     "policy_not_permittable",
     f"""
     WITH RECURSIVE {CALLER.format(caller="$2")},
-    asked (resource_id, owner_id, policy_id) AS MATERIALIZED (
-        SELECT resource.resource_id, resource.owner_id, resource.policy_id FROM unnest($1::text[]) AS given (id), LATERAL (
-            SELECT resource_id, owner_id, policy_id FROM resources WHERE resource_id = given.id OFFSET 0
-        ) AS resource
-    ),
-    {holding("permitting", "$2", "SELECT owner_id FROM asked")},
-    {_RECORDERS},
+    {_THINGS},
+    {holding("permitting", "$2", "SELECT owner_id FROM thing")}
+    SELECT resource_id FROM thing WHERE (owner_id IN (SELECT role_id FROM permitting)) IS NOT TRUE
+    """,
+)
+
+_NOT_UPDATABLE: Final = Statement(
+    "policy_not_updatable",
+    f"""
+    WITH RECURSIVE {CALLER.format(caller="$2")},
+    {_THINGS},
     {updating("$2")}
-    SELECT resource_id FROM asked
-    WHERE (owner_id IN (SELECT role_id FROM permitting)) IS NOT TRUE
-        AND (policy_id IN (SELECT resource_id FROM thing WHERE {UPDATABLE})) IS NOT TRUE
+    SELECT resource_id FROM thing WHERE NOT {UPDATABLE}
     """,
 )
 
@@ -203,10 +204,9 @@ class _PolicyTransaction:
         if not locked:
             raise PolicyConflict
 
-    async def standing(self, caller: RoleName, policy: RoleName) -> Standing:
+    async def standing(self, caller: Asker, policy: RoleName) -> Standing:
         """See ``IPolicyTransaction``."""
-        (row,) = await self._transaction.fetch(STANDING, str(caller), str(policy))
-        return standing_of(row)
+        return await standing(self._transaction, caller, str(policy))
 
     async def lacks_update_below(self, caller: RoleName, policy: RoleName) -> bool:
         """See ``IPolicyTransaction``."""
@@ -229,6 +229,10 @@ class _PolicyTransaction:
         """See ``IPolicyTransaction``."""
         return await recorded.read(self._transaction, str(policy), wanted, deleted)
 
+    async def ownership(self, records: Sequence[str], placed: Sequence[str]) -> Ownership:
+        """See ``IPolicyTransaction``."""
+        return await ownership(self._transaction, records, placed)
+
     async def not_grantable(self, caller: RoleName, roles: Sequence[str]) -> list[str]:
         """See ``IPolicyTransaction``."""
         return await self._denied(_NOT_GRANTABLE, caller, roles)
@@ -237,6 +241,10 @@ class _PolicyTransaction:
         """See ``IPolicyTransaction``."""
         return await self._denied(_NOT_PERMITTABLE, caller, resources)
 
+    async def not_updatable(self, caller: RoleName, resources: Sequence[str]) -> list[str]:
+        """See ``IPolicyTransaction``."""
+        return await self._denied(_NOT_UPDATABLE, caller, resources)
+
     async def _denied(self, statement: Statement, caller: RoleName, ids: Sequence[str]) -> list[str]:
         rows = await for_each(self._transaction, statement, [(asked,) for asked in ids], str(caller))
         return sorted(denied for (denied,) in rows)
@@ -244,6 +252,10 @@ class _PolicyTransaction:
     async def apply(self, policy: RoleName, changes: Changes, api_keys: Mapping[str, Sealed]) -> None:
         """See ``IPolicyTransaction``."""
         await recorded.change(self._transaction, str(policy), changes, api_keys)
+
+    async def heavier(self, burden: Burden, records: Sequence[str], most: int) -> list[tuple[str, int]]:
+        """See ``IPolicyTransaction``."""
+        return await burdens.heavier(self._transaction, burden, records, most)
 
     async def values(self, resources: Sequence[str]) -> dict[str, Sealed]:
         """See ``IPolicyTransaction``."""

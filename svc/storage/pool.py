@@ -5,6 +5,11 @@ Note [Patience]
 One number of seconds bounds every wait: for a connection to open, for a session to come free, for a statement to be answered
 by a server that hangs. The last two are not read off a clock but counted in beats, in each of which the reactor has turned:
 a process that was itself suspended, and finds all its answers waiting, does not take them for late.
+
+Note [One tries]
+
+Once an attempt to connect has failed, one place alone is tried on, and soon: the others wait until that has succeeded, and
+follow at once. So a database that is back is noticed within half a second, and one that is in trouble isn't stormed.
 """
 
 from __future__ import annotations
@@ -28,7 +33,7 @@ from svc.storage.failures import summary
 BEAT: Final = 0.25
 
 #: Longest pause between two attempts to connect, in seconds. A session that lived as long makes the pauses begin anew.
-LONGEST_PAUSE: Final = 2.0
+LONGEST_PAUSE: Final = 0.5
 
 #: How many callers may wait for a session at a time.
 QUEUE_LIMIT: Final = 1000
@@ -108,6 +113,8 @@ class Pool(Generic[S]):
         self._waiters: deque[_Waiter[S]] = deque()
         self._arrivals: list[Deferred[None]] = []
         self._keepers: list[Deferred[None]] = []
+        self._trying: object | None = None
+        self._followers: list[Deferred[None]] = []
         self._lending = False
         self._drained: Deferred[None] | None = None
         self._beat = LoopingCall(self._grow_older)
@@ -124,6 +131,7 @@ class Pool(Generic[S]):
     def start(self) -> None:
         """Begin to connect."""
         self._open = True
+        self._trying, self._followers = None, []
         self._beat.start(BEAT, now=False).addErrback(_log_bug)
         self._keepers = [Deferred.fromCoroutine(self._keep()).addErrback(_log_bug) for _ in range(self._size)]
 
@@ -215,25 +223,29 @@ class Pool(Generic[S]):
 
     async def _keep(self) -> None:
         """Have one session, and another when it is lost, for ever."""
-        attempts = pauses(self._chance)
+        attempts, place = pauses(self._chance), object()
         while True:
             await deferLater(self._reactor, next(attempts))
+            if self._trying not in {None, place}:
+                follower: Deferred[None] = Deferred()
+                self._followers.append(follower)
+                await follower  # Note [One tries]
             gone: Deferred[Exception] = Deferred()
             try:
                 session = await Deferred.fromCoroutine(self._connect(gone.callback)).addTimeout(
                     self._patience, self._reactor
                 )
             except StoreUnavailable as refusal:
-                self._missed(refusal.why)
+                self._missed(place, refusal.why)
                 continue
             except DeferredTimeout:
-                self._missed(f"PostgreSQL gave no answer in {self._patience:g} seconds")
+                self._missed(place, f"PostgreSQL gave no answer in {self._patience:g} seconds")
                 continue
             except CancelledError:
                 raise
             except Exception:  # nobody above would try again
                 _log.failure("An attempt to connect to the database met a bug")
-                self._missed("an attempt to connect met a bug")
+                self._missed(place, "an attempt to connect met a bug")
                 continue
             since = self._reactor.seconds()
             self._admit(session)
@@ -245,9 +257,12 @@ class Pool(Generic[S]):
     def _admit(self, session: S) -> None:
         if not self._sessions:
             _log.info("The database is connected")
-        self._unreachable = None
+        self._unreachable = self._trying = None
         self._sessions.add(session)
         self.release(session)
+        followers, self._followers = self._followers, []
+        for follower in followers:
+            follower.callback(None)
         arrivals, self._arrivals = self._arrivals, []
         for arrival in arrivals:
             arrival.callback(None)
@@ -259,8 +274,10 @@ class Pool(Generic[S]):
             self._idle.remove(session)
         self._look_drained()
 
-    def _missed(self, why: str) -> None:
+    def _missed(self, place: object, why: str) -> None:
         """An attempt to connect failed; while there is no session, nobody waits for one."""
+        if self._trying is None:
+            self._trying = place
         if why != self._unreachable:
             _log.warn("The database cannot be reached: {why}", why=why)
         self._unreachable = why

@@ -6,6 +6,12 @@ the cluster takes a POSIX lock on a file before it becomes PostgreSQL (``launch`
 says whether somebody holds the lock, and who: that is the postmaster, whatever any file says, and where nobody holds it, a
 ``postmaster.pid`` is a dead one's and may be removed. PostgreSQL has an interlock of its own in shared memory, against a
 postmaster that an operator started by hand; that stays in force.
+
+Note [Stragglers]. When a postmaster is killed, its children end as soon as they look up, which one that works on a long
+statement doesn't; and as long as one of them is left, PostgreSQL refuses to start. On Linux the system tells who they are:
+they stand in the cluster's directory, call themselves PostgreSQL's, and none of their parents stands there any more. So they
+are killed before a postmaster is started. What they were at is rolled back, as after any crash. Elsewhere they are waited
+for, by starting again and again.
 """
 
 from __future__ import annotations
@@ -52,6 +58,10 @@ ENVIRONMENT: Final = {"PATH": "/usr/bin:/bin", "LC_ALL": "C", "TZ": "UTC"}
 
 #: How often a process that isn't a child is looked at, in seconds.
 GLANCE: Final = 0.05
+
+#: Where Linux tells of processes, and how children of a postmaster begin to call themselves.
+_PROCESSES: Final = Path("/proc")
+_CHILD: Final = b"postgres: "
 
 if sys.platform == "darwin":
     _FLOCK, _PID, _TYPE = struct.Struct("qqihh"), 2, 3
@@ -205,7 +215,39 @@ async def stop_orphan(clock: IReactorTime, directory: DataDirectory) -> int | No
             pid = await _postmaster_after(patience, clock, directory)
     if pid is not None:
         raise StartRefused(f"the PostgreSQL that an earlier svc left in {directory.path}, process {pid}, does not end")
+    for straggler in stragglers(directory):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(straggler, signal.SIGKILL)
     return orphan
+
+
+def stragglers(directory: DataDirectory, processes: Path = _PROCESSES) -> list[int]:
+    """The processes that a postmaster which is no more left in the cluster (Note [Stragglers])."""
+    try:
+        place = directory.cluster.stat()
+        found = [int(entry.name) for entry in processes.iterdir() if entry.name.isdigit()]
+    except OSError:
+        return []
+    parents = {pid: parent for pid in found if (parent := _straggler(processes / str(pid), place)) is not None}
+    return [pid for pid, parent in parents.items() if not _stands(processes / str(parent), place)]
+
+
+def _straggler(process: Path, place: os.stat_result) -> int | None:
+    """The parent of a process, if that is PostgreSQL's, no postmaster, and stands in a place."""
+    try:
+        if not (_stands(process, place) and (process / "cmdline").read_bytes().startswith(_CHILD)):
+            return None
+        # What follows the name, which may hold anything, is the state and the parent.
+        return int((process / "stat").read_bytes().rpartition(b")")[2].split()[1])
+    except OSError:
+        return None
+
+
+def _stands(process: Path, place: os.stat_result) -> bool:
+    try:
+        return os.path.samestat((process / "cwd").stat(), place)
+    except OSError:
+        return False
 
 
 async def _postmaster_after(patience: float, clock: IReactorTime, directory: DataDirectory) -> int | None:

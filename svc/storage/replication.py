@@ -90,7 +90,7 @@ class Replication(Service):
     async def _beat(self) -> None:
         try:
             if not await self.standby():
-                await self._database.fetch(_BEAT)
+                await self._database.change(_BEAT)
         except StoreReadOnly:
             self._standby = None  # It was about to change, or takes no writes for another reason.
         except StoreUnavailable:

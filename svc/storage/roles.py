@@ -8,21 +8,24 @@ from typing import Any, Final
 import attrs
 from zope.interface import implementer
 
-from svc.errors import NotFound
+from svc.errors import CallerReplaced, InvalidParameter, NotFound
 from svc.events import Trail
 from svc.interfaces import IRoles
+from svc.limits import RECORD_LIMITS
 from svc.names import ResourceName, RoleName
-from svc.records import EffectiveMembers, MemberReading, Membership, MembersQuery, RoleReading, Standing
+from svc.records import Asker, Caller, EffectiveMembers, MemberReading, Membership, MembersQuery, RoleReading, Standing
+from svc.rows import Burden
 from svc.storage import lineage, memberships
+from svc.storage.burdens import heavier
 from svc.storage.database import Database, Statement, Transaction
 from svc.storage.events import record
 from svc.storage.failures import ForeignKeyViolation
-from svc.storage.standing import WITH_STANDING, standing_of
+from svc.storage.standing import CURRENT, WITH_STANDING, identity, standing_of
 
-#: The standing of role ``$1`` towards resource ``$2``.
-STANDING: Final = Statement("standing", f"{WITH_STANDING} SELECT * FROM standing")
+_STANDING: Final = Statement("standing", f"{WITH_STANDING} SELECT * FROM standing")
 
 _EXISTS: Final = Statement("role_exists", "SELECT EXISTS (SELECT FROM roles WHERE role_id = $1::text)")
+_PRESENT: Final = Statement("role_present", f"SELECT {CURRENT.format(number='$2', caller='$1::text')}")
 
 # Owners have the admin option, by which they are found among a million members.
 _ROLE: Final = Statement(
@@ -54,6 +57,16 @@ _REMOVE: Final = Statement(
 Decide = Callable[[MemberReading], None]
 
 
+async def standing(asked: Database | Transaction, caller: Asker, resource: str) -> Standing:
+    """How a caller stands towards a resource, given by its full id; be it within a transaction.
+
+    :raises CallerReplaced: see ``standing``, Note [The caller of a token].
+    """
+    role, creation = identity(caller)
+    (row,) = await asked.fetch(_STANDING, role, resource, creation)
+    return standing_of(row)
+
+
 @implementer(IRoles)
 @attrs.frozen
 class RoleStore:
@@ -61,10 +74,16 @@ class RoleStore:
 
     _database: Database
 
-    async def standing(self, caller: RoleName, resource: ResourceName) -> Standing:
+    async def standing(self, caller: Asker, resource: ResourceName) -> Standing:
         """See ``IRoles``."""
-        (row,) = await self._database.fetch(STANDING, str(caller), str(resource))
-        return standing_of(row)
+        return await standing(self._database, caller, str(resource))
+
+    async def remains(self, caller: Caller) -> bool:
+        """See ``IRoles``."""
+        ((current,),) = await self._database.fetch(_PRESENT, *identity(caller))
+        if current is False:
+            raise CallerReplaced
+        return current is not None
 
     async def exists(self, role: RoleName) -> bool:
         """See ``IRoles``."""
@@ -107,13 +126,15 @@ class RoleStore:
         return lineage.graph(self._database, caller, role)
 
     async def add_member(
-        self, caller: RoleName, role: RoleName, member: RoleName, decide: Decide, trail: Trail | None = None
+        self, caller: Asker, role: RoleName, member: RoleName, decide: Decide, trail: Trail | None = None
     ) -> bool:
         """See ``IRoles``."""
 
         async def work(transaction: Transaction) -> bool:
             decide(await _reading(transaction, caller, role, member))
             added = bool(await transaction.fetch(_ADD, str(role), str(member)))
+            if added and member.kind == "host_factory":
+                await _weigh(transaction, member)
             await record(transaction, trail if added else None)
             return added
 
@@ -123,7 +144,7 @@ class RoleStore:
             raise NotFound.of(role if await self.exists(member) else member) from None
 
     async def remove_member(
-        self, caller: RoleName, role: RoleName, member: RoleName, decide: Decide, trail: Trail | None = None
+        self, caller: Asker, role: RoleName, member: RoleName, decide: Decide, trail: Trail | None = None
     ) -> bool:
         """See ``IRoles``."""
 
@@ -136,14 +157,17 @@ class RoleStore:
         return await self._database.transact(work)
 
 
-async def _reading(transaction: Transaction, caller: RoleName, role: RoleName, member: RoleName) -> MemberReading:
-    async def standing(resource: str) -> Standing:
-        (row,) = await transaction.fetch(STANDING, str(caller), resource)
-        return standing_of(row)
+async def _weigh(transaction: Transaction, factory: RoleName) -> None:
+    """Return when a host factory has no more layers than it may."""
+    most = RECORD_LIMITS.layers
+    if await heavier(transaction, Burden.LAYERS, [str(factory)], most):
+        raise InvalidParameter("member", f"'member': {factory} has {most} layers, and no record may have more")
 
-    towards_role = await standing(str(role))
+
+async def _reading(transaction: Transaction, caller: Asker, role: RoleName, member: RoleName) -> MemberReading:
+    towards_role = await standing(transaction, caller, str(role))
     policy = towards_role.recorded_by
-    over_policy = None if policy is None else await standing(policy)
+    over_policy = None if policy is None else await standing(transaction, caller, policy)
     return MemberReading(towards_role, over_policy, _true(await transaction.fetch(_EXISTS, str(member))))
 
 

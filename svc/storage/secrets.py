@@ -12,12 +12,12 @@ from svc.dialect import Dialect
 from svc.events import Trail
 from svc.expirations import LIFETIME, ROTATOR, Duration, lifetime_of
 from svc.interfaces import ISecrets
-from svc.names import ResourceName, RoleName
-from svc.records import Sealed, SecretReading
+from svc.names import ResourceName
+from svc.records import Asker, Sealed, SecretReading
 from svc.storage.columns import column
 from svc.storage.database import Database, Statement, Transaction
 from svc.storage.events import record
-from svc.storage.standing import HELD, WITH_STANDING, standing_of
+from svc.storage.standing import CURRENT, HELD, WITH_STANDING, identity, standing_of
 
 #: How many versions of a value are kept (wire facts, core 4).
 VERSIONS_KEPT: Final = 20
@@ -36,7 +36,7 @@ _READ: Final = f"""
     {WITH_STANDING}
     SELECT
         standing.*, CASE WHEN ended_at IS NULL THEN secret.sealed END, secret.version,
-        (SELECT value FROM annotations WHERE resource_id = $2 AND name = $3::text), ended_at
+        (SELECT value FROM annotations WHERE resource_id = $2 AND name = $4::text), ended_at
     FROM standing LEFT JOIN LATERAL
 """
 _ENDED: Final = (
@@ -48,7 +48,7 @@ _READ_NEWEST: Final = Statement(
 )
 _READ_VERSION: Final = Statement(
     "secret_read_version",
-    f"{_READ} (SELECT * FROM secrets WHERE resource_id = $2 AND version = $4::integer OFFSET 0) AS secret ON true {_ENDED}",
+    f"{_READ} (SELECT * FROM secrets WHERE resource_id = $2 AND version = $5::integer OFFSET 0) AS secret ON true {_ENDED}",
 )
 
 # Each is judged as by itself (``standing``, Note [Standing in one statement]), but for what is the same for many: what the
@@ -77,9 +77,9 @@ _READ_ALL: Final = Statement(
         ))
         FROM (SELECT DISTINCT owner_id FROM asked WHERE owner_id IS NOT NULL) AS owner
     ),
-    caller (caller_exists) AS MATERIALIZED (SELECT EXISTS (SELECT FROM roles WHERE role_id = $1))
+    caller (caller_current) AS MATERIALIZED (SELECT {CURRENT.format(number="$4", caller="$1")})
     SELECT
-        caller_exists, resource_exists, owns, privileges, holds, policy_id,
+        caller_current, resource_exists, owns, privileges, holds, policy_id,
         CASE WHEN sum(size) OVER () <= $3::bigint AND ended_at IS NULL THEN (
             SELECT sealed FROM secrets WHERE secrets.resource_id = one.asked_id AND secrets.version = one.version
         ) END,
@@ -88,7 +88,7 @@ _READ_ALL: Final = Statement(
         ended_at
     FROM (
         SELECT
-            caller_exists, asked.*, coalesce(owns, false) AS owns,
+            caller_current, asked.*, coalesce(owns, false) AS owns,
             CASE WHEN owns OR NOT resource_exists THEN '{{}}' ELSE ARRAY(
                 SELECT privilege
                 FROM (SELECT privilege, role_id FROM permissions WHERE resource_id = asked_id OFFSET 0) AS given
@@ -159,9 +159,9 @@ class SecretStore:
     _database: Database
     _dialect: Dialect
 
-    async def read(self, caller: RoleName, variable: ResourceName, version: int | None = None) -> SecretReading:
+    async def read(self, caller: Asker, variable: ResourceName, version: int | None = None) -> SecretReading:
         """See ``ISecrets``."""
-        asked = (str(caller), str(variable), self._mime_type)
+        asked = self._asked(caller, variable)
         if version is None:
             (row,) = await self._database.fetch(_READ_NEWEST, *asked)
         else:
@@ -169,14 +169,15 @@ class SecretStore:
             (row,) = await self._database.fetch(_READ_VERSION, *asked, possible)
         return _reading_of(row)
 
-    async def read_all(self, caller: RoleName, resources: Sequence[ResourceName], most: int) -> list[SecretReading]:
+    async def read_all(self, caller: Asker, resources: Sequence[ResourceName], most: int) -> list[SecretReading]:
         """See ``ISecrets``."""
-        rows = await self._database.fetch(_READ_ALL, str(caller), column([str(name) for name in resources]), most)
+        role, creation = identity(caller)
+        rows = await self._database.fetch(_READ_ALL, role, column([str(name) for name in resources]), most, creation)
         return [_reading_of(row) for row in rows]
 
     async def write(
         self,
-        caller: RoleName,
+        caller: Asker,
         variable: ResourceName,
         decide: Callable[[SecretReading], Sealed | None],
         trail: Trail | None = None,
@@ -185,7 +186,7 @@ class SecretStore:
 
         async def work(transaction: Transaction) -> int | None:
             locked = await transaction.fetch(LOCK, str(variable))
-            (row,) = await transaction.fetch(_READ_NEWEST, str(caller), str(variable), self._mime_type)
+            (row,) = await transaction.fetch(_READ_NEWEST, *self._asked(caller, variable))
             sealed = decide(_reading_of(row))
             if sealed is None:
                 return None
@@ -196,9 +197,9 @@ class SecretStore:
 
         return await self._database.transact(work)
 
-    @property
-    def _mime_type(self) -> str:
-        return f"{self._dialect.prefix}/mime_type"
+    def _asked(self, caller: Asker, variable: ResourceName) -> tuple[str, str, int | None, str]:
+        role, creation = identity(caller)
+        return role, str(variable), creation, f"{self._dialect.prefix}/mime_type"
 
 
 def _reading_of(row: tuple[Any, ...]) -> SecretReading:

@@ -1,5 +1,13 @@
 """How a caller stands towards a resource, as pieces of SQL that several statements share.
 
+Note [The caller of a token]
+
+A token is of one creation of its role (``records.Caller``). Whatever is read for its caller has a row of
+``standing``, or its like, in which ``caller_current`` tells whether that is the creation of the role that there is now; and
+``standing_of``, through which every such row goes, raises ``CallerReplaced`` where it is not. So none can be forgotten, and
+none costs a round trip more. A role that is judged by its name alone, since the caller was found to hold it, is handed over
+as a ``RoleName``.
+
 Note [Standing in one statement]
 
 ``held`` are all roles that the caller holds. PostgreSQL computes it breadth first and only as far as the statement asks: an
@@ -24,7 +32,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from svc.records import Standing
+from svc.errors import CallerReplaced
+from svc.records import Asker, Caller, Standing
 
 #: A common table expression: the roles that ``caller`` holds, itself included. ``UNION`` ends circles of memberships.
 HELD: Final = """
@@ -35,9 +44,12 @@ HELD: Final = """
     )
 """
 
+#: Whether a role is of the creation ``number``, any if that is NULL; NULL when there is no such role.
+CURRENT: Final = "(SELECT {number}::bigint IS NULL OR creation = {number} FROM roles WHERE role_id = {caller})"
+
 #: Common table expressions after ``held`` of role ``$1``, the last of them with one row, ``standing``: that towards resource
-#: ``$2``. Where there is no such resource nothing is looked for in ``held``.
-JUDGED: Final = """
+#: ``$2``, of the role whose creation is ``$3``. Where there is no such resource nothing is looked for in ``held``.
+JUDGED: Final = f"""
     administrators (role_id) AS (
         SELECT owner_id FROM resources WHERE resource_id = $2::text
         UNION
@@ -48,12 +60,12 @@ JUDGED: Final = """
         SELECT CASE WHEN EXISTS (SELECT FROM administrators)
             THEN EXISTS (SELECT FROM held WHERE role_id IN (SELECT role_id FROM administrators)) ELSE false END
     ),
-    standing (caller_exists, resource_exists, owns, privileges, holds, policy_id) AS (
+    standing (caller_current, resource_exists, owns, privileges, holds, policy_id) AS (
         SELECT
-            EXISTS (SELECT FROM roles WHERE role_id = $1),
+            {CURRENT.format(number="$3", caller="$1")},
             resource_id IS NOT NULL,
             owns,
-            CASE WHEN owns THEN '{}' ELSE ARRAY(
+            CASE WHEN owns THEN '{{}}' ELSE ARRAY(
                 SELECT privilege
                 FROM (SELECT privilege, role_id FROM permissions WHERE resource_id = $2 OFFSET 0) AS given
                 WHERE role_id IN (SELECT role_id FROM held)
@@ -65,11 +77,21 @@ JUDGED: Final = """
     )
 """
 
-#: The beginning of a statement with one row ``standing``: that of role ``$1`` towards resource ``$2``.
+#: The beginning of a statement with one row ``standing``: that of role ``$1``, its creation ``$3``, towards resource ``$2``.
 WITH_STANDING: Final = f"WITH RECURSIVE {HELD.format(caller='$1')}, {JUDGED}"
 
 
+def identity(caller: Asker) -> tuple[str, int | None]:
+    """The parameters of a statement that say who asks: the role's full id, and its creation, ``None`` for whichever."""
+    return (str(caller.role), caller.creation) if isinstance(caller, Caller) else (str(caller), None)
+
+
 def standing_of(row: tuple[Any, ...]) -> Standing:
-    """Make a ``Standing`` of a row of ``standing``."""
-    caller_exists, exists, owns, privileges, holds, recorded_by = row
-    return Standing(caller_exists, exists, owns, frozenset(privileges), holds, recorded_by)
+    """Make a ``Standing`` of a row of ``standing``.
+
+    :raises CallerReplaced: there is a role of the caller's name, and of another creation.
+    """
+    current, exists, owns, privileges, holds, recorded_by = row
+    if current is False:
+        raise CallerReplaced
+    return Standing(current is not None, exists, owns, frozenset(privileges), holds, recorded_by)

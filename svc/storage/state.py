@@ -12,8 +12,7 @@ from svc.interfaces import IDatabaseState
 from svc.names import INTERNAL_ACCOUNT, ResourceName, RoleName
 from svc.records import ReplicationPosition, Sealed, Standing
 from svc.storage.database import Database, Statement, Transaction
-from svc.storage.roles import STANDING
-from svc.storage.standing import standing_of
+from svc.storage.roles import standing
 
 _ANSWER: Final = Statement("state_answer", "SELECT 1")
 _STANDBY: Final = Statement("state_standby", "SELECT pg_is_in_recovery(), beaten_at FROM heartbeat")
@@ -65,15 +64,15 @@ class DatabaseState:
     async def transaction(self) -> None:
         """See ``IDatabaseState``."""
 
-        async def work(transaction: Transaction) -> None:
+        async def look(transaction: Transaction) -> bool:
             rows = await transaction.fetch(_STANDBY)
             if not rows:
                 raise StoreUnavailable("the database has lost the row that health writes")
             ((standby, _),) = rows
-            if not standby:
-                await transaction.fetch(_BEAT)
+            return bool(standby)
 
-        await self._database.transact(work)
+        if not await self._database.look(look):
+            await self._database.change(_BEAT)
 
     async def canary(self) -> Sealed:
         """See ``IDatabaseState``."""
@@ -84,13 +83,12 @@ class DatabaseState:
     async def establish_canary(self, sealed: Sealed) -> Sealed:
         """See ``IDatabaseState``."""
         if not await self._database.fetch(_CANARY):
-            await self._database.fetch(_ADD_CANARY, sealed)
+            await self._database.change(_ADD_CANARY, sealed)
         return await self.canary()
 
     async def privilege_known(self) -> bool:
         """See ``IDatabaseState``. What is asked is asked with the statement that real requests use."""
-        (row,) = await self._database.fetch(STANDING, str(_ASKER), str(_ASKED))
-        return standing_of(row) == _KNOWN
+        return await standing(self._database, _ASKER, str(_ASKED)) == _KNOWN
 
     async def position(self) -> ReplicationPosition:
         """See ``IDatabaseState``."""

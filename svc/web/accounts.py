@@ -74,7 +74,7 @@ class Accounts:
 
     async def _demand(self, call: Call, privilege: str) -> None:
         """Return when the caller may; whoever may not is told no more than that."""
-        if use(await self.roles.standing(call.caller.role, ACCOUNTS_WEBSERVICE), privilege) != Allowed():
+        if use(await self.roles.standing(call.caller, ACCOUNTS_WEBSERVICE), privilege) != Allowed():
             raise Forbidden(f"{call.caller.role} lacks {privilege} on {ACCOUNTS_WEBSERVICE}")
 
 

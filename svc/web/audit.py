@@ -8,6 +8,7 @@ account's.
 from __future__ import annotations
 
 import re
+from collections.abc import AsyncIterator, Sequence
 from datetime import UTC, datetime
 from typing import Final
 
@@ -26,6 +27,9 @@ from svc.web.routing import REQUIRED, Call, Routes
 #: How many events a list has unless ``limit`` says otherwise, and at most.
 PAGE: Final = 100
 MOST: Final = 1000
+
+#: How many events are written down before somebody else is served: each may have some KB.
+BATCH: Final = 50
 
 #: The largest facility and the largest severity (RFC 5424, 6.2.1).
 _FACILITY_MOST: Final = 23
@@ -72,25 +76,29 @@ class Audit:
         if name.account != call.caller.role.account:
             raise NotFound.of(name)
         if not await self._sees_all(call):
-            demand_ownership(await self.roles.standing(call.caller.role, name), name)
+            demand_ownership(await self.roles.standing(call.caller, name), name)
         if parameter is None:
             return await self._list(attrs.evolve(query, about=str(name)))
         wanted = ("subject", parameter, str(name))
         if any(given[:2] == wanted[:2] and given != wanted for given in query.data):
-            return _listed([])
+            return await _listed([])
         return await self._list(attrs.evolve(query, data=tuple({*query.data, wanted})))
 
     async def _sees_all(self, call: Call) -> bool:
-        caller = call.caller.role
-        return (await self.roles.standing(caller, root_policy(caller.account).resource)).owns
+        return (await self.roles.standing(call.caller, root_policy(call.caller.role.account).resource)).owns
 
     async def _list(self, query: EventsQuery) -> Response:
-        return _listed(await self.events.listed(query))
+        return await _listed(await self.events.listed(query))
 
 
-def _listed(events: list[StoredEvent]) -> Response:
+async def _listed(events: list[StoredEvent]) -> Response:
     """The answer to a list; one of nothing is 404 (wire facts, core 5)."""
-    return Response.json([_shown(event) for event in events], 200 if events else 404)
+
+    async def shown() -> AsyncIterator[Sequence[object]]:
+        for start in range(0, len(events), BATCH):
+            yield [_shown(event) for event in events[start : start + BATCH]]
+
+    return await Response.json_array(shown(), status=200 if events else 404)
 
 
 def _shown(event: StoredEvent) -> dict[str, object]:

@@ -103,7 +103,7 @@ class Authenticators:
         if account != caller.account:
             raise AuthenticationRefused(Reason.ACCOUNT_UNKNOWN)
         webservice = _webservice(self.dialect, account, name)
-        match use(await self.roles.standing(caller, webservice), "update"):
+        match use(await self.roles.standing(call.caller, webservice), "update"):
             case Denied(Denial.MISSING):
                 raise AuthenticationRefused(Reason.WEBSERVICE_UNKNOWN)
             case _ if _nested(name):
@@ -261,14 +261,14 @@ class FederatedAuthenticators:
             raise NotFound(account, "account", account)
         webservice = _webservice(self.dialect, account, f"{self.name}/{service_id}")
         status = _webservice(self.dialect, account, f"{self.name}/{service_id}/status")
-        match use(await self.roles.standing(caller, status), "read"):
+        match use(await self.roles.standing(call.caller, status), "read"):
             case Denied(Denial.MISSING):
                 raise NotFound.of(status)
             case Denied(Denial.CALLER_GONE):
                 raise Forbidden("no longer exists")
             case Denied():
                 raise Forbidden(f"lacks read on {status}")
-        if not (await self.roles.standing(caller, webservice)).exists:
+        if not (await self.roles.standing(call.caller, webservice)).exists:
             raise NotFound.of(webservice)
         return webservice
 
@@ -279,7 +279,7 @@ class FederatedAuthenticators:
         :raises NotFound: it doesn't exist, or as good as.
         """
         webservice = _webservice(self.dialect, account, f"{self.name}/{service_id}")
-        demand(await self.roles.standing(call.caller.role, webservice), "update", webservice)
+        demand(await self.roles.standing(call.caller, webservice), "update", webservice)
         return webservice
 
     def _keys(self, status: AuthenticatorStatus) -> dict[str, object]:

@@ -73,7 +73,7 @@ class Authn:
     async def tell_caller(self, call: Call) -> Response:
         """Tell what the service knows of the caller (wire facts, authn 1.8)."""
         role = call.caller.role
-        if not await self.roles.exists(role):
+        if not await self.roles.remains(call.caller):
             raise Forbidden("the token's role no longer exists")
         issued = datetime.datetime.fromtimestamp(call.caller.issued_at, datetime.UTC)
         told: Mapping[str, object] = {

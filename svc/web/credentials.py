@@ -54,7 +54,8 @@ class Credentials:
     async def change_password(self, call: Call, account: str) -> Response:
         """Make the raw body the caller's password. Access tokens, and the API key, stay as they are."""
         if call.caller_if_any is not None:
-            await self._demand_existence(call.caller.role)
+            if not await self.roles.remains(call.caller):
+                raise Forbidden("the token's role no longer exists")
             if _named(call, account) in {None, call.caller.role}:
                 raise CredentialInsufficient
             raise AuthenticationRefused(Reason.CREDENTIALS_WRONG)
@@ -114,7 +115,7 @@ class Credentials:
         call.tell(target=str(role))
         if role == caller and not by_token:
             return caller, role
-        standing = await self.roles.standing(caller, role.resource)
+        standing = await self.roles.standing(call.caller if by_token else caller, role.resource)
         try:
             see(standing, role.resource)
         except NotFound as missing:
@@ -139,10 +140,6 @@ class Credentials:
             call.tell(role=told.role, unknown=told.reason is Reason.ROLE_UNKNOWN)
             raise AuthenticationRefused(told.reason, told.status, told.retry_after)
         return RoleName.from_login(account, name)
-
-    async def _demand_existence(self, role: RoleName) -> None:
-        if not await self.roles.exists(role):
-            raise Forbidden("the token's role no longer exists")
 
 
 def _named(call: Call, account: str) -> RoleName | None:

@@ -2,32 +2,100 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Final
 
-from svc.records import Expiration, RecordedVersion, Resource
+import attrs
+
+from svc.records import Annotation, Expiration, Permission, RecordedVersion, Resource
+from svc.web.response import gathered, json_elements, json_members
 
 
-def described(resource: Resource) -> dict[str, object]:
-    """All that the route of a resource tells."""
-    kind = resource.id.split(":", 2)[1]
-    special = _SPECIAL.get(kind)
+async def described(
+    portions: AsyncIterator[Sequence[Resource]], more: Mapping[str, object] | None = None
+) -> AsyncGenerator[bytes, None]:
+    """All that the route of a resource tells, of each resource, in JSON with commas between: in pieces that aren't empty.
+
+    ``more`` are further members of each.
+    """
+    writing = _Writing(more or {})
+    async for portion in portions:
+        for piece in gathered(writing.chunks(portion)):
+            yield piece
+
+
+@attrs.define
+class _Writing:
+    """Resources being written down. ``_section``: in what of the last one, when that was ``continued``."""
+
+    _more: Mapping[str, object]
+    _comma: bytes = b""
+    _section: str | None = None
+    _inner: bytes = b""
+
+    def chunks(self, portion: Sequence[Resource]) -> Iterator[bytes]:
+        """The next portion: whole resources, or a part of one."""
+        whole = self._section is None and not any(resource.continued for resource in portion)
+        for resource in () if whole else portion:
+            yield from self._part(resource)
+        if whole and portion:
+            yield self._comma
+            yield from json_elements([{**_whole(resource), **self._more} for resource in portion])
+            self._comma = b","
+
+    def _part(self, resource: Resource) -> Iterator[bytes]:
+        if self._section is None:
+            yield self._comma + json_members(_head(resource)) + b',"permissions":['
+            self._section, self._inner, self._comma = "permissions", b"", b","
+        yield from self._listed([_permission(permission) for permission in resource.permissions])
+        if self._section == "permissions" and (resource.annotations or not resource.continued):
+            yield b'],"annotations":['
+            self._section, self._inner = "annotations", b""
+        yield from self._listed([_annotation(annotation) for annotation in resource.annotations])
+        if not resource.continued:
+            yield b"]"
+            for members in ({name: value} for name, value in {**_special(resource), **self._more}.items()):
+                yield b"," + json_members(members).removeprefix(b"{")
+            yield b"}"
+            self._section = None
+
+    def _listed(self, rows: Sequence[object]) -> Iterator[bytes]:
+        for chunk in json_elements(rows):
+            yield self._inner + chunk
+            self._inner = b""
+        self._inner = b"," if rows else self._inner
+
+
+def _whole(resource: Resource) -> dict[str, object]:
+    return {
+        **_head(resource),
+        "permissions": [_permission(permission) for permission in resource.permissions],
+        "annotations": [_annotation(annotation) for annotation in resource.annotations],
+        **_special(resource),
+    }
+
+
+def _head(resource: Resource) -> dict[str, object]:
     return {
         "created_at": _moment(resource.created_at),
         "id": resource.id,
         "owner": resource.owner,
         **_recorded(resource.policy),
-        "permissions": [
-            {"privilege": permission.privilege, "role": permission.role, **_recorded(permission.policy)}
-            for permission in resource.permissions
-        ],
-        "annotations": [
-            {"name": annotation.name, "value": annotation.value, **_recorded(annotation.policy)}
-            for annotation in resource.annotations
-        ],
-        **(special(resource) if special else {}),
     }
+
+
+def _permission(permission: Permission) -> dict[str, object]:
+    return {"privilege": permission.privilege, "role": permission.role, **_recorded(permission.policy)}
+
+
+def _annotation(annotation: Annotation) -> dict[str, object]:
+    return {"name": annotation.name, "value": annotation.value, **_recorded(annotation.policy)}
+
+
+def _special(resource: Resource) -> dict[str, object]:
+    special = _SPECIAL.get(resource.id.split(":", 2)[1])
+    return special(resource) if special else {}
 
 
 def expiration(seconds: float) -> str:

@@ -13,7 +13,7 @@ from twisted.internet.task import deferLater
 from svc.access import demand_ownership
 from svc.errors import InvalidParameter, NotFound
 from svc.interfaces import IEffectivePolicies, IRoles
-from svc.names import RoleName
+from svc.names import RoleName, root_policy
 from svc.policy.effective import asked, statements
 from svc.policy.writing import as_json, as_yaml
 from svc.rows import Effective, Excess
@@ -54,8 +54,10 @@ class EffectivePolicies:
             limit = _bounded(call.query, "limit", LIMIT_MOST)
         except ValueError:
             return Response.empty(400)
-        demand_ownership(await self.roles.standing(call.caller.role, policy.resource), policy.resource)
-        query = asked(policy, depth, LIMIT_MOST if limit is None else limit)
+        demand_ownership(await self.roles.standing(call.caller, policy.resource), policy.resource)
+        root = root_policy(account).resource
+        sees_all = policy.resource == root or (await self.roles.standing(call.caller, root)).owns
+        query = asked(policy, depth, LIMIT_MOST if limit is None else limit, None if sees_all else call.caller.role)
         effective = await self.store.effective(query)
         if effective is None:
             raise NotFound.of(policy)

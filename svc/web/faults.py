@@ -7,6 +7,8 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from svc import errors
+from svc.events import OUTCOME_UNKNOWN
+from svc.tokens import INVALID
 from svc.web.response import Response
 
 
@@ -74,6 +76,16 @@ def _unavailable(refusal: errors.StoreUnavailable) -> Response:
     return _later(_fault(503, "unavailable", "the database is away now, or took too long over this"), refusal.retry_after)
 
 
+def _outcome_unknown(_: errors.OutcomeUnknown) -> Response:
+    # No Retry-After: libraries take that for leave to send a request again.
+    return _fault(
+        503,
+        "outcome_unknown",
+        "the database did not confirm the change: it may have been made, or not, and may still be lost."
+        " Once /health is 200 again, read what there is before you repeat it",
+    )
+
+
 def _audit_unavailable(refusal: errors.AuditUnavailable) -> Response:
     return _later(_fault(503, "unavailable", "what is asked for can't be recorded in the audit now"), refusal.retry_after)
 
@@ -106,6 +118,7 @@ _FAULTS: Final[Mapping[type[errors.Refusal], Callable[[Any], Response]]] = {
     errors.BadRequest: lambda r: _fault(400, "bad_request", r.message),
     errors.TooLarge: lambda r: _fault(413, "too_large", f"{r.what} may have at most {r.limit} bytes"),
     errors.BearerRefused: lambda r: Response.text(r.message, 401),
+    errors.CallerReplaced: lambda _: Response.text(INVALID, 401),
     errors.AuthenticationRefused: _authentication_refused,
     errors.CredentialInsufficient: lambda _: _fault(401, "unauthorized", "Credential strength is insufficient"),
     errors.CredentialUnknown: lambda r: _fault(404, "not_found", f"CONJ00123E Role {r.name} is not found"),
@@ -113,7 +126,7 @@ _FAULTS: Final[Mapping[type[errors.Refusal], Callable[[Any], Response]]] = {
         405, "method_not_allowed", f"CONJ00126E {r.name} has no API key: users and hosts have one"
     ),
     errors.PasswordsBusy: lambda r: _later(_fault(503, "unavailable", "too many passwords wait"), r.retry_after),
-    errors.Forbidden: lambda _: Response.empty(403),
+    errors.Forbidden: lambda r: Response.empty(403) if r.told is None else _fault(403, "forbidden", r.told),
     errors.NotFound: _not_found,
     errors.TooManyRoles: lambda r: _fault(
         422,
@@ -130,6 +143,7 @@ _FAULTS: Final[Mapping[type[errors.Refusal], Callable[[Any], Response]]] = {
     errors.PolicyConflict: _policy_conflict,
     errors.PolicyInvalid: _policy_invalid,
     errors.StoreUnavailable: _unavailable,
+    errors.OutcomeUnknown: _outcome_unknown,
     errors.AuditUnavailable: _audit_unavailable,
     errors.LoadsUnavailable: _loads_unavailable,
     errors.TooOften: _too_often,
@@ -144,11 +158,13 @@ _REASONS: Final[Mapping[type[errors.Refusal], str]] = {
     errors.NoValue: "not-found",
     errors.RouteNotFound: "not-found",
     errors.CredentialUnknown: "not-found",
+    errors.CallerReplaced: "token-outdated",
     errors.CredentialInsufficient: "credentials-insufficient",
     errors.PreconditionFailed: "precondition-failed",
     errors.Conflict: "conflict",
     errors.PolicyConflict: "conflict",
     errors.StoreUnavailable: "unavailable",
+    errors.OutcomeUnknown: OUTCOME_UNKNOWN,
     errors.LoadsUnavailable: "unavailable",
     errors.PasswordsBusy: "unavailable",
     errors.StoreReadOnly: "read-only",

@@ -22,10 +22,12 @@ from svc.errors import AuthenticationRefused, Conflict, Forbidden, InvalidName, 
 from svc.factories import FactoryToken, IHostFactories, called, digest_of
 from svc.interfaces import IResources, IRoles
 from svc.jose import shown
+from svc.limits import RECORD_LIMITS, RecordLimits
 from svc.names import ResourceName, RoleName, identifier
 from svc.policy.ranges import cidr
 from svc.policy.resolve import ANNOTATION_NAME_LIMIT, ANNOTATION_VALUE_LIMIT
 from svc.reasons import Reason
+from svc.records import Caller
 from svc.vault import Vault, api_key_name
 from svc.web import auditing
 from svc.web.description import described, expiration
@@ -35,6 +37,9 @@ from svc.web.routing import PUBLIC, REQUIRED, Call, Routes
 
 #: The most tokens that one request makes.
 COUNT_MOST: Final = 1000
+
+#: The most networks that tokens are bound to.
+NETWORKS_MOST: Final = 100
 
 #: How a token stands in the ``Authorization`` header, as it is (clients R14; rulings 2.8).
 _AUTHORIZATION: Final = re.compile(r'Token token=("?)([^"\s]+)\1')
@@ -56,6 +61,7 @@ class HostFactories:
     vault: Vault
     dialect: Dialect
     wall: WallClock
+    limits: RecordLimits = RECORD_LIMITS
 
     @routes.add("POST", "/host_factory_tokens", caller=REQUIRED, audit=auditing.factory_tokens_made)
     async def create_tokens(self, call: Call) -> Response:
@@ -63,7 +69,7 @@ class HostFactories:
         parameters, caller = Parameters.of(call), call.caller.role
         named = parameters.text("host_factory")
         call.tell(factory=named or "-")
-        factory = await self._factory(caller, named)
+        factory = await self._factory(call.caller, named)
         expiration_text = parameters.text("expiration")
         if expiration_text is None:
             raise InvalidParameter("expiration", "expiration")
@@ -98,7 +104,7 @@ class HostFactories:
             raise missing
         call.tell(factory=str(found.factory))
         try:
-            demand(await self.roles.standing(caller, found.factory.resource), "update", found.factory.resource)
+            demand(await self.roles.standing(call.caller, found.factory.resource), "update", found.factory.resource)
         except NotFound:
             raise missing from None
         if not await self.store.remove_token(digest, call.trail):
@@ -119,7 +125,7 @@ class HostFactories:
         parameters = Parameters.of(call)
         host = RoleName(token.factory.account, "host", self._host_id(parameters.text("id")))
         call.tell(host=str(host))
-        annotations = _annotations(parameters.keyed("annotations"))
+        annotations = _annotations(parameters.keyed("annotations"), self.limits)
         api_key = new_api_key()
         try:
             made = await self.store.create_host(
@@ -137,13 +143,14 @@ class HostFactories:
             factory=printable(str(token.factory)),
             client_ip=printable(call.client_ip),
         )
-        found = await self.resources.described([str(host)])
-        if not found:
+        pieces = described(self.resources.described([str(host)]), {"api_key": api_key})
+        found = await Response.json_pieces(pieces, status=201)
+        if found.pieces is None and not found.body:
             # It was deleted in between.
             raise NotFound.of(host)
-        return Response.json({**described(found[0]), "api_key": api_key}, 201)
+        return found
 
-    async def _factory(self, caller: RoleName, text: str | None) -> ResourceName:
+    async def _factory(self, caller: Caller, text: str | None) -> ResourceName:
         """The factory that a request names, on which the caller has ``execute``.
 
         In the order of the wire facts: who may not see it is told neither its kind nor what else is wrong.
@@ -217,13 +224,20 @@ def _instant(text: str) -> float:
 def _networks(parameters: Parameters) -> tuple[str, ...]:
     """The networks from which a token may be used, each once."""
     try:
-        return tuple(dict.fromkeys(cidr(text) for text in parameters.texts("cidr")))
+        networks = tuple(dict.fromkeys(cidr(text) for text in parameters.texts("cidr")))
     except ValueError as error:
         raise InvalidParameter("cidr", str(error), code="unprocessable_entity") from None
+    if len(networks) > NETWORKS_MOST:
+        raise InvalidParameter("cidr", f"'cidr' may name at most {NETWORKS_MOST} networks: name larger ones")
+    return networks
 
 
-def _annotations(given: Mapping[str, str]) -> Mapping[str, str]:
+def _annotations(given: Mapping[str, str], limits: RecordLimits) -> Mapping[str, str]:
     """Annotations within the bounds that policy keeps."""
+    size = sum(len(text.encode("utf-8")) for annotation in given.items() for text in annotation)
+    if len(given) > limits.annotations or size > limits.annotation_bytes:
+        message = f"'annotations': a host may have {limits.annotations}, of {limits.annotation_bytes} bytes together"
+        raise InvalidParameter("annotations", message)
     for name, value in given.items():
         if not name.strip() or len(name.encode("utf-8")) > ANNOTATION_NAME_LIMIT:
             message = f"'annotations': a name has 1 to {ANNOTATION_NAME_LIMIT} bytes"

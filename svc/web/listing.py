@@ -26,7 +26,7 @@ from svc.web.response import HeaderPairs, Response
 
 R = TypeVar("R")
 
-#: How many rows are read at once, and written as one piece: what the reactor can do within about 10 ms.
+#: How many rows are read at once. How many are written as one piece goes by their bytes (``response``, ``PIECE``).
 BATCH: Final = 1000
 
 #: The same for a search, which begins anew for each batch.
@@ -98,7 +98,8 @@ class Listed(Generic[R]):
         if limit is not None and limit <= batch:
             rows = await self.read(attrs.evolve(query, limit=limit + 1))
             last = self.place(rows[limit - 1]) if len(rows) > limit else None
-            return Response.json([self.shown(row) for row in rows[:limit]], headers=link(last, query, asked))
+            page = [self.shown(row) for row in rows[:limit]]
+            return await Response.json_array(in_batches(page), link(last, query, asked))
         last = None if limit is None else await self._last(query, limit)
         batches = ([self.shown(row) for row in rows] async for rows in self.batches(query, batch, last))
         return await Response.json_array(batches, link(last, query, asked))

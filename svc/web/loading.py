@@ -22,15 +22,18 @@ from svc.dialect import Dialect
 from svc.errors import Forbidden, PolicyInvalid
 from svc.events import Event, Origin, Trail
 from svc.interfaces import ILoads, IPolicies, IPolicyTransaction
+from svc.limits import RecordLimits
 from svc.names import RoleName
+from svc.policy.authority import Disposed, claims, disposed, left_alone
+from svc.policy.burdens import grown, most_of, refuse_burdens, too_heavy
 from svc.policy.document import Bounds
 from svc.policy.grammar import parse
 from svc.policy.meaning import Resolved
 from svc.policy.plan import keys_due, new_actors, plan
 from svc.policy.recount import recount
-from svc.policy.references import claims, dropped, left_alone, missing, refuse_deletions
+from svc.policy.references import dropped, missing, refuse_deletions
 from svc.policy.resolve import resolve
-from svc.records import Sealed
+from svc.records import Caller, Sealed
 from svc.rows import Changes, Load, LoadAnswer, LoadMode, PolicyVersion, Present
 from svc.vault import Vault, api_key_name
 from svc.web.rehearsal import Rehearsal, Rehearsed, refused
@@ -101,8 +104,8 @@ class Loads:
 
     async def _load(self, load: Load) -> LoadAnswer:
         """Load a document; when it is rehearsed, by raising ``Rehearsed`` at the end."""
-        policy, mode, caller = load.policy, load.mode, load.caller
-        resolved = resolve(parse(load.document, self.bounds), policy, self.dialect.prefix)
+        policy, mode, caller = load.policy, load.mode, load.caller.role
+        resolved = resolve(parse(load.document, self.bounds, self.dialect.lenient_public_keys), policy, self.dialect.prefix)
         refuse_deletions(mode, resolved)
         self._bound(resolved.related > (self.most or 0))
 
@@ -110,22 +113,24 @@ class Loads:
             transaction: IPolicyTransaction,
         ) -> tuple[dict[str, str], int, tuple[str, ...], tuple[int, int]]:
             await transaction.lock(policy)
-            await _admit(transaction, caller, policy, mode)
+            await _admit(transaction, load.caller, policy, mode)
             if refusals := list(missing(resolved, await transaction.existing(tuple(resolved.references)))):
                 raise refused(policy, refusals) if load.rehearsed else refusals[0]
+            refuse_burdens(resolved.rows, self.bounds.records)
             if self.most is not None:
                 self._bound(await transaction.holds_more(policy, self.most))
             present = await transaction.present(policy, resolved.rows, resolved.removals.resources)
             if refusals := list(dropped(mode, resolved, present)):
                 raise refused(policy, refusals) if load.rehearsed else refusals[0]
-            await _authorize(transaction, caller, resolved, present)
-            warnings = (*resolved.warnings, *left_alone(resolved, present))
             changes = plan(mode, resolved.rows, present, resolved.removals)
             self._bound(bool(changes.delete.resources))
-            rehearsal = Rehearsal(transaction, caller, policy)
+            await _authorize(transaction, caller, disposed(resolved, present, changes))
+            warnings = (*resolved.warnings, *left_alone(resolved, present))
+            rehearsal = Rehearsal(transaction, caller, policy, self.dialect.dry_run_tells_owners)
             if load.rehearsed:
                 await rehearsal.begin(changes)
             api_keys = await self._apply(transaction, load, resolved, present, changes)
+            await _weigh(transaction, changes, self.bounds.records)
             if not (await transaction.standing(caller, policy)).exists:
                 raise PolicyInvalid("the policy would be deleted with its owner, whom the document does not keep")
             if load.rehearsed:
@@ -189,24 +194,45 @@ def _answer(document: Mapping[str, object], status: int, audited: tuple[int, int
     return LoadAnswer(status, Response.json(document).body, audited)
 
 
-async def _admit(transaction: IPolicyTransaction, caller: RoleName, policy: RoleName, mode: LoadMode) -> None:
+async def _admit(transaction: IPolicyTransaction, caller: Caller, policy: RoleName, mode: LoadMode) -> None:
     """Return when the caller may load the policy in this mode.
 
     :raises NotFound: the policy doesn't exist, or as good as.
     :raises Forbidden: the caller lacks the privilege, or, to replace, has it not on everything in the policy.
     """
     demand(await transaction.standing(caller, policy), PRIVILEGES[mode], policy.resource)
-    if mode is LoadMode.REPLACE and await transaction.lacks_update_below(caller, policy):
+    if mode is LoadMode.REPLACE and await transaction.lacks_update_below(caller.role, policy):
         raise Forbidden(f"lacks update on something in {policy}")
 
 
-async def _authorize(transaction: IPolicyTransaction, caller: RoleName, resolved: Resolved, present: Present) -> None:
-    """Return when the caller may dispose of what the document names outside of its policy (rulings 2.13).
+async def _weigh(transaction: IPolicyTransaction, changes: Changes, limits: RecordLimits) -> None:
+    """Return when no record carries more than it may, with what other loads gave it.
 
-    :raises Forbidden: a delegated owner would help himself.
+    :raises PolicyInvalid: one would.
     """
-    claimed = claims(resolved, present)
-    if claimed.roles and (denied := await transaction.not_grantable(caller, claimed.roles)):
-        raise Forbidden(f"may not grant {denied[0]}")
-    if claimed.resources and (denied := await transaction.not_permittable(caller, claimed.resources)):
-        raise Forbidden(f"may not permit {denied[0]}")
+    for burden, records in grown(changes).items():
+        most = most_of(burden, limits)
+        for record, number in await transaction.heavier(burden, records, most):
+            raise too_heavy(burden, record, number, most)
+
+
+async def _authorize(transaction: IPolicyTransaction, caller: RoleName, load: Disposed) -> None:
+    """Return when the caller may dispose of all that the load disposes of (rulings 2.13, 9.2 and 9.4).
+
+    :raises Forbidden: a delegated owner would help himself, or the document declares a host that somebody else made.
+    """
+    if not (load.placed or load.granted or load.changed):
+        return
+    claimed = claims(load, await transaction.ownership(load.standing, load.placed))
+    denied = []
+    if claimed.roles:
+        lacking = await transaction.not_grantable(caller, tuple(claimed.roles))
+        denied += [("grant", role, claimed.roles[role]) for role in lacking]
+    if claimed.resources:
+        lacking = await transaction.not_permittable(caller, tuple(claimed.resources))
+        denied += [("permit", resource, claimed.resources[resource]) for resource in lacking]
+    policies = frozenset[str]().union(*(vouching for _, _, vouching in denied))
+    lacking = await transaction.not_updatable(caller, tuple(policies)) if policies else []
+    for verb, full, vouching in denied:
+        if not vouching.difference(lacking):
+            raise Forbidden(f"may not {verb} {full}")

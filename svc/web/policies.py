@@ -50,7 +50,7 @@ class Policies:
         return await self._load(call, RoleName.of(account, "policy", identifier), LoadMode.REPLACE)
 
     async def _load(self, call: Call, policy: RoleName, mode: LoadMode) -> Response:
-        caller, rehearsed = call.caller.role, rehearsing(call.query)
+        caller, rehearsed = call.caller, rehearsing(call.query)
         call.tell(rehearsed=rehearsed)
         # What a document costs to read is not spent on those who may not load it.
         demand(await self.roles.standing(caller, policy.resource), PRIVILEGES[mode], policy.resource)

@@ -53,7 +53,7 @@ class PublicKeys:
                 raise InvalidParameter("value", "Invalid public key format") from None
             return None if self._is(line, name, reading.sealed) else self.vault.seal(str(name), line)
 
-        await self.values.write(call.caller.role, name, decide, call.trail)
+        await self.values.write(call.caller, name, decide, call.trail)
         return Response.empty(201)
 
     def _is(self, line: bytes, name: ResourceName, sealed: Sealed | None) -> bool:

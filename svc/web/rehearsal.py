@@ -61,6 +61,7 @@ class Rehearsal:
     _transaction: IPolicyTransaction
     _caller: RoleName
     _policy: RoleName
+    _tells_owners: bool
     _touched: Touched = attrs.field(init=False)
     _before: Rows = attrs.field(init=False)
     _surroundings: Surroundings = attrs.field(init=False)
@@ -76,7 +77,7 @@ class Rehearsal:
         at_stake = await self._transaction.at_stake(going, ROWS_MOST)
         if at_stake is None:
             raise _too_much()
-        self._touched = touched(changes, at_stake)
+        self._touched = touched(changes, at_stake, self._tells_owners)
         if sum(len(rows) for rows in attrs.astuple(self._touched.rows, recurse=False)) > ROWS_MOST:
             raise _too_much()
         concerned = self._touched.concerned

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
 from typing import Final
 
 import attrs
@@ -27,9 +26,6 @@ LIST_EXCEPTION: Final = 10_000
 
 #: How many resources a list has when ``offset`` is given without ``limit`` (core 3.1).
 LIST_PAGE: Final = 10
-
-#: How many resources are read at once, and written as one piece: what takes the reactor about 10 ms.
-BATCH: Final = 250
 
 #: The most roles with a privilege that are told; nobody reads more, and each request would hold them all.
 PERMITTED_MOST: Final = 100_000
@@ -77,12 +73,12 @@ class Resources:
             return await self._check(call, name)
         if call.query.flag("permitted_roles"):
             return await self._permitted_roles(call, name)
-        see(await self.roles.standing(call.caller.role, name), name)
-        found = await self.store.described([str(name)], TEXTS_MOST)
-        if not found:
+        see(await self.roles.standing(call.caller, name), name)
+        found = await Response.json_pieces(described(self.store.described([str(name)], TEXTS_MOST)))
+        if found.pieces is None and not found.body:
             # It was deleted in between.
             raise NotFound.of(name)
-        return Response.json(described(found[0]))
+        return found
 
     async def _list(self, call: Call, account: str | None, kinds: tuple[str, ...]) -> Response:
         limit, offset = call.query.positive_integer("limit"), call.query.natural("offset")
@@ -99,11 +95,8 @@ class Resources:
         query = ResourcesQuery(viewer, account, kinds, owner, search, limit, offset or 0)
         if counted:
             return Response.json({"count": await self.store.count_visible(query)})
-        return await Response.json_array(self._documents(await self.store.visible(query)))
-
-    async def _documents(self, ids: Sequence[str]) -> AsyncIterator[Sequence[object]]:
-        for start in range(0, len(ids), BATCH):
-            yield [described(found) for found in await self.store.described(ids[start : start + BATCH])]
+        found = described(self.store.described(await self.store.visible(query)))
+        return await Response.json_pieces(found, head=b"[", tail=b"]")
 
     async def _acting(self, call: Call, *parameters: str) -> RoleName:
         """The role that the caller acts as: that of the first of these parameters that has a value, or its own.
@@ -116,15 +109,15 @@ class Resources:
             role = next((RoleName.parse(text) for text in texts if text), caller)
         except InvalidName as refusal:
             raise Forbidden(f"{caller} may not act as what is no role: {refusal.message}") from None
-        if not (await self.roles.standing(caller, role.resource)).holds:
+        if not (await self.roles.standing(call.caller, role.resource)).holds:
             raise Forbidden(f"{caller} may not act as {role}")
         return role
 
     async def _owner(self, call: Call, account: str | None, viewer: RoleName) -> RoleName | None:
-        """The role of ``owner``, ``kind:id`` or a full id; that one exists in another account is told to those who see it.
+        """The role of ``owner``, ``kind:id`` or a full id; that one exists is told to those who see it, or hold it.
 
         :raises InvalidParameter: it has not the form of an id.
-        :raises NotFound: there is no such role.
+        :raises NotFound: there is no such role, or as good as; the same is read for either.
         """
         given = call.query.text("owner")
         if given is None and not call.query.flag("owner"):
@@ -137,16 +130,16 @@ class Resources:
             owner = RoleName.of(account, kind, identifier)
         except InvalidName:
             raise NotFound(account, kind, identifier) from None
-        seen = role_sight(await self.roles.standing(viewer, owner.resource)) == Allowed()
-        if not seen and (owner.account != viewer.account or not await self.roles.exists(owner)):
-            raise NotFound.of(owner)
+        standing = await self.roles.standing(viewer, owner.resource)
+        if not (standing.holds or role_sight(standing) == Allowed()):
+            raise NotFound.of(owner, hidden=standing.exists)
         return owner
 
     async def _check(self, call: Call, name: ResourceName) -> Response:
         privilege = _required(call, "privilege")
         caller = call.caller.role
         role = await self._acting(call, "role") if call.query.text("role") else caller
-        standing = await self.roles.standing(caller, name)
+        standing = await self.roles.standing(call.caller, name)
         see(standing, name)
         if role != caller:
             standing = await self.roles.standing(role, name)
@@ -154,7 +147,7 @@ class Resources:
 
     async def _permitted_roles(self, call: Call, name: ResourceName) -> Response:
         privilege = _required(call, "privilege", "permission")
-        see(await self.roles.standing(call.caller.role, name), name)
+        see(await self.roles.standing(call.caller, name), name)
         return await Response.json_array(in_batches(await self.store.permitted(name, privilege, PERMITTED_MOST)))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from http import HTTPStatus
 from typing import Final
 
@@ -16,6 +16,13 @@ _STATUS_LINES: Final = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\
 
 #: Statuses whose answers have neither a body nor a length (RFC 9110 8.6).
 _WITHOUT_CONTENT: Final = frozenset({204, 304})
+
+#: How many bytes of JSON go out as one piece: the reactor writes them down within a millisecond or so, and the transport
+#: has enough of one for this turn.
+PIECE: Final = 64 * 1024
+
+#: How many elements of an array are written down at once; a short one by itself would cost twice as much.
+_GROUP: Final = 16
 
 #: Pairs of name and value, in the order in which they are written.
 HeaderPairs = tuple[tuple[str, str], ...]
@@ -55,6 +62,26 @@ class Response:
         return cls(status, _escaped(text), "application/json", headers)
 
     @classmethod
+    async def json_pieces(
+        cls,
+        pieces: AsyncGenerator[bytes, None],
+        headers: HeaderPairs = (),
+        *,
+        head: bytes = b"",
+        tail: bytes = b"",
+        status: int = 200,
+    ) -> Response:
+        """An answer in JSON that is written already, by ``pieces`` that aren't empty: whole if there is one, or none.
+
+        ``head`` and ``tail`` stand around them. What is raised before the third piece is.
+        """
+        first = await anext(pieces, b"")
+        second = await anext(pieces, None)
+        if second is None:
+            return cls(status, head + first + tail, "application/json", headers)
+        return cls(status, b"", "application/json", headers, pieces=_resumed(head + first, second, pieces, tail))
+
+    @classmethod
     async def json_array(
         cls,
         batches: AsyncIterator[Sequence[object]],
@@ -62,16 +89,13 @@ class Response:
         *,
         head: bytes = b"[",
         tail: bytes = b"]",
+        status: int = 200,
     ) -> Response:
-        """A JSON array of everything in ``batches``, in pieces unless it is one batch; what is raised before the third is.
+        """A JSON array of everything in ``batches``, of which no element is long, each batch in pieces of its own.
 
-        ``head`` and ``tail`` stand around the array's elements, with its brackets.
+        ``head`` and ``tail`` stand around the array's elements, with its brackets; otherwise as :meth:`json_pieces`.
         """
-        first = await _next(batches) or ()
-        second = await _next(batches)
-        if second is None:
-            return cls(200, head + _elements(first) + tail, "application/json", headers)
-        return cls(200, b"", "application/json", headers, pieces=_pieces(head, first, second, batches, tail))
+        return await cls.json_pieces(_array(batches), headers, head=head, tail=tail, status=status)
 
     @classmethod
     def text(cls, text: str, status: int = 200, headers: HeaderPairs = ()) -> Response:
@@ -114,27 +138,51 @@ class Response:
         return "".join(lines).encode("ascii", "replace"), b"" if head or self.status in _WITHOUT_CONTENT else self.body
 
 
-async def _next(batches: AsyncIterator[Sequence[object]]) -> Sequence[object] | None:
-    """The next batch that has anything in it; ``None`` after the last."""
+def json_elements(elements: Sequence[object]) -> Iterator[bytes]:
+    """What stands between the brackets of an array, in chunks: a few of the elements each, with the commas between."""
+    for start in range(0, len(elements), _GROUP):
+        chunk = _json(elements[start : start + _GROUP])[1:-1]
+        yield chunk if start == 0 else b"," + chunk
+
+
+def json_members(members: Mapping[str, object]) -> bytes:
+    """What begins an object that has these members, up to where others may follow."""
+    return _json(members)[:-1]
+
+
+def gathered(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """Chunks, put together to pieces of ``PIECE`` bytes, or a chunk more."""
+    some: list[bytes] = []
+    size = 0
+    for chunk in chunks:
+        some.append(chunk)
+        size += len(chunk)
+        if size >= PIECE:
+            yield b"".join(some)
+            some.clear()
+            size = 0
+    if some:
+        yield b"".join(some)
+
+
+async def _array(batches: AsyncIterator[Sequence[object]]) -> AsyncGenerator[bytes, None]:
+    comma = b""
     async for batch in batches:
-        if batch:
-            return batch
-    return None
+        for piece in gathered(json_elements(batch)):
+            yield comma + piece
+            comma = b""
+        comma = b"," if batch else comma
 
 
-async def _pieces(
-    head: bytes, first: Sequence[object], second: Sequence[object], rest: AsyncIterator[Sequence[object]], tail: bytes
+async def _resumed(
+    first: bytes, second: bytes, rest: AsyncGenerator[bytes, None], tail: bytes
 ) -> AsyncGenerator[bytes, None]:
-    yield head + _elements(first)
-    yield b"," + _elements(second)
-    while (batch := await _next(rest)) is not None:
-        yield b"," + _elements(batch)
-    yield tail
-
-
-def _elements(batch: Sequence[object]) -> bytes:
-    """What stands between the brackets of an array."""
-    return _json(batch)[1:-1]
+    yield first
+    yield second
+    async for piece in rest:
+        yield piece
+    if tail:
+        yield tail
 
 
 def _json(document: object) -> bytes:

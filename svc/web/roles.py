@@ -51,7 +51,7 @@ class Roles:
         """Make ``member`` a member of the role; the caller needs ``create`` on the policy that recorded it."""
         role, member = _grant("POST", call.query, account, kind, identifier)
         decide = self._decide(call, role, member, "create")
-        call.tell(unchanged=not await self.store.add_member(call.caller.role, role, member, decide, call.trail))
+        call.tell(unchanged=not await self.store.add_member(call.caller, role, member, decide, call.trail))
         return Response.empty()
 
     @routes.add("DELETE", _PATH, caller=REQUIRED, audit=auditing.member_removed)
@@ -59,13 +59,13 @@ class Roles:
         """Take the role back from ``member``; the caller needs ``update`` on the policy that recorded it."""
         role, member = _grant("DELETE", call.query, account, kind, identifier)
         decide = self._decide(call, role, member, "update")
-        if not await self.store.remove_member(call.caller.role, role, member, decide, call.trail):
+        if not await self.store.remove_member(call.caller, role, member, decide, call.trail):
             raise NotFound.of(member)
         return Response.empty()
 
     async def _see(self, call: Call, role: RoleName) -> None:
         caller = call.caller.role
-        see_role(await self.store.standing(caller, role.resource), role, caller, self.dialect)
+        see_role(await self.store.standing(call.caller, role.resource), role, caller, self.dialect)
 
     async def _show(self, call: Call, role: RoleName) -> Response:
         """The role with its direct members, its owner first."""

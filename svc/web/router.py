@@ -25,10 +25,10 @@ from twisted.logger import Logger
 from werkzeug.exceptions import HTTPException
 
 from svc.audit import printable
-from svc.authentication import Caller
 from svc.errors import AuditUnavailable, BearerRefused, Forbidden, Refusal, StoreUnavailable, WrongDataKey
 from svc.events import IJournal, Outcome
 from svc.limits import Limits
+from svc.records import Caller
 from svc.web.faults import answer_to, internal_error, no_route, reason_of
 from svc.web.incoming import Incoming
 from svc.web.paths import prepare, split_target

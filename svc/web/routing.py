@@ -35,10 +35,10 @@ from typing import Any, Final, Protocol, TypeVar
 
 import attrs
 
-from svc.authentication import Caller
 from svc.errors import BearerRefused
 from svc.events import Event, Origin, Trail
 from svc.limits import Limits
+from svc.records import Caller
 from svc.web.incoming import Incoming
 from svc.web.paths import Pattern
 from svc.web.query import Form, Query

@@ -10,7 +10,7 @@ from typing import Final
 
 import attrs
 
-from svc.access import demand, demand_value
+from svc.access import Allowed, demand, demand_value, use
 from svc.credentials import same_key
 from svc.errors import InvalidName, InvalidParameter, NotFound, NotText, NoValue, RouteNotFound, TooLarge, WrongDataKey
 from svc.expirations import IExpirations
@@ -61,7 +61,7 @@ class Secrets:
         """
         variable = ResourceName.of(account, "variable", identifier)
         version, preconditions = call.query.integer("version"), Preconditions.of(call)
-        reading = await self.store.read(call.caller.role, variable, version)
+        reading = await self.store.read(call.caller, variable, version)
         demand_value(reading.standing, "execute", variable)
         tag = self._tag(reading.version, reading.sealed)
         if tag is not None and preconditions.fresh(tag):
@@ -82,7 +82,7 @@ class Secrets:
             raise InvalidParameter("variable_ids", f"'variable_ids' may name at most {BATCH_MOST} secrets at once")
         call.tell(resources=asked)
         names = {text: name for text in asked if (name := _name(text)) is not None}
-        readings = await self.store.read_all(call.caller.role, tuple(names.values()), BATCH_BYTES)
+        readings = await self.store.read_all(call.caller, tuple(names.values()), BATCH_BYTES)
         seen: dict[str, SecretReading] = {}
         for (text, name), reading in zip(names.items(), readings, strict=True):
             with contextlib.suppress(NotFound):
@@ -106,6 +106,9 @@ class Secrets:
     async def write(self, call: Call, account: str, identifier: str) -> Response:
         """Set the value, which is the raw body; the caller needs ``update``. An unchanged value makes no new version.
 
+        That tells whether the body is the value, by the tag of the answer and by the variable's versions. So it holds for
+        those who may read the value alone: what others write is a new version, whatever it is.
+
         What the request demands of the value that it replaces is decided while other writers wait. With ``expirations`` no
         value is set, and those that there are don't end any more; what is rotated is rotated soon.
         """
@@ -123,13 +126,14 @@ class Secrets:
                 raise InvalidParameter("value", "'value' may not be empty")
             preconditions.demand(self._tag(reading.version, reading.sealed))
             kept = reading
-            if reading.sealed is not None and self._is(value, variable, reading.sealed):
+            readable = use(reading.standing, "execute") == Allowed()
+            if readable and reading.sealed is not None and self._is(value, variable, reading.sealed):
                 sealed = None
             else:
                 sealed = self.vault.seal(str(variable), value)
             return sealed
 
-        version = await self.store.write(call.caller.role, variable, decide, call.trail)
+        version = await self.store.write(call.caller, variable, decide, call.trail)
         assert kept is not None
         tag = self._tag(kept.version, kept.sealed) if sealed is None else self._tag(version, sealed)
         return Response.empty(201, tagged(tag) if tag else ())
@@ -145,7 +149,7 @@ class Secrets:
             raise InvalidParameter("kind", f"Invalid secret kind: {kind[:40]}")
         variable = ResourceName.of(account, kind, identifier)
         await self.expirations.clear(
-            call.caller.role, variable, lambda standing: demand(standing, "update", variable), call.trail
+            call.caller, variable, lambda standing: demand(standing, "update", variable), call.trail
         )
         return Response.empty(201)
 

@@ -73,7 +73,7 @@ class Status:
     async def tell(self, call: Call) -> Response:
         """Tell what this server is, as far as it knows (rulings 2.8): what it doesn't know is left out."""
         role = call.caller.role
-        if not await self.roles.exists(role):
+        if not await self.roles.remains(call.caller):
             raise Forbidden("the token's role no longer exists")
         position = await self.state.position()
         authenticators = await self.authenticators(call)

@@ -20,7 +20,7 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 import svc
-from svc.errors import LoadsUnavailable, Refusal
+from svc.errors import LoadsUnavailable, OutcomeUnknown, Refusal
 from svc.interfaces import ILoads
 from svc.names import RoleName
 from svc.rows import Load, LoadAnswer
@@ -58,7 +58,7 @@ class Workers(Service):
     :param reactor: ``IReactorProcess`` and ``IReactorTime``.
     :param command: the program that a worker is, with its arguments.
 
-    Loads are refused with ``LoadsUnavailable`` where too many of them wait, or a worker dies.
+    Loads are refused with ``LoadsUnavailable`` where too many of them wait, and with ``OutcomeUnknown`` where a worker dies.
     """
 
     name = "workers"
@@ -72,7 +72,7 @@ class Workers(Service):
 
     async def load(self, load: Load) -> LoadAnswer:
         """See ``ILoads``."""
-        worker = await self._worker(load.caller)
+        worker = await self._worker(load.caller.role)
         return await worker.load(load)
 
     def stopService(self) -> Deferred[None]:
@@ -179,7 +179,7 @@ class _Worker(ProcessProtocol):
     def load(self, load: Load) -> Deferred[LoadAnswer]:
         """Give it a load."""
         self._in(DEADLINE, self._give_up)
-        self.caller = load.caller
+        self.caller = load.caller.role
         answer = self._answer = Deferred()
         self._write(attrs.evolve(load, document=b""), load.document)
         return answer
@@ -230,7 +230,7 @@ class _Worker(ProcessProtocol):
             _log.warn("A process for policy loads ended by itself: {why}", why=reason.getErrorMessage())
         self._leaving = True
         if answer is not None:
-            answer.errback(LoadsUnavailable("the process that loaded the policy ended: nobody knows whether it was done"))
+            answer.errback(OutcomeUnknown("the process for policy loads ended in the middle of one"))
         if not self._end.called:
             self._end.callback(None)
         self._freed(self)

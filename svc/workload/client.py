@@ -185,7 +185,7 @@ class Client:
         headers = {"Content-Type": login.content_type, "Accept-Encoding": "base64"}
         reply = await self._ask("POST", path, login.body, headers)
         if reply.status in {401, 403}:
-            raise LoginRefused(self._evidence.what, self._account, reply.status)
+            raise LoginRefused(self._evidence.what, self._account, reply.status, reply.request_id)
         if reply.status != 200:
             raise self._unusual(reply)
         self._demand_base64(reply)
@@ -255,11 +255,11 @@ class Client:
             case 200:
                 return reply
             case 401:
-                raise NotAuthenticated(origin(self._url))
+                raise NotAuthenticated(origin(self._url), reply.request_id)
             case 403:
-                raise NotPermitted(asked)
+                raise NotPermitted(asked, reply.request_id)
             case 404:
-                raise NotFound(asked, reply.said)
+                raise NotFound(asked, reply.said, reply.request_id)
         raise self._unusual(reply)
 
     async def _get(self, path: str, token: str, headers: Mapping[str, str] | None) -> Reply:
@@ -298,8 +298,8 @@ class Client:
 
     def _unusual(self, reply: Reply) -> Fault:
         if reply.status in _LATER:
-            return Unavailable(origin(self._url), reply.retry_after, reply.status)
-        return Unexpected(origin(self._url), reply.status, reply.said)
+            return Unavailable(origin(self._url), reply.retry_after, reply.status, reply.request_id)
+        return Unexpected(origin(self._url), reply.status, reply.said, reply.request_id)
 
 
 def _decoded(text: str) -> bytes:

@@ -34,6 +34,8 @@ from svc.workload.address import origin
 from svc.workload.faults import NoEvidence, TooLong, Unreachable, Untrusted
 from svc.workload.line import BoundedAgent
 
+_REQUEST_ID: Final = re.compile("[!-~]{1,128}", re.ASCII)
+
 #: How much of what a server says is repeated, in characters.
 _SAID_LIMIT: Final = 300
 
@@ -73,6 +75,12 @@ class Reply:
                 return ""
             message = self.body[: 4 * _SAID_LIMIT].decode("utf-8", "replace")
         return printable(message) if isinstance(message, str) else ""
+
+    @property
+    def request_id(self) -> str | None:
+        """The id by which the server knows the request; ``None`` where it says none."""
+        said = self.headers.get("x-request-id", "").strip()
+        return said if _REQUEST_ID.fullmatch(said) else None
 
     @property
     def retry_after(self) -> float | None:

@@ -1,23 +1,34 @@
 """What may keep a workload from its secrets.
 
-Each fault is a frozen exception whose text is one sentence for whoever runs the workload: what happened, and what to do. No
-text holds a token, a key or a secret.
+Each fault is a frozen exception whose text is one sentence for the person who runs the workload: what happened, and what to
+do. That of an answer ends with the id of the request, by which the server's log and audit have it. No text holds a token, a
+key or a secret.
 """
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import attrs
+
+
+def named(request_id: str | None) -> str:
+    """What ends a sentence about an answer: the id of its request, if that is known."""
+    return "" if request_id is None else f" (request {request_id})"
 
 
 @attrs.frozen(init=False)
 class Fault(Exception):
     """The root of everything below, never raised itself."""
 
+    #: The id of the request that was answered with it, where it was an answer and had one.
+    request_id: ClassVar[str | None] = None
+
     def __init__(self) -> None:
         super().__init__()
 
     def __str__(self) -> str:
-        return self._text()
+        return self._text() + named(self.request_id)
 
     def _text(self) -> str:
         raise NotImplementedError
@@ -95,6 +106,7 @@ class LoginRefused(Fault):
     what: str
     account: str
     status: int = 401
+    request_id: str | None = None  # type: ignore[misc] # of the class where there is none
 
     def _text(self) -> str:
         return f"the server refused {self.what} (account {self.account}, status {self.status}); its log says why"
@@ -105,6 +117,7 @@ class NotAuthenticated(Fault):
     """The service takes no access token that this client can show, a fresh one included."""
 
     url: str
+    request_id: str | None = None  # type: ignore[misc] # of the class where there is none
 
     def _text(self) -> str:
         return f"not authenticated: {self.url} takes the access token no more (status 401)"
@@ -115,6 +128,7 @@ class NotPermitted(Fault):
     """The role sees what it asks for, and lacks the privilege ``execute``."""
 
     asked: str
+    request_id: str | None = None  # type: ignore[misc] # of the class where there is none
 
     def _text(self) -> str:
         return f"not permitted: the role sees {self.asked}, but lacks the privilege execute (status 403)"
@@ -126,6 +140,7 @@ class NotFound(Fault):
 
     asked: str
     said: str
+    request_id: str | None = None  # type: ignore[misc] # of the class where there is none
 
     def _text(self) -> str:
         return f"{self.asked} was not found, or is not visible to this role (status 404): {self.said}"
@@ -140,6 +155,7 @@ class Unavailable(Fault):
     url: str
     retry_after: float | None = None
     status: int = 503
+    request_id: str | None = None  # type: ignore[misc] # of the class where there is none
 
     def _text(self) -> str:
         return f"{self.url} cannot serve now (status {self.status}): try again later"
@@ -152,6 +168,7 @@ class Unexpected(Fault):
     url: str
     status: int
     said: str
+    request_id: str | None = None  # type: ignore[misc] # of the class where there is none
 
     def _text(self) -> str:
         return f"{self.url} refused (status {self.status}): {self.said or 'without a reason'}"

@@ -11,7 +11,7 @@ from svc.authenticators.federated import FederatedAuthenticator
 from svc.names import RoleName
 from svc.reasons import Reason
 from tests.authenticators.shapes import GROUP, SHAPES, SUBSCRIPTION
-from tests.authenticators.world import NOW, Case
+from tests.authenticators.world import CREATION, NOW, Case
 from tests.signing import jwks, token
 
 TENANT = "https://sts.platform.example/99999999-0000-1111-2222-333333333333/"
@@ -73,7 +73,7 @@ class CloudCase(Case):
 
     def assert_admitted(self, evidence: bytes, role: RoleName = HOST, **options: Any) -> None:
         """The token admits the role."""
-        self.assertEqual(self.attempt(evidence, **options), Admitted(role, "signing-key"))
+        self.assertEqual(self.attempt(evidence, **options), Admitted(role, "signing-key", CREATION))
 
     def claims(self, **changes: object) -> bytes:
         """A good token with other claims; those that are ``...`` are left out."""

@@ -114,9 +114,10 @@ class LdapTests(LdapCase):
 
     def test_the_password_admits(self) -> None:
         """The password that the directory takes for a login admits the user of that name, and tells the user's API key."""
+        self.memory.creations[str(user("alice"))] = 5
         decision = self.decide(self.trying("alice"))
         assert isinstance(decision, Admitted)
-        self.assertEqual(decision.role, user("alice"))
+        self.assertEqual((decision.role, decision.creation), (user("alice"), 5))
         self.assertEqual(self.told(self.trying("alice")), self.api_keys["alice"])
         (server, login, password), _ = self.directory.asked
         self.assertEqual((login, password), ("alice", PASSWORD))

@@ -42,6 +42,10 @@ NOW = 1_700_000_000.0
 URI = "https://idp.example/keys"
 ISSUER = "https://idp.example"
 HOST = RoleName("acme", "host", "jwt-apps/build")
+
+#: The number of every role.
+CREATION = 7
+
 PROVIDER = "https://oidc.example"
 ALICE = RoleName("acme", "user", "alice")
 
@@ -129,6 +133,7 @@ class Readings:
             annotations=None if len(under) > ANNOTATIONS_LIMIT else under,
             signing_key="signing-key" if known else None,
             restrictions=tuple(ip_network(text) for text in self.restrictions.get(role, ())),
+            creation=CREATION,
         )
 
     async def webservice_annotations(self, webservice: ResourceName, names: Sequence[str], limit: int) -> Mapping[str, str]:
@@ -262,7 +267,7 @@ class Case(SynchronousTestCase):
 
     def assert_admitted(self, evidence: bytes, role: RoleName = HOST, **options: Any) -> None:
         """The token admits the role."""
-        self.assertEqual(self.attempt(evidence, **options), Admitted(role, "signing-key"))
+        self.assertEqual(self.attempt(evidence, **options), Admitted(role, "signing-key", CREATION))
 
     def refusal(self, reason: Reason, evidence: bytes, status: int = 401, **options: Any) -> Refused:
         """The refusal for this reason, which has no part of the token in its detail."""

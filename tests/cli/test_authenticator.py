@@ -177,7 +177,7 @@ class ReadingTests(CommandsCase):
             [
                 "ok      token      RS256",
                 "FAILED  signature  key-unknown: no key \\x1b[2Jk9",
-                "        what to do: docs/reasons.md#key-unknown",
+                "        what to do: svc explain-reason key-unknown",
                 "-       role",
             ],
         )

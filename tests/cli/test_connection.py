@@ -2,17 +2,49 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from pathlib import Path
+from typing import cast
 
 import click
 from click.testing import CliRunner
+from klein import Klein
+from treq.client import HTTPClient
+from twisted.internet.defer import Deferred
+from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
+from twisted.web.resource import IResource
+from twisted.web.server import Request
 
 from svc.cli import connection
-from svc.cli.connection import Answer
+from svc.cli.connection import Answer, Connection
 from svc.cli.health import health
 from svc.cli.login import whoami
+from svc.workload.faults import NoEvidence
+from tests.walls import Wall
+from tests.workload.wire import NOW, Wire
+
+
+def token(issued_at: float, ends_at: float) -> str:
+    """An access token, as far as its claims."""
+    claims = base64.b64encode(json.dumps({"iat": issued_at, "exp": ends_at}).encode()).decode()
+    return base64.b64encode(json.dumps({"payload": claims}).encode()).decode()
+
+
+def refusing() -> IResource:
+    """A server that takes no token."""
+    app = Klein()
+
+    @app.route("/", branch=True)
+    def refuse(request: Request) -> bytes:
+        request.setResponseCode(401)
+        request.setHeader(b"x-request-id", b"r-1")
+        request.setHeader(b"content-type", b"text/plain")
+        return b"Unauthorized: Invalid token"
+
+    resource: IResource = app.resource()
+    return resource
 
 
 class AnswerTests(SynchronousTestCase):
@@ -33,6 +65,7 @@ class AnswerTests(SynchronousTestCase):
             (Answer(403, b""), "lacks the privilege"),
             (Answer(405, b'{"error":{"message":"Write operations are not allowed"}}'), "the primary takes changes"),
             (Answer(503, b'{"error":{"message":"no audit"}}'), "try again (status 503): no audit"),
+            (Answer(503, b'{"error":{"code":"outcome_unknown","message":"ask"}}'), "done, or not done (status 503): ask"),
             (Answer(418, b"\xff short and stout"), "short and stout"),
         ):
             fault = self.assertRaises(click.ClickException, answer.expect, 200)
@@ -44,6 +77,12 @@ class AnswerTests(SynchronousTestCase):
         for body in (b"<html>", b"[" * 100_000):
             fault = self.assertRaises(click.ClickException, Answer(200, body).json)
             self.assertIn("is this the address of the service?", fault.message)
+
+    def test_request(self) -> None:
+        """It names the request by the id that the server's log and audit have, if that can be shown."""
+        for said, shown in (("id-1", " (request id-1)"), ("\x1b[31m", ""), ("", "")):
+            fault = self.assertRaises(click.ClickException, Answer(403, b"", {"x-request-id": said}).expect, 200)
+            self.assertEqual(fault.message.partition("(status 403)")[2], shown)
 
 
 class AddressTests(SynchronousTestCase):
@@ -110,6 +149,32 @@ class TokenTests(SynchronousTestCase):
             prepare()
             fault = self.assertRaises(click.ClickException, connection.kept_token, "http://a", "acme")
             self.assertIn("svc login", fault.message)
+
+    def test_expired(self) -> None:
+        """Where the server refuses a kept token that has ended, the fault says so, since when, and what to do."""
+        clock = Clock()
+        wall = Wall(clock, NOW + 480)
+        connection.keep_token("http://a", "acme", token(NOW, NOW + 480))
+        at = Connection("http://a", "acme", None, None, cast(HTTPClient, Wire(refusing())), clock, wall)
+        fault = self.failureResultOf(Deferred.fromCoroutine(at.call("GET", "/whoami")), click.ClickException).value
+        self.assertRegex(fault.message, r"at http://a has expired, at \S+ \S+: run `svc login` again \(request r-1\)\Z")
+        unread = self.failureResultOf(Deferred.fromCoroutine(at.workload().secret("x")), NoEvidence).value
+        self.assertIn("has expired", str(unread))
+        wall.ahead -= 1
+        answer = self.successResultOf(Deferred.fromCoroutine(at.call("GET", "/whoami")))
+        self.assertEqual(answer.said, "Unauthorized: Invalid token", "it has not ended: the reason is another one")
+
+    def test_half_a_login(self) -> None:
+        """A login without a key, or a key without a login, is refused with a sentence, whatever token is kept."""
+        connection.keep_token("http://a", "acme", "kept")
+        wire = Wire(refusing())
+        for login, key, said in (("nobody", None, "no API key for nobody"), (None, "s3cret", "set SVC_LOGIN too")):
+            at = Connection("http://a", "acme", login, key, cast(HTTPClient, wire), Clock())
+            fault = self.failureResultOf(Deferred.fromCoroutine(at.call("GET", "/whoami")), click.UsageError).value
+            self.assertIn(said, fault.message)
+            self.assertNotIn("s3cret", fault.message)
+            self.assertEqual(self.assertRaises(click.UsageError, at.workload).message, fault.message)
+        self.assertEqual(wire.asked, 0)
 
     def _write(self, text: str) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True)

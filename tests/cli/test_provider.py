@@ -6,13 +6,16 @@ import json
 from pathlib import Path
 from typing import Any
 
+from click.testing import CliRunner
 from treq.testing import StubTreq
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.cli.provider import Provider
+from svc.cli.provider import Provider, provider
 from svc.jose import parse_compact, parse_key_set
+from svc.providers.discovery import jwks_uri
 
 NOW = 1_700_000_000.5
+KEYS = "http://127.0.0.1:8089/.well-known/jwks.json"
 
 
 class ProviderTests(SynchronousTestCase):
@@ -20,11 +23,11 @@ class ProviderTests(SynchronousTestCase):
 
     def test_its_tokens_verify_with_its_key_set(self) -> None:
         """What it signs verifies with what it publishes, and says what it was asked to say."""
-        provider = Provider.kept_at(Path(self.mktemp()), "https://issuer.example")
-        treq: Any = StubTreq(provider.site().resource())
+        made = Provider.kept_at(Path(self.mktemp()), "https://issuer.example")
+        treq: Any = StubTreq(made.site().resource())
         response = self.successResultOf(treq.get("http://provider.example/.well-known/jwks.json"))
         document = self.successResultOf(response.content())
-        token = provider.token({"workload": "billing"}, "svc", NOW).encode()
+        token = made.token({"workload": "billing"}, "svc", NOW).encode()
         claims = parse_key_set(document).verify(parse_compact(token))
         self.assertEqual(
             dict(claims),
@@ -44,3 +47,30 @@ class ProviderTests(SynchronousTestCase):
         self.assertEqual(path.stat().st_mode & 0o777, 0o600)
         self.assertEqual(Provider.kept_at(path, "i").token({}, "a", NOW), first)
         self.assertNotIn("PRIVATE", json.dumps(repr(Provider.kept_at(path, "i"))))
+
+    def test_discovery(self) -> None:
+        """It can be found by its issuer's address, as ``provider-uri`` has it."""
+        made = Provider.kept_at(Path(self.mktemp()), "http://127.0.0.1:8089")
+        treq: Any = StubTreq(made.site().resource())
+        response = self.successResultOf(treq.get("http://127.0.0.1:8089/.well-known/openid-configuration"))
+        document = self.successResultOf(response.content())
+        self.assertEqual(jwks_uri(document, "http://127.0.0.1:8089/"), "http://127.0.0.1:8089/.well-known/jwks.json")
+
+    def test_tokens_of_the_command(self) -> None:
+        """The command signs what it is asked to, with a key that it keeps, and refuses what it can't read."""
+        folder = self.mktemp()
+        said = ("token", "--dir", folder, "--claim", "workload=a=b", "--claim", "project=", "--expires-in", "2m")
+        first = CliRunner().invoke(provider, [*said, "--audience", "svc"])
+        self.assertEqual(first.exit_code, 0, first.output)
+        treq: Any = StubTreq(Provider.kept_at(Path(folder, "key.pem"), "i").site().resource())
+        document = self.successResultOf(self.successResultOf(treq.get(KEYS)).content())
+        claims: dict[str, Any] = dict(parse_key_set(document).verify(parse_compact(first.output.strip().encode())))
+        times = {name: claims.pop(name) for name in ("iat", "exp")}
+        self.assertEqual(times["exp"] - times["iat"], 120)
+        self.assertEqual(claims, {"iss": "http://127.0.0.1:8089", "aud": "svc", "workload": "a=b", "project": ""})
+        for wrong in (("--claim", "nothing"), ("--claim", "=x"), ("--expires-in", "1y")):
+            self.assertEqual(CliRunner().invoke(provider, ["token", "--dir", folder, *wrong]).exit_code, 2, wrong)
+        Path(folder, "key.pem").write_text("no key")
+        broken = CliRunner().invoke(provider, list(said))
+        self.assertEqual(broken.exit_code, 1)
+        self.assertIn("the provider's key can't be had", broken.output)

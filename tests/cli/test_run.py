@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
 from click.testing import CliRunner
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.cli.run import become, run
+from svc.cli.main import main
+from svc.cli.run import become, passed_on, run
+from svc.cli.secrets import VARIABLES
 
 SERVER = ("--url", "http://127.0.0.1:1", "--account-name", "acme")
+
+
+def _commands(group: click.Group, context: click.Context) -> Iterator[click.Command]:
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None
+        yield command
+        if isinstance(command, click.Group):
+            yield from _commands(command, context)
 
 
 class RunTests(SynchronousTestCase):
@@ -32,6 +44,23 @@ class RunTests(SynchronousTestCase):
         ):
             self.assertIn(part, shown)
         self.assertIn("    svc run -f secrets.yml -- ./serve --port 80\n", shown, "examples keep their lines")
+
+    def test_secrets_stay_behind(self) -> None:
+        """The command gets none of this program's own secrets, unless the mapping names one; the rest it gets as it is."""
+        given = dict.fromkeys(VARIABLES, "own") | {"PATH": "/bin", "SVC_URL": "http://a"}
+        self.assertEqual(passed_on(given, {}), {"PATH": "/bin", "SVC_URL": "http://a"})
+        self.assertEqual(passed_on(given, {"SVC_API_KEY": b"another", "PATH": b"\xff"})["SVC_API_KEY"], "another")
+
+    def test_every_secret_is_known(self) -> None:
+        """Whatever hidden option of a command has a variable, that is among those which stay behind."""
+        hidden = {
+            variable
+            for command in _commands(main, click.Context(main))
+            for option in command.params
+            if isinstance(option, click.Option) and option.hidden and isinstance(variable := option.envvar, str)
+        }
+        self.assertGreaterEqual(hidden, {"SVC_API_KEY", "SVC_HOST_FACTORY_TOKEN"})
+        self.assertLessEqual(hidden, VARIABLES)
 
     def test_what_cannot_be_started(self) -> None:
         """A command that isn't there is exit code 127, one that can't be started 126, as in shells; both are named."""

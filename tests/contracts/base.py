@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, Self, TypeVar
 
 import attrs
@@ -28,7 +28,7 @@ from svc.interfaces import (
 )
 from svc.names import ROLE_KINDS, ResourceName, RoleName, admin_of, root_policy
 from svc.publickeys import IPublicKeys
-from svc.records import Sealed, Standing, StoredSigningKey
+from svc.records import Resource, Sealed, Standing, StoredSigningKey
 from svc.rows import AnnotationRow, Changes, MembershipRow, PermissionRow, ResourceRow, RestrictionRow, Rows
 
 C = TypeVar("C", bound="Contract")
@@ -147,6 +147,19 @@ class Draft:
         return f"{self.account}:{name}"
 
 
+async def described(stores: Stores, ids: Sequence[str], text_limit: int = 0) -> list[Resource]:
+    """Resources, put together again of their parts."""
+    found: list[Resource] = []
+    open_ = False
+    async for portion in stores.resources.described(ids, text_limit):
+        for part in portion:
+            before = found.pop() if open_ else attrs.evolve(part, permissions=(), annotations=())
+            permissions, annotations = before.permissions + part.permissions, before.annotations + part.annotations
+            found.append(attrs.evolve(part, permissions=permissions, annotations=annotations, continued=False))
+            open_ = part.continued
+    return found
+
+
 async def load(stores: Stores, draft: Draft, policy: RoleName = ROOT, api_keys: Mapping[str, Sealed] | None = None) -> None:
     """Have ``policy`` record rows."""
     await change(stores, Changes(create=draft.rows), policy, api_keys)
@@ -192,8 +205,12 @@ class Contract(SynchronousTestCase):
         """A store with the account ``ACCOUNT``, and more."""
         stores = await self.stores()
         for account in (ACCOUNT, *more):
-            await stores.accounts.create(account, Sealed(b"key of admin"), signing_key(account, f"{account}-1"))
+            await self.add_account(stores, account)
         return stores
+
+    async def add_account(self, stores: Stores, account: str) -> None:
+        """Make an account."""
+        await stores.accounts.create(account, Sealed(b"key of admin"), signing_key(account, f"{account}-1"))
 
     async def assert_standings(self, stores: Stores, expected: Iterable[tuple[str, str, Standing]]) -> None:
         """Each caller stands towards each resource as expected."""

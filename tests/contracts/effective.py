@@ -53,6 +53,33 @@ class EffectiveContract(Contract):
         self.assertEqual(effective.around, frozenset())
 
     @scenario
+    async def test_unseen(self) -> None:
+        """A viewer is told nothing of resources that he doesn't see but of which kinds they are; of others, as ever."""
+        stores = await self.stores_with_account()
+        draft = Draft().define("user:lead", "user:carol").define("policy:a", owner="user:lead")
+        draft.define("variable:a/v", "group:a/g", "host:a/s", owner="policy:a")
+        draft.define("host:a/h", "host:a/i", "variable:a/w", "user:bob@a", owner="user:carol")
+        draft.grant("group:a/g", "host:a/h", "user:carol").grant("host:a/h", "group:a/g").annotate("host:a/h", {"x": "1"})
+        draft.permit("variable:a/v", "user:carol", "read").permit("variable:a/w", "host:a/s", "read")
+        draft.restrict("host:a/i", "192.0.2.0/24")
+        await load(stores, draft)
+        every = await self._read(stores, role("policy:a"))
+        self.assertEqual((len(every.rows.resources), every.hidden), (7, ()))
+        found = await stores.effective.effective(attrs.evolve(asked(role("policy:a"), None, 99), viewer=role("user:lead")))
+        assert isinstance(found, Effective)
+        seen = {"policy:a", "variable:a/v", "group:a/g", "host:a/s", "variable:a/w"}
+        self.assertEqual((names(found), found.hidden), (seen, ("host", "host")))
+        kept = {f"{ACCOUNT}:{name}" for name in seen}
+        expected = attrs.evolve(
+            every.rows,
+            resources=tuple(row for row in every.rows.resources if row.resource in kept),
+            memberships=tuple(row for row in every.rows.memberships if row.role in kept),
+            annotations=(),
+            restrictions=(),
+        )
+        self.assertEqual(sets(found.rows), sets(expected))
+
+    @scenario
     async def test_beneath(self) -> None:
         """Of any other policy, what lies beneath it by its id is read, itself, and nothing that only begins alike."""
         stores = await self.stores_with_account()
@@ -84,16 +111,20 @@ class EffectiveContract(Contract):
 
     @scenario
     async def test_namesakes(self) -> None:
-        """A thing that is called like a policy belongs to it when it is owned or recorded there, or shares its owner."""
+        """A thing that is called like a policy belongs to it when it is owned or recorded there, or shares its owner; but
+        users and hosts don't, which a document can't declare so.
+        """
         stores = await self.stores_with_account()
         await load(stores, Draft().define("group:g", "policy:a/b").define("policy:p", owner="group:g"))
         await load(
-            stores, Draft().define("layer:p", owner="policy:p").define("host:p", owner="group:g").define("variable:p")
+            stores, Draft().define("layer:p", owner="policy:p").define("webservice:p", owner="group:g").define("variable:p")
         )
         await load(stores, Draft().define("group:p"), role("policy:p"))
-        await load(stores, Draft().define("user:b@a", owner="policy:a/b").define("user:p"))
-        self.assertEqual(names(await self._read(stores, role("policy:p"))), {"policy:p", "layer:p", "host:p", "group:p"})
-        self.assertEqual(names(await self._read(stores, role("policy:a/b"))), {"policy:a/b", "user:b@a"})
+        await load(stores, Draft().define("user:b@a", "host:a/b", owner="policy:a/b").define("user:p"))
+        self.assertEqual(
+            names(await self._read(stores, role("policy:p"))), {"policy:p", "layer:p", "webservice:p", "group:p"}
+        )
+        self.assertEqual(names(await self._read(stores, role("policy:a/b"))), {"policy:a/b"})
 
     @scenario
     async def test_depth(self) -> None:

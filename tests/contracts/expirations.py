@@ -9,7 +9,7 @@ from svc.expirations import Due, Duration, IExpirations, Turn
 from svc.records import Sealed, SecretVersion, Standing
 from svc.rows import AnnotationRow, Changes, ResourceRow, Rows
 from tests.contracts import events
-from tests.contracts.base import ACCOUNT, ADMIN, Contract, Draft, Stores, change, load, resource, scenario
+from tests.contracts.base import ACCOUNT, ADMIN, Contract, Draft, Stores, change, described, load, resource, scenario
 from tests.contracts.secrets import OWNED, always
 
 VARIABLE = resource("variable:v")
@@ -41,7 +41,7 @@ class ExpirationsContract(Contract):
 
     async def ends(self, stores: Stores) -> tuple[float | None, ...]:
         """When the values of ``VARIABLE`` end."""
-        [told] = await stores.resources.described([str(VARIABLE)])
+        [told] = await described(stores, [str(VARIABLE)])
         return tuple(version.expires_at for version in told.secret_versions)
 
     @scenario
@@ -172,7 +172,7 @@ class ExpirationsContract(Contract):
         await stores.expirations.set_lifetime(due, None)
         self.assertEqual((await stores.secrets.read(ADMIN, VARIABLE)).sealed, b"value")
         self.assertEqual(await stores.expirations.due(10), [])
-        [told] = await stores.resources.described([str(VARIABLE)])
+        [told] = await described(stores, [str(VARIABLE)])
         self.assertIsNone(told.expiration)
 
     @scenario
@@ -208,7 +208,7 @@ class ExpirationsContract(Contract):
         self.assertIsNone(await expirations.promote(VARIABLE, Sealed(b"one"), DAY, trail))
         self.assertEqual(await events.operations(stores), ["rotate"])
         self.assertEqual((await stores.secrets.read(ADMIN, VARIABLE)).sealed, b"one")
-        [told] = await stores.resources.described([str(VARIABLE)])
+        [told] = await described(stores, [str(VARIABLE)])
         self.assertEqual(told.secret_versions[0], SecretVersion(1))
         assert told.expiration is not None
         self.assertEqual(told.expiration.due_at, told.secret_versions[1].expires_at)
@@ -230,13 +230,13 @@ class ExpirationsContract(Contract):
         for count in (1, 2):
             due = await self.one(stores)
             await stores.expirations.fail(due, 0.0 if count == 1 else 3600.0, "no route")
-            [told] = await stores.resources.described([str(VARIABLE)])
+            [told] = await described(stores, [str(VARIABLE)])
             assert told.expiration is not None
             self.assertEqual((told.expiration.failures, told.expiration.fault), (count, "no route"))
             self.assertIsNotNone(told.expiration.due_at)
         self.assertEqual(await stores.expirations.due(10), [])
         await stores.secrets.write(ADMIN, VARIABLE, always(b"by hand"))
-        [told] = await stores.resources.described([str(VARIABLE)])
+        [told] = await described(stores, [str(VARIABLE)])
         assert told.expiration is not None
         self.assertEqual((told.expiration.failures, told.expiration.fault), (0, None))
         self.assertEqual((await self.one(stores)).failures, 0)
@@ -246,7 +246,7 @@ class ExpirationsContract(Contract):
         """A fault is told while the variable rests, until its annotations change."""
         stores = await self.annotated({"expiration/ttl": "soon"})
         await stores.expirations.rest(await self.one(stores), "expiration/ttl is no duration")
-        [told] = await stores.resources.described([str(VARIABLE)])
+        [told] = await described(stores, [str(VARIABLE)])
         assert told.expiration is not None
         self.assertEqual((told.expiration.due_at, told.expiration.fault), (None, "expiration/ttl is no duration"))
         self.assertEqual(await stores.expirations.due(10), [])

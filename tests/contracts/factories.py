@@ -21,6 +21,7 @@ from tests.contracts.base import (
     Draft,
     Stores,
     change,
+    described,
     load,
     resource,
     role,
@@ -84,7 +85,7 @@ class HostFactoriesContract(Contract):
         stores = await self._factories()
         await stores.factories.add_tokens([ONE], TOKEN)
         await stores.factories.add_tokens([TWO, THREE], FactoryToken(FACTORY, 1000.25))
-        factory, other = await stores.resources.described([str(FACTORY), "acct:host_factory:g"])
+        factory, other = await described(stores, [str(FACTORY), "acct:host_factory:g"])
         soon = OutstandingToken(1000.25, ())
         self.assertEqual(factory.tokens, (soon, soon, OutstandingToken(TOKEN.expires_at, TOKEN.networks)))
         self.assertEqual(other.tokens, ())
@@ -95,7 +96,7 @@ class HostFactoriesContract(Contract):
         stores = await self._factories()
         await stores.factories.add_tokens([ONE], TOKEN)
         self.assertIs(await stores.factories.create_host(ONE, HOST, {"name": "frontend", "a'b": ""}, KEY), True)
-        (host,) = await stores.resources.described([str(HOST)])
+        (host,) = await described(stores, [str(HOST)])
         self.assertEqual((host.owner, host.policy, host.permissions), (str(FACTORY), None, ()))
         self.assertEqual(host.annotations, (Annotation("a'b", "", None), Annotation("name", "frontend", None)))
         self.assertEqual((await stores.credentials.credential(HOST)).api_key, KEY)
@@ -116,12 +117,12 @@ class HostFactoriesContract(Contract):
         stores = await self._factories()
         await stores.factories.add_tokens([ONE, TWO], TOKEN)
         await stores.factories.create_host(ONE, HOST, {"a": "b"}, KEY)
-        before = await stores.resources.described([str(HOST)])
+        before = await described(stores, [str(HOST)])
         self.assertIsNone(await stores.credentials.rotated_at(HOST))
         self.assertIs(await stores.factories.create_host(TWO, HOST, {"a": "c", "d": "e"}, Sealed(b"other")), False)
         self.assertEqual((await stores.credentials.credential(HOST)).api_key, b"other")
         self.assertIsNotNone(await stores.credentials.rotated_at(HOST))
-        self.assertEqual(await stores.resources.described([str(HOST)]), before)
+        self.assertEqual(await described(stores, [str(HOST)]), before)
 
     @scenario
     async def test_hosts_of_others(self) -> None:
@@ -137,7 +138,7 @@ class HostFactoriesContract(Contract):
             with self.assertRaises(Conflict):
                 await stores.factories.create_host(ONE, role(name), {"a": "b"}, KEY)
             self.assertNotEqual((await stores.credentials.credential(role(name))).api_key, KEY)
-        self.assertEqual(await stores.resources.described(["acct:host:remains"]), [])
+        self.assertEqual(await described(stores, ["acct:host:remains"]), [])
 
     @scenario
     async def test_hosts_that_policy_gave_to_the_factory(self) -> None:
@@ -147,6 +148,36 @@ class HostFactoriesContract(Contract):
         await load(stores, Draft().define("host:given", owner="host_factory:f"), api_keys={"acct:host:given": KEY})
         self.assertIs(await stores.factories.create_host(ONE, role("host:given"), {}, Sealed(b"other")), False)
         self.assertEqual((await stores.credentials.credential(role("host:given"))).api_key, b"other")
+
+    @scenario
+    async def test_policies_around_hosts(self) -> None:
+        """A factory makes hosts of its own policy, and where there is none; what it made before it gives another key."""
+        stores = await self._factories()
+        await load(stores, Draft().define("policy:p", "policy:p/q", "policy:other"))
+        await load(stores, Draft().define("host_factory:p/f", owner="policy:p"), role("policy:p"))
+        await stores.factories.add_tokens([ONE], FactoryToken(role("host_factory:p/f"), 1.0))
+        await stores.factories.add_tokens([TWO], TOKEN)
+        for digest, identifier, made in (
+            (ONE, "p/h", True),
+            (ONE, "p/deep/er/h", True),
+            (ONE, "elsewhere/h", True),
+            (TWO, "elsewhere/g", True),
+            (ONE, "p/q/h", False),
+            (ONE, "other/h", False),
+            (TWO, "p/g", False),
+        ):
+            host = role(f"host:{identifier}")
+            if made:
+                self.assertIs(await stores.factories.create_host(digest, host, {}, KEY), True)
+                continue
+            with self.assertRaises(Conflict):
+                await stores.factories.create_host(digest, host, {"a": "b"}, KEY)
+            self.assertFalse(await stores.roles.exists(host))
+            self.assertEqual([found async for part in stores.resources.described([str(host)]) for found in part], [])
+        await load(stores, Draft().define("policy:elsewhere"))
+        self.assertIs(await stores.factories.create_host(ONE, role("host:elsewhere/h"), {}, Sealed(b"other")), False)
+        with self.assertRaises(Conflict):
+            await stores.factories.create_host(TWO, role("host:elsewhere/h"), {}, KEY)
 
     @scenario
     async def test_no_token(self) -> None:
@@ -175,8 +206,8 @@ class HostFactoriesContract(Contract):
         for identifier in ODD_IDENTIFIERS:
             host = role(f"host:{identifier}")
             self.assertIs(await stores.factories.create_host(ONE, host, {identifier: identifier}, KEY), True)
-            (described,) = await stores.resources.described([str(host)])
-            self.assertEqual(described.annotations, (Annotation(identifier, identifier, None),))
+            (found,) = await described(stores, [str(host)])
+            self.assertEqual(found.annotations, (Annotation(identifier, identifier, None),))
 
     @scenario
     async def test_hosts_go_with_their_factory(self) -> None:
@@ -231,5 +262,5 @@ class HostFactoriesContract(Contract):
         token = await stores.factories.token(ONE)
         assert token is not None
         self.assertEqual(token.factory.account, "other")
-        self.assertEqual((await stores.resources.described([f"{ACCOUNT}:host_factory:f"]))[0].tokens, ())
+        self.assertEqual((await described(stores, [f"{ACCOUNT}:host_factory:f"]))[0].tokens, ())
         self.assertFalse((await stores.roles.standing(ADMIN, resource("host_factory:f", "other"))).owns)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from itertools import pairwise
 from typing import TypeVar
 
 import attrs
@@ -10,10 +11,11 @@ from zope.interface.verify import verifyObject
 
 from svc.credentials import Credential
 from svc.errors import Forbidden, PolicyConflict
+from svc.factories import FactoryToken, digest_of
 from svc.interfaces import IPolicies, IPolicyTransaction
 from svc.names import RoleName
 from svc.records import Sealed
-from svc.rows import AnnotationRow, Changes, MembershipRow, PermissionRow, PolicyVersion, Present, ResourceRow, Rows
+from svc.rows import AnnotationRow, Changes, MembershipRow, PermissionRow, PolicyVersion, Present, ResourceRow, Rows, Seen
 from tests.contracts.base import ACCOUNT, ADMIN, ODD_IDENTIFIERS, ROOT, Contract, Draft, Stores, load, role, scenario
 
 T = TypeVar("T")
@@ -200,6 +202,22 @@ class PoliciesContract(PolicyCase):
         self.assertFalse(await lacking("user:outsider", role("policy:other")))
 
     @scenario
+    async def test_hosts_of_factories_do_not_keep_out(self) -> None:
+        """What a host factory made beneath a policy is no reason to deny a replacement of the policy."""
+        stores = await self._team()
+        await load(stores, Draft().define("host_factory:f", owner="user:outsider"))
+        await stores.factories.add_tokens([digest_of("one")], FactoryToken(role("host_factory:f"), 2000.5))
+        await stores.factories.create_host(digest_of("one"), role("host:new/h"), {}, Sealed(b"key"))
+        await load(stores, Draft().define("policy:new").permit("policy:new", "policy:team", "update"))
+
+        async def lacking(transaction: IPolicyTransaction) -> bool:
+            return await transaction.lacks_update_below(TEAM, role("policy:new"))
+
+        self.assertFalse(await self._do(stores, lacking))
+        await load(stores, Draft().define("host:new/declared"))
+        self.assertTrue(await self._do(stores, lacking))
+
+    @scenario
     async def test_nothing_below_root(self) -> None:
         """Below the root policy is what begins with ``root/``; the rest of the account is not."""
         stores = await self._team()
@@ -228,11 +246,10 @@ class PoliciesContract(PolicyCase):
 
     @scenario
     async def test_not_grantable(self) -> None:
-        """A role may be granted by who holds it with admin option or has ``update`` on the policy that recorded it."""
+        """A role may be granted by who holds it with admin option, whatever else he may."""
         stores = await self._team()
         await load(stores, Draft().define("group:mine", owner="user:outsider"), role("policy:other"))
         draft = Draft().define("group:lead", "user:lead", "user:updater", "user:member").grant("group:lead", "user:lead")
-        draft.permit("policy:team", "user:outsider", "read", "create")
         await load(stores, draft.permit("policy:team", "user:updater", "update"))
         grants = Draft().grant("group:team/g", "group:lead", admin=True).grant("group:team/g", "user:member")
         await load(stores, grants.permit("group:team/g", "user:member", "update"), TEAM)
@@ -245,34 +262,124 @@ class PoliciesContract(PolicyCase):
         self.assertEqual(await refused("user:admin"), [])
         self.assertEqual(await refused("policy:team"), ["group:mine", "user:admin"])
         self.assertEqual(await refused("user:lead"), ["group:mine", "host:team/h", "user:admin"])
-        self.assertEqual(await refused("user:updater"), ["group:mine", "user:admin"])
         self.assertEqual(await refused("user:member"), ["group:mine", "group:team/g", "host:team/h", "user:admin"])
+        self.assertEqual(await refused("user:updater"), ["group:mine", "group:team/g", "host:team/h", "user:admin"])
         self.assertEqual(await refused("user:outsider"), ["group:team/g", "host:team/h", "user:admin"])
         # Holding a role, as it holds itself, is not holding it with admin option.
         self.assertIn("group:team/g", await refused("group:team/g"))
 
     @scenario
-    async def test_not_permittable(self) -> None:
-        """A thing may be permitted by who owns it or has ``update`` on the policy that recorded it."""
+    async def test_not_permittable_and_not_updatable(self) -> None:
+        """A thing may be permitted by who owns it; who owns it or was given ``update`` on it may update it."""
         stores = await self._team()
         draft = Draft().define("user:updater", "group:updaters", "user:thing").grant("group:updaters", "user:updater")
         draft.permit("policy:team", "group:updaters", "update").permit("variable:team/v", "user:thing", "update")
         draft.permit("policy:team", "user:outsider", "read", "create")
         await load(stores, draft)
         await load(stores, Draft().define("variable:mine", owner="user:outsider"), role("policy:other"))
-        things = [
-            f"{ACCOUNT}:{name}" for name in ("variable:team/v", "variable:mine", "host:team/h", "policy:root", "variable:x")
-        ]
+        names = ("variable:team/v", "variable:mine", "host:team/h", "policy:root", "policy:team", "variable:x")
+        things = [f"{ACCOUNT}:{name}" for name in names]
 
-        async def refused(caller: str) -> list[str]:
-            names = await self._do(stores, lambda transaction: transaction.not_permittable(role(caller), things))
-            return sorted(name.partition(":")[2] for name in names)
+        async def refused(caller: str) -> tuple[list[str], list[str]]:
+            async def work(transaction: IPolicyTransaction) -> tuple[list[str], list[str]]:
+                permit = await transaction.not_permittable(role(caller), things)
+                update = await transaction.not_updatable(role(caller), things)
+                return tuple(sorted(full.partition(":")[2] for full in found) for found in (permit, update))  # type: ignore[return-value]  # a pair
 
-        self.assertEqual(await refused("user:admin"), [])
-        self.assertEqual(await refused("policy:team"), ["policy:root", "variable:mine"])
-        self.assertEqual(await refused("user:updater"), ["policy:root", "variable:mine"])
-        self.assertEqual(await refused("user:thing"), ["host:team/h", "policy:root", "variable:mine", "variable:team/v"])
-        self.assertEqual(await refused("user:outsider"), ["host:team/h", "policy:root", "variable:team/v"])
+            return await self._do(stores, work)
+
+        theirs = ["host:team/h", "policy:root", "policy:team", "variable:team/v"]
+        every = sorted([*theirs, "variable:mine"])
+        self.assertEqual(await refused("user:admin"), ([], []))
+        self.assertEqual(await refused("policy:team"), (["policy:root", "policy:team", "variable:mine"],) * 2)
+        self.assertEqual(await refused("user:updater"), (every, sorted({*every} - {"policy:team"})))
+        self.assertEqual(await refused("user:thing"), (every, sorted({*every} - {"variable:team/v"})))
+        self.assertEqual(await refused("user:outsider"), (theirs, theirs))
+
+    @scenario
+    async def test_ownership(self) -> None:
+        """Whose a record is, is told with its owners and recorders, and those of these, to the end of the chain, or once
+        round a circle.
+        """
+        stores = await self._team()
+        deep = [f"group:deep{number}" for number in range(300)]
+        draft = Draft()
+        for owned, owner in pairwise(deep):
+            draft.define(owned, owner=owner)
+        await load(stores, draft.define(deep[-1], owner="policy:team").define("group:alone"))
+        await load(stores, Draft().define("group:one", owner="group:two").define("group:two", owner="group:one"))
+        await load(stores, Draft().define("variable:theirs", owner="group:one"), role("policy:other"))
+
+        async def told(*names: str) -> dict[str, Seen]:
+            asked = [f"{ACCOUNT}:{name}" for name in names]
+            found = await self._do(stores, lambda transaction: transaction.ownership(asked, ()))
+            self.assertLessEqual({full for full in asked if not full.endswith("none")}, found.records.keys())
+            return dict(found.records)
+
+        root, admin = str(ROOT), str(ADMIN)
+        chain = await told(deep[0], "group:none")
+        self.assertEqual(chain["acct:group:deep0"], Seen("acct:group:deep1", root))
+        self.assertEqual(chain["acct:group:deep299"], Seen(str(TEAM), root))
+        self.assertLessEqual(
+            {str(TEAM): Seen(admin, root), admin: Seen(admin, None), root: Seen(admin, None)}.items(), chain.items()
+        )
+        circle = await told("variable:theirs", "variable:team/v")
+        self.assertEqual(circle["acct:variable:theirs"], Seen("acct:group:one", "acct:policy:other"))
+        self.assertEqual(circle["acct:group:two"], Seen("acct:group:one", root))
+        self.assertEqual(circle["acct:variable:team/v"], Seen(str(TEAM), str(TEAM)))
+        self.assertIn("acct:policy:other", circle)
+
+    @scenario
+    async def test_policies_around(self) -> None:
+        """The policy around an id is the longest whose own id begins it, with a slash; where there is none, the root."""
+        stores = await self.stores_with_account("acct2")
+        policies = ("a", "a-b", "a.b", "a/b/c", "a/b/c-", "a/b0", "b", "ü/☃", "root/x", "a/b/c/d/e/f")
+        await load(stores, Draft().define(*(f"policy:{name}" for name in policies), "group:a/b", "host:a/b/c/d"))
+        await load(stores, Draft("acct2").define("policy:c", "policy:a/b"), role("policy:root", "acct2"))
+        around = {
+            "host:h": "root",
+            "host:a": "root",
+            "host:a/h": "a",
+            "host:a/b": "a",
+            "host:a/b/h": "a",
+            "host:a/b/c": "a",
+            "host:a/b/c/h": "a/b/c",
+            "policy:a/b/c/d/e": "a/b/c",
+            "host:a/b/c/d/e/f/g/h": "a/b/c/d/e/f",
+            "host:a/b/c0/h": "a",
+            "host:a/b/c-/h": "a/b/c-",
+            "host:a-b/c/h": "a-b",
+            "host:a-/h": "root",
+            "host:aa/h": "root",
+            "host:b/" + "a/" * 500 + "h": "b",
+            "host:" + "a/" * 500 + "h": "a",
+            "host:" + "x/" * 500 + "h": "root",
+            "host:c/h": "root",
+            "host:ü/☃/h": "ü/☃",
+            "host:ü/h": "root",
+            "host:root/h": "root",
+            "host:root/x/h": "root/x",
+            "host:/a/h": "root",
+            "host:a//h": "a",
+            "host:a/": "a",
+        }
+        asked = {f"{ACCOUNT}:{name}": f"{ACCOUNT}:policy:{policy}" for name, policy in around.items()}
+        found = await self._do(stores, lambda transaction: transaction.ownership((), tuple(asked)))
+        self.assertEqual(found.around, asked)
+        self.assertLessEqual(set(asked.values()), found.records.keys())
+
+        async def alone(transaction: IPolicyTransaction) -> dict[str, str]:
+            told = [await transaction.ownership((), (name,)) for name in asked]
+            return {name: policy for found in told for name, policy in found.around.items()}
+
+        self.assertEqual(await self._do(stores, alone), asked)
+        other = {"acct2:host:a/b/c/h": "acct2:policy:a/b", "acct2:host:b/h": "acct2:policy:root"}
+        found = await self._do(stores, lambda transaction: transaction.ownership((), tuple(other)))
+        self.assertEqual(found.around, other)
+        with_policies = [f"{identifier}/h" for identifier in ODD_IDENTIFIERS[:-1]]
+        await load(stores, Draft().define(*(f"policy:{identifier}" for identifier in ODD_IDENTIFIERS[:-1])))
+        odd = {f"{ACCOUNT}:host:{name}": f"{ACCOUNT}:policy:{name[:-2]}" for name in with_policies}
+        self.assertEqual((await self._do(stores, lambda transaction: transaction.ownership((), tuple(odd)))).around, odd)
 
     @scenario
     async def test_other_accounts_may_not(self) -> None:

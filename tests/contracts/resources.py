@@ -19,6 +19,7 @@ from tests.contracts.base import (
     Draft,
     Stores,
     change,
+    described,
     load,
     resource,
     role,
@@ -66,8 +67,8 @@ class ResourcesContract(Contract):
         stores = await self.stores()
         await self.assert_visible(stores, ResourcesQuery(ADMIN), [])
         await self.assert_visible(stores, ResourcesQuery(ADMIN, ACCOUNT, owner=ADMIN, search=native("admin")), [])
-        self.assertEqual(await stores.resources.described([str(ROOT)]), [])
-        self.assertEqual(await stores.resources.described([]), [])
+        self.assertEqual(await described(stores, [str(ROOT)]), [])
+        self.assertEqual(await described(stores, []), [])
         self.assertEqual(await stores.resources.permitted(ROOT.resource, "read", 1), [])
 
     async def _team(self) -> Stores:
@@ -254,7 +255,7 @@ class ResourcesContract(Contract):
         draft = Draft().permit("variable:v", "group:b", "read").permit("variable:v", "group:a", "update", "execute")
         draft.define("variable:v", owner="policy:p").annotate("variable:v", {"z": "NULL", "a": '{"it\'s": \\}', "m": ""})
         await load(stores, draft, role("policy:p"))
-        [found] = await stores.resources.described(["acct:variable:v"])
+        [found] = await described(stores, ["acct:variable:v"])
         self.assertEqual((found.id, found.owner, found.policy), ("acct:variable:v", "acct:policy:p", "acct:policy:p"))
         self.assertEqual(
             found.permissions,
@@ -273,7 +274,7 @@ class ResourcesContract(Contract):
             ),
         )
         self.assertGreater(found.created_at, 0)
-        [admin] = await stores.resources.described([str(ADMIN)])
+        [admin] = await described(stores, [str(ADMIN)])
         self.assertEqual((admin.owner, admin.policy, admin.permissions, admin.annotations), (str(ADMIN), None, (), ()))
 
     @scenario
@@ -282,7 +283,7 @@ class ResourcesContract(Contract):
         stores = await self.stores_with_account()
         await load(stores, Draft().define(*(f"variable:{name}" for name in ODD_IDENTIFIERS)))
         ids = [f"acct:variable:{name}" for name in reversed(ODD_IDENTIFIERS)]
-        found = await stores.resources.described(["acct:variable:no", *ids, "nonsense", ""])
+        found = await described(stores, ["acct:variable:no", *ids, "nonsense", ""])
         self.assertEqual([told.id for told in found], ids)
 
     @scenario
@@ -292,7 +293,7 @@ class ResourcesContract(Contract):
         await load(stores, Draft().define("variable:v", "variable:w"))
         for _ in range(22):
             await stores.secrets.write(ADMIN, resource("variable:v"), always(b"value"))
-        full, empty = await stores.resources.described(["acct:variable:v", "acct:variable:w"])
+        full, empty = await described(stores, ["acct:variable:v", "acct:variable:w"])
         self.assertEqual((full.secret_versions, empty.secret_versions), (tuple(map(SecretVersion, range(3, 23))), ()))
         self.assertIsNone(full.expiration)
 
@@ -305,7 +306,7 @@ class ResourcesContract(Contract):
         for granted in ("layer:b", "layer:a", "group:g"):
             draft.grant(granted, "host_factory:f", "host:h")
         await load(stores, draft)
-        factory, host = await stores.resources.described(["acct:host_factory:f", "acct:host:h"])
+        factory, host = await described(stores, ["acct:host_factory:f", "acct:host:h"])
         self.assertEqual((factory.layers, host.layers), (("acct:layer:a", "acct:layer:b"), ()))
 
     @scenario
@@ -321,7 +322,7 @@ class ResourcesContract(Contract):
 
         await stores.policies.transact(record)
         for limit, expected in ((1000, texts), (8, [None, *texts[1:]]), (5, [None, None, None, "- b"]), (0, [None] * 4)):
-            policy, none = await stores.resources.described(["acct:policy:p", "acct:policy:none"], limit)
+            policy, none = await described(stores, ["acct:policy:p", "acct:policy:none"], limit)
             self.assertEqual([version.text for version in policy.history], expected)
             self.assertEqual([version.number for version in policy.history], [1, 2, 3, 4])
             self.assertEqual(none.history, ())

@@ -10,8 +10,8 @@ from zope.interface.verify import verifyObject
 from svc.errors import StoreUnavailable
 from svc.expiration.plans import Lives, Rotates, Unusable, plan_of
 from svc.expiration.rotation import DEADLINE, FIRST_PAUSE, LEASE, LONGEST_PAUSE, pause_after
-from svc.expiration.rounds import BATCH
-from svc.expirations import Duration, IExpirationEvents, IRotator
+from svc.expiration.rounds import AGAIN, BATCH
+from svc.expirations import Duration, IExpirationEvents, IRotator, Turn
 from svc.factories import FactoryToken
 from svc.names import RoleName
 from svc.records import Sealed
@@ -267,16 +267,42 @@ class LoopTests(LoopCase):
         self.assertEqual(self.value(name), b"key 1")
 
     def test_a_database_that_is_away(self) -> None:
-        """While the database is away no round ends, and when it is back the loop goes on."""
+        """While the database is away no round ends, and when it is back the loop goes on at once."""
         name = self.declare_door()
         self.memory.down = True
         self.start()
         self.advance(INTERVAL)
         self.assertIsNone(self.loop.last_round())
         self.memory.down = False
-        self.advance(INTERVAL)
+        self.advance(AGAIN)
         self.assertEqual(self.loop.last_round(), self.clock.seconds())
+        self.assertIsNone(self.loop.trouble)
         self.assertEqual(self.value(name), b"key 1")
+        self.assertEqual(len(self.clock.getDelayedCalls()), 1)
+
+    def test_a_database_that_hangs(self) -> None:
+        """Rounds that fail follow each other one at a time, however long each takes, and none follows a stop."""
+        self.memory.down = True
+        self.start()
+        waiting: list[Deferred[None]] = []
+
+        async def hang(_: object) -> Turn:
+            waiting.append(Deferred())
+            await waiting[-1]
+            raise StoreUnavailable("no answer")
+
+        self.patch(type(self.store), "take_turn", lambda _, work: hang(work))
+        self.advance(AGAIN)
+        self.advance(3 * INTERVAL)
+        self.assertEqual(len(waiting), 1)
+        waiting[0].callback(None)
+        self.advance(AGAIN)
+        self.assertEqual(len(waiting), 2)
+        stopped = self.loop.stopService()
+        assert stopped is not None
+        waiting[1].callback(None)
+        self.successResultOf(stopped)
+        self.assertEqual(self.clock.getDelayedCalls(), [])
 
     def test_faults_of_one(self) -> None:
         """What a variable meets with, a fault in the program even, is not its neighbours' trouble, and is tried again."""
@@ -301,6 +327,9 @@ class LoopTests(LoopCase):
         self.start()
         self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
         self.assertIsNone(self.loop.last_round())
+        for _ in range(2):
+            self.advance(INTERVAL)
+            self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
 
     def test_very_many(self) -> None:
         """However many are due, all are seen to, a batch at a time."""

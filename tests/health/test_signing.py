@@ -9,14 +9,14 @@ from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface.verify import verifyObject
 
-from svc.authentication import Admitted, Caller
+from svc.authentication import Admitted
 from svc.errors import StoreUnavailable
 from svc.health.probes import ProbeFailed
 from svc.health.signing import LOOKED, TOGETHER, TRIED, AuthnProbe
 from svc.interfaces import IProbe
 from svc.keyring import AccessTokens, AccountKeys, new_signing_key
 from svc.names import admin_of
-from svc.records import StoredSigningKey
+from svc.records import Caller, StoredSigningKey
 from svc.vault import Vault
 from tests.memory import MemoryAccounts
 from tests.test_keyring import Store

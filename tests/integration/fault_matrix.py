@@ -29,9 +29,6 @@ reactor: Any = installed_reactor
 #: All faults, in the order of the page. The last one ends the bed.
 FAULTS: Final = (*OF_POSTGRES, *OF_ROWS, *OF_SERVICES, *OF_PROCESSES, *OF_MEMBERS, PROMOTED)
 
-#: How long the end of a fault may stay unknown, in seconds: what was lost has to be connected to again.
-_RECOVERY: Final = 10.0
-
 #: Between these lines of the page stands what is written.
 BEGIN: Final = "<!-- Written by: python -m tests.integration.fault_matrix --write docs/health.md -->"
 END: Final = "<!-- End of what is written -->"
@@ -100,7 +97,7 @@ async def _tried(bed: Bed, fault: Fault) -> Outcome:
     for what, seconds, limit in (
         ("the truth", own, fault.within * INTERVAL),
         ("the truth of others", afar, fault.within * INTERVAL + fault.afar),
-        ("recovery", recovery or 0.0, _RECOVERY),
+        ("recovery", recovery or 0.0, fault.recovery * INTERVAL + fault.afar),
     ):
         assert seconds <= limit + TOLERANCE, f"{fault.name}: {what} took {seconds:.1f} s"
     return Outcome(own, afar, recovery)

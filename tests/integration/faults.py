@@ -12,7 +12,7 @@ from twisted.internet import reactor as installed_reactor
 from twisted.internet.defer import Deferred
 from twisted.internet.task import deferLater
 
-from svc.foundation import POOL_SIZE
+from svc.foundation import WRITERS
 from svc.vault import CANARY, Vault, parse_data_key, signing_key_name
 from tests.integration.bed import DATABASE as DATABASE_NAME
 from tests.integration.bed import ROLE, Bed, Side
@@ -150,7 +150,7 @@ async def _resume_replay(bed: Bed) -> None:
 
 
 async def _exhaust(bed: Bed) -> None:
-    """Lock the table of values, and send writes until all sessions wait for it; new ones follow those that are given up."""
+    """Lock the table of values, and send writes until all sessions for them wait; new ones follow those given up."""
     holder = psycopg2.connect(bed.primary.postgres.dsn(DATABASE_NAME))
     holder.cursor().execute("LOCK TABLE secrets IN EXCLUSIVE MODE")
     ended: list[bool] = []
@@ -162,10 +162,10 @@ async def _exhaust(bed: Bed) -> None:
     bed.kept = [holder, ended, [Deferred.fromCoroutine(write()) for _ in range(_WRITERS)]]
     waiting = f"SELECT count(*) FROM pg_stat_activity WHERE usename = '{ROLE}' AND wait_event_type = 'Lock'"
     for _ in range(200):
-        if bed.primary.command(waiting) == [(POOL_SIZE,)]:
+        if bed.primary.command(waiting) == [(WRITERS,)]:
             return
         await _pause(0.05)
-    raise AssertionError("the server has sessions that wait for nothing")
+    raise AssertionError("the server has sessions for writes that wait for nothing")
 
 
 async def _let_go(bed: Bed) -> None:
@@ -283,10 +283,11 @@ OF_POSTGRES: Final = (
     ),
     Fault(
         name="pool_exhausted",
-        words="Every session of the primary's server waits for a lock that somebody holds",
+        words="Every session for writes of the primary's server waits for a lock that somebody holds, 2 s each",
         inject=_exhaust,
         undo=_let_go,
-        primary=WITHOUT_DATABASE,
+        primary=failing("core", "expiration"),
+        within=4.0,
         hangs=True,
     ),
     Fault(

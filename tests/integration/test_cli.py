@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import sys
 from collections.abc import Mapping
@@ -383,3 +384,53 @@ class QuickstartTests(CommandTestCase):
         self.assertEqual(outcome.exit_code, 0)
         self.assertNotIn("Traceback", outcome.stderr)
         self.assertFalse(Path(place).exists())
+
+
+class ProviderTests(CommandTestCase, PostgresTestCase):
+    """``svc provider``, beside a server."""
+
+    async def test_walkthrough(self) -> None:
+        """What the README tells to do with a provider on one's own machine leads from a JWT to a secret."""
+        walkthrough = (Path(__file__).resolve().parents[2] / "README.md").read_text(encoding="utf-8")
+        policy = re.search(r"```yaml\n(.*?)```", walkthrough, re.DOTALL)
+        assert policy is not None
+        provider = self.start("provider", "serve", "--port", "0", awaited=b"issuer: ")
+        await provider.on_output
+        variables = dict(line.split(": ", 1) for line in provider.stdout.decode().splitlines())
+        url = await self.create_database(migrated=False)
+        server = self.serve(
+            "--account=acme",
+            "--authenticators=authn,authn-jwt/ci",
+            "--allow-http-providers",
+            "--allow-private-providers=127.0.0.0/8",
+            database_url=url,
+        )
+        client = {"SVC_URL": await server.ready(), "SVC_ACCOUNT": "acme"}
+        admin = {**client, "SVC_LOGIN": "admin", "SVC_API_KEY": server.admin_key()}
+        await self.svc("policy", "load", "root", "-", given=policy[1].encode(), environ=admin)
+        variables |= {"token-app-property": "workload", "identity-path": "ci"}
+        for name, value in variables.items():
+            await self.svc("variable", "set", f"svc/authn-jwt/ci/{name}", given=value.encode(), environ=admin)
+        await self.svc("variable", "set", "ci/database/password", given=b"s3cret", environ=admin)
+
+        said = ("provider", "token", "--issuer", variables["issuer"], "--claim", "workload=deployer")
+        jwt = self.home / "jwt"
+        jwt.write_text((await self.svc(*said, "--claim", "project=acme/shop")).stdout)
+        mapping = self.home / "secrets.yml"
+        mapping.write_text("DB_PASSWORD: ci/database/password\n")
+        run = ("run", "-f", str(mapping), "--jwt-file", str(jwt), "--service-id", "ci", "--", "printenv")
+        secret = {"SERVICE_DATA_KEY": "not for commands", "SVC_HOST_FACTORY_TOKEN": "nor this"}
+        shown = (await self.svc(*run, environ={**client, **secret})).stdout.splitlines()
+        self.assertIn("DB_PASSWORD=s3cret", shown)
+        self.assertEqual([line for line in shown if line.partition("=")[0] in secret], [])
+
+        jwt.write_text((await self.svc(*said, "--claim", "project=acme/other")).stdout)
+        refused = await self.svc(*run, environ=client, code=1)
+        self.assertRegex(refused.stderr, r"its log says why \(request [0-9a-f-]+\)")
+        explained = await self.svc("authenticator", "explain", "ci", "--jwt", str(jwt), environ=admin, code=1)
+        reason = re.search(r"what to do: svc explain-reason (\S+)", explained.stdout)
+        assert reason is not None, explained
+        self.assertIn("Remedy. ", (await self.svc("explain-reason", reason[1])).stdout)
+        assert provider.transport is not None
+        os.kill(provider.transport.pid, signal.SIGINT)
+        self.assertEqual((await provider.ended).exit_code, 0)

@@ -86,6 +86,21 @@ class CredentialsTests(PostgresTestCase, CommandTestCase):
             self.assertNotIn(secret, server.said)
         self.assertEqual(await server.stop(), 0)
 
+    async def test_made_again(self) -> None:
+        """A token of a role that was deleted and made again is 401 wherever it is shown; one of the new role is good."""
+        await self.begin()
+        policy, key = "/policies/acme/policy/root", self.keys["user:alice"]
+        old = await self.api.authenticate("alice", key)
+        self.assertEqual((await self.api.ask("GET", "/whoami", None, old)).status, 200)
+        await self.api.ask("PATCH", policy, b"- !delete { record: !user alice }", self.admin)
+        self.assertEqual((await self.api.ask("GET", "/whoami", None, old)).status, 403)
+        made = await self.api.ask("PATCH", policy, POLICY, self.admin)
+        new = await self.api.authenticate("alice", made.json()["created_roles"]["acme:user:alice"]["api_key"])
+        for path, status in (("/whoami", 200), ("/resources/acme", 200), ("/secrets/acme/variable/none", 404)):
+            refused = await self.api.ask("GET", path, None, old)
+            self.assertEqual((refused.status, refused.body), (401, b"Unauthorized: Invalid token"))
+            self.assertEqual((await self.api.ask("GET", path, None, new)).status, status)
+
     async def test_many_at_once(self) -> None:
         """Of many that log in with a password at once each is answered, or told to come again, and others go on."""
         server = await self.begin("--login-throttle=off")

@@ -11,6 +11,7 @@ import stat
 from pathlib import Path
 
 import psycopg2
+from psycopg2.extensions import POLL_OK
 from twisted.internet.defer import Deferred
 from twisted.internet.task import deferLater
 
@@ -231,14 +232,30 @@ class RestartTests(EmbeddedTestCase):
         """A postmaster that dies is started again, with longer and longer pauses; nothing acknowledged is lost."""
         postgres, dsn = await self.serving()
         self.ask(dsn, "CREATE TABLE kept (value int)")
-        for number in range(3):
+        for number in range(5):
             self.ask(dsn, f"INSERT INTO kept VALUES ({number})")
             os.kill(self.pid(postgres.directory), signal.SIGKILL)
             await self.until(lambda n=number: self.logged().count("It is started again in") > n)  # type: ignore[misc]
             self.assertEqual(await postgres.ready(), dsn)
-        self.assertEqual(self.ask(dsn, "SELECT count(*) FROM kept"), [(3,)])
+        self.assertEqual(self.ask(dsn, "SELECT count(*) FROM kept"), [(5,)])
         pauses = re.findall(r"signal 9.*?started again in ([0-9.]+) s", self.logged(), re.DOTALL)
-        self.assertEqual(pauses, ["0.25", "0.5", "1.0"])
+        self.assertEqual(pauses, ["0.25", "0.5", "1.0", "2.0", "2.0"])
+
+    async def test_straggler(self) -> None:
+        """A process of PostgreSQL's that is busy when its postmaster is killed hinders no start: it goes at once, too."""
+        postgres, dsn = await self.serving()
+        connection = psycopg2.connect(dsn, async_=True)
+        self.addCleanup(connection.close)
+        await self.until(lambda: connection.poll() == POLL_OK)
+        connection.cursor().execute("SELECT count(*) FROM generate_series(1, 1000000000)")
+        connection.poll()
+        busy = connection.get_backend_pid()
+        await self.until(lambda: self.ask(dsn, f"SELECT state FROM pg_stat_activity WHERE pid = {busy}") == [("active",)])
+        os.kill(self.pid(postgres.directory), signal.SIGKILL)
+        await self.until(lambda: "It is started again in" in self.logged())
+        self.assertEqual(await postgres.ready(), dsn)
+        self.assertFalse(self.is_alive(busy))
+        self.assertEqual(self.logged().count("It is started again in"), 1)
 
     async def test_trouble_passes(self) -> None:
         """A server that has been up goes on trying while it can't start, and is up again when the trouble is over."""

@@ -21,6 +21,7 @@ NOTES: Final = [
 
 STORED: Final = Statement("stored", "SELECT id FROM notes ORDER BY id")
 APPLIED: Final = Statement("applied", "SELECT version, name, sha256 FROM schema_versions ORDER BY version")
+CREATIONS: Final = Statement("creations", "SELECT creation FROM roles WHERE role_id LIKE 'acct:%' ORDER BY role_id")
 TABLES: Final = Statement("tables", "SELECT relname FROM pg_class WHERE relnamespace = 'public'::regnamespace")
 
 
@@ -44,6 +45,17 @@ class MigrationTests(PostgresTestCase):
         self.assertEqual([event["name"] for event in events if "name" in event], [one.name for one in packaged()])
         recorded = await self.database.fetch(APPLIED)
         self.assertEqual(recorded, [(one.version, one.name, one.sha256) for one in packaged()])
+
+    async def test_roles_of_before(self) -> None:
+        """Roles that were there before they had numbers have none, so that their tokens go on; later ones have their own."""
+        await migrate(self.database, packaged()[:8])
+        dbname = self.dsn.rpartition("dbname=")[2]
+        self.server.command("INSERT INTO roles (role_id) VALUES ('acct:user:old')", dbname)
+        await migrate(self.database)
+        self.server.command("INSERT INTO roles (role_id) VALUES ('acct:user:one'), ('acct:user:two')", dbname)
+        old, one, two = (number for (number,) in await self.database.fetch(CREATIONS))
+        self.assertEqual((old, len({old, one, two})), (0, 3))
+        self.assertTrue(0 < min(one, two) <= max(one, two) < 2**53)
 
     async def test_again(self) -> None:
         """What has been applied is not applied again, and what is new is."""

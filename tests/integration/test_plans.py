@@ -165,7 +165,7 @@ class PlansCase(DatabaseTestCase):
         """Open the session."""
         await super().prepare()
         self.session = Session(reactor, lambda reason: None, 60.0)
-        await self.session.open(await Location(reactor, self.dsn, 60.0).parameters())
+        await self.session.open(await Location(reactor, self.dsn, 60.0).parameters(read_only=False))
         self.addCleanup(self.session.close)
 
 

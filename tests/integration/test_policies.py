@@ -11,9 +11,14 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.web.http_headers import Headers
 
 from svc.dialect import NATIVE
+from svc.errors import Conflict
+from svc.factories import FactoryToken, digest_of
 from svc.interfaces import IPolicyTransaction
+from svc.limits import RecordLimits
+from svc.names import ResourceName, RoleName
 from svc.policy.document import Bounds
 from svc.policy.effective import asked
+from svc.records import Sealed
 from svc.rows import Excess, Rows
 from svc.storage.effective import BYTES_MOST
 from svc.vault import Vault
@@ -21,9 +26,10 @@ from svc.web.effective import EffectivePolicies
 from svc.web.incoming import Incoming
 from svc.web.loading import Loads
 from svc.web.policies import Policies
-from svc.web.response import Response
+from svc.web.resources import Resources
+from svc.web.response import PIECE, Response
 from tests.chronicle import Chronicle
-from tests.contracts.base import ACCOUNT, ADMIN, ROOT, Draft, Stores, load, scenario
+from tests.contracts.base import ACCOUNT, ADMIN, ROOT, Draft, Stores, described, load, scenario
 from tests.contracts.policies import sets
 from tests.integration.stores import SHARED, InPostgres, begun
 from tests.web.support import Client, token
@@ -49,6 +55,7 @@ class PolicyRoutesTests(InPostgres):
     async def served(self) -> Stores:
         """Make an account, and a server of the two nouns."""
         stores = await self.stores_with_account()
+        self.token = token(ADMIN, (await stores.credentials.credential(ADMIN)).creation)
         clock = IReactorTime(installed_reactor)
         vault = Vault(b"k" * 32)
         self.client = Client(
@@ -60,7 +67,7 @@ class PolicyRoutesTests(InPostgres):
     async def ask(self, method: str, query: str = "", body: str = "", policy: str = "root") -> Response:
         """Send a request of the admin's, and return the answer."""
         text = body.encode()
-        headers = Headers({b"Authorization": [token(ADMIN).encode()]})
+        headers = Headers({b"Authorization": [self.token.encode()]})
         target = f"/policies/{ACCOUNT}/policy/{policy.replace('/', '%2F')}{query}"
         incoming = Incoming(method, target, headers, "192.0.2.7", "id", len(text), 1 << 20)
         incoming.append(text)
@@ -114,6 +121,36 @@ class PolicyRoutesTests(InPostgres):
         self.assertEqual(statuses[int(values[0][0][1:])], 201)
         present = await stores.policies.transact(lambda transaction: transaction.present(ROOT, Rows(), ()))
         self.assertEqual(len(present.own.resources), 200)
+
+    @scenario
+    async def test_hosts_made_meanwhile(self) -> None:
+        """A host that a factory makes while a policy is loaded that declares it is one's, and the other is refused."""
+        stores = await self.served()
+        await load(stores, Draft().define("layer:l", "host_factory:f").grant("layer:l", "host_factory:f"))
+        await stores.factories.add_tokens([digest_of("token")], FactoryToken(RoleName(ACCOUNT, "host_factory", "f"), 1e12))
+
+        async def make(host: RoleName) -> bool:
+            try:
+                return await stores.factories.create_host(digest_of("token"), host, {}, Sealed(b"its"))
+            except Conflict:
+                return False
+
+        outcomes = set()
+        for number in range(20):
+            host = RoleName(ACCOUNT, "host", f"p{number}/h")
+            text = f"- !policy {{ id: p{number}, body: [ !host h, !variable v ] }}\n"
+            text += f"- !permit {{ role: !host p{number}/h, privilege: execute, resource: !variable p{number}/v }}\n"
+            if number % 2:
+                making, loading = begun(make(host)), begun(self.ask("POST", body=text))
+            else:
+                loading, making = begun(self.ask("POST", body=text)), begun(make(host))
+            made, status = await making, (await loading).status
+            outcomes.add((made, status))
+            api_key = (await stores.credentials.credential(host)).api_key
+            self.assertEqual(made, api_key == b"its")
+            standing = await stores.roles.standing(host, ResourceName(ACCOUNT, "variable", f"p{number}/v"))
+            self.assertEqual(bool(standing.privileges), not made)
+        self.assertLessEqual(outcomes, {(True, 403), (True, 409), (False, 201)})
 
     @scenario
     async def test_read_back(self) -> None:
@@ -170,3 +207,62 @@ class PolicyRoutesTests(InPostgres):
     async def _rows(self) -> Any:
         stores = await self.stores()
         return sets((await stores.policies.transact(lambda transaction: transaction.present(ROOT, Rows(), ()))).own)
+
+
+class RecordTests(InPostgres):
+    """Records that carry much, on the real stores."""
+
+    async def served(self) -> Stores:
+        """Make an account, and a server of the two nouns."""
+        stores = await self.stores_with_account()
+        self.token = token(ADMIN, (await stores.credentials.credential(ADMIN)).creation)
+        loads = Loads(stores.policies, Vault(b"k" * 32), NATIVE, Bounds(records=RecordLimits(annotations=3)))
+        self.client = Client(
+            Policies(loads, stores.roles, stores.events, Chronicle()), Resources(stores.resources, stores.roles, NATIVE)
+        )
+        return stores
+
+    async def ask(self, method: str, target: str, body: str = "") -> Response:
+        """Send a request of the admin's, and return the answer."""
+        headers = Headers({b"Authorization": [self.token.encode()]})
+        incoming = Incoming(method, target, headers, "192.0.2.7", "id", len(body), 1 << 20)
+        incoming.append(body.encode())
+        incoming.finish()
+        return await self.client.router.respond(incoming)
+
+    @scenario
+    async def test_limits_hold_over_loads(self) -> None:
+        """Annotations of a record count whichever load and policy gave them; what goes beyond the limit leaves nothing."""
+        stores = await self.served()
+        for policy, name, status in (("root", "a", 201), ("root", "b", 201), ("dev", "c", 201), ("dev", "d", 422)):
+            path = f"{'dev/' * (policy == 'root')}v"
+            text = "- !policy dev\n" * (policy == "root") + f"- !variable {{ id: {path}, annotations: {{ {name}: 1 }} }}\n"
+            answer = await self.ask("POST", f"/policies/{ACCOUNT}/policy/{policy}", text)
+            self.assertEqual(answer.status, status, answer.body)
+        self.assertIn("would have 4 annotations; a record may have 3", json.loads(answer.body)["error"]["message"])
+        (found,) = await described(stores, [f"{ACCOUNT}:variable:dev/v"])
+        self.assertEqual([row.name for row in found.annotations], ["a", "b", "c"])
+
+    @scenario
+    async def test_stored_before_there_were_limits(self) -> None:
+        """What an older server stored is told whole, in pieces of some bytes, by itself and between others in a list."""
+        stores = await self.served()
+        await load(stores, Draft().define("variable:a", "variable:fat", "variable:z"))
+        for statement in (
+            f"INSERT INTO annotations SELECT '{ACCOUNT}:variable:fat', lpad(n::text, 5, '0'), repeat('x', n % 200)"
+            " FROM generate_series(1, 20000) AS n",
+            f"INSERT INTO roles SELECT '{ACCOUNT}:group:' || lpad(n::text, 5, '0') FROM generate_series(1, 5000) AS n",
+            f"INSERT INTO permissions SELECT '{ACCOUNT}:variable:fat', 'read', role_id FROM roles"
+            f" WHERE role_id LIKE '{ACCOUNT}:group:%'",
+        ):
+            self.server.command(statement, SHARED)
+        for path, around in (("/fat", []), ("", ["a", "z"])):
+            answer = await self.ask("GET", f"/resources/{ACCOUNT}/variable{path}")
+            assert answer.pieces is not None
+            pieces = [piece async for piece in answer.pieces]
+            self.assertLess(max(map(len, pieces)), PIECE + 32 * 1024)
+            told = json.loads(b"".join(pieces))
+            self.assertEqual([each["id"].rpartition(":")[2] for each in told[::2]] if around else [], around)
+            fat = told[1] if around else told
+            self.assertEqual([row["name"] for row in fat["annotations"]], [f"{n:05}" for n in range(1, 20001)])
+            self.assertEqual(len({row["role"] for row in fat["permissions"]}), 5000)

@@ -12,11 +12,11 @@ from twisted.internet.defer import Deferred, gatherResults
 from twisted.internet.interfaces import IReactorTime
 
 from svc.dialect import CONJUR
-from svc.errors import Conflict, NotFound, PolicyConflict, StoreReadOnly
+from svc.errors import CallerReplaced, Conflict, NotFound, PolicyConflict, StoreReadOnly
 from svc.factories import FactoryToken, digest_of
 from svc.interfaces import IPolicyTransaction
 from svc.names import ACCOUNT_LIMIT, IDENTIFIER_LIMIT
-from svc.records import ResourcesQuery, Sealed, SecretReading
+from svc.records import Caller, ResourcesQuery, Sealed, SecretReading
 from svc.rows import Changes, Present, ResourceRow, Rows
 from svc.storage import visibility
 from svc.storage.columns import BATCH
@@ -29,6 +29,8 @@ from tests.contracts import (
     accounts,
     authenticators,
     base,
+    burdens,
+    callers,
     credentials,
     effective,
     events,
@@ -85,6 +87,26 @@ class AccountStoreTests(accounts.AccountsContract, InPostgres):
 
 class AuthenticatorStoreTests(authenticators.AuthenticatorsContract, InPostgres):
     """``AuthenticatorStore``."""
+
+
+class BurdenTests(burdens.BurdensContract, InPostgres):
+    """``_PolicyTransaction`` and ``ResourceStore``, with records that carry much."""
+
+
+class CallerTests(callers.CallersContract, InPostgres):
+    """All stores that are given a caller."""
+
+    @scenario
+    async def test_before_the_numbers(self) -> None:
+        """A role that was there before roles had numbers is that of tokens without one, until it is deleted."""
+        stores = await self.stores_with_account()
+        await self.made(stores)
+        older = Caller(callers.ALICE, 0)
+        with self.assertRaises(CallerReplaced):
+            await stores.roles.remains(older)
+        await self.database.transact(partial(_executed, "UPDATE roles SET creation = 0 WHERE role_id LIKE '%:user:alice'"))
+        self.assertTrue(await stores.roles.remains(older))
+        self.assertEqual((await stores.credentials.credential(callers.ALICE)).creation, 0)
 
 
 class CredentialStoreTests(credentials.CredentialsContract, InPostgres):
@@ -173,6 +195,47 @@ class HostFactoryStoreTests(factories.HostFactoriesContract, InPostgres):
         with self.assertRaises(Conflict):
             await late[0]
         self.assertEqual((await stores.credentials.credential(role("host:h"))).api_key, b"declared")
+
+    @scenario
+    async def test_made_while_the_policy_is(self) -> None:
+        """A factory that makes a host while its policy comes to be, and declares it, waits, and finds it taken."""
+        stores = await self.stores_with_account()
+        await load(stores, Draft().define("host_factory:f"))
+        digest = digest_of("token")
+        await stores.factories.add_tokens([digest], FactoryToken(role("host_factory:f"), 5.5))
+        draft = Draft().define("policy:p").define("host:p/h", owner="policy:p")
+        late: list[Deferred[bool]] = []
+
+        async def first(transaction: IPolicyTransaction) -> None:
+            await transaction.apply(ROOT, Changes(create=draft.rows), {"acct:host:p/h": Sealed(b"declared")})
+            late.append(begun(stores.factories.create_host(digest, role("host:p/h"), {}, Sealed(b"made"))))
+            await stores.state.connected()
+
+        await stores.policies.transact(first)
+        with self.assertRaises(Conflict):
+            await late[0]
+        self.assertEqual((await stores.credentials.credential(role("host:p/h"))).api_key, b"declared")
+
+    @scenario
+    async def test_made_while_the_policy_waits(self) -> None:
+        """A load that declares a host and its policy, while a factory makes the host, is a conflict."""
+        stores = await self.stores_with_account()
+        await load(stores, Draft().define("host_factory:f"))
+        digest = digest_of("token")
+        await stores.factories.add_tokens([digest], FactoryToken(role("host_factory:f"), 5.5))
+        draft = Draft().define("policy:p").define("host:p/h", owner="policy:p")
+        seen: list[Present] = []
+
+        async def second(transaction: IPolicyTransaction) -> None:
+            seen.append(await transaction.present(ROOT, draft.rows, ()))
+            await stores.factories.create_host(digest, role("host:p/h"), {}, Sealed(b"made"))
+            await transaction.apply(ROOT, Changes(create=draft.rows), {"acct:host:p/h": Sealed(b"declared")})
+
+        with self.assertRaises(PolicyConflict):
+            await stores.policies.transact(second)
+        self.assertEqual(seen[0].foreign.resources, ())
+        self.assertEqual((await stores.credentials.credential(role("host:p/h"))).api_key, b"made")
+        self.assertFalse(await stores.roles.exists(role("policy:p")))
 
 
 class PublicKeyStoreTests(publickeys.PublicKeysContract, InPostgres):

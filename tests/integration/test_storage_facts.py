@@ -27,7 +27,20 @@ from svc.storage.database import Database, Statement, Transaction
 from svc.storage.state import DatabaseState
 from tests.contracts import base
 from tests.contracts.authenticators import BRANCH, HOST, NAMES, UNDER, authenticator
-from tests.contracts.base import ACCOUNT, ADMIN, ODD_IDENTIFIERS, ROOT, Draft, Stores, change, load, resource, role, scenario
+from tests.contracts.base import (
+    ACCOUNT,
+    ADMIN,
+    ODD_IDENTIFIERS,
+    ROOT,
+    Draft,
+    Stores,
+    change,
+    described,
+    load,
+    resource,
+    role,
+    scenario,
+)
 from tests.contracts.resources import native
 from tests.contracts.secrets import always
 from tests.integration.postgres import DatabaseTestCase, PostgresTestCase, Server
@@ -150,7 +163,7 @@ class PlanTests(DatabaseTestCase):
                 self.patch(visibility, "MATCHES_MOST", most)
                 await stores.resources.visible(wanted)
                 await stores.resources.count_visible(wanted)
-            await stores.resources.described([str(ROOT), "acct:variable:v"], 100)
+            await described(stores, [str(ROOT), "acct:variable:v"], 100)
             await stores.resources.permitted(ROOT.resource, "read", 10)
         await stores.secrets.write(ADMIN, resource("variable:v"), lambda reading: None)
 

@@ -78,8 +78,9 @@ def failing(*names: str) -> Verdict:
 class Fault:
     """One fault: how it is caused and undone, and what is to be said meanwhile. ``words`` are those of the page.
 
-    ``third`` is the word for the third member. ``within`` are the intervals until the verdict, ``afar`` the seconds that
-    it takes beyond that to be known of a server elsewhere. ``told`` must become true of the follower's replication status.
+    ``third`` is the word for the third member. ``within`` are the intervals until the verdict, ``recovery`` those until its
+    end is told, ``afar`` the seconds that it takes beyond that to be known of a server elsewhere. ``told`` must
+    become true of the follower's replication status.
     ``hangs``: whether ``/livez`` is timed. ``never_ok``: whether the primary may say that it is well at no moment.
     ``ends_bed``: whether nothing can be tried on the bed afterwards. ``mounts``: whether it needs a disk that was mounted.
     """
@@ -92,6 +93,7 @@ class Fault:
     follower: Verdict = OK
     third: str = "ok"
     within: float = WITHIN
+    recovery: float = WITHIN
     afar: float = 1.0
     told: Callable[[Mapping[str, Any]], bool] | None = None
     telling: str = ""

@@ -10,7 +10,7 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.audit import printable
-from svc.events import AUTH, NOTICE, Event, Origin, Outcome, Server
+from svc.events import AUTH, NOTICE, OUTCOME_UNKNOWN, Event, Origin, Outcome, Server
 from svc.journal.record import MESSAGE_LIMIT, RECORD_LIMIT, VALUE_LIMIT, Records, field, quoted
 from tests.journal.parsing import Parsed, parse
 
@@ -63,6 +63,15 @@ class FormTests(SynchronousTestCase):
         self.assertEqual(parsed.priority, 84)
         self.assertEqual(parsed.data["action@43868"], {"result": "failure", "operation": "fetch", "reason": "forbidden"})
         self.assertEqual(parsed.message, "acme:host:web failed to fetch acme:variable:db: forbidden")
+
+    def test_unknown(self) -> None:
+        """What nobody knows the outcome of is neither a success nor a failure, and a warning."""
+        parsed = read(outcome=Outcome(OUTCOME_UNKNOWN))
+        self.assertEqual(parsed.priority, 84)
+        self.assertEqual(
+            parsed.data["action@43868"], {"result": "unknown", "operation": "fetch", "reason": "outcome-unknown"}
+        )
+        self.assertEqual(parsed.message, "acme:host:web tried to fetch acme:variable:db, and may have: outcome-unknown")
 
     def test_priorities(self) -> None:
         """Facility and severity are those of the event: a policy's change is a notice, an identity check is auth."""

@@ -161,9 +161,11 @@ class RecordTests(GrammarTests):
     def test_public_keys(self) -> None:
         """A public key is one line, an algorithm, the key and a name, parted by blanks; the name may have more words."""
         record = self.record(f"- !user {{public_key: '{ONE}  laptop '}}")
-        self.assertEqual(record.public_keys, (PublicKey("laptop", f"{ONE} laptop"),))
+        self.assertEqual(record.public_keys, (PublicKey("laptop", f"{ONE} laptop", True),))
         text = f'- !user\n  public_keys:\n  - |\n    {ONE} c  d\n  - "{TWO} z"\n'
-        self.assertEqual(self.record(text).public_keys, (PublicKey("c d", f"{ONE} c d"), PublicKey("z", f"{TWO} z")))
+        self.assertEqual(
+            self.record(text).public_keys, (PublicKey("c d", f"{ONE} c d", True), PublicKey("z", f"{TWO} z", True))
+        )
         self.assertEqual(self.told(f"- !user\n  public_key: {ONE}"), ("Invalid public key format", 2, 15))
         for text in ("''", "ssh-rsa AAAA laptop", "x y z", f'"{ONE}\\nlaptop"', f"'-----BEGIN {ONE} z'"):
             self.assertEqual(self.told(f"- !user {{public_key: {text}}}")[0], "Invalid public key format")

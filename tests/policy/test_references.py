@@ -119,7 +119,7 @@ class AttackTests(SynchronousTestCase):
         self.world = World()
         self.world.load(
             "- !user mallory\n- !group admins\n- !variable secret\n"
-            "- !host jenkins\n- !variable jenkins\n- !user bob@jenkins\n"
+            "- !host jenkins\n- !variable jenkins\n- !webservice jenkins\n- !user bob@jenkins\n"
             "- !policy {id: jenkins, owner: !user mallory}\n"
             "- !policy {id: jenkins2, body: [!group ops, !variable v, !user bob]}\n"
             "- !policy {id: jenkins-x, body: [!user bob]}\n"
@@ -160,8 +160,8 @@ class AttackTests(SynchronousTestCase):
         for host, variable in (("!host ", "!variable "), ("!host /jenkins", "!variable /jenkins")):
             self.refused(f"- !grant {{role: {host}, member: !user /mallory}}")
             self.refused(f"- !permit {{role: !user /mallory, privilege: execute, resource: {variable}}}")
-        self.refused("- !host {annotations: {authn-jwt/ci/sub: mallory}}")
-        self.refused("- !host\n- !grant {role: !host , member: !user /mallory}")
+        self.refused("- !variable {annotations: {a: b}}")
+        self.refused("- !webservice\n- !permit {role: !user /mallory, privilege: authenticate, resource: !webservice }")
 
     def test_namesakes_of_users(self) -> None:
         """Users that folding makes look like his aren't: neither the root's, nor those of a/b, nor of jenkins-x."""
@@ -176,7 +176,7 @@ class AttackTests(SynchronousTestCase):
     def test_declaring_gives_nothing(self) -> None:
         """Declaring what exists beside his policy, as his own, is refused: the rest would speak of another's thing."""
         for text in (
-            "- !host {owner: !user /mallory}",
+            "- !webservice {owner: !user /mallory}",
             "- !user {id: bob, owner: !user /mallory}",
             "- !variable {owner: !user /mallory}",
         ):

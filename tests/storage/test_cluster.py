@@ -55,6 +55,23 @@ class AddressTests(SynchronousTestCase):
             self.assertFalse(cluster.is_addressable(Path("/", name)))
 
 
+class SettingsTests(SynchronousTestCase):
+    """Settings of the server."""
+
+    def test_sync_method(self) -> None:
+        """The files are synchronised together before a recovery where the system tells when that has failed."""
+        for platform, release, method in (
+            ("linux", "6.1.0-18-amd64", "syncfs"),
+            ("linux", "5.8", "syncfs"),
+            ("linux", "5.10.0", "syncfs"),
+            ("linux", "5.7.19-generic", "fsync"),
+            ("linux", "4.18.0-553.el8", "fsync"),
+            ("linux", "unknown", "fsync"),
+            ("darwin", "23.4.0", "fsync"),
+        ):
+            self.assertEqual(cluster.sync_method(platform, release), method, release)
+
+
 class IdentityTests(SynchronousTestCase):
     """Who may connect."""
 

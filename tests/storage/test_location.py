@@ -79,7 +79,7 @@ class LocationTests(SynchronousTestCase):
     def located(self, dsn: str) -> Mapping[str, str]:
         """What a DSN becomes."""
         location = Location(Reactor(KNOWN), dsn, 2.5)
-        return self.successResultOf(Deferred.fromCoroutine(location.parameters()))
+        return self.successResultOf(Deferred.fromCoroutine(location.parameters(read_only=False)))
 
     def hosts(self, dsn: str) -> tuple[str | None, str | None, str | None]:
         """Where a DSN leads."""
@@ -98,6 +98,14 @@ class LocationTests(SynchronousTestCase):
         self.assertTrue(options.startswith("-c search_path=svc -c timezone=Mars -c statement_timeout=2500 "))
         self.assertTrue(options.index("timezone=Mars") < options.index("timezone=UTC"))
         self.assertEqual(self.located("client_encoding=LATIN1")["client_encoding"], "UTF8")
+
+    def test_read_only(self) -> None:
+        """A session for readings may not write, whatever the DSN says, and whether or not its host is looked up."""
+        for host in ("", "host=db.example"):
+            location = Location(Reactor(KNOWN), f"{host} options='-c default_transaction_read_only=off'", 2.5)
+            for read_only in (True, False):
+                found = self.successResultOf(Deferred.fromCoroutine(location.parameters(read_only=read_only)))
+                self.assertEqual(found["options"].endswith("-c default_transaction_read_only=on"), read_only)
 
     def test_defaults(self) -> None:
         """The name under which connections appear, and how dead peers are noticed, is the DSN's affair when it says so."""
@@ -141,7 +149,7 @@ class LocationTests(SynchronousTestCase):
     def test_missing(self) -> None:
         """When no name has an address, the store is unavailable."""
         location = Location(Reactor(KNOWN), "host=missing,absent", 1.0)
-        failure = self.failureResultOf(Deferred.fromCoroutine(location.parameters()), StoreUnavailable)
+        failure = self.failureResultOf(Deferred.fromCoroutine(location.parameters(read_only=False)), StoreUnavailable)
         self.assertIn("missing, absent", failure.value.why)
 
     def test_milliseconds(self) -> None:

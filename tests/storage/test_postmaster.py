@@ -18,7 +18,7 @@ from zope.interface import implementer
 from zope.interface.verify import verifyObject
 
 from svc.storage.directory import DataDirectory
-from svc.storage.postmaster import STOP_SERVER, Child, is_accepting, postmaster_of
+from svc.storage.postmaster import STOP_SERVER, Child, is_accepting, postmaster_of, stragglers
 
 
 @implementer(IProcessTransport)
@@ -164,3 +164,41 @@ class PostmasterTests(SynchronousTestCase):
         self.directory.cluster.mkdir()
         (self.directory.cluster / "postmaster.pid").write_text(f"{os.getpid()}\n/\n1\n5432\n.\n\n1 1\nready   \n")
         self.assertFalse(is_accepting(self.directory))
+
+
+class StragglerTests(SynchronousTestCase):
+    """Who is left in a cluster when its postmaster was killed, as the system tells it."""
+
+    def setUp(self) -> None:
+        """Have a cluster, and a system without processes."""
+        self.directory = DataDirectory(Path(tempfile.mkdtemp()))
+        self.directory.cluster.mkdir()
+        self.processes = Path(tempfile.mkdtemp())
+        (self.processes / "meminfo").touch()
+
+    def run_process(self, pid: int, parent: int, cwd: Path, command: str) -> None:
+        """Have a process."""
+        place = self.processes / str(pid)
+        place.mkdir()
+        (place / "cwd").symlink_to(cwd)
+        (place / "cmdline").write_bytes(command.encode() + b"\0")
+        (place / "stat").write_text(f"{pid} (a) b) S {parent} 1 1 0")
+
+    def test_which(self) -> None:
+        """Children of PostgreSQL's in the cluster whose parent isn't there: no others, and none of a live postmaster."""
+        cluster, elsewhere = self.directory.cluster, Path(tempfile.mkdtemp())
+        for pid, parent, cwd, command in (
+            (10, 1, cluster, "postgres: svc: svc svc [local] SELECT"),
+            (11, 1, cluster, "postgres: svc: checkpointer"),
+            (12, 1, cluster, "bash"),
+            (13, 1, elsewhere, "postgres: other"),
+            (14, 1, cluster / "gone", "postgres: gone"),
+            (20, 1, cluster, "/usr/bin/postgres -D /cluster"),
+            (21, 20, cluster, "postgres: svc: svc svc [local] idle"),
+        ):
+            self.run_process(pid, parent, cwd, command)
+        self.assertEqual(sorted(stragglers(self.directory, self.processes)), [10, 11])
+
+    def test_unknown(self) -> None:
+        """Where the system tells nothing of processes, none are known."""
+        self.assertEqual(stragglers(self.directory, self.processes / "absent"), [])

@@ -19,10 +19,10 @@ from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from svc.authentication import Caller
 from svc.errors import BearerRefused
 from svc.limits import Limits
 from svc.names import RoleName
+from svc.records import Caller
 from svc.web.connection import Channel
 from svc.web.origin import TrustedProxies
 from svc.web.request import Edge
@@ -206,22 +206,23 @@ class Connection:
 
 
 async def caller(authorization: bytes | None) -> Caller:
-    """Verify a token of :func:`token`: whoever names a role is believed."""
+    """Verify a token of :func:`token`: whoever names a role, and its creation, is believed."""
     if authorization is None:
         raise BearerRefused("Authorization missing")
     text = authorization.decode("ascii")
     if not text.startswith('Token token="') or not text.endswith('"'):
         raise BearerRefused("Unauthorized: Invalid token")
-    return Caller(RoleName.parse(text[13:-1]), NOW)
+    role, bar, creation = text[13:-1].rpartition("|")
+    return Caller(RoleName.parse(role if bar else creation), NOW, int(creation) if bar else 0)
 
 
 async def primary() -> None:
     """Say that the server may write."""
 
 
-def token(role: RoleName) -> str:
-    """The ``Authorization`` header of a role."""
-    return f'Token token="{role}"'
+def token(role: RoleName, creation: int = 0) -> str:
+    """The ``Authorization`` header of a role; ``creation`` is as in ``Caller``."""
+    return f'Token token="{role}|{creation}"' if creation else f'Token token="{role}"'
 
 
 class Client:

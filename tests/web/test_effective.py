@@ -236,6 +236,41 @@ class EffectiveTests(WorldCase):
         )
         self.assertEqual(self.printed("a-b", role=user("lead")), "- !policy\n  id: a-b\n  owner: !user /lead\n")
 
+    def test_what_is_hidden(self) -> None:
+        """Of records beneath a policy that its owner doesn't see he is told no id, and what he is told doesn't load back."""
+        self.load(
+            "- !user lead\n- !user carol\n- !policy\n  id: a\n  owner: !user lead\n  body:\n    - !group g\n"
+            "    - !host { id: secret, owner: !user /carol, annotations: { of: a merger }, restricted_to: 192.0.2.1 }\n"
+            "    - !policy { id: plans, owner: !user /carol, body: [ !variable bid , !user eve ] }\n"
+            "    - !grant { role: !group g, member: !user /carol }\n"
+            "    - !permit { role: !user /carol, privilege: read, resource: !group g }\n"
+        )
+        lead, carol = user("lead"), user("carol")
+        printed = self.printed("a", role=lead)
+        self.assertEqual(
+            printed,
+            "- !policy\n  id: a\n  owner: !user /lead\n  body:\n    - !user '/[REDACTED]'\n    - !policy '/[REDACTED]'\n"
+            "    - !variable '/[REDACTED]'\n    - !host '/[REDACTED]'\n    - !group g\n    - !grant\n      role: !group g\n"
+            "      member: !user /carol\n"
+            "    - !permit\n      role: !user /carol\n      privileges: [ read ]\n      resource: !group g\n",
+        )
+        group = self.client.get("/resources/acme/group/a%2Fg", role=lead).json()
+        members = self.client.get("/roles/acme/group/a%2Fg?members", role=lead).json()
+        self.assertEqual(group["permissions"][0]["role"], str(carol))
+        self.assertIn(str(carol), [row["member"] for row in members])
+        for name in ("host/a%2Fsecret", "policy/a%2Fplans", "variable/a%2Fplans%2Fbid", "user/eve@a-plans", "user/carol"):
+            self.assertEqual(self.client.get(f"/resources/acme/{name}", role=lead).status, 404, name)
+        for method in ("POST", "PATCH", "PUT"):
+            self.assertIn(
+                "Illegal absolute id", self.error(self.load(printed, method=method, status=422), 422, "policy_invalid")
+            )
+        self.assertIn(b"/[REDACTED]", self.show("a", role=lead, headers=[("Content-Type", "application/json")]).body)
+        whole = self.printed("a")
+        self.assertNotIn("REDACTED", whole + self.printed())
+        before = rows(self.memory, recorders=False)
+        self.load(whole, method="PATCH")
+        self.assertEqual(rows(self.memory, recorders=False), before)
+
     def test_annotations_of_root(self) -> None:
         """The root policy itself is printed when a document has annotated it, and loads back."""
         self.load("- !policy { id: root, annotations: { note: hello } }\n")

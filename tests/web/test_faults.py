@@ -9,7 +9,16 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svc import errors
 from svc.reasons import Reason
-from svc.web.faults import HEADERS_TOO_LARGE, LINE_TOO_LONG, MALFORMED, TOO_LARGE, TOO_SLOW, answer_to, internal_error
+from svc.web.faults import (
+    HEADERS_TOO_LARGE,
+    LINE_TOO_LONG,
+    MALFORMED,
+    TOO_LARGE,
+    TOO_SLOW,
+    answer_to,
+    internal_error,
+    reason_of,
+)
 
 #: Refusals that end a start, or that an authenticator turns into another: none of them reaches a route.
 ELSEWHERE = {
@@ -168,6 +177,18 @@ class FaultTests(SynchronousTestCase):
             assert response is not None
             self.assertEqual(response.headers, (("Retry-After", "3"),))
             self.assertNotIn(b"10.0.0.5", response.body)
+
+    def test_outcome_unknown(self) -> None:
+        """What may have happened says so, and nothing by which a library would do it once more."""
+        refusal = errors.OutcomeUnknown("10.0.0.5 is down", 3)
+        error = self.error(refusal, 503)
+        self.assertEqual(error["code"], "outcome_unknown")
+        self.assertIn("it may have been made, or not", str(error["message"]))
+        response = answer_to(refusal)
+        assert response is not None
+        self.assertEqual(response.headers, ())
+        self.assertNotIn(b"10.0.0.5", response.body)
+        self.assertEqual(reason_of(refusal), "outcome-unknown")
 
     def test_read_only(self) -> None:
         """A write on a standby has a number for its code, as installed clients know it."""

@@ -256,6 +256,40 @@ class AttributeTests(LanguageCase):
         self.assertEqual(self.value("public_key:user/u@p/laptop"), (1, f"{ONE} laptop".encode()))
         self.assertEqual(self.at(f"- !user {{ public_key: {ONE} }}")[2], "Invalid public key format")
 
+    def test_public_keys_that_are_none(self) -> None:
+        """Text with a name that is no key is refused, or else loaded with a warning, where the dialect has it so; without a
+        name, with characters of control, or too long it is always refused.
+        """
+        for key in ("ssh-rsa AAAA laptop", "no key laptop", f"{ONE[:-4]} laptop", f"ssh-rsa {ONE.split()[1]} laptop"):
+            if not self.dialect.lenient_public_keys:
+                self.assertEqual(self.at(f"- !user {{ id: u, public_key: {key} }}")[2], "Invalid public key format")
+                continue
+            for method in ("POST", "PATCH", "PUT"):
+                answer = self.load(f"- !user {{ id: u, public_keys: [ {key}, {TWO} desk ] }}", method=method)
+                warning = "Public key 'laptop' of User 'u' is none that SSH takes."
+                self.assertEqual(answer.json()["warnings"], [warning])
+            self.assertEqual(self.value("public_key:user/u/laptop")[1], key.encode())
+            self.assertEqual(self.client.get("/public_keys/acme/user/u").body.decode(), f"{TWO} desk\n{key}\n")
+        for key in ("laptop", "ssh-rsa laptop", '"a b c\\td"', '"a b c\\e[2Jd"', '"a b c\\nd"', "a b " + "c" * 9000):
+            self.assertEqual(self.at(f"- !user {{ id: u, public_key: {key} }}")[2], "Invalid public key format", key)
+        keys = ", ".join(f"a b key{number}" for number in range(150))
+        if self.dialect.lenient_public_keys:
+            warnings = self.load(f"- !user {{ id: many, public_keys: [ {keys} ] }}").json()["warnings"]
+            self.assertEqual((len(warnings), warnings[-1]), (101, "Nor are 50 other public keys."))
+
+    def test_public_keys_of_one_name(self) -> None:
+        """A user's two keys of one name are refused, or else the last of them counts, where the dialect has it so."""
+        text = f"- !user {{ id: u, public_keys: [ {ONE} a, {TWO} b, {TWO} a, {THREE} a ] }}"
+        if not self.dialect.lenient_public_keys:
+            self.assertEqual(self.invalid(text), "Public_key 'user/u/a' is declared more than once")
+            return
+        for method in ("POST", "POST", "PATCH", "PUT"):
+            self.assertNotIn("warnings", self.load(text, method=method).json())
+            self.assertEqual(self.value("public_key:user/u/a"), (1, f"{THREE} a".encode()))
+            self.assertEqual(self.client.get("/public_keys/acme/user/u").body.decode(), f"{THREE} a\n{TWO} b\n")
+        self.load(f"- !user {{ id: u, public_keys: [ {THREE} a, {ONE} a ] }}", method="PATCH")
+        self.assertEqual(self.value("public_key:user/u/a"), (2, f"{ONE} a".encode()))
+
     def test_public_keys_have_versions(self) -> None:
         """A key has a new version when it was changed, and only then; POST changes nothing that is there."""
         name = "public_key:user/u/laptop"
@@ -389,10 +423,6 @@ class OwnershipTests(LanguageCase):
         """A thing is declared once, in whatever spelling."""
         for text in ("- !group x\n- !group x\n", "- !group x\n- !role { kind: group, id: x }\n"):
             self.assertEqual(self.invalid(text), "Group 'x' is declared more than once")
-        self.assertEqual(
-            self.invalid(f"- !user {{ id: u, public_keys: [ {ONE} c, {TWO} c ] }}"),
-            "Public_key 'user/u/c' is declared more than once",
-        )
 
     def test_order(self) -> None:
         """Whatever their order in the file, owners come before what they own, and records before what speaks of them."""

@@ -221,7 +221,7 @@ class AttackTests(WorldCase):
             "!role { kind: user, id: dave, annotations: { a: b } }",
             "!resource { kind: user, id: dave, owner: !user /lead }",
             "!group { annotations: { a: b } }",
-            "!role { kind: host, owner: !user /lead }",
+            "!role { kind: group, owner: !user /lead }",
         ):
             for method in EVERY:
                 self.refused(f"{KEEP}- {record}\n", method)

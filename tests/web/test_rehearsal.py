@@ -109,6 +109,30 @@ class RehearsalTests(WorldCase):
             },
         )
 
+    def test_owners(self) -> None:
+        """Who comes to own a role, or owns it no more, is told as changed only where the dialect says so; who comes to own
+        what is no role isn't. The command line says nothing about it.
+        """
+        self.load("- !group old\n- !variable w\n", policy="team")
+        keep = "- !variable db\n- !group ops\n"
+        for text, method, role in (
+            ("- !group new\n", "POST", "new"),
+            (f"{keep}- !group old\n- !group new\n- !variable v\n", "PATCH", "new"),
+            (keep, "PUT", "old"),
+            ("- !delete { record: !group old }\n", "PATCH", "old"),
+        ):
+            answer = self.rehearse(text, policy="team", method=method)
+            before, after = (answer["updated"][when]["items"] for when in ("before", "after"))
+            if not self.dialect.dry_run_tells_owners:
+                self.assertEqual((before, after), ([], []))
+                continue
+            self.assertEqual([item["identifier"] for item in (*before, *after)], ["acme:policy:team"] * 2)
+            memberships = [set(item.pop("memberships")) for item in (*before, *after)]
+            self.assertEqual(before, after)
+            self.assertEqual(memberships[0] ^ memberships[1], {f"acme:group:team/{role}"})
+            self.assertFalse([said for said in self.said(text, policy="team", method=method) if "policy team is" in said])
+        self.assertEqual(self.rehearse("- !variable v\n", policy="team")["updated"]["after"]["items"], [])
+
     def test_restrictions(self) -> None:
         """From where somebody may log in is told before and after, and public keys go with their user."""
         self.load(f"- !user {{ id: bob, restricted_to: 10.0.0.0/8, public_keys: {ONE} home }}\n")
@@ -139,7 +163,8 @@ class RehearsalTests(WorldCase):
         deleted = [item["identifier"] for item in answer["deleted"]["items"]]
         names = ["group:team/ops", "host:team/h", "policy:team", "variable:team/db", "variable:w"]
         self.assertEqual(deleted, [f"acme:{name}" for name in names])
-        self.assertEqual([item["id"] for item in answer["updated"]["before"]["items"]], ["admins"])
+        owners = ["lead"] if self.dialect.dry_run_tells_owners else []
+        self.assertEqual([item["id"] for item in answer["updated"]["before"]["items"]], ["admins", *owners])
         self.assertEqual(answer["updated"]["after"]["items"][0]["members"], ["acme:user:admin"])
 
     def test_words(self) -> None:

@@ -7,13 +7,13 @@ from datetime import datetime
 from typing import Any
 
 from svc.dialect import CONJUR
-from svc.names import RoleName, admin_of
-from svc.records import Sealed
+from svc.names import ResourceName, RoleName, admin_of
+from svc.records import Asker, Sealed, Standing
 from svc.rows import MembershipRow, PermissionRow, ResourceRow, Rows
 from svc.web import resources
-from svc.web.resources import BATCH, TEXTS_MOST
+from svc.web.resources import TEXTS_MOST
 from tests.contracts.base import signing_key
-from tests.memory import MemoryAccounts
+from tests.memory import MemoryAccounts, MemoryRoles
 from tests.web.world import ADMIN, WorldCase, user
 
 POLICY = """
@@ -143,8 +143,8 @@ class ListTests(ResourcesCase):
 
     def test_batches(self) -> None:
         """A list that is written in several pieces is one list."""
-        self.load("".join(f"- !variable v{number:04}\n" for number in range(2 * BATCH)))
-        for limit in (BATCH - 1, BATCH, BATCH + 1, 2 * BATCH + 1):
+        self.load("".join(f"- !variable v{number:04}\n" for number in range(6)))
+        for limit in range(1, 8):
             self.assertEqual(len(self.ids(f"/resources/acme/variable?limit={limit}")), limit)
 
     def test_counts(self) -> None:
@@ -216,8 +216,9 @@ class ListTests(ResourcesCase):
             self.assertEqual(self.ids(f"/resources/acme?owner={owner}"), owned)
             self.assertEqual(self.ids(f"/resources?owner={owner}"), owned)
             self.assertEqual(self.ids(f"/resources/acme/host?owner={owner}"), ["acme:host:app/web"])
-            self.assertEqual(self.ids(f"/resources/acme?owner={owner}", HOST), ["acme:variable:app/db/password"])
             self.assertEqual(self.client.get(f"/resources/acme?owner={owner}&count=true", role=ADMIN).json(), {"count": 5})
+        self.load("- !permit { role: !host app/web, privilege: read, resource: !policy app }")
+        self.assertEqual(self.ids("/resources/acme?owner=policy:app", HOST)[-1], "acme:variable:app/db/password")
         self.assertEqual(self.ids("/resources/acme?owner=user:admin"), EVERYTHING)
         self.assertEqual(self.ids("/resources/acme?owner=user:bob"), [])
 
@@ -239,6 +240,29 @@ class ListTests(ResourcesCase):
             error = self.refused(f"/resources/acme?{owner}", 422)
             self.assertEqual(error["code"], "argument_error")
             self.assertIn("owner", error["message"])
+
+    def test_owners_unseen(self) -> None:
+        """A role that the caller neither sees nor holds is as one that isn't there, in all that is told, and asked."""
+        asked: list[RoleName] = []
+        standing = MemoryRoles.standing
+
+        async def counted(roles: MemoryRoles, caller: Asker, resource: ResourceName) -> Standing:
+            asked.append(resource.role)
+            return await standing(roles, caller, resource)
+
+        self.patch(MemoryRoles, "standing", counted)
+        told = []
+        for owner in ("user:bob", "user:bib", "policy:app", "policy:ape"):
+            for more in ("", "&count=true", "&search=x&limit=1&offset=3"):
+                asked.clear()
+                answer = self.client.get(f"/resources/acme?owner={owner}{more}", role=HOST)
+                body = answer.body.decode().replace(owner.partition(":")[2], "?")
+                headers = {name: value for name, value in answer.headers.items() if name != "x-request-id"}
+                told.append((owner.partition(":")[0], answer.status, body, headers, len(asked)))
+        for kind in ("user", "policy"):
+            first, *others = [each for each in told if each[0] == kind]
+            self.assertEqual((first[1], others), (404, [first] * 5))
+        self.assertEqual(self.ids("/resources/acme?owner=group:app/deployers", user("alice")), [])
 
     def test_owners_elsewhere(self) -> None:
         """That a role exists in another account is not told by ``owner``."""

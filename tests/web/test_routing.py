@@ -13,7 +13,6 @@ from twisted.logger import ILogObserver, LogEvent, globalLogPublisher
 from twisted.trial.unittest import SynchronousTestCase
 from twisted.web.http_headers import Headers
 
-from svc.authentication import Caller
 from svc.errors import (
     ConfigurationInvalid,
     Forbidden,
@@ -24,6 +23,7 @@ from svc.errors import (
 )
 from svc.limits import Limits
 from svc.names import RoleName
+from svc.records import Caller
 from svc.web.incoming import Incoming
 from svc.web.origin import TrustedProxies
 from svc.web.response import Response

@@ -214,6 +214,18 @@ class SecretsTests(WorldCase):
         self.assertEqual(self.client.get(f"{PATH}?version=1", role=ADMIN).headers["etag"], written)
         self.assertEqual(self.tag(), second)
 
+    def test_guesses(self) -> None:
+        """Who may set a value and not read it is told the same of one that is set already as of any other."""
+        writer, told = user("writer"), set()
+        self.load("- !user writer\n- !permit { role: !user writer, privilege: [ update ], resource: !variable password }")
+        for value, guess in ((b"one", b"one"), (b"two", b"no")):
+            before = self.set_value("password", value).headers["etag"]
+            after = self.set_value("password", guess, writer).headers["etag"]
+            shown = self.client.get("/resources/acme/variable/password", role=writer).json()["secrets"]
+            told.add((len(after), after == before, shown[-1]["version"] - int(before[1])))
+        self.assertEqual(told, {(28, False, 1)})
+        self.assertEqual(self.set_value("password", b"no").headers["etag"], after)
+
     def test_a_tag_in_another_life(self) -> None:
         """A variable that is deleted and made again has other tags, of the same value and version too."""
         before = self.set_value("key", b"one").headers["etag"]

@@ -23,6 +23,7 @@ from svc.errors import KeysUnavailable
 from svc.events import Trail
 from svc.jose import KeySet, parse_key_set
 from svc.keyring import AccessTokens, AccountKeys, new_signing_key
+from svc.limits import RECORD_LIMITS, RecordLimits
 from svc.names import RoleName, admin_of
 from svc.policy.document import Bounds
 from svc.reasons import Reason
@@ -123,6 +124,7 @@ class WorldCase(SynchronousTestCase):
     """A test of nouns, in one dialect."""
 
     dialect: Dialect = NATIVE
+    records: RecordLimits = RECORD_LIMITS
 
     def setUp(self) -> None:
         """Make the account, and a server of all nouns."""
@@ -191,7 +193,12 @@ class WorldCase(SynchronousTestCase):
             authenticators,
             Resources(resources, roles, self.dialect),
             Roles(roles, self.dialect),
-            Policies(Loads(MemoryPolicies(memory), vault, self.dialect, Bounds()), roles, self.events, self.journal),
+            Policies(
+                Loads(MemoryPolicies(memory), vault, self.dialect, Bounds(records=self.records)),
+                roles,
+                self.events,
+                self.journal,
+            ),
             Audit(self.events, roles),
             EffectivePolicies(MemoryEffectivePolicies(memory), roles, vault, clock),
             Secrets(secrets, MemoryExpirations(memory), vault),

@@ -1,0 +1,238 @@
+"""What a load disposes of, and on whose authority (rulings 2.13, 9.2 and 9.4).
+
+Note [Acting as the policy]. Who may load a policy acts as the policy's role, on what the policy owns. A record that another
+owns takes that owner's authority, or ``update`` on the policy that recorded it and owns it: also one that lies beneath the
+policy by its id, and one that the policy itself recorded and gave away. What comes to be with the load is the load's to
+dispose of, but beneath a policy of another owner nothing comes to be without authority over that policy. Names count once
+more: what the policy owns is at hand only where its id says so too, or the policy recorded it; what lies outside takes
+authority of the caller's own, whoever gave it to the policy.
+
+Note [Declared twice]. A record that is there and that another policy recorded is left as it is, and the rest of the document
+speaks of it. So it must be one that the policy owns, or that was declared for it from above. Any other takes authority, and
+where a host was made by somebody else, who was told its API key, none is enough: it has to be deleted first.
+
+Note [What stays said]. A grant or a permission that is there already is no change, and takes no authority again: who loads a
+document once more, in which an admin had given something away, is not refused for that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import attrs
+
+from svc.errors import Forbidden
+from svc.names import RoleName, admin_of, root_policy
+from svc.ownership import Ownership
+from svc.policy.ids import OF_USERS, beside, inside
+from svc.policy.meaning import Resolved
+from svc.policy.resolve import WARNINGS_MOST, described
+from svc.rows import Changes, Present
+
+
+@attrs.frozen
+class Disposed:
+    """Full ids of what a load disposes of, whoever's it is.
+
+    ``granted`` are roles that it grants or revokes. ``changed`` are resources that it permits, denies, annotates, restricts,
+    changes or deletes; hosts that it deletes are ``deleted`` instead. ``declared`` are there, and the policy did not record
+    them; ``made`` come to be. ``own`` are those that the policy recorded, ``factories`` those that own the hosts.
+    """
+
+    policy: RoleName
+    granted: Sequence[str]
+    changed: Sequence[str]
+    deleted: Sequence[str]
+    declared: Sequence[str]
+    made: Sequence[str]
+    own: frozenset[str]
+    factories: Sequence[str]
+
+    @property
+    def standing(self) -> list[str]:
+        """Those that are there, and the policy: their owners are to be known."""
+        return [str(self.policy), *self.granted, *self.changed, *self.deleted, *self.declared, *self.factories]
+
+    @property
+    def placed(self) -> list[str]:
+        """Those of which is to be known around which they are."""
+        return [*self.made, *self.declared, *self.deleted, *self.factories]
+
+
+@attrs.frozen
+class Claims:
+    """Full ids of what takes more than to act as the policy, each with the policies of which ``update`` will do instead.
+
+    The caller must be entitled to grant the ``roles``, and to permit what is done with the ``resources``.
+    """
+
+    roles: Mapping[str, frozenset[str]]
+    resources: Mapping[str, frozenset[str]]
+
+
+def disposed(resolved: Resolved, present: Present, changes: Changes) -> Disposed:
+    """What a load of ``resolved`` disposes of, which comes to ``changes``.
+
+    What lies outside of the policy by its name alone counts as soon as the document speaks of it, what lies inside when
+    something changes (Note [What stays said]).
+    """
+    made = {row.resource for row in changes.create.resources}
+    own = frozenset(row.resource for row in present.own.resources)
+    owners = {row.resource: row.owner for row in (*present.own.resources, *present.foreign.resources)}
+    removals = resolved.removals
+    gone = {*removals.resources, *(row.resource for row in changes.delete.resources)}
+    granted = dict.fromkeys(
+        (
+            *(role for role in resolved.roles_granted if role not in own),
+            *(row.role for rows in (changes.create, changes.update) for row in rows.memberships if not row.ownership),
+            *(role for role, _ in removals.memberships),
+        )
+    )
+    changed = dict.fromkeys(
+        (
+            *(resource for resource in resolved.resources_permitted if resource not in own),
+            *(row.resource for row in changes.create.permissions),
+            *(row.resource for rows in (changes.create, changes.update) for row in rows.annotations),
+            *(row.resource for row in changes.delete.annotations if row.resource in own),
+            *(row.role for rows in (changes.create, changes.delete) for row in rows.restrictions),
+            *(row.resource for row in changes.update.resources),
+            *(row.resource for row in removals.permissions),
+            *gone,
+        )
+    )
+    declared = {row.resource for row in resolved.declared.resources}.intersection(
+        row.resource for row in present.foreign.resources
+    )
+    deleted = {full for full in gone if _kind(full) == "host"}
+    hosts = {*deleted, *(full for full in declared if _kind(full) == "host")}
+    return Disposed(
+        resolved.policy,
+        [full for full in granted if full not in made],
+        [full for full in changed if full not in made and full not in deleted],
+        sorted(deleted.intersection(owners)),
+        sorted(declared),
+        [full for full in made if _kind(full) not in OF_USERS],
+        own,
+        sorted({owners[full] for full in hosts if full in owners and _kind(owners[full]) == "host_factory"}),
+    )
+
+
+def claims(disposed: Disposed, ownership: Ownership) -> Claims:
+    """What of this takes more authority than to act as the policy.
+
+    :raises Forbidden: the document declares a host that somebody else made.
+    """
+    judging = _Judging(disposed, ownership)
+    for full in disposed.declared:
+        judging.declare(full)
+    for full in disposed.made:
+        judging.make(full)
+    for full in disposed.granted:
+        judging.grant(full)
+    for full in disposed.changed:
+        judging.change(full)
+    for full in disposed.deleted:
+        judging.delete_host(full)
+    return Claims(judging.roles, judging.resources)
+
+
+def left_alone(resolved: Resolved, present: Present) -> tuple[str, ...]:
+    """Warnings of records that the document declares and that stay as they are, since the policy did not record them.
+
+    Whoever relies on such a record relies on whoever did.
+    """
+    own = {str(resolved.policy), str(admin_of(resolved.policy.account))}
+    foreign = [row.resource for row in present.foreign.resources if row.resource not in own]
+    declared = {row.resource for row in resolved.declared.resources}
+    names = [described(full) for full in sorted(declared.intersection(foreign))]
+    warnings = [f"{name} was not recorded by this policy, and is left as it is." for name in names[:WARNINGS_MOST]]
+    if len(names) > WARNINGS_MOST:
+        warnings.append(f"So are {len(names) - WARNINGS_MOST} other records.")
+    return tuple(warnings)
+
+
+class _Judging:
+    """A load being judged: what it takes, so far."""
+
+    def __init__(self, disposed: Disposed, ownership: Ownership) -> None:
+        self.roles: dict[str, frozenset[str]] = {}
+        self.resources: dict[str, frozenset[str]] = {}
+        self._disposed = disposed
+        self._name = disposed.policy
+        self._policy = str(disposed.policy)
+        self._root = str(root_policy(disposed.policy.account))
+        self._ownership = ownership
+        self._made = frozenset(disposed.made)
+
+    def grant(self, role: str) -> None:
+        """Judge a role that is granted or revoked."""
+        if not self._at_hand(role):
+            self.roles[role] = self._vouching(role)
+
+    def change(self, resource: str) -> None:
+        """Judge a resource that is permitted, denied, annotated, restricted, changed or deleted."""
+        if not self._at_hand(resource):
+            self.resources[resource] = self._vouching(resource)
+
+    def delete_host(self, host: str) -> None:
+        """Judge a host that is deleted: whoever may update the policy around it may delete it (rulings 9.4)."""
+        if not self._at_hand(host):
+            self.resources[host] = self._vouching(host) | {self._ownership.around[host]}
+
+    def make(self, record: str) -> None:
+        """Judge a record that comes to be: beneath the policy of another owner that takes authority over it."""
+        around = self._ownership.around[record]
+        if around == self._policy or self._ownership.owns(self._policy, around):
+            return
+        if around != self._root or not beside(self._name, *record.split(":", 2)[1:]):
+            self.resources[around] = self._over(around)
+
+    def declare(self, record: str) -> None:
+        """Judge a record that is there and that the policy did not record (Note [Declared twice])."""
+        kind, ownership = _kind(record), self._ownership
+        recorder = ownership.records[record].policy
+        if kind in OF_USERS:
+            # A user's id doesn't tell the policy, and his owner is whom his maker named.
+            if recorder is None or not ownership.is_above(recorder, self._policy):
+                self.resources[recorder or record] = frozenset() if recorder is None else self._over(recorder)
+            elif not ownership.owns(self._policy, record):
+                self.resources[record] = self._vouching(record)
+            return
+        if kind == "host" and (not ownership.is_at_home(record) or (recorder is None and self._gains_policy(record))):
+            told = f"{described(record)} was made by somebody else. Delete it before it is declared, or give it another id."
+            raise Forbidden(f"{record} was made by somebody else", told)
+        if not self._at_hand(record) and not self._declared_from_above(record):
+            self.resources[record] = self._vouching(record)
+
+    def _gains_policy(self, record: str) -> bool:
+        """Whether a policy that comes to be is around a record: no factory has been that policy's own."""
+        account, _, identifier = record.split(":", 2)
+        ends = (at for at, char in enumerate(identifier) if char == "/")
+        return any(f"{account}:policy:{identifier[:end]}" in self._made for end in ends)
+
+    def _declared_from_above(self, record: str) -> bool:
+        around, recorder = self._ownership.around[record], self._ownership.records[record].policy
+        if around != self._policy and not self._ownership.owns(self._policy, around):
+            return False
+        return recorder is not None and self._ownership.is_above(recorder, self._policy)
+
+    def _at_hand(self, record: str) -> bool:
+        """Whether to act as the policy is enough (Note [Acting as the policy])."""
+        kind, identifier = record.split(":", 2)[1:]
+        named = inside(self._name, kind, identifier) or beside(self._name, kind, identifier)
+        return (named or record in self._disposed.own) and self._ownership.owns(self._policy, record)
+
+    def _over(self, policy: str) -> frozenset[str]:
+        """The policies of which ``update`` means authority over what belongs to another policy: that one, for a start."""
+        return self._vouching(policy) | {policy}
+
+    def _vouching(self, record: str) -> frozenset[str]:
+        """The policy that recorded a thing and owns it, if one does: ``update`` on it will do."""
+        found = self._ownership.records.get(record)
+        if found is None or found.policy is None or not self._ownership.owns(found.policy, record):
+            return frozenset()
+        return frozenset({found.policy})
+
+
+def _kind(full: str) -> str:
+    return full.split(":", 2)[1]

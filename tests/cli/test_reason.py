@@ -1,0 +1,31 @@
+"""Tests of ``svc.cli.reason``."""
+
+from __future__ import annotations
+
+from click.testing import CliRunner
+from twisted.trial.unittest import SynchronousTestCase
+
+from svc.cli.reason import explain_reason, explanations
+from svc.reasons import Reason
+
+
+class ExplainReasonTests(SynchronousTestCase):
+    """What reasons mean, as the installed program tells."""
+
+    def test_every_reason(self) -> None:
+        """Every reason for which a login may be refused has its cause and its remedy, without marks of a page."""
+        known = explanations()
+        self.assertLessEqual({reason.value for reason in Reason}, known.keys())
+        for code, text in known.items():
+            self.assertRegex(text, r"(?s)\ACause\. .+\nRemedy\. .+", code)
+            self.assertNotRegex(text, r"[`*]|\]\(|.{101}", code)
+
+    def test_one(self) -> None:
+        """One is told by its code; without a code all codes are listed, and what is no code is a fault with a guess."""
+        one = CliRunner().invoke(explain_reason, ["key-unknown"])
+        self.assertEqual((one.exit_code, one.output), (0, explanations()["key-unknown"] + "\n"))
+        self.assertEqual(CliRunner().invoke(explain_reason, []).output.split(), list(explanations()))
+        wrong = CliRunner().invoke(explain_reason, ["key-unknow"])
+        self.assertEqual(wrong.exit_code, 1)
+        self.assertIn("did you mean key-unknown", wrong.output)
+        self.assertIn("lists them all", CliRunner().invoke(explain_reason, ["?"]).output)

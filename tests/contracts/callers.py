@@ -1,0 +1,100 @@
+"""The suite of what every reading for a caller has in common: of which creation of its role it must be."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from svc.errors import CallerReplaced
+from svc.interfaces import IPolicyTransaction
+from svc.names import RoleName
+from svc.records import Caller
+from svc.rows import Changes, ResourceRow, Rows
+from tests.contracts.base import ROOT, Contract, Draft, Stores, change, load, resource, role, scenario
+
+ALICE, GROUP = role("user:alice"), role("group:g")
+VARIABLE = resource("variable:v")
+BRANCH = "svc/authn-jwt/ci"
+
+
+class CallersContract(Contract):
+    """A role that is deleted and made again, and tokens of its first creation."""
+
+    async def made(self, stores: Stores) -> int:
+        """Make Alice, who owns a variable and a group, and return her number, which both logins read."""
+        await load(stores, Draft().define("user:alice").define("variable:v", "group:g", owner="user:alice"))
+        credential = await stores.credentials.credential(ALICE)
+        applicant = await stores.authenticators.applicant(ALICE, BRANCH, (), "authn-jwt")
+        self.assertEqual(credential.creation, applicant.creation)
+        return credential.creation
+
+    async def remade(self, stores: Stores) -> tuple[Caller, Caller]:
+        """Make Alice twice, and return the caller of either creation."""
+        first = await self.made(stores)
+        everything = tuple(ResourceRow(str(name), str(ALICE)) for name in (ALICE, GROUP, VARIABLE))
+        await change(stores, Changes(delete=Rows(everything)))
+        second = await self.made(stores)
+        self.assertNotEqual(first, second)
+        return Caller(ALICE, 0, first), Caller(ALICE, 0, second)
+
+    @scenario
+    async def test_every_reading(self) -> None:
+        """Whatever is asked for a caller whose role was made again since is refused; for one of the new role it is not."""
+        stores = await self.stores_with_account()
+        for caller, replaced in zip(await self.remade(stores), (True, False), strict=True):
+            for name, ask in self.readings(stores, caller).items():
+                try:
+                    await ask()
+                except CallerReplaced:
+                    self.assertTrue(replaced, name)
+                else:
+                    self.assertFalse(replaced, name)
+
+    def readings(self, stores: Stores, caller: Caller) -> dict[str, Callable[[], Awaitable[object]]]:
+        """All that is asked for a caller."""
+
+        async def standing(transaction: IPolicyTransaction) -> object:
+            return await transaction.standing(caller, ROOT)
+
+        return {
+            "standing": lambda: stores.roles.standing(caller, VARIABLE),
+            "standing towards nothing": lambda: stores.roles.standing(caller, resource("variable:none")),
+            "remains": lambda: stores.roles.remains(caller),
+            "read": lambda: stores.secrets.read(caller, VARIABLE),
+            "read a version": lambda: stores.secrets.read(caller, VARIABLE, 3),
+            "read all": lambda: stores.secrets.read_all(caller, [VARIABLE, VARIABLE], 100),
+            "write": lambda: stores.secrets.write(caller, VARIABLE, lambda _: None),
+            "clear": lambda: stores.expirations.clear(caller, VARIABLE, lambda _: None),
+            "add": lambda: stores.roles.add_member(caller, GROUP, ALICE, lambda _: None),
+            "remove": lambda: stores.roles.remove_member(caller, GROUP, ALICE, lambda _: None),
+            "load": lambda: stores.policies.transact(standing),
+        }
+
+    @scenario
+    async def test_gone(self) -> None:
+        """A caller whose role is gone is no other's: it is told that it doesn't exist, whatever its number."""
+        stores = await self.stores_with_account()
+        for creation in (0, await self.made(stores)):
+            gone = Caller(role("user:nobody"), 0, creation)
+            self.assertFalse((await stores.roles.standing(gone, VARIABLE)).caller_exists)
+            self.assertFalse(await stores.roles.remains(gone))
+
+    @scenario
+    async def test_the_same(self) -> None:
+        """A role keeps its number whatever else becomes of it, and is known by its name alone where no token speaks."""
+        stores = await self.stores_with_account()
+        caller = Caller(ALICE, 0, await self.made(stores))
+        await change(stores, Changes(update=Rows((ResourceRow(str(ALICE), f"{ALICE.account}:group:g"),))))
+        self.assertTrue(await stores.roles.remains(caller))
+        for asker in (caller, ALICE):
+            self.assertTrue((await stores.roles.standing(asker, VARIABLE)).owns)
+
+    @scenario
+    async def test_an_account(self) -> None:
+        """The admin of an account that was deleted and made again is another one."""
+        stores = await self.stores_with_account("other")
+        admin = RoleName("other", "user", "admin")
+        first = (await stores.credentials.credential(admin)).creation
+        await stores.accounts.delete("other")
+        await self.add_account(stores, "other")
+        with self.assertRaises(CallerReplaced):
+            await stores.roles.remains(Caller(admin, 0, first))
