@@ -67,6 +67,12 @@ class ICredentials(Interface):
         A role that is unknown, or has no API key, can have no password.
         """
 
+    def renew_password(role: RoleName, password: Sealed, instead_of: Sealed) -> None:
+        """Begin to set the hash of a role's password, as above, for a login, which doesn't wait for a write.
+
+        Where that can't be done now, it isn't.
+        """
+
 
 def new_api_key() -> str:
     """Make an API key: 32 random bytes as eight big-endian integers, each in Crockford's base32, lower case, unpadded.

@@ -486,6 +486,11 @@ class MemoryCredentials:
         self.memory.record(trail)
         return True
 
+    def renew_password(self, role: RoleName, password: Sealed, instead_of: Sealed) -> None:
+        """See ``ICredentials``."""
+        if not (self.memory.down or self.memory.standby) and self.memory.passwords.get(str(role)) == instead_of:
+            self.memory.passwords[str(role)] = password
+
 
 @implementer(IRoles)
 @attrs.frozen

@@ -16,7 +16,7 @@ from zope.interface import implementer
 from svc.authentication import Admitted, Attempt, IAuthenticator, ILogin, Refused
 from svc.clocks import WallClock
 from svc.credentials import Credential, ICredentials, new_api_key, same_key
-from svc.errors import InvalidName, PasswordsBusy, StoreReadOnly, StoreUnavailable, WrongDataKey
+from svc.errors import InvalidName, PasswordsBusy, WrongDataKey
 from svc.jose import shown
 from svc.names import RoleName
 from svc.passwords import Passwords, can_be_password
@@ -124,9 +124,9 @@ class ApiKeyAuthenticator:
         """Hash a proven password anew, at today's cost, unless it was changed meanwhile, or this can't be done now."""
         try:
             renewed = self._vault.seal(password_name(role), await self._passwords.hashed(password))
-            await self._credentials.set_password(role, renewed, sealed)
-        except (PasswordsBusy, StoreUnavailable, StoreReadOnly) as refusal:
-            _log.debug("The hash of a password stays as it is: {why}", why=str(refusal))
+        except PasswordsBusy:
+            return
+        self._credentials.renew_password(role, renewed, sealed)
 
 
 def _misplaced(credential: Credential, client_ip: str) -> _Problem | None:

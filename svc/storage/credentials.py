@@ -6,11 +6,14 @@ from ipaddress import ip_network
 from typing import Final
 
 import attrs
+from twisted.internet.defer import Deferred
+from twisted.logger import Logger
+from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from svc.authentication import RESTRICTIONS_LIMIT
 from svc.credentials import Credential, ICredentials
-from svc.errors import NotFound
+from svc.errors import NotFound, StoreReadOnly, StoreUnavailable
 from svc.events import Trail
 from svc.names import RoleName
 from svc.records import Sealed
@@ -52,6 +55,8 @@ _SET_PASSWORD: Final = Statement(
     """,
 )
 
+_log = Logger()
+
 
 @implementer(ICredentials)
 @attrs.frozen
@@ -59,6 +64,8 @@ class CredentialStore:
     """Provides ``ICredentials`` on PostgreSQL."""
 
     _database: Database
+    #: The renewal that is under way: one at a time, however many log in while PostgreSQL takes its time.
+    _renewals: list[Deferred[None]] = attrs.field(factory=list, init=False)
 
     async def credential(self, role: RoleName) -> Credential:
         """See ``ICredentials``."""
@@ -87,6 +94,20 @@ class CredentialStore:
         """See ``ICredentials``."""
         return await self._set(trail, _SET_PASSWORD, str(role), password, instead_of)
 
+    def renew_password(self, role: RoleName, password: Sealed, instead_of: Sealed) -> None:
+        """See ``ICredentials``."""
+        if self._renewals:
+            return
+        renewal = Deferred.fromCoroutine(self._renew(role, password, instead_of)).addErrback(_log_bug)
+        self._renewals.append(renewal)
+        renewal.addCallback(lambda _: self._renewals.clear())
+
+    async def _renew(self, role: RoleName, password: Sealed, instead_of: Sealed) -> None:
+        try:
+            await self.set_password(role, password, instead_of)
+        except (StoreReadOnly, StoreUnavailable) as refusal:
+            _log.debug("The hash of a password stays as it is: {why}", why=str(refusal))
+
     async def _set(self, trail: Trail | None, statement: Statement, *parameters: object) -> bool:
         """Change a credential, and record that with it; whether there was one to change."""
 
@@ -96,3 +117,7 @@ class CredentialStore:
             return found
 
         return await self._database.transact(work)
+
+
+def _log_bug(failure: Failure) -> None:
+    _log.failure("The hash of a password could not be renewed", failure)

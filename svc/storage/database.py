@@ -4,9 +4,9 @@ PostgreSQL may come and go. While it is away every call fails soon with ``StoreU
 again. Nothing that was sent is sent again, except that a transaction, or single statement, which PostgreSQL rolled back for
 its conflict with another one, or with the replay of a standby's log, is run again from the start.
 
-Note [Readings and writes]. A primary with a synchronous standby lets a COMMIT wait for it, without end. So those who write
-have sessions of their own, fewer than there are, and may all wait: readings never stand behind them. PostgreSQL itself
-refuses to write in the sessions for readings, so that no statement gets there by mistake.
+Note [Readings and writes]. A primary with a synchronous standby lets a COMMIT wait for it, without end. So writes have a few
+sessions of their own, which may all wait, and readings never stand behind them. PostgreSQL itself refuses to write in the
+sessions for readings, so that no statement gets there by mistake.
 
 Note [Ended, not cancelled]. Who waits for a COMMIT gives up after a while, and its session with it. The process of
 PostgreSQL that served it notices nothing, and waits on: another session has it terminated, and only when it is gone a new

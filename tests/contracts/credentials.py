@@ -130,6 +130,22 @@ class CredentialsContract(Contract):
         self.assertEqual((await credentials.credential(ONE)).password, b"b")
 
     @scenario
+    async def test_passwords_that_are_renewed(self) -> None:
+        """A password is renewed some time, unless the role has another by then, or none; and nothing tells of that."""
+        stores = await self._two_hosts()
+        credentials = stores.credentials
+        await credentials.set_password(ONE, Sealed(b"a"))
+        credentials.renew_password(ONE, Sealed(b"b"), Sealed(b"a"))
+        while (await credentials.credential(ONE)).password != Sealed(b"b"):
+            """It is on its way."""
+        for name, former in ((ONE, b"a"), (TWO, b"a")):
+            credentials.renew_password(name, Sealed(b"c"), Sealed(former))
+        await credentials.set_password(TWO, Sealed(b"d"))
+        found = [(await credentials.credential(name)).password for name in (ONE, TWO)]
+        self.assertEqual(found, [b"b", b"d"])
+        self.assertEqual(await events.operations(stores), [])
+
+    @scenario
     async def test_restrictions(self) -> None:
         """From where a role may authenticate comes with its credential."""
         stores = await self.stores_with_account()

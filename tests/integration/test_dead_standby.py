@@ -18,9 +18,11 @@ from svc.config import read_settings
 from svc.errors import OutcomeUnknown, StoreUnavailable
 from svc.foundation import WRITERS, Foundation
 from svc.keyfiles import admin_key_file
-from svc.names import admin_of
-from svc.records import Sealed
+from svc.names import RoleName, admin_of
+from svc.records import Sealed, StoredSigningKey
 from svc.server import Succession
+from svc.storage.accounts import AccountStore
+from svc.storage.credentials import CredentialStore
 from svc.storage.database import Statement, Transaction
 from svc.vault import api_key_name
 from tests.integration.client import Answer, Api
@@ -163,6 +165,24 @@ class CommitTests(SynchronousTestCase):
                 continue
             break
         self.assertEqual(self.pair.follower.command("SELECT id FROM notes ORDER BY id", self.name), [(0,), (1,)])
+
+    async def test_login_that_writes(self) -> None:
+        """A login whose password's hash is renewed waits for nobody, and however many do, one renewal is under way."""
+        credentials = CredentialStore(self.database)
+        admin = RoleName("acme", "user", "admin")
+        key = StoredSigningKey("acme", "key", Sealed(b"k"), 0.0)
+        await self.pair.follower.thaw()
+        await AccountStore(self.database).create("acme", Sealed(b"api"), key)
+        await credentials.set_password(admin, Sealed(b"a"))
+        await self.pair.follower.freeze()
+        for _ in range(20):
+            credentials.renew_password(admin, Sealed(b"b"), Sealed(b"a"))
+        self.assertEqual((await credentials.credential(admin)).password, b"a")
+        self.assertEqual((self.database.census().lent, self.database.census().waiting), (1, 0))
+        await self.pair.follower.thaw()
+        await self.pair.until(lambda: not self.waiting(), "the renewal doesn't end")
+        while (await credentials.credential(admin)).password != b"b":
+            await deferLater(reactor, 0.02)
 
     async def test_refusal(self) -> None:
         """A transaction that is left by an exception waits for nobody."""
