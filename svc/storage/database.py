@@ -62,7 +62,10 @@ GLANCE: Final = 0.05
 GLANCES: Final = 40
 
 #: Says nothing, and has the COMMIT wait for its record, where a transaction has written nothing (Note [Unknown outcomes]).
-_COMMIT: Final = "SELECT pg_logical_emit_message(true, 'svc', '') WHERE pg_current_xact_id_if_assigned() IS NULL; COMMIT"
+_COMMIT: Final = """
+    SELECT pg_logical_emit_message(true, 'svc', '')
+    WHERE pg_current_xact_id_if_assigned() IS NULL AND NOT pg_is_in_recovery(); COMMIT
+"""
 
 _STARTED: Final = "SELECT backend_start::text FROM pg_stat_activity WHERE pid = pg_backend_pid()"
 _TERMINATE: Final = """

@@ -532,7 +532,7 @@ class TransactionTests(NotesTestCase):
             runs.append(await transaction.fetch(INSERT, 1, "a"))
 
         transacting = begun(self.database.transact(work))
-        await self.until(f"SELECT 1 FROM pg_stat_activity WHERE pid = {pid} AND state = 'active' AND query LIKE '%COMMIT'")
+        await self.until(f"SELECT 1 FROM pg_stat_activity WHERE pid = {pid} AND state = 'active' AND query LIKE '%COMMIT%'")
         self.terminate(pid)
         with self.assertRaises(OutcomeUnknown):
             await transacting
