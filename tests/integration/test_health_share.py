@@ -50,13 +50,13 @@ class SigningTests(DatabaseTestCase):
     async def add(self, names: Any) -> None:
         """Add accounts."""
         keys = [new_signing_key(self.vault, name, 1.0) for name in names]
-        await self.database.fetch(_ACCOUNTS, column(key.account for key in keys))
+        await self.database.change(_ACCOUNTS, column(key.account for key in keys))
         await self.restore(*keys)
 
     async def restore(self, *keys: StoredSigningKey) -> None:
         """Add keys."""
         columns = (column(getattr(key, name) for key in keys) for name in ("account", "key_id", "sealed"))
-        await self.database.fetch(_KEYS, *columns)
+        await self.database.change(_KEYS, *columns)
 
     async def failed(self) -> str | None:
         """Check once; why it failed."""
@@ -70,9 +70,9 @@ class SigningTests(DatabaseTestCase):
         """Of 500 accounts, a round knows which one's key was overwritten, or deleted, since the one before."""
         self.assertIsNone(await self.failed())
         other = new_signing_key(Vault(b"o" * 32), "a0250", 1.0)
-        await self.database.fetch(_OVERWRITE, "a0250", other.sealed)
+        await self.database.change(_OVERWRITE, "a0250", other.sealed)
         self.assertIn("a0250: WrongDataKey", await self.failed() or "")
-        await self.database.fetch(_DELETE, "a0250")
+        await self.database.change(_DELETE, "a0250")
         self.assertIn("a0250: it has no key to sign with", await self.failed() or "")
         await self.restore(new_signing_key(self.vault, "a0250", 1.0))
         self.assertIsNone(await self.failed())

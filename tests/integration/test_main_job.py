@@ -95,7 +95,7 @@ class MainJobTests(_MainJob):
         compact = ".".join(token[part].rstrip("=") for part in ("protected", "payload", "signature"))
         keys = (await self.api.ask("GET", "/authn/acme/.well-known/jwks.json")).json()["keys"]
         claims = jwt.decode(compact, jwt.PyJWK(keys[0]), algorithms=["ES256"])
-        self.assertEqual(list(claims), ["iat", "sub", "exp"])
+        self.assertEqual(list(claims), ["iat", "sub", "exp", "creation"])
         self.assertEqual(claims["sub"], "host/apps/shop")
 
     async def _the_members_of_the_role(self) -> None:
