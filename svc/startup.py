@@ -156,6 +156,11 @@ class IProcessReactor(IReactorCore, IReactorFromThreads, IReactorTime):
     """What a launch asks of the reactor."""
 
 
+def at_terminal() -> bool:
+    """Whether this process reads from a terminal or writes to one; one that was closed is none any more."""
+    return any(map(os.isatty, range(3)))
+
+
 class Launch(MultiService):
     """The server as ``twistd`` runs it: how its start ended is told, and its end is brought about.
 
@@ -176,6 +181,7 @@ class Launch(MultiService):
         self._console = console
         self._on_signal = on_signal
         self._log = server_log
+        self._at_terminal = False
         if server_log is not None:
             self.addService(Telling(server_log.observer, reactor))  # type: ignore[no-untyped-call] # Twisted's
         self.addService(server)  # type: ignore[no-untyped-call] # Twisted's
@@ -196,9 +202,18 @@ class Launch(MultiService):
         # The reactor has put up its own handlers by now (Note [Exit codes]).
         for number in STOP_SIGNALS:
             self._on_signal(number, lambda *_: self._reactor.callFromThread(self._stop))
-        if self._log is not None and self._log.file is not None:
-            on_hangup(self._reactor, self._log.file.reopen)
+        if self._log is not None:
+            # By now a daemon has left the terminal that it was started from.
+            self._at_terminal = at_terminal()
+            on_hangup(self._reactor, self._hung_up)
         Deferred.fromCoroutine(self._attend())
+
+    def _hung_up(self) -> None:
+        """Have the log opened anew, as SIGHUP asks; or stop, where it says that the terminal is gone."""
+        if self._at_terminal and not at_terminal():
+            self._stop()
+        elif self._log is not None and self._log.file is not None:
+            self._log.file.reopen()
 
     def _stop(self) -> None:
         # A second signal changes nothing: the stop is under way.

@@ -162,8 +162,8 @@ class Connection:
             return ApiKey(self.login, self.api_key)
         if self.login is not None:
             raise click.UsageError(
-                f"there is no API key for {self.login}, whom --login or SVC_LOGIN names: set {API_KEY} too,"
-                " or name nobody, to be who `svc login` has logged in"
+                f"there is no API key for {self.login}, the login that --login or SVC_LOGIN says: set {API_KEY} too,"
+                " or leave both out, to go on as `svc login` has logged in"
             )
         if self.api_key is not None:
             raise click.UsageError(f"{API_KEY} is set, and not whose it is: set SVC_LOGIN too, or unset it")

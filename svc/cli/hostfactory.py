@@ -105,7 +105,9 @@ async def create_host(
             "the server refused this token: it is wrong, expired or revoked, or isn't meant for this address"
         )
     if answer.status == 403:
-        raise click.ClickException(f"the name {host_id} is taken: another made that host")
+        raise click.ClickException(
+            f"this host factory may not make {host_id}: it is beneath another policy, or somebody else made it"
+        )
     host = answer.expect(201).json()
     if as_json:
         click.echo(json.dumps(host, indent=2))

@@ -130,8 +130,8 @@ async def _show(reactor: Any, folder: Path, cloud: bool, once: bool, refusals: C
     server.startService()
     reactor.addSystemEventTrigger("before", "shutdown", server.stopService)
     [url] = await server.ready()
-    # A server opens its audit file anew then; this one ends with its terminal.
-    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    # A server opens its audit file anew then; this one ends with its terminal, and its PostgreSQL with it.
+    signal.signal(signal.SIGHUP, signal.getsignal(signal.SIGTERM))
     admin_key = admin_key_file(server_folder, ACCOUNT).read_text().strip()
 
     provider = Provider.kept_at(folder / "provider.pem", "https://provider.quickstart.example")

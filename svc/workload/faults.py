@@ -109,7 +109,9 @@ class LoginRefused(Fault):
     request_id: str | None = None  # type: ignore[misc] # of the class where there is none
 
     def _text(self) -> str:
-        return f"the server refused {self.what} (account {self.account}, status {self.status}); its log says why"
+        return (
+            f"the server refused {self.what} (account {self.account}, status {self.status}); its log and its audit say why"
+        )
 
 
 @attrs.frozen(str=False)
@@ -143,7 +145,8 @@ class NotFound(Fault):
     request_id: str | None = None  # type: ignore[misc] # of the class where there is none
 
     def _text(self) -> str:
-        return f"{self.asked} was not found, or is not visible to this role (status 404): {self.said}"
+        asked = "one of several variables" if ", " in self.asked else self.asked
+        return f"{asked} was not found, or is not visible to this role (status 404): {self.said}"
 
 
 @attrs.frozen(str=False)

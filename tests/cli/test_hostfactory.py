@@ -135,7 +135,7 @@ class HostFactoryTests(SynchronousTestCase):
 
     def test_no_host(self) -> None:
         """Why there is no host is told in words that fit; a bad annotation is a usage error."""
-        for status, said in ((401, "refused this token"), (403, "is taken"), (422, "cannot use this")):
+        for status, said in ((401, "refused this token"), (403, "may not make"), (422, "cannot use this")):
             outcome = self.run_command(Server(status), "hosts", "create", "h", token="1secret", code=1)
             self.assertIn(said, outcome.stderr)
             self.assertNotIn("1secret", outcome.output)

@@ -299,7 +299,7 @@ OF_POSTGRES: Final = (
         words="Every session for writes of the primary's server waits for a lock that somebody holds, 2 s each",
         inject=_exhaust,
         undo=_let_go,
-        primary=failing("core", "expiration"),
+        primary=failing("core", "expiration", reads=True),
         within=4.0,
         hangs=True,
     ),

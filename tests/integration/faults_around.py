@@ -197,6 +197,7 @@ OF_SERVICES: Final = (
         inject=_close_receiver,
         undo=_open_receiver,
         primary=failing("audit", "expiration"),
+        recovery=4.0,  # until it is connected to again, and a round has found that
     ),
     Fault(
         name="ldap_down",

@@ -166,6 +166,7 @@ class ServerTestCase(TestCase):
         environ: Mapping[str, str] | None = None,
         listen: str = "tcp:0:interface=127.0.0.1",
         daemon: bool = False,
+        terminal: bool = False,
     ) -> ServerProcess:
         """Start a server with these options; it ends with the test, at the latest."""
         directory = Path(self.mktemp()).resolve()
@@ -185,7 +186,7 @@ class ServerTestCase(TestCase):
         twistd = Path(sys.executable).with_name("twistd")
         command = [str(twistd), *([] if daemon else ["-n"]), "svc", *arguments, *options]
         IReactorProcess(installed_reactor).spawnProcess(
-            server, command[0], command, env={**surroundings, **(environ or {})}, path=str(directory)
+            server, command[0], command, env={**surroundings, **(environ or {})}, path=str(directory), usePTY=terminal
         )
         self.addCleanup(server.dispose)
         return server

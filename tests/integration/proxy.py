@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import socket
@@ -33,7 +34,12 @@ _LOGGED: Final = re.compile(r" svc~? (\S+)/\S+ .* \"[^\"]+\"?$")
 
 def unavailable() -> str | None:
     """Why tests with a proxy are skipped, ``None`` when they are not."""
-    return None if shutil.which("haproxy") else "haproxy isn't installed"
+    return None if _program() else "haproxy isn't installed"
+
+
+def _program() -> str | None:
+    """HAProxy, which Debian keeps where only root looks."""
+    return shutil.which("haproxy", path=os.pathsep.join((os.environ.get("PATH", os.defpath), "/usr/sbin")))
 
 
 class Proxy:
@@ -61,7 +67,7 @@ class Proxy:
         self._log = place / "log"
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
-                ["haproxy", "-f", str(path)], stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT
+                [_program() or "haproxy", "-f", str(path)], stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT
             )
         case.addCleanup(self._end)
         self._case = case

@@ -174,6 +174,24 @@ class DaemonTests(StartTestCase):
         self.assertIn("acme:user:admin successfully authenticated", audit.read_text())
         self.assertIn(f"Audit records are appended to {audit}", (launcher.directory / "twistd.log").read_text())
 
+    async def test_terminal_closed(self) -> None:
+        """A server in the foreground stops in order when its terminal is closed, and its PostgreSQL with it."""
+        server = self.serve("--account=acme", terminal=True)
+        await server.says("svc ready: ")
+        [pid] = (server.data_dir / "cluster" / "postmaster.pid").read_text().split("\n")[:1]
+        assert server.transport is not None
+        server.transport.loseConnection()
+        self.assertEqual(await server.ended(), 0, server.said)
+        self.assertFalse(Path("/proc", pid).exists())
+
+    async def test_hangup_without_terminal(self) -> None:
+        """SIGHUP ends no server that has no terminal, whatever its settings."""
+        server = self.serve("--account=acme", database_url=await self.create_database(migrated=False))
+        await server.ready()
+        server.signal(signal.SIGHUP)
+        await beat()
+        self.assertEqual(await server.stop(), 0, server.said)
+
     async def test_log_is_opened_anew(self) -> None:
         """A daemon's log and audit that were moved away are begun anew when it gets SIGHUP."""
         launcher, pid = await self.daemon(database_url=await self.create_database())

@@ -258,7 +258,8 @@ class FreshTests(ClientCase):
         self.service.refused = True
         said = self.fault(client.access_token(), LoginRefused)
         self.assertEqual(
-            said, "the server refused the API key of host/apps/shop (account acme, status 401); its log says why"
+            said,
+            "the server refused the API key of host/apps/shop (account acme, status 401); its log and its audit say why",
         )
 
     def test_a_token_at_hand(self) -> None:
