@@ -181,6 +181,7 @@ class Parts:
         store = ExpirationStore(self.foundation.database)
         return Expirations(
             reactor,
+            self.foundation.wall,
             store,
             HostFactoryStore(self.foundation.database),
             Rotations(store, self.foundation.vault, reactor, events),

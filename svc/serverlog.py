@@ -67,8 +67,8 @@ class Repeats:
         self._clock = clock
         self._since = clock.seconds()
         self._kinds: dict[object, _Repeated] = {}
-        # Threads log too.
-        self._lock = threading.Lock()
+        # Threads log too; and so does, in the middle of a call, what is collected as garbage there.
+        self._lock = threading.RLock()
 
     def __call__(self, event: LogEvent) -> None:
         """See ``ILogObserver``."""

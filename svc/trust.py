@@ -163,6 +163,19 @@ class _Connection(SSL.Connection):
         self.do_handshake()
         return super().recv(bufsiz, flags)
 
+    def sendall(self, buf: Any, flags: int = 0) -> int:
+        """Send all of it, to whom is known."""
+        self.do_handshake()
+        return super().sendall(buf, flags)
+
+    def recv_into(self, buffer: Any, nbytes: int | None = None, flags: int | None = None) -> int:
+        """Receive into a buffer, from whom is known."""
+        self.do_handshake()
+        return super().recv_into(buffer, nbytes, flags)
+
+    # The base class has second names for its own methods.
+    write, read = send, recv
+
 
 def _context() -> SSL.Context:
     context = SSL.Context(SSL.TLS_CLIENT_METHOD)

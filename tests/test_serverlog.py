@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,9 @@ from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 
 from svc.serverlog import ADDRESSES, AT_ONCE, KINDS, PERIOD, Repeats, ServerLog, Telling
+
+#: How long a thread is waited for that has nothing to wait for itself, in seconds.
+_LONGEST = 5.0
 
 
 @implementer(ILogObserver)
@@ -67,6 +71,22 @@ class RepeatsTests(SynchronousTestCase):
             f"- [program#info] {10_250 - AT_ONCE} more like this in the last 60 s, from 2 addresses;"
             " the last: refused role 249: wrong",
         )
+
+    def test_in_the_middle(self) -> None:
+        """What is logged while a line is being counted, as by garbage that is collected just then, is logged too."""
+        log = self.log
+
+        class Collects(str):
+            """Has garbage collected that has something to say, whenever it is looked up."""
+
+            def __hash__(self) -> int:
+                log.warn("collected")
+                return super().__hash__()
+
+        thread = threading.Thread(target=lambda: log.info("{sentence}", sentence="x", repeats_as=Collects()), daemon=True)
+        thread.start()
+        thread.join(_LONGEST)
+        self.assertEqual({event["log_format"] for event in self.kept.events}, {"collected", "{sentence}"})
 
     def test_kinds(self) -> None:
         """A flood of one kind hides no line of another: format, module, level and what the program tells apart."""

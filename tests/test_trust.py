@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import functools
+from collections.abc import Callable
 
 import attrs
 from hypothesis import given
@@ -74,7 +76,14 @@ def fault(client: IOpenSSLClientConnectionCreator, chain: Chain) -> str | None:
     try:
         heard = meeting.greet()
     except SSL.Error as error:
-        for again in (lambda: meeting.client.send(b"secret"), lambda: meeting.client.recv(1), meeting.client.do_handshake):
+        end = meeting.client
+        attempts: list[Callable[[], object]] = [
+            end.do_handshake,
+            *(functools.partial(say, b"secret") for say in (end.send, end.write, end.sendall)),
+            *(functools.partial(hear, 1) for hear in (end.recv, end.read)),
+            functools.partial(end.recv_into, bytearray(1)),
+        ]
+        for again in attempts:
             try:
                 again()
             except SSL.Error:

@@ -6,6 +6,10 @@ share and nobody else has: neither somebody between the two, nor whoever has a c
 The code covers the random challenge of the question, so that nothing old can be told again, and no clock has to be right.
 The question has a code too: strangers have no database asked, and learn nothing. Questions and answers begin with different
 words, so that neither can pass for the other.
+
+Note [Led back]. A server that got its own answer would take a rival's database for its own, and the rival for gone. So no
+server answers what it has asked itself: a question that came back, by somebody between the two or by an address that leads
+here now, has no answer.
 """
 
 from __future__ import annotations
@@ -14,6 +18,7 @@ import hmac
 import json
 import os
 import re
+from collections import deque
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -21,6 +26,9 @@ from svc.records import DatabaseIdentity
 
 #: Bytes of a challenge, which stands in questions as hexadecimal digits.
 CHALLENGE_BYTES: Final = 16
+
+#: How many of its own questions a server knows again; each is answered, or given up, within seconds.
+KNOWN: Final = 1000
 
 _PURPOSE: Final = b"svc: what servers of a cluster tell each other"
 _CHALLENGE: Final = re.compile(f"[0-9a-f]{{{2 * CHALLENGE_BYTES}}}", re.ASCII)
@@ -30,21 +38,23 @@ _LIMIT: Final = 1 << 64
 
 
 class Claims:
-    """Makes and reads questions and answers (Note [Sealed by the data key])."""
+    """Makes and reads questions and answers of one server (Notes [Sealed by the data key] and [Led back])."""
 
     def __init__(self, data_key: bytes) -> None:
         self._key = hmac.digest(data_key, _PURPOSE, "sha256")
+        self._asked: deque[str] = deque(maxlen=KNOWN)
 
     def question(self) -> tuple[str, str]:
         """A new challenge, and the code that shows who asks."""
         challenge = os.urandom(CHALLENGE_BYTES).hex()
+        self._asked.append(challenge)
         return challenge, self._code("question", challenge)
 
     def is_asked(self, challenge: str | None, code: str | None) -> bool:
-        """Whether a server of the cluster asks."""
+        """Whether another server of the cluster asks."""
         if challenge is None or code is None or not _CHALLENGE.fullmatch(challenge):
             return False
-        return _same(code, self._code("question", challenge))
+        return _same(code, self._code("question", challenge)) and challenge not in self._asked
 
     def answer(self, challenge: str, identity: DatabaseIdentity) -> dict[str, Any]:
         """The answer to this challenge, as JSON."""

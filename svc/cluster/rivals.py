@@ -16,8 +16,9 @@ kept in memory alone: an operator who knows that the rival is gone for good rest
 timeline, which refuses writes itself, is forgotten when nothing was heard of it for a while.
 
 Note [Asked before the first write]. No write begins before all members have been asked once, or gave no answer in time; nor
-after this server's database was away, as it is when its machine starts again. A member that can't be asked keeps nobody
-from writing: this is no vote, and can't be one between two.
+after this server's database was away, as it is when its machine starts again. While the database is away, or doesn't say
+which one it is, the members can't be judged: writes are refused then, and wait for nothing. A member that can't be asked
+keeps nobody from writing: this is no vote, and can't be one between two.
 """
 
 from __future__ import annotations
@@ -98,6 +99,8 @@ class Rivals(Service):
         #: Whether the members have been asked since the database came (Note [Asked before the first write]).
         self._certain = not asking
         self._waiting: list[Deferred[None]] = []
+        #: Why the last look came to nothing, if it was one's own database that couldn't be looked at.
+        self._lacking: str | None = None
         self._own: DatabaseIdentity | None = None
         self._rivals: dict[str, Rival] = {}
         self._crowd: frozenset[str] = frozenset()
@@ -121,7 +124,7 @@ class Rivals(Service):
         """Have no write begin until the members were asked again: one's own database was away."""
         if not self._loop.running:
             return
-        self._certain = False
+        self._certain, self._lacking = False, None
         if self._under_way:
             self._again = True
         else:
@@ -167,14 +170,23 @@ class Rivals(Service):
         :raises StoreUnavailable: it isn't known in time whether there is one.
         """
         if not self._certain:
-            waiting: Deferred[None] = Deferred()
-            self._waiting.append(waiting)
-            try:
-                await waiting.addTimeout(PATIENCE, self._clock)
-            except DeferredTimeout:
-                raise StoreUnavailable("it is not known yet whether another server has a newer primary") from None
+            await self._look_ended()
         if (refusal := self._refusal()) is not None:
             raise refusal
+
+    async def _look_ended(self) -> None:
+        """Return when the members have been asked."""
+        if self._lacking is not None:
+            raise StoreUnavailable(self._lacking)
+        waiting: Deferred[None] = Deferred()
+        self._waiting.append(waiting)
+        try:
+            await waiting.addTimeout(PATIENCE, self._clock)
+        except DeferredTimeout:
+            raise StoreUnavailable("it is not known yet whether another server has a newer primary") from None
+        finally:
+            if waiting in self._waiting:
+                self._waiting.remove(waiting)
 
     def _refusal(self) -> PrimaryContested | None:
         own = self._own
@@ -207,22 +219,33 @@ class Rivals(Service):
             asked = [Deferred.fromCoroutine(_answer(ask)) for ask in self._asking.values()]
             answers = [answer for _, answer in await DeferredList(asked)]
             after = await self._observe()
-        except StoreUnavailable:
-            return  # The pool says so in the log.
+        except StoreUnavailable as refusal:  # The pool says so in the log.
+            self._lack(refusal.why)
+            return
         except Exception:  # the loop must go on
             if not self._blind:
                 _log.failure("The database doesn't say which one it is, so this server refuses writes: may its role ask?")
             self._blind, self._certain = True, False
             self._say()
+            self._lack("the database here doesn't say which one it is, which is to be known before a write")
             return
         if before != after or self._again:
             return  # Note [The same one]; and what was away since has to be asked about again.
         self._judge(after, dict(zip(self._asking, answers, strict=True)))
-        self._blind, self._certain = False, True
+        self._blind, self._certain, self._lacking = False, True, None
         self._say()
         waiting, self._waiting = self._waiting, []
         for each in waiting:
-            each.callback(None)  # which one that was cancelled ignores
+            each.callback(None)
+
+    def _lack(self, why: str) -> None:
+        """Note why there is nothing to judge by, and let nobody wait for that, unless another look is to be had at once."""
+        if self._certain or self._again:
+            return
+        self._lacking = why
+        waiting, self._waiting = self._waiting, []
+        for each in waiting:
+            each.errback(StoreUnavailable(why))
 
     def _judge(self, own: DatabaseIdentity, answers: Mapping[str, DatabaseIdentity | None]) -> None:
         """Take what was found out (Note [What is remembered])."""

@@ -16,6 +16,7 @@ from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from svc.clocks import WallClock
 from svc.errors import Refusal
 from svc.expiration.plans import Lives, Rotates, Unusable, plan_of
 from svc.expiration.rotation import DEADLINE, Rotations
@@ -37,8 +38,8 @@ _log = Logger()
 class Expirations(Service):
     """A round every ``interval`` seconds, and sooner after one that lacked what it needs.
 
-    One that has much to do goes on for as long, and leaves the rest to the next. ``demand_primary`` returns when this server
-    may write.
+    One that has much to do goes on for as long, and leaves the rest to the next. ``wall`` says which tokens of host
+    factories have ended, as it does where one is shown. ``demand_primary`` returns when this server may write.
     """
 
     name = "expiration"
@@ -46,6 +47,7 @@ class Expirations(Service):
     def __init__(
         self,
         clock: IReactorTime,
+        wall: WallClock,
         store: IExpirations,
         factories: IHostFactories,
         rotations: Rotations,
@@ -55,6 +57,7 @@ class Expirations(Service):
         demand_primary: Callable[[], Awaitable[None]],
     ) -> None:
         self._clock = clock
+        self._wall = wall
         self._store = store
         self._factories = factories
         self._rotations = rotations
@@ -169,7 +172,7 @@ class Expirations(Service):
         await self._demand_primary()
         begun = self._clock.seconds()
         self._events.admit()
-        while removed := await self._factories.remove_expired(begun, self._events.removal):
+        while removed := await self._factories.remove_expired(self._wall.seconds(), self._events.removal):
             await self._events.removed(removed)
         while self.running and (batch := await self._store.due(BATCH)):
             self._events.admit()

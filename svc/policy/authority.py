@@ -3,9 +3,9 @@
 Note [Acting as the policy]. Who may load a policy acts as the policy's role, on what the policy owns. A record that another
 owns takes that owner's authority, or ``update`` on the policy that recorded it and owns it: also one that lies beneath the
 policy by its id, and one that the policy itself recorded and gave away. What comes to be with the load is the load's to
-dispose of, but beneath a policy of another owner nothing comes to be without authority over that policy. Names count once
-more: what the policy owns is at hand only where its id says so too, or the policy recorded it; what lies outside takes
-authority of the caller's own, whoever gave it to the policy.
+dispose of, but beneath a policy of another owner nothing comes to be without authority over that policy, save what is called
+like the loaded one because it has no id of its own. Names count once more: what the policy owns is at hand only where its id
+says so too, or the policy recorded it; what lies outside takes authority of the caller's own, whoever gave it to the policy.
 
 Note [Declared twice]. A record that is there and that another policy recorded is left as it is, and the rest of the document
 speaks of it. So it must be one that the policy owns, or that was declared for it from above. Any other takes authority, and
@@ -22,7 +22,7 @@ from collections.abc import Mapping, Sequence
 import attrs
 
 from svc.errors import Forbidden
-from svc.names import RoleName, admin_of, root_policy
+from svc.names import RoleName, admin_of
 from svc.ownership import Ownership
 from svc.policy.ids import OF_USERS, beside, inside
 from svc.policy.meaning import Resolved
@@ -160,7 +160,6 @@ class _Judging:
         self._disposed = disposed
         self._name = disposed.policy
         self._policy = str(disposed.policy)
-        self._root = str(root_policy(disposed.policy.account))
         self._ownership = ownership
         self._made = frozenset(disposed.made)
 
@@ -180,11 +179,14 @@ class _Judging:
             self.resources[host] = self._vouching(host) | {self._ownership.around[host]}
 
     def make(self, record: str) -> None:
-        """Judge a record that comes to be: beneath the policy of another owner that takes authority over it."""
+        """Judge a record that comes to be: beneath the policy of another owner that takes authority over it.
+
+        What has no id of its own has the policy's, and so lies beneath the policy around that (rulings 9.3).
+        """
         around = self._ownership.around[record]
         if around == self._policy or self._ownership.owns(self._policy, around):
             return
-        if around != self._root or not beside(self._name, *record.split(":", 2)[1:]):
+        if not beside(self._name, *record.split(":", 2)[1:]):
             self.resources[around] = self._over(around)
 
     def declare(self, record: str) -> None:

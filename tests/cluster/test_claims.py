@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.cluster.claims import Claims
+from svc.cluster.claims import KNOWN, Claims
 from svc.records import DatabaseIdentity
 
 CLAIMS = Claims(bytes(32))
@@ -43,6 +43,16 @@ class ClaimsTests(SynchronousTestCase):
         answer = CLAIMS.answer(challenge, IDENTITY)
         self.assertFalse(CLAIMS.is_asked(challenge, answer["code"]))
         self.assertIsNone(CLAIMS.read(challenge, json.dumps({**answer, "code": code}).encode()))
+
+    def test_led_back(self) -> None:
+        """No server answers what it has asked itself, so that nobody shows it its own database for another's."""
+        asking, answering = Claims(bytes(32)), Claims(bytes(32))
+        challenge, code = asking.question()
+        self.assertFalse(asking.is_asked(challenge, code))
+        self.assertTrue(answering.is_asked(challenge, code))
+        for _ in range(2 * KNOWN):
+            asking.question()
+        self.assertEqual(len(asking._asked), KNOWN)
 
     def test_altered(self) -> None:
         """An answer in which anything was altered, or that isn't one, says nothing."""

@@ -140,7 +140,7 @@ class InquiryTests(SynchronousTestCase):
 
     def test_database(self) -> None:
         """What a member says of its database counts when it answers this very question, in time, and knows the data key."""
-        claims, identity = Claims(bytes(32)), DatabaseIdentity(1, 2, 3, False)
+        claims, member, identity = Claims(bytes(32)), Claims(bytes(32)), DatabaseIdentity(1, 2, 3, False)
 
         def asked(answering: Claims, status: bytes = b"200 OK", late: bool = False) -> object:
             asking = Deferred.fromCoroutine(
@@ -150,7 +150,7 @@ class InquiryTests(SynchronousTestCase):
             line = re.match(rb"GET /b/cluster/database\?challenge=([0-9a-f]{32})&code=([0-9a-f]{64}) ", transport.value())
             assert line is not None
             challenge, code = (part.decode() for part in line.groups())
-            self.assertTrue(claims.is_asked(challenge, code))
+            self.assertTrue(member.is_asked(challenge, code))
             body = json.dumps(answering.answer(challenge, identity)).encode()
             if late:
                 self.reactor.advance(CLAIM_DEADLINE)
@@ -158,10 +158,10 @@ class InquiryTests(SynchronousTestCase):
                 protocol.dataReceived(b"HTTP/1.1 %b\r\nContent-Length: %d\r\n\r\n%b" % (status, len(body), body))
             return self.successResultOf(asking)
 
-        self.assertEqual(asked(claims), identity)
+        self.assertEqual(asked(member), identity)
         self.assertIsNone(asked(Claims(bytes([1] * 32))))
-        self.assertIsNone(asked(claims, b"404 Not Found"))
-        self.assertIsNone(asked(claims, late=True))
+        self.assertIsNone(asked(member, b"404 Not Found"))
+        self.assertIsNone(asked(member, late=True))
 
 
 class TrustTests(SynchronousTestCase):

@@ -140,11 +140,45 @@ class RivalsTests(SynchronousTestCase):
         self.own = None
         rivals.doubt()
         self.assertFalse(rivals.writable)
+        self.own, self.told["b"], self.waits["c"] = attrs.evolve(OWN, started=300), NEWER, Deferred()
+        rivals.doubt()
         write = Deferred.fromCoroutine(rivals.demand())
         self.assertNoResult(write)
-        self.own, self.told["b"] = attrs.evolve(OWN, started=300), NEWER
-        rivals.doubt()
+        self.waits.pop("c").callback(None)
         self.failureResultOf(write, PrimaryContested)
+
+    def test_away(self) -> None:
+        """While one's own database is away, or doesn't say which one it is, writes are refused at once, also those that
+        waited for a look at it.
+        """
+        for mute in (False, True):
+            self.own, self.mute = OWN, False
+            rivals = self.rivals()
+            self.waits["b"] = Deferred()
+            rivals.doubt()
+            waited = Deferred.fromCoroutine(rivals.demand())
+            self.assertNoResult(waited)
+            self.own, self.mute = None, mute
+            self.waits.pop("b").callback(None)
+            self.failureResultOf(waited, StoreUnavailable)
+            for _ in range(3):
+                self.failureResultOf(Deferred.fromCoroutine(rivals.demand()), StoreUnavailable)
+                self.look()
+            self.own, self.mute = OWN, False
+            self.look()
+            self.assertIsNone(self.refused(rivals))
+            self.flushLoggedErrors(PermissionError)
+
+    def test_gives_up(self) -> None:
+        """Of a write that waited in vain, or whose client has gone, nothing is kept."""
+        self.waits["c"] = Deferred()
+        rivals = self.rivals()
+        late, gone = (Deferred.fromCoroutine(rivals.demand()) for _ in range(2))
+        gone.cancel()
+        self.failureResultOf(gone)
+        self.clock.advance(PATIENCE)
+        self.failureResultOf(late, StoreUnavailable)
+        self.assertEqual(rivals._waiting, [])
 
     def test_doubt_during_a_look(self) -> None:
         """What was found out by a look that began before the database was away doesn't count; another one begins at once."""

@@ -105,6 +105,18 @@ class EndingTests(LoopCase):
         self.advance(INTERVAL)
         self.assertEqual(list(self.memory.factory_tokens), [])
 
+    def test_tokens_when_the_machines_clock_was_set(self) -> None:
+        """Whether a token of a host factory has expired is told by the time of day, wherever the loop's own clock began."""
+        self.memory.resources["a:host_factory:f"] = ("a:user:admin", None)
+        self.memory.factory_tokens[b"new"] = FactoryToken(RoleName("a", "host_factory", "f"), self.memory.now + DAY)
+        self.wall.ahead = -10 * DAY
+        self.clock.advance(10 * DAY)
+        self.start()
+        self.assertEqual(list(self.memory.factory_tokens), [b"new"])
+        self.wall.ahead = 0.0
+        self.advance(INTERVAL)
+        self.assertEqual(list(self.memory.factory_tokens), [])
+
 
 class RotatingTests(LoopCase):
     """Values that are rotated."""

@@ -24,6 +24,7 @@ from svc.vault import Vault
 from tests.memory import Memory
 from tests.memory_expirations import MemoryExpirations
 from tests.memory_factories import MemoryHostFactories
+from tests.walls import Wall
 
 INTERVAL = 10.0
 
@@ -131,6 +132,7 @@ class LoopCase(SynchronousTestCase):
         """Make the loop, not started yet."""
         self.memory, self.vault, self.clock, self.events = Memory(), Vault(b"k" * 32), Clock(), Events()
         self.clock.advance(self.memory.now)
+        self.wall = Wall(self.clock)
         self.contested = False
         self.store, self.door = Store(self.memory), Door()
         self.factories = MemoryHostFactories(self.memory)
@@ -147,6 +149,7 @@ class LoopCase(SynchronousTestCase):
         """A loop."""
         return Expirations(
             self.clock,
+            self.wall,
             self.store,
             self.factories,
             self.rotations,

@@ -226,6 +226,17 @@ class OwnersTests(WorldCase):
             for role in (user("lead"), user("bob"), user("una")):
                 self.assertEqual(self.statuses(text, role, "POST"), 201, text)
 
+    def test_things_of_a_nested_policys_own_name(self) -> None:
+        """So do the owner and the delegates of a policy that stands in another, be that somebody else's."""
+        nested = "[ !policy team/sub, !policy team/mine ]"
+        self.load(f"- !user dee\n- !permit {{ role: !user dee, privilege: create, resources: {nested} }}\n")
+        self.stored = self.memory.copied()
+        for role, policy in ((user("other"), "team/sub"), (user("dee"), "team/sub"), (user("dee"), "team/mine")):
+            for record in ("!group", "!layer", "!webservice", "!variable"):
+                self.assertEqual(self.statuses(f"- {record}\n", role, "POST", policy), 201, (record, role))
+                self.assertEqual(self.statuses(f"- {record} /team/new\n", role, "POST", policy), 422, (record, role))
+            self.assertEqual(self.statuses(f"- !host /{policy}\n", role, "POST", policy), 422, role)
+
     def test_records_without_ids(self) -> None:
         """A policy, a user, a host or a host factory without an id is 422, in a load and in a body, whoever loads it."""
         for record in (
