@@ -14,6 +14,7 @@ files of the audit.
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 from collections.abc import Mapping
@@ -133,7 +134,9 @@ class _File:
         self._file = self._opened()
 
     def _opened(self) -> TextIO:
-        return self.path.open("a", encoding="utf-8", errors="backslashreplace")
+        # It has the reasons for refusals, which are for operators alone.
+        descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        return open(descriptor, "a", encoding="utf-8", errors="backslashreplace")
 
     def write(self, text: str) -> None:
         """Append."""

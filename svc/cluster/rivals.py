@@ -208,7 +208,12 @@ class Rivals(Service):
         self._under_way = True
         while True:
             self._again = False
-            await self._attempt()
+            try:
+                await self._attempt()
+            except Exception:  # the loop must go on, and nothing was judged
+                _log.failure("Other primaries can't be judged, so this server refuses writes")
+                self._certain = False
+                self._lack("whether another server has a newer primary can't be told")
             if not self._again or not self.running:
                 break
         self._under_way = False

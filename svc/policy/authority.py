@@ -171,12 +171,12 @@ class _Judging:
     def change(self, resource: str) -> None:
         """Judge a resource that is permitted, denied, annotated, restricted, changed or deleted."""
         if not self._at_hand(resource):
-            self.resources[resource] = self._vouching(resource)
+            self._claim(resource, self._vouching(resource))
 
     def delete_host(self, host: str) -> None:
         """Judge a host that is deleted: whoever may update the policy around it may delete it (rulings 9.4)."""
         if not self._at_hand(host):
-            self.resources[host] = self._vouching(host) | {self._ownership.around[host]}
+            self._claim(host, self._vouching(host) | {self._ownership.around[host]})
 
     def make(self, record: str) -> None:
         """Judge a record that comes to be: beneath the policy of another owner that takes authority over it.
@@ -187,7 +187,7 @@ class _Judging:
         if around == self._policy or self._ownership.owns(self._policy, around):
             return
         if not beside(self._name, *record.split(":", 2)[1:]):
-            self.resources[around] = self._over(around)
+            self._claim(around, self._over(around))
 
     def declare(self, record: str) -> None:
         """Judge a record that is there and that the policy did not record (Note [Declared twice])."""
@@ -196,15 +196,15 @@ class _Judging:
         if kind in OF_USERS:
             # A user's id doesn't tell the policy, and his owner is whom his maker named.
             if recorder is None or not ownership.is_above(recorder, self._policy):
-                self.resources[recorder or record] = frozenset() if recorder is None else self._over(recorder)
+                self._claim(recorder or record, frozenset() if recorder is None else self._over(recorder))
             elif not ownership.owns(self._policy, record):
-                self.resources[record] = self._vouching(record)
+                self._claim(record, self._vouching(record))
             return
         if kind == "host" and (not ownership.is_at_home(record) or (recorder is None and self._gains_policy(record))):
             told = f"{described(record)} was made by somebody else. Delete it before it is declared, or give it another id."
             raise Forbidden(f"{record} was made by somebody else", told)
         if not self._at_hand(record) and not self._declared_from_above(record):
-            self.resources[record] = self._vouching(record)
+            self._claim(record, self._vouching(record))
 
     def _gains_policy(self, record: str) -> bool:
         """Whether a policy that comes to be is around a record: no factory has been that policy's own."""
@@ -217,6 +217,10 @@ class _Judging:
         if around != self._policy and not self._ownership.owns(self._policy, around):
             return False
         return recorder is not None and self._ownership.is_above(recorder, self._policy)
+
+    def _claim(self, resource: str, vouching: frozenset[str]) -> None:
+        """Note what a resource takes; what takes it for two reasons takes both."""
+        self.resources[resource] = self.resources.get(resource, vouching) & vouching
 
     def _at_hand(self, record: str) -> bool:
         """Whether to act as the policy is enough (Note [Acting as the policy])."""

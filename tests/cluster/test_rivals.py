@@ -169,6 +169,24 @@ class RivalsTests(SynchronousTestCase):
             self.assertIsNone(self.refused(rivals))
             self.flushLoggedErrors(PermissionError)
 
+    def test_unjudged(self) -> None:
+        """When what the others say can't be judged for a bug, this server refuses writes, and goes on looking."""
+        rivals = self.rivals()
+        self.successResultOf(Deferred.fromCoroutine(rivals.demand()))
+        judge = rivals._judge
+
+        def broken(*_: object) -> None:
+            raise ZeroDivisionError
+
+        self.patch(rivals, "_judge", broken)
+        self.clock.advance(LONGEST_INTERVAL)
+        self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
+        self.failureResultOf(Deferred.fromCoroutine(rivals.demand()), StoreUnavailable)
+        self.assertFalse(rivals.writable)
+        self.patch(rivals, "_judge", judge)
+        self.clock.advance(LONGEST_INTERVAL)
+        self.successResultOf(Deferred.fromCoroutine(rivals.demand()))
+
     def test_gives_up(self) -> None:
         """Of a write that waited in vain, or whose client has gone, nothing is kept."""
         self.waits["c"] = Deferred()

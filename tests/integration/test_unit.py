@@ -5,10 +5,12 @@ from __future__ import annotations
 import grp
 import gzip
 import os
+import pwd
 import re
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -19,6 +21,7 @@ from twisted.trial.unittest import SkipTest, SynchronousTestCase, TestCase
 
 from tests.integration import postgres
 from tests.integration.client import Api
+from tests.integration.embedding import python_for
 from tests.integration.postgres import Server
 from tests.integration.process import beat
 from tests.integration.unit import ELSEWHERE, HERE, ROOT, SAMPLE, UNIT, Unit, settings, unavailable
@@ -53,13 +56,15 @@ class UnitCase(TestCase):
             self.assertEqual(count, 1, name)
         dsn, listen = server.dsn("unit"), "tcp:0:interface=127.0.0.1"
         text += f'\naccount = "acme"\ndatabase_url = "{dsn}"\nlisten = ["{listen}"]\n'
-        folder = Path(self.mktemp()).resolve()
-        folder.mkdir(parents=True)
-        folder.parent.chmod(0o755)  # the unit's user reads its settings there
-        unit = Unit(folder, server.directory.stat().st_uid)
+        folder = Path(tempfile.mkdtemp(prefix="svc-unit-", dir="/tmp"))
+        self.addCleanup(shutil.rmtree, folder)
+        folder.chmod(0o755)  # the unit's user reads its settings there
+        account = pwd.getpwuid(server.directory.stat().st_uid)
+        python = python_for(account)
+        if python is None:
+            raise SkipTest(f"the user {account.pw_name} can run no Python that finds svc and its libraries")
+        unit = Unit(folder, account, python)
         self.addCleanup(unit.stop)
-        if not self._may_run(unit):
-            raise SkipTest(f"the user {unit.account.pw_name} may not read this program or this test's folder")
         unit.start(text, {})
         while (url := unit.url()) is None:
             await beat()
@@ -68,14 +73,6 @@ class UnitCase(TestCase):
         assert key is not None
         self.admin = await self.api.authenticate("admin", key[1].decode())
         return unit
-
-    def _may_run(self, unit: Unit) -> bool:
-        unit.config.write_text("")
-        program = "import sys, twisted, svc; open(sys.argv[1])"
-        user = [f"--reuid={unit.account.pw_uid}", f"--regid={unit.account.pw_gid}", "--clear-groups"]
-        line = ["setpriv", *user, sys.executable, "-c", program, str(unit.config)]
-        environ = {"PYTHONPATH": str(ROOT)}
-        return subprocess.run(line, env=environ, cwd="/", capture_output=True, check=False).returncode == 0
 
     async def read(self, unit: Unit) -> None:
         """Have clients read values as fast as they can; each request has an id that tells its place."""

@@ -16,7 +16,6 @@ import pwd
 import re
 import shlex
 import subprocess
-import sys
 import threading
 from collections.abc import Mapping
 from pathlib import Path
@@ -129,19 +128,23 @@ def unavailable() -> str | None:
 
 
 class Unit:
-    """One run. ``logs`` is what the unit sees as ``/var/log/svc``; ``journal`` collects its standard output."""
+    """One run. ``logs`` is what the unit sees as ``/var/log/svc``; ``journal`` collects its standard output.
 
-    def __init__(self, folder: Path, uid: int) -> None:
+    ``folder`` and ``python`` are such as the account can reach.
+    """
+
+    def __init__(self, folder: Path, account: pwd.struct_passwd, python: str) -> None:
         self.settings = settings()
         self.folder = folder
-        self.account = pwd.getpwuid(uid)
+        self.account = account
+        self._python = python
         self.logs = folder / "log" / self.settings["LogsDirectory"]
         self.state = folder / "lib" / self.settings["StateDirectory"]
         self.config = folder / "svc.toml"
         for place, mode in ((self.logs, "LogsDirectoryMode"), (self.state, "StateDirectoryMode")):
             place.mkdir(parents=True)
             place.chmod(int(self.settings[mode], 8))
-            os.chown(place, uid, self.account.pw_gid)
+            os.chown(place, account.pw_uid, account.pw_gid)
         self.journal = b""
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -149,8 +152,9 @@ class Unit:
         """Start it with these settings in its file; ``environ`` is what its file of the environment has besides the key."""
         self.config.write_text(config, encoding="utf-8")
         program, *arguments = shlex.split(self.settings["ExecStart"])
+        assert Path(program).name == "twistd"
         arguments = [str(self.config) if word == "/etc/svc/svc.toml" else word for word in arguments]
-        twistd = Path(sys.executable).with_name(Path(program).name)
+        twistd = [self._python, "-c", "from twisted.scripts.twistd import run; run()"]
         reader, writer = os.pipe()
         stream = os.fstat(writer)
         given = {
@@ -168,7 +172,7 @@ class Unit:
             **environ,
         }
         limits = [self.settings["UMask"], self.settings["LimitNOFILE"], self.settings["LimitCORE"]]
-        become = [f"--reuid={self.account.pw_uid}", f"--regid={self.account.pw_gid}", str(twistd), *arguments]
+        become = [f"--reuid={self.account.pw_uid}", f"--regid={self.account.pw_gid}", *twistd, *arguments]
         self._process = subprocess.Popen(
             ["unshare", "--mount", "--propagation=private", "sh", "-c", _ENTER, "enter", str(self.folder), *limits, *become],
             stdin=subprocess.DEVNULL,
