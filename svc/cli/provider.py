@@ -18,14 +18,13 @@ import platformdirs
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 from klein import Klein
-from twisted.internet.defer import Deferred
 from twisted.internet.endpoints import TCP4ServerEndpoint
 from twisted.internet.error import CannotListenError
 from twisted.web.resource import Resource
 from twisted.web.server import Request, Site
 
 from svc.cli.lifetime import lifetime
-from svc.cli.running import react
+from svc.cli.running import react, until_stopped
 from svc.clocks import MachineClock
 
 #: The ``kid`` of the only key.
@@ -164,9 +163,7 @@ def serve(port: int, folder: Path | None) -> None:
         site.resource = _kept(folder, issuer).site().resource()
         click.echo(f"jwks-uri: {issuer}/.well-known/jwks.json\nissuer: {issuer}")
         click.echo("Tokens for it: svc provider token --claim NAME=VALUE. Ctrl-C stops it.", err=True)
-        stopped: Deferred[None] = Deferred()
-        reactor.addSystemEventTrigger("before", "shutdown", stopped.callback, None)
-        await stopped
+        await until_stopped(reactor)
 
     react(work)
 

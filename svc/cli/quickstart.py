@@ -12,7 +12,6 @@ from typing import Any, Final
 
 import click
 from klein import Klein
-from twisted.internet.defer import Deferred
 from twisted.internet.endpoints import TCP4ServerEndpoint
 from twisted.logger import (
     FileLogObserver,
@@ -29,7 +28,7 @@ from svc.cli.cloudtour import MACHINE, CloudTour
 from svc.cli.connection import Connection
 from svc.cli.platform import Platform
 from svc.cli.provider import Provider, kept_key
-from svc.cli.running import Interrupted, react
+from svc.cli.running import Interrupted, react, until_stopped
 from svc.cli.steps import Steps
 from svc.cli.tour import AUDIENCE, SERVICE_ID, Tour
 from svc.config import read_settings
@@ -157,9 +156,7 @@ async def _show(reactor: Any, folder: Path, cloud: bool, once: bool, refusals: C
         click.secho("Every answer was the expected one.", fg="green")
     if not once:
         click.echo(f"The server goes on serving at {url}; Ctrl-C stops it.")
-        stopped: Deferred[None] = Deferred()
-        reactor.addSystemEventTrigger("before", "shutdown", stopped.callback, None)
-        await stopped
+        await until_stopped(reactor)
     return steps.wrong
 
 

@@ -20,6 +20,13 @@ class Interrupted(SystemExit):
     """A signal ended the command before its work was done; the exit code is that of shells, 128 more than the signal."""
 
 
+async def until_stopped(reactor: Any) -> None:
+    """Return when a signal has stopped the reactor, for a command that serves until Ctrl-C."""
+    stopped: Deferred[None] = Deferred()
+    reactor.addSystemEventTrigger("before", "shutdown", stopped.callback, None)
+    await stopped
+
+
 def react(work: Callable[[Any], Awaitable[Then]]) -> None:
     """Run the reactor until ``work``, which is given it, has ended, then do what that returned. A command can do this once.
 
