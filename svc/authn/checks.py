@@ -11,12 +11,16 @@ from typing import Final
 from svc.authn.claims import check_audience, check_begun, check_expiry, check_issuer, issued_at
 from svc.authn.evaluation import Check, Trial
 from svc.authn.settings import Misconfiguration
-from svc.crypto.jose import EvidenceRefused, KeySet, parse_compact, shown
+from svc.crypto.compact import parse_compact
+from svc.crypto.signatures import key_for, verify
 from svc.model.authentication import ANNOTATIONS_BYTES, ANNOTATIONS_LIMIT, KeySource, Problem, moment
 from svc.model.dialect import Dialect
 from svc.model.errors import KeysUnavailable
+from svc.model.key_sets import KeySet
 from svc.model.query_results import is_within
 from svc.model.reasons import Reason
+from svc.model.signed_claims import EvidenceRefused
+from svc.model.text import shown
 
 #: Keys and networks that are named to operators.
 _NAMED: Final = 10
@@ -138,7 +142,7 @@ async def _check_signature(trial: Trial) -> None:
     """
     source, distrusted = trial.configuration.keys, trial.known.settings.distrusted
     try:
-        trial.claims = trial.keys.verify(trial.token, distrusted)
+        trial.claims = verify(trial.keys, trial.token, distrusted)
     except EvidenceRefused as refusal:
         if isinstance(source, KeySet) or refusal.reason not in NEWER_KEYS_MAY_MEND:
             raise
@@ -150,7 +154,7 @@ async def _check_signature(trial: Trial) -> None:
         if newer is trial.keys:
             raise EvidenceRefused(refusal.reason, f"{refusal.detail}; these keys were fetched a moment ago") from None
         trial.keys = newer
-        trial.claims = newer.verify(trial.token, distrusted)
+        trial.claims = verify(newer, trial.token, distrusted)
     trial.now = trial.terms.wall.seconds()
     issued, issuer = issued_at(trial.claims), trial.configuration.issuer
     # A platform may sign the tokens of others with the same key, and these tell nothing of its clock that one may rely on.
@@ -159,7 +163,7 @@ async def _check_signature(trial: Trial) -> None:
 
 
 def _tell_signature(trial: Trial) -> str:
-    key = trial.keys.key_for(trial.token)
+    key = key_for(trial.keys, trial.token)
     return f"it is by the key {'without id' if key.key_id is None else shown(key.key_id)}, thumbprint {key.thumbprint}"
 
 
