@@ -107,14 +107,13 @@ def _check_token(trial: Trial) -> None:
     text = trial.attempt.evidence.strip()
     if not text:
         raise EvidenceRefused(Reason.TOKEN_MISSING, "the request has no token")
-    trial.token = parse_compact(text, trial.terms.token_limit)
+    trial.token = parse_compact(text, trial.terms.token_limit, trial.known.meaning.algorithms)
 
 
 def _tell_token(trial: Trial) -> str:
-    key_id = trial.token.key_id
-    return (
-        f"it is signed with {trial.token.algorithm}, and names {'no key' if key_id is None else f'the key {shown(key_id)}'}"
-    )
+    key_id, allowed = trial.token.key_id, ", ".join(trial.known.meaning.algorithms)
+    names = "no key" if key_id is None else f"the key {shown(key_id)}"
+    return f"it is signed with {trial.token.algorithm} (allowed are {allowed}), and names {names}"
 
 
 async def _check_keys(trial: Trial) -> None:

@@ -179,6 +179,7 @@ class FederatedAuthenticators:
         document = {
             **_problems(status.problems),
             "listed": f"{self.name}/{service_id}" in self.listed,
+            "algorithms": status.algorithms,
             "keys": self._keys(status),
             "distrusted": [
                 {"key": key.key, "since": _time(key.since), "by": key.by} for key in await self.store.distrusted(webservice)
@@ -306,6 +307,7 @@ class FederatedAuthenticators:
             "age": None if keys.fetched_at is None else round(now - keys.fetched_at, 3),
             "last_fetch": asked,
             "problems": keys.problems,
+            "unused": keys.unused,
         }
 
 
