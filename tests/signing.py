@@ -92,7 +92,7 @@ def jwk_for(algorithm: str, name: str = "k1", **members: object) -> dict[str, ob
         x, y = (base64url(coordinate.to_bytes(size, "big")) for coordinate in (point.x, point.y))
         entry = {"kty": "EC", "crv": curve, "kid": name, "x": x, "y": y}
     else:
-        return jwk(name, **members)
+        return jwk(name, 2048, **members)
     return {member: value for member, value in {**entry, **members}.items() if value is not None}
 
 
@@ -132,3 +132,8 @@ def token(claims: Json | bytes, key: str = "k1", algorithm: str = "RS256", **hea
     """A good token. ``header`` is added to it, and left out where it is ``None``."""
     members = {"alg": algorithm, "typ": "JWT", "kid": key, **header}
     return signed({name: value for name, value in members.items() if value is not None}, claims, key, algorithm)
+
+
+def decoded(text: bytes) -> bytes:
+    """The octets of base64url without padding."""
+    return base64.urlsafe_b64decode(text + b"=" * (-len(text) % 4))

@@ -31,8 +31,12 @@ _ALGORITHMS: Final[Mapping[tuple[str, str], frozenset[str]]] = {
     ("OKP", "Ed25519"): frozenset({"EdDSA"}),
 }
 
-#: How many octets a coordinate has.
-_COORDINATES: Final = {"P-256": 32, "P-384": 48}
+#: How many octets a coordinate has, and the prime that it is less than (SP 800-186 3.2.1); libraries reduce what is more.
+_FIELDS: Final = {
+    "P-256": (32, 2**256 - 2**224 + 2**192 + 2**96 - 1),
+    "P-384": (48, 2**384 - 2**128 - 2**96 + 2**32 - 1),
+}
+_NO_POINT: Final = "it is no point of its curve"
 
 #: Members that only a private or symmetric key has (RFC 7518 6.3.2, 6.4).
 _SECRET_MEMBERS: Final = frozenset({"d", "p", "q", "dp", "dq", "qi", "oth", "k"})
@@ -113,7 +117,7 @@ def _provider_key(entry: object, allowed: tuple[str, ...]) -> ProviderKey | None
     try:
         public = jwt.PyJWK(required, min(algorithms)).key
     except jwt.PyJWTError:
-        raise Malformed("it is no point of its curve" if kind == "EC" else "its numbers make no key") from None
+        raise Malformed(_NO_POINT if kind == "EC" else "its numbers make no key") from None
     return ProviderKey(key_id, _thumbprint(required), algorithms, public)
 
 
@@ -161,8 +165,11 @@ def _rsa(members: Mapping[str, object]) -> dict[str, str]:
 
 def _elliptic(members: Mapping[str, Any]) -> dict[str, str]:
     curve = members["crv"]
-    coordinates = {name: _octets(members, name, _COORDINATES[curve]) for name in ("x", "y")}
-    return {"crv": curve, **{name: _url_text(octets) for name, octets in coordinates.items()}}
+    size, prime = _FIELDS[curve]
+    x, y = (_octets(members, name, size) for name in ("x", "y"))
+    if max(int.from_bytes(x, "big"), int.from_bytes(y, "big")) >= prime:
+        raise Malformed(_NO_POINT)
+    return {"crv": curve, "x": _url_text(x), "y": _url_text(y)}
 
 
 def _edwards(members: Mapping[str, Any]) -> dict[str, str]:
