@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.model.strict_json import Malformed, json_object
+from svc.model.strict_json import Malformed, json_object, json_value
 
 
 class JsonTests(SynchronousTestCase):
@@ -78,3 +78,17 @@ class JsonTests(SynchronousTestCase):
         """Any bytes are an object or malformed."""
         with contextlib.suppress(Malformed):
             self.assertIsInstance(json_object(document), dict)
+
+
+class ValueTests(SynchronousTestCase):
+    """``json_value``."""
+
+    def test_reads_any_value(self) -> None:
+        """Any value is read, with blanks around."""
+        for document, value in ((b" [1] ", [1]), (b'"a"', "a"), (b"null\n", None), (b'{"a":{"b":1}}', {"a": {"b": 1}})):
+            self.assertEqual(json_value(document), value)
+
+    def test_is_strict(self) -> None:
+        """What has more than one reading has none here either, and brackets without end exhaust nothing."""
+        for document in (b"", b"1 2", b'{"a":1,"a":1}', b"[NaN]", b"\xff", b"\xef\xbb\xbf1", b"[" * 200_000, b"1" * 10_000):
+            self.assertRaises(Malformed, json_value, document)

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.model.text import FIELD_LIMIT, printable, shown
+from svc.model.text import FIELD_LIMIT, blanked, encodable, printable, shown
 
 
 class ShownTests(SynchronousTestCase):
@@ -52,3 +52,17 @@ class PrintableTests(SynchronousTestCase):
     def test_different_texts_look_different(self, one: str, other: str) -> None:
         """Two texts that differ are shown differently."""
         self.assertEqual(printable(one) == printable(other), one == other)
+
+
+class OtherTests(SynchronousTestCase):
+    """``blanked`` and ``encodable``."""
+
+    def test_blanked(self) -> None:
+        """What doesn't print becomes a blank each, and nothing else changes."""
+        for text, seen in (("zo\u00eb \\", "zo\u00eb \\"), ("a\r\nb\x1b[2J", "a  b [2J"), ("\u2028\ud800", "  ")):
+            self.assertEqual(blanked(text), seen)
+
+    def test_encodable(self) -> None:
+        """Halves of surrogates, which stand for bytes of a path that are no UTF-8, are escaped; line ends stay."""
+        self.assertEqual(encodable("a\nb/\udcff"), "a\nb/\\udcff")
+        self.assertEqual(encodable(7), "7")
