@@ -21,7 +21,7 @@ def fault_of(octets: bytes) -> str | None:
     """What is wrong with a public key, in words that can stand after "it is refused:"; ``None`` when nothing is."""
     number = int.from_bytes(octets, "little")
     y = number % _SIGN
-    square = (y * y - 1) * pow(_D * y * y + 1, -1, _P) % _P  # of x; -1/d is no square, so that nothing is divided by zero
+    square = (y * y - 1) * (_D * y * y + 1) % _P  # of x, times a square
     if y >= _P or pow(square, (_P - 1) // 2, _P) == _P - 1 or (number >= _SIGN and not square):
         return "it is no point of its curve"
     if not square or not y or not (_D * y**4 + 2 * y * y - 1) % _P:
