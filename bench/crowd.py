@@ -15,7 +15,7 @@ import psycopg2
 from bench import settings
 from bench.client import Client
 from bench.server import ACCOUNT, Server, say
-from svc.storage.cluster import SUPERUSER
+from svc.storage.embedded.cluster import SUPERUSER
 
 _POLICY: Final = "- !policy\n  id: {name}\n  body:\n  - !group all\n"
 

@@ -21,8 +21,8 @@ import yaml
 from bench import settings
 from bench.probe import Span
 from bench.server import ACCOUNT
-from svc.storage.cluster import DATABASE, SUPERUSER
-from svc.storage.migrations import packaged
+from svc.storage.driver.migrations import packaged
+from svc.storage.embedded.cluster import DATABASE, SUPERUSER
 
 
 def document() -> str:

@@ -38,7 +38,7 @@ _HEALTH: Final = Request("GET", "/health")
 _WARMING: Final = 200
 _PATIENCE: Final = 60.0
 
-#: Files that a server keeps for all but connections, as ``svc.config`` has it, and then some.
+#: Files that a server keeps for all but connections, as ``svc.settings.config`` has it, and then some.
 _FILES: Final = 600
 
 

@@ -14,8 +14,8 @@ import attrs
 
 from bench import settings
 from bench.client import Client
-from svc.storage import cluster
-from svc.storage.directory import DataDirectory
+from svc.storage.embedded import cluster
+from svc.storage.embedded.directory import DataDirectory
 
 ACCOUNT: Final = "bench"
 SERVICE: Final = "ci"

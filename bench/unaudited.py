@@ -26,9 +26,9 @@ def main(*arguments: str) -> None:
     """Be ``twistd`` with these arguments."""
     installReactor(settings.REACTOR)
     # These load what wants a reactor.
-    from svc.events import Trail  # noqa: PLC0415
-    from svc.web.router import Router  # noqa: PLC0415
-    from svc.web.routing import Call  # noqa: PLC0415
+    from svc.model.events import Trail  # noqa: PLC0415
+    from svc.web.http.router import Router  # noqa: PLC0415
+    from svc.web.http.routing import Call  # noqa: PLC0415
 
     audited, trail, on = Router._audited, Call.trail, True
 

@@ -20,17 +20,17 @@ from twisted.logger import Logger
 from twisted.python import usage
 
 from svc._version import VERSION
-from svc.clocks import run_steadily
-from svc.config import OPTIONS, Settings, read_settings, unknown_variables
-from svc.endpoints import client_endpoint, listening_endpoint
-from svc.errors import ConfigurationInvalid, Refusal
-from svc.foundation import Foundation, check_data_key
-from svc.limits import most_connections
-from svc.listening import Endpoint
-from svc.options import Option
-from svc.server import Server, Succession
-from svc.serverlog import ServerLog
-from svc.startup import Console, Launch, reason_of
+from svc.model.clocks import run_steadily
+from svc.model.errors import ConfigurationInvalid, Refusal
+from svc.model.limits import most_connections
+from svc.server.endpoints import client_endpoint, listening_endpoint
+from svc.server.foundation import Foundation, check_data_key
+from svc.server.listening import Endpoint
+from svc.server.serverlog import ServerLog
+from svc.server.startup import Console, Launch, reason_of
+from svc.server.succession import Server, Succession
+from svc.settings.config import OPTIONS, Settings, read_settings, unknown_variables
+from svc.settings.options import Option
 
 T = TypeVar("T")
 
@@ -38,10 +38,10 @@ T = TypeVar("T")
 _PARTS: Final = (
     "treq",
     "klein",
-    "svc.web.routing",
-    "svc.authenticators.federated",
+    "svc.web.http.routing",
+    "svc.authn.federated",
     "svc.worker.pool",
-    "svc.composition",
+    "svc.server.composition",
 )
 
 log = Logger()
@@ -145,7 +145,7 @@ def build(reactor: Any, settings: Settings, tell_admin_key: Callable[[str], bool
         importing = Deferred.fromCoroutine(_import_parts(reactor))
         foundation = await Foundation.lay(server, reactor, settings)
         await importing
-        from svc.composition import Composition  # noqa: PLC0415 - Note [While the database starts]
+        from svc.server.composition import Composition  # noqa: PLC0415 - Note [While the database starts]
 
         composition = Composition(reactor, settings, endpoints, metrics_endpoint, tell_admin_key, syslog_endpoint)
         return await composition.compose(server, foundation)

@@ -8,9 +8,9 @@ from typing import Final
 from twisted.internet.defer import Deferred
 from zope.interface import implementer
 
-from svc.errors import AuditUnavailable
-from svc.events import Event, IJournal, Origin, Outcome, Server
-from svc.names import RoleName
+from svc.model.errors import AuditUnavailable
+from svc.model.events import Event, IJournal, Origin, Outcome, Server
+from svc.model.names import RoleName
 
 SERVER: Final = Server("machine", "svc")
 

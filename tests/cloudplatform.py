@@ -11,7 +11,7 @@ from twisted.internet.defer import Deferred
 from twisted.web.server import Request
 
 from svc.cli.platform import Answered, Identity, Platform
-from svc.clocks import WallClock
+from svc.model.clocks import WallClock
 
 #: A virtual machine with an identity of its own.
 MACHINE: Final = Identity(

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import attrs
 from zope.interface import implementer
 
-from svc.authentication import (
+from svc.model.authentication import (
     ANNOTATIONS_BYTES,
     ANNOTATIONS_LIMIT,
     DISTRUSTED_LIMIT,
@@ -26,16 +26,33 @@ from svc.authentication import (
     IAuthenticatorReadings,
     IAuthenticators,
 )
-from svc.credentials import Credential, ICredentials
-from svc.errors import CallerReplaced, Conflict, InvalidParameter, NotFound, PolicyConflict, StoreReadOnly, StoreUnavailable
-from svc.events import Event, Origin, Trail
-from svc.expirations import LIFETIME, ROTATOR, Duration, is_about_expiration, lifetime_of
-from svc.factories import FactoryToken
-from svc.interfaces import IAccounts, IDatabaseState, IRoles, ISecrets
-from svc.limits import RECORD_LIMITS
-from svc.names import ACCOUNTS_WEBSERVICE, RESERVED_ACCOUNT, ROLE_KINDS, ResourceName, RoleName, admin_of, root_policy
-from svc.ownership import Ownership
-from svc.records import (
+from svc.model.credentials import Credential, ICredentials
+from svc.model.errors import (
+    CallerReplaced,
+    Conflict,
+    InvalidParameter,
+    NotFound,
+    PolicyConflict,
+    StoreReadOnly,
+    StoreUnavailable,
+)
+from svc.model.events import Event, Origin, Trail
+from svc.model.expiration import LIFETIME, ROTATOR, Duration, is_about_expiration, lifetime_of
+from svc.model.host_factories import FactoryToken
+from svc.model.limits import RECORD_LIMITS
+from svc.model.names import (
+    ACCOUNTS_WEBSERVICE,
+    RESERVED_ACCOUNT,
+    ROLE_KINDS,
+    ResourceName,
+    RoleName,
+    admin_of,
+    root_policy,
+)
+from svc.model.ownership import Ownership
+from svc.model.policy_rows import Burden, MembershipRow, PolicyVersion, ResourceRow, Rows, Seen
+from svc.model.ports import IAccounts, IDatabaseState, IRoles, ISecrets
+from svc.model.query_results import (
     Asker,
     Caller,
     EffectiveMembers,
@@ -50,7 +67,6 @@ from svc.records import (
     Standing,
     StoredSigningKey,
 )
-from svc.rows import Burden, MembershipRow, PolicyVersion, ResourceRow, Rows, Seen
 from tests.memory_search import search_rank
 
 L = TypeVar("L", Membership, Place)

@@ -5,9 +5,8 @@ from __future__ import annotations
 import attrs
 from zope.interface import implementer
 
-from svc.interfaces import IEffectivePolicies
-from svc.names import root_policy
-from svc.rows import (
+from svc.model.names import root_policy
+from svc.model.policy_rows import (
     AnnotationRow,
     Effective,
     EffectiveQuery,
@@ -18,6 +17,7 @@ from svc.rows import (
     RestrictionRow,
     Rows,
 )
+from svc.model.ports import IEffectivePolicies
 from tests.memory import Memory, kind_of
 
 

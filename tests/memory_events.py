@@ -5,7 +5,7 @@ from __future__ import annotations
 import attrs
 from zope.interface import implementer
 
-from svc.events import Event, EventsQuery, IEvents, Origin, StoredEvent
+from svc.model.events import Event, EventsQuery, IEvents, Origin, StoredEvent
 from tests.memory import Memory
 
 SUBJECTS = ("role", "resource", "member")

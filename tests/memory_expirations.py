@@ -9,10 +9,10 @@ from typing import Any
 import attrs
 from zope.interface import implementer
 
-from svc.events import Trail
-from svc.expirations import ROTATOR, Due, Duration, IExpirations, Turn
-from svc.names import ResourceName
-from svc.records import Asker, Sealed, Standing
+from svc.model.events import Trail
+from svc.model.expiration import ROTATOR, Due, Duration, IExpirations, Turn
+from svc.model.names import ResourceName
+from svc.model.query_results import Asker, Sealed, Standing
 from tests.memory import ExpirationRow, Memory, after, kind_of
 
 

@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 import attrs
 from zope.interface import implementer
 
-from svc.errors import Conflict, NotFound
-from svc.events import Trail
-from svc.factories import ExpiredToken, FactoryToken, IHostFactories, Recount, called
-from svc.names import RoleName
-from svc.publickeys import KEYS_LIMIT, IPublicKeys
-from svc.records import Sealed
-from svc.rows import AnnotationRow, MembershipRow, ResourceRow, Rows
+from svc.model.errors import Conflict, NotFound
+from svc.model.events import Trail
+from svc.model.host_factories import ExpiredToken, FactoryToken, IHostFactories, Recount, called
+from svc.model.names import RoleName
+from svc.model.policy_rows import AnnotationRow, MembershipRow, ResourceRow, Rows
+from svc.model.public_keys import KEYS_LIMIT, IPublicKeys
+from svc.model.query_results import Sealed
 from tests.memory import Memory, kind_of
 
 

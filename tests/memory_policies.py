@@ -8,13 +8,11 @@ from typing import Any, TypeVar
 import attrs
 from zope.interface import implementer
 
-from svc.errors import PolicyConflict
-from svc.events import Trail
-from svc.interfaces import IPolicies, IPolicyTransaction
-from svc.names import RoleName
-from svc.ownership import Ownership
-from svc.records import Asker, Sealed, Standing
-from svc.rows import (
+from svc.model.errors import PolicyConflict
+from svc.model.events import Trail
+from svc.model.names import RoleName
+from svc.model.ownership import Ownership
+from svc.model.policy_rows import (
     AnnotationRow,
     Burden,
     Changes,
@@ -28,6 +26,8 @@ from svc.rows import (
     Seen,
     Surroundings,
 )
+from svc.model.ports import IPolicies, IPolicyTransaction
+from svc.model.query_results import Asker, Sealed, Standing
 from tests.memory import KEPT, Memory, kind_of, remove
 
 T = TypeVar("T")

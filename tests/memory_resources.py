@@ -9,10 +9,10 @@ from math import isfinite
 import attrs
 from zope.interface import implementer
 
-from svc.errors import TooManyRoles
-from svc.interfaces import IResources
-from svc.names import ResourceName
-from svc.records import (
+from svc.model.errors import TooManyRoles
+from svc.model.names import ResourceName
+from svc.model.ports import IResources
+from svc.model.query_results import (
     Annotation,
     Expiration,
     OutstandingToken,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
-from svc.records import Search
+from svc.model.query_results import Search
 
 
 def words(text: str, *, split: bool) -> set[str]:

@@ -5,7 +5,7 @@ spellings or signatures; some have another header or payload under the signature
 signed anew, with a right key, over a header or payload that is not what it should be. The last are the ones that only a
 strict reader refuses.
 
-The readers are this service (``svc.jose`` and the checks of ``svc.authenticators.claims``), PyJWT and joserfc. Each gets the
+The readers are this service (``svc.crypto.jose`` and the checks of ``svc.authn.claims``), PyJWT and joserfc. Each gets the
 same two keys, the same three algorithms, issuer and audience, and demands an expiry. Times are decades away from now, since
 PyJWT can't be told the time. Of ``sub`` and ``jti`` the libraries are not asked: here they mean nothing by themselves.
 """
@@ -25,8 +25,8 @@ from joserfc.jwk import KeySet as JoserfcKeys
 from joserfc.jws import JWSRegistry
 from joserfc.registry import HeaderParameter
 
-from svc.authenticators.claims import check_audience, check_begun, check_expiry, check_issuer
-from svc.jose import EvidenceRefused, parse_compact, parse_key_set
+from svc.authn.claims import check_audience, check_begun, check_expiry, check_issuer
+from svc.crypto.jose import EvidenceRefused, parse_compact, parse_key_set
 from tests.signing import base64url, jwk, jwks, private_key, sign, token
 
 ISSUER: Final = "https://idp.example"

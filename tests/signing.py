@@ -31,7 +31,7 @@ def private_key(name: str = "k1", bits: int = 2048) -> RSAPrivateKey:
 
 
 def roca_prime() -> int:
-    """A prime of 1024 bits as a broken library makes them: ``k * M + (65537 ** a mod M)`` (``svc.rsakeys``)."""
+    """A prime of 1024 bits as a broken library makes them: ``k * M + (65537 ** a mod M)`` (``svc.crypto.rsakeys``)."""
     least, most = (3 << 1022) // PRIMORIAL + 1, (1 << 1024) // PRIMORIAL - 1
     while True:
         k, a = least + secrets.randbelow(most - least), secrets.randbelow(PRIMORIAL)

@@ -15,170 +15,101 @@ from twisted.trial.unittest import SynchronousTestCase
 
 ROOT = Path(__file__).resolve().parent.parent / "svc"
 
-VALUES = {
-    "names",
-    "errors",
-    "reasons",
-    "clocks",
-    "limits",
-    "dialect",
-    "records",
-    "counts",
-    "rows",
-    "ownership",
-    "events",
-    "authentication",
-    "credentials",
-    "factories",
-    "publickeys",
-    "directories",
-    "expirations",
-}
-DOMAIN = VALUES | {"access", "vault", "passwords", "tokens", "keyring", "jose", "interfaces"}
+#: The floors, from the ground up. A room imports from floors below its own, and from nothing beside it. A room is a package
+#: at the top of ``svc`` or one of its folders, or a module at the top.
+FLOORS: tuple[set[str], ...] = (
+    {"model", "_version"},
+    {"crypto", "policy", "settings", "telemetry", "audit", "health", "storage.driver"},
+    {"net", "storage.embedded", "storage.sql"},
+    {"authn.providers", "cluster", "rotation", "storage", "workload"},
+    {"authn", "services"},
+    {"authn.ldap", "web.http"},
+    {"web.routes", "worker"},
+    {"server"},
+    {"tap"},
+    {"cli"},
+)
 
-#: What a room may import of svc, beside itself. A room is a package, or a module at the top of ``svc``.
-ARROWS: dict[str, set[str]] = {
-    "_version": set(),
-    "reasons": set(),
-    "errors": {"reasons"},
-    "clocks": set(),
-    "limits": set(),
-    "names": {"errors"},
-    "dialect": {"errors"},
-    "records": {"names", "errors"},
-    "counts": set(),
-    "rows": {"names", "records", "events"},
-    "ownership": {"names", "rows"},
-    "events": {"names"},
-    "rsakeys": set(),
-    "jose": {"names", "errors", "reasons", "rsakeys"},
-    "authentication": {"names", "errors", "reasons", "records", "events", "jose"},
-    "credentials": {"names", "records", "events"},
-    "factories": {"names", "records", "events"},
-    "publickeys": {"names", "records"},
-    "directories": {"errors", "reasons"},
-    "expirations": {"names", "errors", "records", "events", "factories"},
-    "interfaces": {"names", "records", "rows", "ownership", "events", "authentication"},
-    "forms": VALUES,
-    "options": {"dialect", "errors", "forms"},
-    "surroundings": {"forms"},
-    "config": VALUES | {"forms", "options", "surroundings"},
-    "keyfiles": VALUES | {"vault"},
-    "renewal": set(),
-    "listening": {"errors", "renewal"},
-    "endpoints": {"listening", "renewal", "trust"},
-    "trust": set(),
-    "outgoing": {"errors", "trust"},
-    "server": set(),
-    "serverlog": set(),
-    "startup": {"errors", "server", "serverlog", "renewal"},
-    "foundation": DOMAIN | {"config", "keyfiles", "storage"},
-    "backup": DOMAIN | {"storage"},
-    "access": VALUES | {"interfaces"},
-    "vault": VALUES,
-    "passwords": {"errors"},
-    "tokens": VALUES,
-    "keyring": VALUES | {"tokens", "vault", "interfaces"},
-    "audit": VALUES | {"interfaces"},
-    "journal": VALUES | {"audit"},
-    "metrics": VALUES | {"interfaces"},
-    "throttling": VALUES,
-    "policy": VALUES,
-    "authenticators": DOMAIN,
-    "providers": VALUES | {"interfaces", "jose", "outgoing", "trust"},
-    "ldap": VALUES | {"providers", "trust"},
-    "health": VALUES | {"interfaces"},
-    "cluster": VALUES | {"outgoing", "trust"},
-    "expiration": VALUES | {"interfaces", "vault", "providers", "trust"},
-    "storage": VALUES | {"interfaces"},
-    "web": DOMAIN | {"policy", "health", "cluster", "audit", "_version"},
-    "worker": VALUES | {"interfaces", "policy"},
-    "workload": {"clocks", "names", "errors", "trust"},
-    "cli": {"clocks", "names", "errors", "_version", "workload"},
+#: Rooms that only those named here may import: what they do reaches the others through ``model.ports``.
+DOORS: dict[str, set[str]] = {
+    "authn": {"authn.ldap", "server"},
+    "authn.ldap": {"server"},
+    "authn.providers": {"server"},
+    "cluster": {"web.routes", "server"},
+    "net": {"authn.ldap", "authn.providers", "cluster", "rotation", "workload", "server"},
+    "rotation": {"server"},
+    "settings": {"server", "tap", "cli"},
+    "storage": {"worker", "server", "cli"},
+    "storage.driver": {"storage.sql", "storage", "worker", "server", "cli"},
+    "storage.embedded": {"storage", "server"},
+    "storage.sql": {"storage"},
+    "telemetry": {"server"},
+    "web.http": {"web.routes", "server"},
+    "web.routes": {"server"},
+    "worker": {"server"},
+    "workload": {"cli"},
 }
 
-#: Where a server is put together, of parts from everywhere.
-ROOTS: set[str] = {"tap", "composition", "parts"}
+#: All that rooms may import which users load into programs and terminals of their own, but for modules that run a server.
+ALONE: dict[str, set[str]] = {
+    "workload": {"model.clocks", "model.names", "model.errors", "net.trust"},
+    "cli": {"model.clocks", "model.names", "model.errors", "_version", "workload"},
+}
+OPERATORS: set[str] = {"cli.admin", "cli.backup", "cli.quickstart"}
 
-#: Modules that may import more than their room.
-EXCEPTIONS: dict[str, set[str]] = {
-    "cli.admin": {"tap", "config", "foundation", "startup", "credentials", "keyring", "vault"},
-    "cli.backup": {"backup", "config", "foundation", "keyfiles", "server", "startup", "storage", "vault"},
-    "cli.quickstart": {"tap", "config", "keyfiles", "startup"},
-    "worker.main": {"storage", "vault", "web"},
+#: Arrows that point up until what they fetch has come down.
+UP: set[tuple[str, str]] = {
+    ("model.authentication", "crypto.jose"),
+    ("services.dry_run", "web.http.query"),
+    ("services.policy_loads", "web.http.response"),
 }
 
 #: Rooms whose modules import each other only through the modules named here.
 SIBLINGS: dict[str, set[str]] = {
-    "web": {
-        "routing",
-        "router",
-        "response",
-        "query",
-        "paths",
-        "faults",
-        "incoming",
-        "origin",
-        "request",
-        "basic",
-        "connection",
-        "stream",
-        "pacing",
-        "deadline",
-        "occupancy",
-        "cursors",
-        "listing",
-        "parameters",
-        "description",
-        "rehearsal",
-        "loading",
-        "auditing",
-        "clusterpage",
-        "preconditions",
-    },
-    "authenticators": {"claims", "annotations", "settings", "resourceid", "constraints", "trial", "checks", "ldapserver"},
+    "web.routes": {"cursors", "listing", "description", "auditing", "clusterpage"},
+    "authn": {"claims", "annotations", "settings", "resourceid", "constraints", "evaluation", "checks"},
 }
 
-#: Libraries that belong to the rooms named, and to no other.
+#: Libraries that belong to the rooms or modules named, and to no other.
 LIBRARIES: dict[str, set[str]] = {
     # The quickstart's provider, in cli, has a key to sign with.
-    "argon2": {"passwords"},
-    "cryptography": {"vault", "tokens", "jose", "trust", "endpoints", "cli"},
+    "argon2": {"crypto.passwords"},
+    "cryptography": {"crypto", "net.trust", "server.endpoints", "cli"},
     # Certificates of others are judged in trust; endpoints has those that this server shows.
-    "OpenSSL": {"trust", "endpoints"},
-    "service_identity": {"trust"},
-    "idna": {"trust"},
+    "OpenSSL": {"net.trust", "server.endpoints"},
+    "service_identity": {"net.trust"},
+    "idna": {"net.trust"},
     "ssl": set(),
-    "jwt": {"tokens", "jose", "cli"},
+    "jwt": {"crypto", "cli"},
     "psycopg2": {"storage"},
     "txpostgres": {"storage"},
     "klein": {"web", "cli"},
-    "prometheus_client": {"metrics"},
+    "prometheus_client": {"telemetry"},
     "werkzeug": {"web"},
-    "ldaptor": {"ldap"},
-    "treq": {"outgoing", "workload", "cli"},
+    "ldaptor": {"authn.ldap"},
+    "treq": {"net.outgoing", "workload", "cli"},
     # In cli, for the file that says which variables of the environment hold which secrets.
     "yaml": {"policy", "cli"},
     "click": {"cli"},
-    "tomllib": {"config"},
+    "tomllib": {"settings"},
 }
 
 #: Attributes that read the wall clock or the process's surroundings, and the modules that may.
 BANNED: dict[str, set[str]] = {
-    "time.time": {"clocks"},
-    "time.clock_gettime": {"clocks"},
+    "time.time": {"model.clocks"},
+    "time.clock_gettime": {"model.clocks"},
     "time.monotonic": set(),
     "datetime.now": set(),
     "datetime.utcnow": set(),
     "datetime.today": set(),
     # Platforms speak to workloads by variables of the environment.
-    "os.environ": {"config", "workload.metadata"},
+    "os.environ": {"settings.config", "workload.metadata"},
     "os.getenv": set(),
 }
 
 
 #: Names by which TLS with another machine can begin, or is begun by default, and the modules that may have them: whatever
-#: connects goes by ``svc.trust``. It has what verifies nothing, too, for the one user who may ask for that.
+#: connects goes by ``svc.net.trust``. It has what verifies nothing, too, for the one user who may ask for that.
 TLS: dict[str, set[str]] = {
     **{
         name: set()
@@ -190,9 +121,19 @@ TLS: dict[str, set[str]] = {
             *("SSLContext", "create_default_context", "wrap_socket", "HTTPSConnection", "urlopen"),
         )
     },
-    "clientFromString": {"endpoints"},
-    "EncryptedOnly": {"trust", "expiration.postgresql"},
+    "clientFromString": {"server.endpoints"},
+    "EncryptedOnly": {"net.trust", "rotation.postgresql"},
 }
+
+
+_FLOOR_OF = {room: number for number, floor in enumerate(FLOORS) for room in floor}
+
+
+def room_of(name: str) -> str:
+    """Return the room of a module: the folder in a package where that is a room, else the package or the module itself."""
+    first, _, rest = name.partition(".")
+    folder = f"{first}.{rest.partition('.')[0]}"
+    return folder if folder in _FLOOR_OF else first
 
 
 @attrs.frozen(slots=False)
@@ -205,8 +146,8 @@ class Module:
 
     @property
     def room(self) -> str:
-        """The package, or the module itself at the top."""
-        return self.name.partition(".")[0]
+        """The room that the module stands in."""
+        return room_of(self.name)
 
     @functools.cached_property
     def imports(self) -> frozenset[str]:
@@ -274,42 +215,54 @@ class ArchitectureTests(SynchronousTestCase):
             yield from ((module, target) for target in sorted(filter(None, targets)) if target != module.name)
 
     def test_imports_point_down(self) -> None:
-        """A module imports only from its own room and from the rooms that the table allows."""
+        """A module imports from its own room and from rooms on floors below, as far as their doors allow."""
         wrong = []
         for module, target in self.arrows():
-            room = target.partition(".")[0]
-            if module.room in {room, *ROOTS, ""}:
+            room = room_of(target)
+            if module.room == room or target == "web" or (module.name, target) in UP:
                 continue
-            allowed = ARROWS.get(module.room, set()) | EXCEPTIONS.get(module.name, set())
-            if room not in allowed:
+            if _FLOOR_OF[room] >= _FLOOR_OF[module.room]:
+                wrong.append(f"{module.name} imports {target}, which is not on a floor below")
+            elif module.room not in DOORS.get(room, _FLOOR_OF):
+                wrong.append(f"{module.name} imports {target}; only {sorted(DOORS[room])} import {room}")
+        self.assertEqual(wrong, [], "move what is needed down, or ask for it through a port; docs/architecture.md says how")
+
+    def test_what_users_load_stands_alone(self) -> None:
+        """The client library, and the commands that run no server, import of ``svc`` what ``ALONE`` names."""
+        wrong = []
+        for module, target in self.arrows():
+            allowed = ALONE.get(module.room)
+            if allowed is None or room_of(target) == module.room or module.name in OPERATORS:
+                continue
+            if not {target, room_of(target)} & allowed:
                 wrong.append(f"{module.name} imports {target}")
-        self.assertEqual(wrong, [])
+        self.assertEqual(wrong, [], "a program that only calls the service shall not load the server")
 
     def test_a_forbidden_import_is_found(self) -> None:
         """An import against the table is found, however it is written and wherever it stands."""
         for text in (
-            "import svc.web.routing",
-            "from svc.web import routing",
-            "def f():\n    from svc.web.routing import Call",
+            "import svc.web.http.routing",
+            "from svc.web.http import routing",
+            "def f():\n    from svc.web.http.routing import Call",
         ):
             self.modules = [Module("policy.plan", ast.parse(text), 2)]
             self.assertRaises(self.failureException, self.test_imports_point_down)
 
-    def test_every_room_is_in_the_table(self) -> None:
-        """No room exists that the table does not know."""
-        rooms = {module.room for module in self.modules} - {"", *ROOTS}
-        self.assertEqual(rooms - ARROWS.keys(), set())
+    def test_every_room_is_on_a_floor(self) -> None:
+        """No room exists that has no floor, and no floor names a room that doesn't exist."""
+        rooms = {module.room for module in self.modules} - {"", "web"}
+        self.assertEqual(rooms, set(_FLOOR_OF), "put a new room on the lowest floor from which its imports point down")
 
     def test_siblings_meet_only_where_they_may(self) -> None:
         """In rooms of independent nouns, a noun does not import another."""
         wrong = []
         for module, target in self.arrows():
             shared = SIBLINGS.get(module.room)
-            if shared is None or target.partition(".")[0] != module.room or target == module.room:
+            if shared is None or room_of(target) != module.room or target == module.room:
                 continue
-            if target.partition(".")[2] not in shared and module.name.partition(".")[2] not in shared:
+            if not {target.rpartition(".")[2], module.name.rpartition(".")[2]} & shared:
                 wrong.append(f"{module.name} imports {target}")
-        self.assertEqual(wrong, [])
+        self.assertEqual(wrong, [], "what two nouns share is a module of its own, named in SIBLINGS")
 
     def test_libraries_stay_in_their_rooms(self) -> None:
         """A library that one room owns is imported by no other."""
@@ -317,12 +270,12 @@ class ArchitectureTests(SynchronousTestCase):
         for module in self.modules:
             for imported in sorted(module.imports):
                 owners = LIBRARIES.get(imported.partition(".")[0])
-                if owners is not None and module.room not in owners:
+                if owners is not None and not {module.name, module.room, module.name.partition(".")[0]} & owners:
                     wrong.append(f"{module.name} imports {imported}")
         self.assertEqual(wrong, [])
 
     def test_tls_with_others_is_begun_in_one_place(self) -> None:
-        """Nothing connects over TLS but by ``svc.trust``: no other module names what could, nor makes an agent that does."""
+        """Nothing connects over TLS but by ``svc.net.trust``: no other names what could, nor makes an agent of its own."""
         wrong = []
         for module in self.modules:
             for name in sorted(set(module.names())):
@@ -343,12 +296,12 @@ class ArchitectureTests(SynchronousTestCase):
             "from twisted.web.client import Agent\nAgent(reactor)",
             "import treq\ntreq.get('https://a.example')",
             "from twisted.internet.endpoints import clientFromString",
-            "from svc.trust import EncryptedOnly",
+            "from svc.net.trust import EncryptedOnly",
         ):
-            self.modules = [Module("providers.fetch", ast.parse(text), 2)]
+            self.modules = [Module("net.fetch", ast.parse(text), 2)]
             self.assertRaises(self.failureException, self.test_tls_with_others_is_begun_in_one_place)
         for text in ("import ssl", "from OpenSSL.SSL import Context", "import service_identity"):
-            self.modules = [Module("providers.fetch", ast.parse(text), 2)]
+            self.modules = [Module("net.fetch", ast.parse(text), 2)]
             self.assertRaises(self.failureException, self.test_libraries_stay_in_their_rooms)
 
     def test_no_import_cycles(self) -> None:
@@ -369,10 +322,10 @@ class ArchitectureTests(SynchronousTestCase):
     def test_every_reactor_runs_steadily(self) -> None:
         """What runs a reactor, whose timers would go by the machine's clock otherwise, has it run steadily."""
         runners = {m.name for m in self.modules if "twisted.internet.reactor" in m.imports or "task.react" in m.attributes()}
-        self.assertEqual(runners, {m.name for m in self.modules if "svc.clocks.run_steadily" in m.imports})
+        self.assertEqual(runners, {m.name for m in self.modules if "svc.model.clocks.run_steadily" in m.imports})
 
     def test_surroundings_are_parameters(self) -> None:
-        """No module reads the wall clock, and only ``config`` and ``workload.metadata`` the environment."""
+        """No module reads the wall clock, and only ``settings.config`` and ``workload.metadata`` the environment."""
         wrong = []
         for module in self.modules:
             for attribute in module.attributes():

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from svc.errors import StoreReadOnly, StoreUnavailable
-from svc.names import RoleName
-from svc.records import MembersQuery, Sealed
+from svc.model.errors import StoreReadOnly, StoreUnavailable
+from svc.model.names import RoleName
+from svc.model.query_results import MembersQuery, Sealed
 from tests.contracts import (
     accounts,
     authenticators,

@@ -17,13 +17,13 @@ from twisted.plugin import getPlugins
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc._version import VERSION
-from svc.config import OPTIONS, Settings, read_settings
-from svc.errors import ConfigurationInvalid
+from svc.crypto.vault import new_data_key
+from svc.model.errors import ConfigurationInvalid
 from svc.policy.document import Bounds
-from svc.server import Server
-from svc.startup import Launch
+from svc.server.startup import Launch
+from svc.server.succession import Server
+from svc.settings.config import OPTIONS, Settings, read_settings
 from svc.tap import Options, build, makeService
-from svc.vault import new_data_key
 
 
 class OptionsTests(SynchronousTestCase):
@@ -137,9 +137,8 @@ class MakeServiceTests(SynchronousTestCase):
 
     def imported(self, program: str) -> str:
         """Which parts of the server a new process has imported when the program has run."""
-        program += (
-            "\nprint(*(name for name in ('klein', 'treq', 'ldaptor', 'svc.web', 'svc.composition') if name in sys.modules))"
-        )
+        late = ("klein", "treq", "ldaptor", "svc.web", "svc.server.composition")
+        program += f"\nprint(*(name for name in {late} if name in sys.modules))"
         return subprocess.run(
             [sys.executable, "-c", f"import sys, svc.tap\n{program}"], capture_output=True, text=True, check=True
         ).stdout.strip()
@@ -151,11 +150,11 @@ class MakeServiceTests(SynchronousTestCase):
     def test_imported_before(self) -> None:
         """Where no database is to be started, all is imported before ``twistd`` may leave the file system's root."""
         program = (
-            "from twisted.internet import reactor\nfrom svc.config import read_settings\n"
+            "from twisted.internet import reactor\nfrom svc.settings.config import read_settings\n"
             f"environment = {{'SERVICE_DATA_KEY': {new_data_key()!r}}}\n"
             "svc.tap.build(reactor, read_settings({'database_url': 'dbname=svc'}, environment), None)"
         )
-        self.assertEqual(self.imported(program), "klein treq svc.web svc.composition")
+        self.assertEqual(self.imported(program), "klein treq svc.web svc.server.composition")
 
     def test_refusals(self) -> None:
         """Bad settings end the program with the key as it was written, and what is wrong with it."""

@@ -10,7 +10,7 @@ from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from svc.passwords import Cost, Passwords
+from svc.crypto.passwords import Cost, Passwords
 
 #: A hash that costs next to nothing.
 CHEAP: Final = Cost(8, 1, 1)

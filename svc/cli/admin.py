@@ -12,15 +12,15 @@ from typing import Any
 import click
 
 from svc.cli.running import react
-from svc.config import OPTIONS, Settings, read_settings
-from svc.credentials import new_api_key
-from svc.errors import Conflict, InvalidName, NotFound, OutcomeUnknown, Refusal
-from svc.foundation import Foundation
-from svc.keyring import AccountKeys
-from svc.names import account_name, admin_of
-from svc.startup import reason_of
+from svc.crypto.keyring import AccountKeys
+from svc.crypto.vault import new_data_key
+from svc.model.credentials import new_api_key
+from svc.model.errors import Conflict, InvalidName, NotFound, OutcomeUnknown, Refusal
+from svc.model.names import account_name, admin_of
+from svc.server.foundation import Foundation
+from svc.server.startup import reason_of
+from svc.settings.config import OPTIONS, Settings, read_settings
 from svc.tap import administer
-from svc.vault import new_data_key
 
 #: The rooms whose settings bear on these commands; the others are taken, and not listed.
 _ROOMS = ("server", "storage")

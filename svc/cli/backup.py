@@ -10,18 +10,18 @@ from typing import Any
 
 import click
 
-from svc.backup import Verified, verify
 from svc.cli.admin import of_the_server, place
 from svc.cli.progress import shown
 from svc.cli.running import react
-from svc.config import Settings, read_settings
-from svc.errors import Refusal
-from svc.foundation import Foundation
-from svc.keyfiles import data_key_file, read_data_key
-from svc.server import Succession
-from svc.startup import reason_of
+from svc.crypto.keyfiles import data_key_file, read_data_key
+from svc.crypto.vault import parse_data_key
+from svc.model.errors import Refusal
+from svc.server.backup import Verified, verify
+from svc.server.foundation import Foundation
+from svc.server.startup import reason_of
+from svc.server.succession import Succession
+from svc.settings.config import Settings, read_settings
 from svc.storage.dumps import dump
-from svc.vault import parse_data_key
 
 _FILE = click.Path(dir_okay=False, path_type=Path)
 

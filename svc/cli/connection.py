@@ -27,7 +27,7 @@ from twisted.internet.interfaces import IReactorTime
 
 from svc.cli.running import Then, react
 from svc.cli.secrets import API_KEY, secret_option
-from svc.clocks import MachineClock, WallClock
+from svc.model.clocks import MachineClock, WallClock
 from svc.workload.address import demand_address
 from svc.workload.client import Client, claims_of
 from svc.workload.evidence import ApiKey, Evidence, Login

@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from klein import Klein
 from twisted.web.server import Request
 
-from svc.clocks import WallClock
+from svc.model.clocks import WallClock
 
 #: The ``kid`` of the only key.
 KEY_ID: Final = "platform-1"

@@ -25,7 +25,7 @@ from twisted.web.server import Request, Site
 
 from svc.cli.lifetime import lifetime
 from svc.cli.running import react, until_stopped
-from svc.clocks import MachineClock
+from svc.model.clocks import MachineClock
 
 #: The ``kid`` of the only key.
 KEY_ID: Final = "provider-1"

@@ -31,10 +31,10 @@ from svc.cli.provider import Provider, kept_key
 from svc.cli.running import Interrupted, react, until_stopped
 from svc.cli.steps import Steps
 from svc.cli.tour import AUDIENCE, SERVICE_ID, Tour
-from svc.config import read_settings
-from svc.errors import Refusal
-from svc.keyfiles import admin_key_file
-from svc.startup import reason_of
+from svc.crypto.keyfiles import admin_key_file
+from svc.model.errors import Refusal
+from svc.server.startup import reason_of
+from svc.settings.config import read_settings
 from svc.tap import build
 from svc.workload.exchange import Exchange, http_client
 from svc.workload.metadata import ANSWER_LIMIT, Metadata
@@ -89,7 +89,7 @@ def _run(folder: Path, cloud: bool, once: bool) -> bool:
 
     @implementer(ILogObserver)
     def remember(event: LogEvent) -> None:
-        if event.get("log_namespace") == "svc.audit":
+        if event.get("log_namespace") == "svc.audit.refusals":
             refusals.append(formatEvent(event))
 
     async def work(reactor: Any) -> None:

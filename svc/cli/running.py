@@ -9,7 +9,7 @@ import click
 from twisted.internet import task
 from twisted.internet.defer import Deferred
 
-from svc.clocks import run_steadily
+from svc.model.clocks import run_steadily
 from svc.workload.faults import Fault
 
 #: What is to be done when the reactor has stopped, if anything.

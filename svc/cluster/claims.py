@@ -22,7 +22,7 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any, Final
 
-from svc.records import DatabaseIdentity
+from svc.model.query_results import DatabaseIdentity
 
 #: Bytes of a challenge, which stands in questions as hexadecimal digits.
 CHALLENGE_BYTES: Final = 16

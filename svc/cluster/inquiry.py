@@ -14,10 +14,10 @@ from twisted.internet.interfaces import IStreamClientEndpoint
 
 from svc.cluster.claims import Claims
 from svc.cluster.reports import UNREACHABLE, Told, told
-from svc.errors import ConfigurationInvalid
-from svc.outgoing import Answer, Unanswered, get
-from svc.records import ClusterMember, DatabaseIdentity
-from svc.trust import Trust
+from svc.model.errors import ConfigurationInvalid
+from svc.model.query_results import ClusterMember, DatabaseIdentity
+from svc.net.outgoing import Answer, Unanswered, get
+from svc.net.trust import Trust
 
 #: Seconds for everything from the look-up of the name to the last byte (rulings: health).
 DEADLINE: Final = 5.0

@@ -21,8 +21,8 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from svc.clocks import WallClock
 from svc.cluster.reports import UNREACHABLE, Sight, Told, sight
+from svc.model.clocks import WallClock
 
 #: For how many seconds an answer is as good as a new one.
 FRESH: Final = 1.0

@@ -34,9 +34,9 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 
-from svc.clocks import WallClock
-from svc.errors import PrimaryContested, StoreUnavailable
-from svc.records import DatabaseIdentity
+from svc.model.clocks import WallClock
+from svc.model.errors import PrimaryContested, StoreUnavailable
+from svc.model.query_results import DatabaseIdentity
 
 #: The longest time from one look at the others to the next, in seconds.
 LONGEST_INTERVAL: Final = 5.0

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from svc.health.rounds import HealthReport
+from svc.health.checks_loop import HealthReport
 
 #: The media type of this form.
 MEDIA_TYPE: Final = "application/health+json"

@@ -12,11 +12,11 @@ from typing import Final, Protocol
 from twisted.internet.defer import CancelledError, Deferred
 from zope.interface import implementer
 
-from svc.directories import DirectoryRefused, IDirectories, LdapServer
 from svc.health.probes import ProbeFailed
 from svc.health.turns import Turns
-from svc.interfaces import IProbe
-from svc.names import ResourceName
+from svc.model.directories import DirectoryRefused, IDirectories, LdapServer
+from svc.model.names import ResourceName
+from svc.model.ports import IProbe
 
 #: Of how many accounts a round looks for authenticators, and how many of these it tries.
 LOOKED: Final = 500

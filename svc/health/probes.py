@@ -9,11 +9,11 @@ import attrs
 from twisted.internet.interfaces import IReactorTime
 from zope.interface import implementer
 
-from svc.errors import Refusal
-from svc.factories import IHostFactories
-from svc.interfaces import IDatabaseState, IProbe
-from svc.publickeys import IPublicKeys
-from svc.records import ReplicationPosition, Sealed
+from svc.model.errors import Refusal
+from svc.model.host_factories import IHostFactories
+from svc.model.ports import IDatabaseState, IProbe
+from svc.model.public_keys import IPublicKeys
+from svc.model.query_results import ReplicationPosition, Sealed
 
 
 @attrs.frozen(str=False)

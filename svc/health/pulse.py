@@ -20,8 +20,8 @@ from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from svc.counts import Census
-from svc.errors import StoreUnavailable
+from svc.model.counts import Census
+from svc.model.errors import StoreUnavailable
 
 #: Seconds from one beat to the next, beats from one question to the next, and beats until an answer is late.
 BEAT: Final = 0.25

@@ -15,13 +15,13 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 from zope.interface import implementer
 
-from svc.authentication import Admitted
-from svc.errors import Refusal, StoreUnavailable
 from svc.health.probes import ProbeFailed
 from svc.health.turns import Turns
-from svc.interfaces import IProbe
-from svc.names import admin_of
-from svc.records import Caller, StoredSigningKey
+from svc.model.authentication import Admitted
+from svc.model.errors import Refusal, StoreUnavailable
+from svc.model.names import admin_of
+from svc.model.ports import IProbe
+from svc.model.query_results import Caller, StoredSigningKey
 
 #: How many accounts a round looks at, how many of their keys it tries, and how many of these in one turn of the reactor: a
 #: key takes some tenths of a millisecond.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from svc.errors import PolicyInvalid
+from svc.model.errors import PolicyInvalid
 
 #: By what stands in the message; the first one counts.
 _ADVICE: Final = (

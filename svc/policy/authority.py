@@ -21,13 +21,13 @@ from collections.abc import Mapping, Sequence
 
 import attrs
 
-from svc.errors import Forbidden
-from svc.names import RoleName, admin_of
-from svc.ownership import Ownership
+from svc.model.errors import Forbidden
+from svc.model.names import RoleName, admin_of
+from svc.model.ownership import Ownership
+from svc.model.policy_rows import Changes, Present
 from svc.policy.ids import OF_USERS, beside, inside
 from svc.policy.meaning import Resolved
 from svc.policy.resolve import WARNINGS_MOST, described
-from svc.rows import Changes, Present
 
 
 @attrs.frozen

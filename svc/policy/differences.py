@@ -11,8 +11,8 @@ from typing import Any, Final, TypeVar
 
 import attrs
 
-from svc.names import ROLE_KINDS
-from svc.rows import AnnotationRow, Changes, MembershipRow, PermissionRow, ResourceRow, Rows, Surroundings
+from svc.model.names import ROLE_KINDS
+from svc.model.policy_rows import AnnotationRow, Changes, MembershipRow, PermissionRow, ResourceRow, Rows, Surroundings
 
 _Row = TypeVar("_Row", bound=tuple[Any, ...])
 

@@ -28,8 +28,8 @@ from yaml.events import (
 )
 from yaml.reader import ReaderError
 
-from svc.errors import InvalidParameter, PolicyInvalid
-from svc.limits import RECORD_LIMITS, RecordLimits
+from svc.model.errors import InvalidParameter, PolicyInvalid
+from svc.model.limits import RECORD_LIMITS, RecordLimits
 
 
 @attrs.frozen(kw_only=True)

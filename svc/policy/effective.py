@@ -26,11 +26,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from svc.names import RoleName, admin_of, root_policy
+from svc.model.names import RoleName, admin_of, root_policy
+from svc.model.policy_rows import Effective, EffectiveQuery, MembershipRow
 from svc.policy.differences import REDACTED
 from svc.policy.ids import NAMED, climbed, identifier_of, under
 from svc.policy.writing import Body, Tagged, Value
-from svc.rows import Effective, EffectiveQuery, MembershipRow
 
 #: The kinds that are told, in the order of a body, and their tags.
 TAGS: Final = {

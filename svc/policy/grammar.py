@@ -14,8 +14,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from svc.errors import PolicyInvalid
-from svc.names import RESOURCE_KINDS, ROLE_KINDS
+from svc.model.errors import PolicyInvalid
+from svc.model.names import RESOURCE_KINDS, ROLE_KINDS
+from svc.model.public_keys import is_public_key, key_line
 from svc.policy import scalars
 from svc.policy.document import Alias, Bounds, Mapping, Node, Scalar, Sequence, nodes, shown, target
 from svc.policy.ranges import cidr
@@ -49,7 +50,6 @@ from svc.policy.vocabulary import (
     required,
     type_of,
 )
-from svc.publickeys import is_public_key, key_line
 
 #: The attributes that stand for an annotation of that name, under the dialect's prefix, and how each is read.
 _PROPERTIES: Final = {

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from svc.names import RoleName, admin_of, root_policy
+from svc.model.names import RoleName, admin_of, root_policy
 
 #: The kind of the resources that hold users' public keys.
 PUBLIC_KEY: Final = "public_key"

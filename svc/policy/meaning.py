@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 import attrs
 
-from svc.names import RoleName
-from svc.rows import MembershipRow, PermissionRow, Removals, Rows
+from svc.model.names import RoleName
+from svc.model.policy_rows import MembershipRow, PermissionRow, Removals, Rows
 
 
 class Place(NamedTuple):

@@ -17,8 +17,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from svc.names import ACTOR_KINDS, ROLE_KINDS
-from svc.rows import Changes, LoadMode, MembershipRow, Present, Removals, ResourceRow, Rows
+from svc.model.names import ACTOR_KINDS, ROLE_KINDS
+from svc.model.policy_rows import Changes, LoadMode, MembershipRow, Present, Removals, ResourceRow, Rows
 
 _Row = TypeVar("_Row", bound=tuple[Any, ...])
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator
 
-from svc.errors import InvalidParameter, PolicyInvalid
+from svc.model.errors import InvalidParameter, PolicyInvalid
+from svc.model.policy_rows import LoadMode, Present
 from svc.policy.meaning import Resolved
 from svc.policy.resolve import described
-from svc.rows import LoadMode, Present
 
 
 def refuse_deletions(mode: LoadMode, resolved: Resolved) -> None:

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from svc.errors import InvalidName, PolicyInvalid
-from svc.names import ROLE_KINDS, RoleName, admin_of, root_policy
-from svc.names import identifier as checked_identifier
+from svc.model.errors import InvalidName, PolicyInvalid
+from svc.model.names import ROLE_KINDS, RoleName, admin_of, root_policy
+from svc.model.names import identifier as checked_identifier
+from svc.model.policy_rows import AnnotationRow, MembershipRow, ResourceRow, RestrictionRow, Rows
 from svc.policy.document import shown
 from svc.policy.ids import NAMED, PUBLIC_KEY, climbed, identifier_of, inside, under
 from svc.policy.meaning import Granted, Permitted, Place, Resolved
@@ -28,7 +29,6 @@ from svc.policy.statements import (
     Statement,
 )
 from svc.policy.vocabulary import ATTRIBUTES
-from svc.rows import AnnotationRow, MembershipRow, ResourceRow, RestrictionRow, Rows
 
 #: Longest name of an annotation, in bytes of UTF-8.
 ANNOTATION_NAME_LIMIT: Final = 1024

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from svc.errors import PolicyInvalid
+from svc.model.errors import PolicyInvalid
 from svc.policy.document import Mapping, Node, Scalar, Sequence, shown, target
 from svc.policy.vocabulary import TEXT_TAGS, refuse_type, type_of
 

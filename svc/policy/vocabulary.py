@@ -6,7 +6,7 @@ from typing import Final
 
 import attrs
 
-from svc.errors import PolicyInvalid
+from svc.model.errors import PolicyInvalid
 from svc.policy.document import Mapping, Node, Scalar, Sequence, shown
 
 

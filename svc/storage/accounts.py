@@ -8,15 +8,15 @@ from typing import Any, Final
 import attrs
 from zope.interface import implementer
 
-from svc.errors import Conflict, NotFound
-from svc.events import Trail
-from svc.interfaces import IAccounts
-from svc.names import ACCOUNTS_WEBSERVICE, RESERVED_ACCOUNT, admin_of, root_policy
-from svc.records import Sealed, StoredSigningKey
-from svc.storage.columns import column
-from svc.storage.database import Database, Statement, Transaction
+from svc.model.errors import Conflict, NotFound
+from svc.model.events import Trail
+from svc.model.names import ACCOUNTS_WEBSERVICE, RESERVED_ACCOUNT, admin_of, root_policy
+from svc.model.ports import IAccounts
+from svc.model.query_results import Sealed, StoredSigningKey
+from svc.storage.driver.columns import column
+from svc.storage.driver.database import Database, Statement, Transaction
 from svc.storage.events import record
-from svc.storage.search import index
+from svc.storage.sql.search import index
 
 _CREATE: Final = Statement(
     "account_create", "INSERT INTO accounts (account) VALUES ($1::text) ON CONFLICT DO NOTHING RETURNING account"

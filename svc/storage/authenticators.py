@@ -11,7 +11,7 @@ from typing import Any, Final
 import attrs
 from zope.interface import implementer
 
-from svc.authentication import (
+from svc.model.authentication import (
     ANNOTATIONS_BYTES,
     ANNOTATIONS_LIMIT,
     DISTRUSTED_LIMIT,
@@ -25,15 +25,15 @@ from svc.authentication import (
     IAuthenticatorReadings,
     IAuthenticators,
 )
-from svc.errors import InvalidParameter, NotFound
-from svc.events import Trail
-from svc.names import ResourceName, RoleName
-from svc.storage.columns import column
-from svc.storage.database import Database, Statement, Transaction
+from svc.model.errors import InvalidParameter, NotFound
+from svc.model.events import Trail
+from svc.model.names import ResourceName, RoleName
+from svc.storage.driver.columns import column
+from svc.storage.driver.database import Database, Statement, Transaction
+from svc.storage.driver.failures import ForeignKeyViolation
 from svc.storage.events import record
-from svc.storage.failures import ForeignKeyViolation
 from svc.storage.secrets import ENDED_AT
-from svc.storage.standing import HELD
+from svc.storage.sql.access_facts import HELD
 
 #: Rows ``(position, serial, sealed)``: those of the ``variables`` that are declared, by their place there, counted from 1,
 #: each with its newest value, unless that has ended.

@@ -11,15 +11,15 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from svc.authentication import RESTRICTIONS_LIMIT
-from svc.credentials import Credential, ICredentials
-from svc.errors import NotFound, StoreReadOnly, StoreUnavailable
-from svc.events import Trail
-from svc.names import RoleName
-from svc.records import Sealed
-from svc.storage.database import Database, Statement, Transaction
+from svc.model.authentication import RESTRICTIONS_LIMIT
+from svc.model.credentials import Credential, ICredentials
+from svc.model.errors import NotFound, StoreReadOnly, StoreUnavailable
+from svc.model.events import Trail
+from svc.model.names import RoleName
+from svc.model.query_results import Sealed
+from svc.storage.driver.database import Database, Statement, Transaction
+from svc.storage.driver.failures import ForeignKeyViolation
 from svc.storage.events import record
-from svc.storage.failures import ForeignKeyViolation
 
 _CREDENTIAL: Final = Statement(
     "credential",

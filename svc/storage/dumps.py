@@ -16,8 +16,8 @@ from typing import Any, Final
 from psycopg2.extensions import make_dsn, parse_dsn
 from twisted.internet.utils import getProcessOutputAndValue
 
-from svc.errors import StartRefused
-from svc.storage.binaries import installed
+from svc.model.errors import StartRefused
+from svc.storage.embedded.binaries import installed
 
 #: What a dump in the custom format begins with.
 _MAGIC: Final = b"PGDMP"

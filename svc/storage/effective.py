@@ -9,10 +9,8 @@ from typing import Any, Final
 import attrs
 from zope.interface import implementer
 
-from svc.interfaces import IEffectivePolicies
-from svc.names import ROLE_KINDS, root_policy
-from svc.records import Sealed
-from svc.rows import (
+from svc.model.names import ROLE_KINDS, root_policy
+from svc.model.policy_rows import (
     AnnotationRow,
     Effective,
     EffectiveQuery,
@@ -23,9 +21,11 @@ from svc.rows import (
     RestrictionRow,
     Rows,
 )
-from svc.storage.columns import column, for_each, rows_of
-from svc.storage.database import Database, Statement, Transaction
-from svc.storage.stakes import visible
+from svc.model.ports import IEffectivePolicies
+from svc.model.query_results import Sealed
+from svc.storage.driver.columns import column, for_each, rows_of
+from svc.storage.driver.database import Database, Statement, Transaction
+from svc.storage.sql.impact import visible
 
 #: The most rows of a sort that are read, whatever the limit of the query (wire facts, core 1.10).
 MOST: Final = 100_000

@@ -8,9 +8,9 @@ from typing import Any, Final
 import attrs
 from zope.interface import implementer
 
-from svc.events import Event, EventsQuery, IEvents, Origin, StoredEvent, Trail
-from svc.storage.columns import for_each
-from svc.storage.database import Database, Statement, Transaction
+from svc.model.events import Event, EventsQuery, IEvents, Origin, StoredEvent, Trail
+from svc.storage.driver.columns import for_each
+from svc.storage.driver.database import Database, Statement, Transaction
 
 #: How long events are kept, in seconds: the schema lets none be removed before.
 RETENTION: Final = 365 * 86400.0

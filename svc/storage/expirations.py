@@ -16,12 +16,12 @@ from typing import Final
 import attrs
 from zope.interface import implementer
 
-from svc.events import Trail
-from svc.expirations import LIFETIME, ROTATION_PREFIX, ROTATOR, Due, Duration, IExpirations, Turn
-from svc.names import ResourceName
-from svc.records import Asker, Sealed, Standing
-from svc.storage.columns import column
-from svc.storage.database import Database, Statement, Transaction
+from svc.model.events import Trail
+from svc.model.expiration import LIFETIME, ROTATION_PREFIX, ROTATOR, Due, Duration, IExpirations, Turn
+from svc.model.names import ResourceName
+from svc.model.query_results import Asker, Sealed, Standing
+from svc.storage.driver.columns import column
+from svc.storage.driver.database import Database, Statement, Transaction
 from svc.storage.events import record
 from svc.storage.roles import standing
 from svc.storage.secrets import ENDED_AT, LOCK, WRITE, span

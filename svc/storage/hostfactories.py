@@ -8,17 +8,17 @@ from typing import Final
 import attrs
 from zope.interface import implementer
 
-from svc.errors import Conflict, NotFound
-from svc.events import Trail
-from svc.factories import ExpiredToken, FactoryToken, IHostFactories, Recount, called
-from svc.names import INTERNAL_ACCOUNT, RoleName
-from svc.records import Sealed
-from svc.storage.columns import column, for_each
-from svc.storage.database import Database, Statement, Transaction
+from svc.model.errors import Conflict, NotFound
+from svc.model.events import Trail
+from svc.model.host_factories import ExpiredToken, FactoryToken, IHostFactories, Recount, called
+from svc.model.names import INTERNAL_ACCOUNT, RoleName
+from svc.model.query_results import Sealed
+from svc.storage.driver.columns import column, for_each
+from svc.storage.driver.database import Database, Statement, Transaction
+from svc.storage.driver.failures import Contention, ForeignKeyViolation, summary
 from svc.storage.events import record
-from svc.storage.failures import Contention, ForeignKeyViolation, summary
-from svc.storage.owners import ownership
-from svc.storage.search import index
+from svc.storage.sql.owners import ownership
+from svc.storage.sql.search import index
 
 #: How many expired tokens are removed by one statement.
 EXPIRED_BATCH: Final = 1000

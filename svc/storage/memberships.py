@@ -15,11 +15,11 @@ from typing import Any, Final, Self
 
 import attrs
 
-from svc.names import ROLE_KINDS
-from svc.records import Membership, MembersQuery, Place
-from svc.storage.columns import column
-from svc.storage.database import Database, Statement
-from svc.storage.search import ASKED, CLASS, FOUND, MATCHING, SHORT
+from svc.model.names import ROLE_KINDS
+from svc.model.query_results import Membership, MembersQuery, Place
+from svc.storage.driver.columns import column
+from svc.storage.driver.database import Database, Statement
+from svc.storage.sql.search import ASKED, CLASS, FOUND, MATCHING, SHORT
 
 #: Before every row.
 _START: Final = Place("")
@@ -49,7 +49,7 @@ class Listing:
         columns = "role_id, member_id, admin_option, ownership, policy_id"
         order = f"ORDER BY {own}, {other}, ownership"
         everyone = f"FROM memberships WHERE {own} = $1::text"
-        # See Note [Searches from both ends] in svc/storage/search.py.
+        # See Note [Searches from both ends] in svc/storage/sql/search.py.
         matching = f"""
             WITH {ASKED.format(text="$5::text")},
             size (short) AS MATERIALIZED (

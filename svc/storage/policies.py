@@ -9,22 +9,22 @@ import attrs
 from twisted.logger import Logger
 from zope.interface import implementer
 
-from svc.errors import PolicyConflict
-from svc.events import Trail
-from svc.interfaces import IPolicies, IPolicyTransaction
-from svc.names import RESOURCE_KINDS, RoleName
-from svc.ownership import Ownership
-from svc.records import Asker, Sealed, Standing
-from svc.rows import Burden, Changes, PolicyVersion, Present, Rows, Surroundings
-from svc.storage import burdens, recorded, stakes
-from svc.storage.columns import column, for_each
-from svc.storage.database import Database, Statement, Transaction
+from svc.model.errors import PolicyConflict
+from svc.model.events import Trail
+from svc.model.names import RESOURCE_KINDS, RoleName
+from svc.model.ownership import Ownership
+from svc.model.policy_rows import Burden, Changes, PolicyVersion, Present, Rows, Surroundings
+from svc.model.ports import IPolicies, IPolicyTransaction
+from svc.model.query_results import Asker, Sealed, Standing
+from svc.storage.driver.columns import column, for_each
+from svc.storage.driver.database import Database, Statement, Transaction
+from svc.storage.driver.failures import ForeignKeyViolation, UniqueViolation, summary
 from svc.storage.events import record
-from svc.storage.failures import ForeignKeyViolation, UniqueViolation, summary
-from svc.storage.holding import CALLER, UPDATABLE, holding, updating
-from svc.storage.owners import ownership
 from svc.storage.roles import standing
 from svc.storage.secrets import VERSIONS_KEPT
+from svc.storage.sql import impact, record_limits, recorded_rows
+from svc.storage.sql.owners import ownership
+from svc.storage.sql.role_closure import CALLER, UPDATABLE, holding, updating
 
 T = TypeVar("T")
 
@@ -218,7 +218,7 @@ class _PolicyTransaction:
 
     async def existing(self, resources: Sequence[str]) -> frozenset[str]:
         """See ``IPolicyTransaction``."""
-        return await recorded.existing(self._transaction, resources)
+        return await recorded_rows.existing(self._transaction, resources)
 
     async def holds_more(self, policy: RoleName, most: int) -> bool:
         """See ``IPolicyTransaction``."""
@@ -227,7 +227,7 @@ class _PolicyTransaction:
 
     async def present(self, policy: RoleName, wanted: Rows, deleted: Sequence[str]) -> Present:
         """See ``IPolicyTransaction``."""
-        return await recorded.read(self._transaction, str(policy), wanted, deleted)
+        return await recorded_rows.read(self._transaction, str(policy), wanted, deleted)
 
     async def ownership(self, records: Sequence[str], placed: Sequence[str]) -> Ownership:
         """See ``IPolicyTransaction``."""
@@ -251,11 +251,11 @@ class _PolicyTransaction:
 
     async def apply(self, policy: RoleName, changes: Changes, api_keys: Mapping[str, Sealed]) -> None:
         """See ``IPolicyTransaction``."""
-        await recorded.change(self._transaction, str(policy), changes, api_keys)
+        await recorded_rows.change(self._transaction, str(policy), changes, api_keys)
 
     async def heavier(self, burden: Burden, records: Sequence[str], most: int) -> list[tuple[str, int]]:
         """See ``IPolicyTransaction``."""
-        return await burdens.heavier(self._transaction, burden, records, most)
+        return await record_limits.heavier(self._transaction, burden, records, most)
 
     async def values(self, resources: Sequence[str]) -> dict[str, Sealed]:
         """See ``IPolicyTransaction``."""
@@ -284,16 +284,16 @@ class _PolicyTransaction:
 
     async def at_stake(self, resources: Sequence[str], most: int) -> Rows | None:
         """See ``IPolicyTransaction``."""
-        return await stakes.at_stake(self._transaction, resources, most)
+        return await impact.at_stake(self._transaction, resources, most)
 
     async def stored(self, rows: Rows) -> Rows:
         """See ``IPolicyTransaction``."""
-        return await recorded.stored(self._transaction, rows)
+        return await recorded_rows.stored(self._transaction, rows)
 
     async def surroundings(self, resources: Sequence[str], each: int) -> Surroundings:
         """See ``IPolicyTransaction``."""
-        return await stakes.surroundings(self._transaction, resources, each)
+        return await impact.surroundings(self._transaction, resources, each)
 
     async def visible(self, caller: RoleName, resources: Sequence[str]) -> frozenset[str]:
         """See ``IPolicyTransaction``."""
-        return await stakes.visible(self._transaction, caller, resources)
+        return await impact.visible(self._transaction, caller, resources)

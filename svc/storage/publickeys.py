@@ -7,10 +7,10 @@ from typing import Final
 import attrs
 from zope.interface import implementer
 
-from svc.names import INTERNAL_ACCOUNT, RoleName
-from svc.publickeys import KEYS_LIMIT, IPublicKeys
-from svc.records import Sealed
-from svc.storage.database import Database, Statement
+from svc.model.names import INTERNAL_ACCOUNT, RoleName
+from svc.model.public_keys import KEYS_LIMIT, IPublicKeys
+from svc.model.query_results import Sealed
+from svc.storage.driver.database import Database, Statement
 
 #: The newest values of the keys whose ids are in a span.
 _NEWEST: Final = Statement(

@@ -8,13 +8,13 @@ from typing import Final
 import attrs
 from zope.interface import implementer
 
-from svc.errors import TooManyRoles
-from svc.interfaces import IResources
-from svc.names import ResourceName
-from svc.records import Resource, ResourcesQuery
-from svc.storage import descriptions
-from svc.storage.database import Database, Statement
-from svc.storage.visibility import listing
+from svc.model.errors import TooManyRoles
+from svc.model.names import ResourceName
+from svc.model.ports import IResources
+from svc.model.query_results import Resource, ResourcesQuery
+from svc.storage.driver.database import Database, Statement
+from svc.storage.sql import descriptions
+from svc.storage.sql.visibility import listing
 
 #: Members that are left out by the limit of one role are too many for the answer, too.
 _PERMITTED: Final = Statement(

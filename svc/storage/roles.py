@@ -8,19 +8,29 @@ from typing import Any, Final
 import attrs
 from zope.interface import implementer
 
-from svc.errors import CallerReplaced, InvalidParameter, NotFound
-from svc.events import Trail
-from svc.interfaces import IRoles
-from svc.limits import RECORD_LIMITS
-from svc.names import ResourceName, RoleName
-from svc.records import Asker, Caller, EffectiveMembers, MemberReading, Membership, MembersQuery, RoleReading, Standing
-from svc.rows import Burden
-from svc.storage import lineage, memberships
-from svc.storage.burdens import heavier
-from svc.storage.database import Database, Statement, Transaction
+from svc.model.errors import CallerReplaced, InvalidParameter, NotFound
+from svc.model.events import Trail
+from svc.model.limits import RECORD_LIMITS
+from svc.model.names import ResourceName, RoleName
+from svc.model.policy_rows import Burden
+from svc.model.ports import IRoles
+from svc.model.query_results import (
+    Asker,
+    Caller,
+    EffectiveMembers,
+    MemberReading,
+    Membership,
+    MembersQuery,
+    RoleReading,
+    Standing,
+)
+from svc.storage import memberships
+from svc.storage.driver.database import Database, Statement, Transaction
+from svc.storage.driver.failures import ForeignKeyViolation
 from svc.storage.events import record
-from svc.storage.failures import ForeignKeyViolation
-from svc.storage.standing import CURRENT, WITH_STANDING, identity, standing_of
+from svc.storage.sql import membership_graph
+from svc.storage.sql.access_facts import CURRENT, WITH_STANDING, identity, standing_of
+from svc.storage.sql.record_limits import heavier
 
 _STANDING: Final = Statement("standing", f"{WITH_STANDING} SELECT * FROM standing")
 
@@ -115,15 +125,15 @@ class RoleStore:
 
     async def effective_members(self, query: MembersQuery) -> EffectiveMembers:
         """See ``IRoles``."""
-        return await lineage.effective_members(self._database, query)
+        return await membership_graph.effective_members(self._database, query)
 
     async def held(self, role: RoleName) -> list[str]:
         """See ``IRoles``."""
-        return await lineage.held(self._database, role)
+        return await membership_graph.held(self._database, role)
 
     def graph(self, caller: RoleName, role: RoleName) -> AsyncIterator[Sequence[tuple[str, str]]]:
         """See ``IRoles``."""
-        return lineage.graph(self._database, caller, role)
+        return membership_graph.graph(self._database, caller, role)
 
     async def add_member(
         self, caller: Asker, role: RoleName, member: RoleName, decide: Decide, trail: Trail | None = None

@@ -7,10 +7,10 @@ from typing import Any, Final
 
 import attrs
 
-from svc.errors import StartRefused
-from svc.names import INTERNAL_ACCOUNT
-from svc.records import Sealed
-from svc.storage.database import Database, Statement
+from svc.model.errors import StartRefused
+from svc.model.names import INTERNAL_ACCOUNT
+from svc.model.query_results import Sealed
+from svc.storage.driver.database import Database, Statement
 
 #: How many values are read at a time; each may be as long as a request's body.
 BATCH: Final = 100

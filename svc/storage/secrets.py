@@ -8,16 +8,16 @@ from typing import Any, Final
 import attrs
 from zope.interface import implementer
 
-from svc.dialect import Dialect
-from svc.events import Trail
-from svc.expirations import LIFETIME, ROTATOR, Duration, lifetime_of
-from svc.interfaces import ISecrets
-from svc.names import ResourceName
-from svc.records import Asker, Sealed, SecretReading
-from svc.storage.columns import column
-from svc.storage.database import Database, Statement, Transaction
+from svc.model.dialect import Dialect
+from svc.model.events import Trail
+from svc.model.expiration import LIFETIME, ROTATOR, Duration, lifetime_of
+from svc.model.names import ResourceName
+from svc.model.ports import ISecrets
+from svc.model.query_results import Asker, Sealed, SecretReading
+from svc.storage.driver.columns import column
+from svc.storage.driver.database import Database, Statement, Transaction
 from svc.storage.events import record
-from svc.storage.standing import CURRENT, HELD, WITH_STANDING, identity, standing_of
+from svc.storage.sql.access_facts import CURRENT, HELD, WITH_STANDING, identity, standing_of
 
 #: How many versions of a value are kept (wire facts, core 4).
 VERSIONS_KEPT: Final = 20

@@ -7,11 +7,11 @@ from typing import Final
 import attrs
 from zope.interface import implementer
 
-from svc.errors import StoreUnavailable
-from svc.interfaces import IDatabaseState
-from svc.names import INTERNAL_ACCOUNT, ResourceName, RoleName
-from svc.records import ReplicationPosition, Sealed, Standing
-from svc.storage.database import Database, Statement, Transaction
+from svc.model.errors import StoreUnavailable
+from svc.model.names import INTERNAL_ACCOUNT, ResourceName, RoleName
+from svc.model.ports import IDatabaseState
+from svc.model.query_results import ReplicationPosition, Sealed, Standing
+from svc.storage.driver.database import Database, Statement, Transaction
 from svc.storage.roles import standing
 
 _ANSWER: Final = Statement("state_answer", "SELECT 1")
@@ -22,7 +22,7 @@ _ADD_CANARY: Final = Statement("canary_add", "INSERT INTO canary (sealed) VALUES
 
 # A standby that has only just begun has replayed nothing: it stands where its copy of the primary ends. It asks for the log
 # from the beginning of a segment, and takes what comes before that for received: as long as it has replayed more, it has
-# received nothing since its start. See Note [Beats] in svc/storage/replication.py.
+# received nothing since its start. See Note [Beats] in svc/storage/driver/replication.py.
 _POSITION: Final = Statement(
     "state_position",
     """

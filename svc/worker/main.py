@@ -21,14 +21,14 @@ from twisted.logger import (
 )
 from twisted.python.failure import Failure
 
-from svc.clocks import run_steadily
-from svc.errors import Refusal
-from svc.interfaces import ILoads
-from svc.rows import Load
-from svc.storage.database import Database
+from svc.crypto.vault import Vault
+from svc.model.clocks import run_steadily
+from svc.model.errors import Refusal
+from svc.model.policy_rows import Load
+from svc.model.ports import ILoads
+from svc.services.policy_loads import Loads
+from svc.storage.driver.database import Database
 from svc.storage.policies import PolicyStore
-from svc.vault import Vault
-from svc.web.loading import Loads
 from svc.worker.messages import Bug, Reading, Task, written
 
 #: How much readier the server is to be served than a worker (``nice``).

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 
 import attrs
 
-from svc.dialect import Dialect
+from svc.model.dialect import Dialect
 from svc.policy.document import Bounds
 
 _LENGTHS: Final = struct.Struct(">QQ")

@@ -20,10 +20,10 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 import svc
-from svc.errors import LoadsUnavailable, OutcomeUnknown, Refusal
-from svc.interfaces import ILoads
-from svc.names import RoleName
-from svc.rows import Load, LoadAnswer
+from svc.model.errors import LoadsUnavailable, OutcomeUnknown, Refusal
+from svc.model.names import RoleName
+from svc.model.policy_rows import Load, LoadAnswer
+from svc.model.ports import ILoads
 from svc.worker.messages import Bug, Reading, Task, written
 
 #: How many workers there are at most; each takes some 50 MB, and what its document takes.

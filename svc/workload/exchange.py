@@ -29,10 +29,10 @@ from twisted.web.http_headers import Headers
 from twisted.web.iweb import IAgent, IBodyProducer, IResponse
 from zope.interface import implementer
 
-from svc.trust import Trust, tls_fault
+from svc.net.trust import Trust, tls_fault
 from svc.workload.address import origin
+from svc.workload.capped_agent import BoundedAgent
 from svc.workload.faults import NoEvidence, TooLong, Unreachable, Untrusted
-from svc.workload.line import BoundedAgent
 
 _REQUEST_ID: Final = re.compile("[!-~]{1,128}", re.ASCII)
 

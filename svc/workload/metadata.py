@@ -24,7 +24,7 @@ import attrs
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 
-from svc.clocks import MachineClock, WallClock
+from svc.model.clocks import MachineClock, WallClock
 from svc.workload.address import demand_address, origin
 from svc.workload.exchange import Exchange, Reply, http_client, parsed, printable
 from svc.workload.faults import NoIdentity, PlatformUnavailable, Unreachable

@@ -15,8 +15,8 @@ from twisted.trial.unittest import SynchronousTestCase
 from svc.cli import connection
 from svc.cli.connection import Answer, Connection
 from svc.cli.main import main
-from svc.errors import NotFound
-from svc.web.faults import answer_to
+from svc.model.errors import NotFound
+from svc.web.http.faults import answer_to
 
 KEYS: dict[str, Any] = {
     "source": "jwks-uri",

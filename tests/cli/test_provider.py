@@ -10,9 +10,9 @@ from click.testing import CliRunner
 from treq.testing import StubTreq
 from twisted.trial.unittest import SynchronousTestCase
 
+from svc.authn.providers.discovery import jwks_uri
 from svc.cli.provider import Provider, provider
-from svc.jose import parse_compact, parse_key_set
-from svc.providers.discovery import jwks_uri
+from svc.crypto.jose import parse_compact, parse_key_set
 
 NOW = 1_700_000_000.5
 KEYS = "http://127.0.0.1:8089/.well-known/jwks.json"

@@ -6,7 +6,7 @@ from click.testing import CliRunner
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.cli.reason import explain_reason, explanations
-from svc.reasons import Reason
+from svc.model.reasons import Reason
 
 
 class ExplainReasonTests(SynchronousTestCase):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.cluster.claims import KNOWN, Claims
-from svc.records import DatabaseIdentity
+from svc.model.query_results import DatabaseIdentity
 
 CLAIMS = Claims(bytes(32))
 IDENTITY = DatabaseIdentity(7_711_051_369_545_791_476, 3, 1_795_369_055_073_057, False)

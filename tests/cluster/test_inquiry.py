@@ -17,9 +17,9 @@ from twisted.trial.unittest import SynchronousTestCase
 from svc.cluster.claims import Claims
 from svc.cluster.inquiry import ANSWER_LIMIT, CLAIM_DEADLINE, DEADLINE, Inquiry, trust_of
 from svc.cluster.reports import INVALID, UNREACHABLE, Told
-from svc.errors import ConfigurationInvalid
-from svc.records import ClusterMember, DatabaseIdentity
-from tests.providers.authority import Authority
+from svc.model.errors import ConfigurationInvalid
+from svc.model.query_results import ClusterMember, DatabaseIdentity
+from tests.authn.providers.authority import Authority
 
 REPORT = b'{"ok": true}'
 ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 12\r\n\r\n" + REPORT

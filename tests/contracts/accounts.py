@@ -5,13 +5,13 @@ from __future__ import annotations
 import attrs
 from zope.interface.verify import verifyObject
 
-from svc.credentials import Credential
-from svc.errors import Conflict, NotFound
-from svc.factories import FactoryToken
-from svc.interfaces import IAccounts
-from svc.names import ACCOUNTS_WEBSERVICE, RESERVED_ACCOUNT, RESOURCE_KINDS, admin_of, root_policy
-from svc.records import Membership, MembersQuery, Sealed, Standing
-from svc.rows import Effective, EffectiveQuery
+from svc.model.credentials import Credential
+from svc.model.errors import Conflict, NotFound
+from svc.model.host_factories import FactoryToken
+from svc.model.names import ACCOUNTS_WEBSERVICE, RESERVED_ACCOUNT, RESOURCE_KINDS, admin_of, root_policy
+from svc.model.policy_rows import Effective, EffectiveQuery
+from svc.model.ports import IAccounts
+from svc.model.query_results import Membership, MembersQuery, Sealed, Standing
 from tests.contracts.base import ACCOUNT, ADMIN, ROOT, Contract, Draft, load, resource, role, scenario, signing_key
 
 

@@ -7,7 +7,7 @@ from ipaddress import ip_network
 import attrs
 from zope.interface.verify import verifyObject
 
-from svc.authentication import (
+from svc.model.authentication import (
     ANNOTATIONS_BYTES,
     ANNOTATIONS_LIMIT,
     DISTRUSTED_LIMIT,
@@ -16,10 +16,10 @@ from svc.authentication import (
     IAuthenticatorReadings,
     IAuthenticators,
 )
-from svc.errors import InvalidParameter, NotFound
-from svc.names import ResourceName, RoleName, root_policy
-from svc.records import Sealed
-from svc.rows import Changes, ResourceRow, Rows
+from svc.model.errors import InvalidParameter, NotFound
+from svc.model.names import ResourceName, RoleName, root_policy
+from svc.model.policy_rows import Changes, ResourceRow, Rows
+from svc.model.query_results import Sealed
 from tests.contracts.base import (
     ACCOUNT,
     ADMIN,

@@ -10,12 +10,22 @@ import attrs
 from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.authentication import IAuthenticatorReadings, IAuthenticators
-from svc.credentials import ICredentials
-from svc.events import IEvents
-from svc.expirations import IExpirations
-from svc.factories import IHostFactories
-from svc.interfaces import (
+from svc.model.authentication import IAuthenticatorReadings, IAuthenticators
+from svc.model.credentials import ICredentials
+from svc.model.events import IEvents
+from svc.model.expiration import IExpirations
+from svc.model.host_factories import IHostFactories
+from svc.model.names import ROLE_KINDS, ResourceName, RoleName, admin_of, root_policy
+from svc.model.policy_rows import (
+    AnnotationRow,
+    Changes,
+    MembershipRow,
+    PermissionRow,
+    ResourceRow,
+    RestrictionRow,
+    Rows,
+)
+from svc.model.ports import (
     IAccounts,
     IDatabaseState,
     IEffectivePolicies,
@@ -25,10 +35,8 @@ from svc.interfaces import (
     IRoles,
     ISecrets,
 )
-from svc.names import ROLE_KINDS, ResourceName, RoleName, admin_of, root_policy
-from svc.publickeys import IPublicKeys
-from svc.records import Resource, Sealed, Standing, StoredSigningKey
-from svc.rows import AnnotationRow, Changes, MembershipRow, PermissionRow, ResourceRow, RestrictionRow, Rows
+from svc.model.public_keys import IPublicKeys
+from svc.model.query_results import Resource, Sealed, Standing, StoredSigningKey
 
 C = TypeVar("C", bound="Contract")
 

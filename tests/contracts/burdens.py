@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from svc.interfaces import IPolicyTransaction
-from svc.records import Resource
-from svc.rows import Burden
+from svc.model.policy_rows import Burden
+from svc.model.ports import IPolicyTransaction
+from svc.model.query_results import Resource
 from tests.contracts.base import ACCOUNT, Contract, Draft, Stores, described, load, scenario
 
 #: Of each burden: the record, and how much the draft below gives it.

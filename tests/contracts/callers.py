@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-from svc.errors import CallerReplaced
-from svc.interfaces import IPolicyTransaction
-from svc.names import RoleName
-from svc.records import Caller
-from svc.rows import Changes, ResourceRow, Rows
+from svc.model.errors import CallerReplaced
+from svc.model.names import RoleName
+from svc.model.policy_rows import Changes, ResourceRow, Rows
+from svc.model.ports import IPolicyTransaction
+from svc.model.query_results import Caller
 from tests.contracts.base import ROOT, Contract, Draft, Stores, change, load, resource, role, scenario
 
 ALICE, GROUP = role("user:alice"), role("group:g")

@@ -6,11 +6,11 @@ from ipaddress import ip_network
 
 from zope.interface.verify import verifyObject
 
-from svc.credentials import Credential, ICredentials
-from svc.errors import NotFound
-from svc.names import INTERNAL_ACCOUNT, RoleName
-from svc.records import Sealed
-from svc.rows import Changes, ResourceRow, Rows
+from svc.model.credentials import Credential, ICredentials
+from svc.model.errors import NotFound
+from svc.model.names import INTERNAL_ACCOUNT, RoleName
+from svc.model.policy_rows import Changes, ResourceRow, Rows
+from svc.model.query_results import Sealed
 from tests.contracts import events
 from tests.contracts.base import (
     ACCOUNT,

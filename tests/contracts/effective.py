@@ -5,10 +5,10 @@ from __future__ import annotations
 import attrs
 from zope.interface.verify import verifyObject
 
-from svc.interfaces import IEffectivePolicies
-from svc.names import RoleName
+from svc.model.names import RoleName
+from svc.model.policy_rows import Changes, Effective, EffectiveQuery, Excess, ResourceRow, Rows
+from svc.model.ports import IEffectivePolicies
 from svc.policy.effective import asked
-from svc.rows import Changes, Effective, EffectiveQuery, Excess, ResourceRow, Rows
 from tests.contracts.base import ACCOUNT, ODD_IDENTIFIERS, ROOT, Contract, Draft, Stores, change, load, role, scenario
 from tests.contracts.policies import TEAM, sets
 

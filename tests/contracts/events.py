@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import attrs
 
-from svc.errors import InvalidParameter
-from svc.events import NOTICE, Event, EventsQuery, Origin, Server, Trail
-from svc.interfaces import IPolicyTransaction
-from svc.records import MemberReading, Sealed, SecretReading
+from svc.model.errors import InvalidParameter
+from svc.model.events import NOTICE, Event, EventsQuery, Origin, Server, Trail
+from svc.model.ports import IPolicyTransaction
+from svc.model.query_results import MemberReading, Sealed, SecretReading
 from tests.contracts.base import ACCOUNT, ADMIN, ROOT, Contract, Draft, Stores, load, resource, role, scenario, signing_key
 
 ORIGIN = Origin(Server("machine", "svc"), str(ADMIN), "192.0.2.7", "request-1")

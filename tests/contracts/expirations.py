@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from zope.interface.verify import verifyObject
 
-from svc.errors import Forbidden
-from svc.expirations import Due, Duration, IExpirations, Turn
-from svc.records import Sealed, SecretVersion, Standing
-from svc.rows import AnnotationRow, Changes, ResourceRow, Rows
+from svc.model.errors import Forbidden
+from svc.model.expiration import Due, Duration, IExpirations, Turn
+from svc.model.policy_rows import AnnotationRow, Changes, ResourceRow, Rows
+from svc.model.query_results import Sealed, SecretVersion, Standing
 from tests.contracts import events
 from tests.contracts.base import ACCOUNT, ADMIN, Contract, Draft, Stores, change, described, load, resource, scenario
 from tests.contracts.secrets import OWNED, always

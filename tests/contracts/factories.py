@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from twisted.internet.defer import Deferred, gatherResults
 from zope.interface.verify import verifyObject
 
-from svc.errors import Conflict, NotFound
-from svc.events import EventsQuery, Trail
-from svc.factories import ExpiredToken, FactoryToken, IHostFactories, called, digest_of
-from svc.records import Annotation, MembersQuery, OutstandingToken, Sealed, Search
-from svc.rows import Changes, ResourceRow, Rows
+from svc.model.errors import Conflict, NotFound
+from svc.model.events import EventsQuery, Trail
+from svc.model.host_factories import ExpiredToken, FactoryToken, IHostFactories, called, digest_of
+from svc.model.policy_rows import Changes, ResourceRow, Rows
+from svc.model.query_results import Annotation, MembersQuery, OutstandingToken, Sealed, Search
 from tests.contracts import events
 from tests.contracts.base import (
     ACCOUNT,

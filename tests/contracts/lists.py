@@ -7,10 +7,10 @@ from itertools import pairwise
 
 import attrs
 
-from svc.errors import Forbidden, NotFound
-from svc.names import RoleName
-from svc.records import EffectiveMembers, MemberReading, Membership, MembersQuery, Place, Search, Standing
-from svc.rows import Changes
+from svc.model.errors import Forbidden, NotFound
+from svc.model.names import RoleName
+from svc.model.policy_rows import Changes
+from svc.model.query_results import EffectiveMembers, MemberReading, Membership, MembersQuery, Place, Search, Standing
 from tests.contracts.base import ADMIN, ODD_IDENTIFIERS, ROOT, Contract, Draft, Stores, change, load, role, scenario
 
 GROUP = role("group:g")

@@ -4,11 +4,19 @@ from __future__ import annotations
 
 import attrs
 
-from svc.credentials import Credential
-from svc.errors import PolicyConflict
-from svc.names import RoleName
-from svc.records import MembersQuery, Sealed, Standing
-from svc.rows import AnnotationRow, Changes, MembershipRow, PermissionRow, ResourceRow, RestrictionRow, Rows
+from svc.model.credentials import Credential
+from svc.model.errors import PolicyConflict
+from svc.model.names import RoleName
+from svc.model.policy_rows import (
+    AnnotationRow,
+    Changes,
+    MembershipRow,
+    PermissionRow,
+    ResourceRow,
+    RestrictionRow,
+    Rows,
+)
+from svc.model.query_results import MembersQuery, Sealed, Standing
 from tests.contracts.base import ACCOUNT, ADMIN, ODD_IDENTIFIERS, ROOT, Draft, change, load, resource, role, scenario
 from tests.contracts.policies import TEAM, PolicyCase, sets, team
 from tests.contracts.secrets import always

@@ -9,13 +9,23 @@ from typing import TypeVar
 import attrs
 from zope.interface.verify import verifyObject
 
-from svc.credentials import Credential
-from svc.errors import Forbidden, PolicyConflict
-from svc.factories import FactoryToken, digest_of
-from svc.interfaces import IPolicies, IPolicyTransaction
-from svc.names import RoleName
-from svc.records import Sealed
-from svc.rows import AnnotationRow, Changes, MembershipRow, PermissionRow, PolicyVersion, Present, ResourceRow, Rows, Seen
+from svc.model.credentials import Credential
+from svc.model.errors import Forbidden, PolicyConflict
+from svc.model.host_factories import FactoryToken, digest_of
+from svc.model.names import RoleName
+from svc.model.policy_rows import (
+    AnnotationRow,
+    Changes,
+    MembershipRow,
+    PermissionRow,
+    PolicyVersion,
+    Present,
+    ResourceRow,
+    Rows,
+    Seen,
+)
+from svc.model.ports import IPolicies, IPolicyTransaction
+from svc.model.query_results import Sealed
 from tests.contracts.base import ACCOUNT, ADMIN, ODD_IDENTIFIERS, ROOT, Contract, Draft, Stores, load, role, scenario
 
 T = TypeVar("T")

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 from zope.interface.verify import verifyObject
 
-from svc.interfaces import IPolicyTransaction
-from svc.publickeys import KEYS_LIMIT, IPublicKeys
-from svc.records import Sealed
+from svc.model.ports import IPolicyTransaction
+from svc.model.public_keys import KEYS_LIMIT, IPublicKeys
+from svc.model.query_results import Sealed
 from tests.contracts.base import Contract, Draft, Stores, load, role, scenario
 
 BOB = role("user:bob")

@@ -5,11 +5,11 @@ from __future__ import annotations
 import attrs
 from zope.interface.verify import verifyObject
 
-from svc.errors import TooManyRoles
-from svc.interfaces import IPolicyTransaction, IResources
-from svc.names import RoleName
-from svc.records import Annotation, Permission, ResourcesQuery, Search, SecretVersion
-from svc.rows import Changes, PermissionRow, PolicyVersion, Rows
+from svc.model.errors import TooManyRoles
+from svc.model.names import RoleName
+from svc.model.policy_rows import Changes, PermissionRow, PolicyVersion, Rows
+from svc.model.ports import IPolicyTransaction, IResources
+from svc.model.query_results import Annotation, Permission, ResourcesQuery, Search, SecretVersion
 from tests.contracts.base import (
     ACCOUNT,
     ADMIN,

@@ -7,9 +7,9 @@ from itertools import product
 import attrs
 from zope.interface.verify import verifyObject
 
-from svc.interfaces import IRoles
-from svc.names import ResourceName, RoleName
-from svc.records import Membership, MembersQuery, Standing
+from svc.model.names import ResourceName, RoleName
+from svc.model.ports import IRoles
+from svc.model.query_results import Membership, MembersQuery, Standing
 from tests.contracts.base import (
     ACCOUNT,
     ADMIN,

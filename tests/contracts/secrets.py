@@ -8,11 +8,11 @@ import attrs
 from twisted.internet.defer import Deferred, gatherResults
 from zope.interface.verify import verifyObject
 
-from svc.errors import Forbidden
-from svc.interfaces import ISecrets
-from svc.names import ResourceName
-from svc.records import Sealed, SecretReading, Standing
-from svc.rows import Changes, ResourceRow, Rows
+from svc.model.errors import Forbidden
+from svc.model.names import ResourceName
+from svc.model.policy_rows import Changes, ResourceRow, Rows
+from svc.model.ports import ISecrets
+from svc.model.query_results import Sealed, SecretReading, Standing
 from tests.contracts.base import ACCOUNT, ADMIN, ODD_IDENTIFIERS, Contract, Draft, change, load, resource, role, scenario
 
 VARIABLE = resource("variable:v")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from svc.interfaces import IPolicyTransaction
-from svc.rows import AnnotationRow, Changes, MembershipRow, PermissionRow, ResourceRow, Rows, Seen
+from svc.model.policy_rows import AnnotationRow, Changes, MembershipRow, PermissionRow, ResourceRow, Rows, Seen
+from svc.model.ports import IPolicyTransaction
 from tests.contracts.base import ACCOUNT, ADMIN, ROOT, Draft, Stores, load, role, scenario
 from tests.contracts.policies import TEAM, PolicyCase, sets, team
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from zope.interface.verify import verifyObject
 
-from svc.errors import StoreUnavailable
-from svc.interfaces import IDatabaseState
-from svc.records import Sealed
+from svc.model.errors import StoreUnavailable
+from svc.model.ports import IDatabaseState
+from svc.model.query_results import Sealed
 from tests.contracts.base import Contract, scenario
 
 

@@ -7,9 +7,9 @@ from collections.abc import Awaitable, Callable
 import attrs
 from zope.interface import implementer
 
-from svc.interfaces import IDatabaseState
-from svc.records import ReplicationPosition, Sealed
-from svc.vault import CANARY, Vault
+from svc.crypto.vault import CANARY, Vault
+from svc.model.ports import IDatabaseState
+from svc.model.query_results import ReplicationPosition, Sealed
 
 POSITION = ReplicationPosition("0/16B3748", 23803720, False)
 VAULT = Vault(bytes(32))

@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.dialect import CONJUR, NATIVE
+from svc.health.checks_loop import HealthReport
 from svc.health.draft import health_json, instant
-from svc.health.rounds import HealthReport
-from svc.records import ReplicationPosition
+from svc.model.dialect import CONJUR, NATIVE
+from svc.model.query_results import ReplicationPosition
 
 POSITION = ReplicationPosition("0/16B3748", 23803720, False)
 WORDS = st.sampled_from(["ok", "failed", "stale", "starting"])

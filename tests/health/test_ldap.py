@@ -10,12 +10,12 @@ from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 from zope.interface.verify import verifyObject
 
-from svc.directories import DirectoryRefused, IDirectories, LdapServer, Security
 from svc.health.ldap import LOOKED, TRIED, LdapProbe
 from svc.health.probes import ProbeFailed
-from svc.interfaces import IProbe
-from svc.names import ResourceName
-from svc.reasons import Reason
+from svc.model.directories import DirectoryRefused, IDirectories, LdapServer, Security
+from svc.model.names import ResourceName
+from svc.model.ports import IProbe
+from svc.model.reasons import Reason
 
 
 @implementer(IDirectories)

@@ -9,8 +9,9 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface.verify import verifyObject
 
-from svc.errors import AuditUnavailable, StoreUnavailable, WrongDataKey
-from svc.events import Server
+from svc.audit.files import RETRY, FileSink
+from svc.audit.journal import Journal
+from svc.crypto.vault import CANARY, Vault
 from svc.health.probes import (
     AuditProbe,
     AuthzProbe,
@@ -21,14 +22,13 @@ from svc.health.probes import (
     ProbeFailed,
     PublicKeysProbe,
 )
-from svc.interfaces import IDatabaseState, IProbe
-from svc.journal.files import RETRY, FileSink
-from svc.journal.journal import Journal
-from svc.vault import CANARY, Vault
-from tests.expiration.world import INTERVAL, LoopCase
+from svc.model.errors import AuditUnavailable, StoreUnavailable, WrongDataKey
+from svc.model.events import Server
+from svc.model.ports import IDatabaseState, IProbe
 from tests.health.fakes import POSITION, VAULT, FakeState
 from tests.memory import Memory
 from tests.memory_factories import MemoryHostFactories, MemoryPublicKeys
+from tests.rotation.world import INTERVAL, LoopCase
 
 
 async def _fail() -> None:

@@ -6,9 +6,9 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.counts import Census
-from svc.errors import StoreUnavailable
 from svc.health.pulse import BEAT, BEATS_BETWEEN, BEATS_UNTIL_LATE, Pulse
+from svc.model.counts import Census
+from svc.model.errors import StoreUnavailable
 
 
 class PulseTests(SynchronousTestCase):

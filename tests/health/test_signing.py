@@ -9,17 +9,17 @@ from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface.verify import verifyObject
 
-from svc.authentication import Admitted
-from svc.errors import StoreUnavailable
+from svc.crypto.keyring import AccessTokens, AccountKeys, new_signing_key
+from svc.crypto.vault import Vault
 from svc.health.probes import ProbeFailed
 from svc.health.signing import LOOKED, TOGETHER, TRIED, AuthnProbe
-from svc.interfaces import IProbe
-from svc.keyring import AccessTokens, AccountKeys, new_signing_key
-from svc.names import admin_of
-from svc.records import Caller, StoredSigningKey
-from svc.vault import Vault
+from svc.model.authentication import Admitted
+from svc.model.errors import StoreUnavailable
+from svc.model.names import admin_of
+from svc.model.ports import IProbe
+from svc.model.query_results import Caller, StoredSigningKey
+from tests.crypto.test_keyring import Store
 from tests.memory import MemoryAccounts
-from tests.test_keyring import Store
 
 
 @attrs.define

@@ -19,7 +19,7 @@ from typing import Final
 from OpenSSL import crypto
 from twisted.internet.ssl import PrivateCertificate
 
-from tests.providers.authority import Authority
+from tests.authn.providers.authority import Authority
 
 #: How long a connection may last, in seconds; a misbehaving member is asked for no longer than five.
 _LONGEST: Final = 20.0

@@ -33,10 +33,10 @@ from twisted.python.failure import Failure
 from twisted.trial.unittest import TestCase
 
 import svc
-from svc.errors import StartRefused
-from svc.storage.directory import DataDirectory
-from svc.storage.embedded import EmbeddedPostgres
-from svc.storage.postmaster import ISystemReactor, postmaster_of, stop_orphan
+from svc.model.errors import StartRefused
+from svc.storage.embedded.directory import DataDirectory
+from svc.storage.embedded.embedded import EmbeddedPostgres
+from svc.storage.embedded.postmaster import ISystemReactor, postmaster_of, stop_orphan
 
 reactor = cast(ISystemReactor, installed_reactor)
 
@@ -270,7 +270,7 @@ def python_for(user: pwd.struct_passwd) -> str | None:
     for find in (lambda: sys.executable, _reachable_python):
         python = find()
         try:
-            if not run_as(user.pw_uid, user.pw_gid, python, "-c", "import svc.storage.embedded, psycopg2, psutil"):
+            if not run_as(user.pw_uid, user.pw_gid, python, "-c", "import svc.storage.embedded.embedded, psycopg2, psutil"):
                 return python
         except OSError:
             pass

@@ -43,10 +43,10 @@ from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.task import deferLater
 from twisted.trial.unittest import TestCase
 
-from svc.errors import StartRefused
-from svc.storage.binaries import Binaries, installed
-from svc.storage.database import Database
-from svc.storage.migrations import migrate
+from svc.model.errors import StartRefused
+from svc.storage.driver.database import Database
+from svc.storage.driver.migrations import migrate
+from svc.storage.embedded.binaries import Binaries, installed
 
 #: How long a server may take to start or stop, in seconds; recovery after a ``kill -9`` under load is the slowest.
 PATIENCE: Final = 60.0

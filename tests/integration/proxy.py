@@ -19,10 +19,10 @@ from twisted.internet.task import deferLater
 from twisted.trial.unittest import TestCase
 from twisted.web.client import Agent, BrowserLikePolicyForHTTPS, HTTPConnectionPool
 
+from tests.authn.providers.authority import Authority
 from tests.integration.bed import free_port
 from tests.integration.client import Api
 from tests.integration.postgres import PATIENCE
-from tests.providers.authority import Authority
 
 reactor: Any = installed_reactor
 

@@ -30,7 +30,7 @@ from twisted.internet import reactor
 from twisted.internet.task import deferLater
 from twisted.trial.unittest import TestCase
 
-from svc.storage.database import Database
+from svc.storage.driver.database import Database
 from tests.integration.postgres import PATIENCE, Server, unavailable
 
 #: What makes a primary feed standbys, also one that was away, and a standby come back soon.

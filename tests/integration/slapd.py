@@ -20,7 +20,7 @@ from twisted.internet.error import ConnectError
 from twisted.internet.protocol import Protocol
 from twisted.internet.task import deferLater
 
-from tests.providers.authority import Authority
+from tests.authn.providers.authority import Authority
 
 reactor: Any = installed_reactor
 

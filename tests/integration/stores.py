@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Coroutine, Iterable, Iterator, Mapping
 from importlib import import_module
-from pkgutil import iter_modules
+from pkgutil import walk_packages
 from typing import Any, TypeVar
 
 import attrs
 from twisted.internet.defer import Deferred
 
 import svc.storage
-from svc.dialect import NATIVE
-from svc.names import RoleName
+from svc.model.dialect import NATIVE
+from svc.model.names import RoleName
 from svc.storage.accounts import AccountStore
 from svc.storage.authenticators import AuthenticatorStore
 from svc.storage.credentials import CredentialStore
-from svc.storage.database import Database, Statement
+from svc.storage.driver.database import Database, Statement
 from svc.storage.effective import EffectiveStore
 from svc.storage.events import EventStore
 from svc.storage.expirations import ExpirationStore
@@ -67,7 +67,7 @@ def begun(coroutine: Coroutine[Any, Any, T]) -> Deferred[T]:
 
 def statements() -> Iterable[Statement]:
     """Every statement of ``svc.storage``, each once, also those that other values hold."""
-    modules = [import_module(f"svc.storage.{found.name}") for found in iter_modules(svc.storage.__path__)]
+    modules = [import_module(found.name) for found in walk_packages(svc.storage.__path__, "svc.storage.")]
     return {id(found): found for module in modules for found in _within(list(vars(module).values()))}.values()
 
 

@@ -15,10 +15,10 @@ from twisted.internet.defer import Deferred, gatherResults
 from twisted.internet.interfaces import IAddress, IReactorSocket
 from twisted.internet.protocol import Protocol, ServerFactory
 
+from tests.audit.parsing import Parsed, parse
 from tests.integration.client import Api
 from tests.integration.postgres import unavailable
 from tests.integration.process import ServerProcess, ServerTestCase, beat
-from tests.journal.parsing import Parsed, parse
 
 POLICY = b"- !variable db\n- !host app\n- !permit {role: !host app, privileges: [read, execute], resources: !variable db}\n"
 DB = "/secrets/acme/variable/db"

@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from svc.vault import new_data_key
+from svc.crypto.vault import new_data_key
 from tests.integration.client import Api
 from tests.integration.postgres import PostgresTestCase, program
 from tests.integration.process import DATA_KEY

@@ -19,7 +19,7 @@ from svc.workload.evidence import CloudIdentity
 from svc.workload.exchange import Exchange, http_client
 from svc.workload.faults import LoginRefused, PlatformUnavailable
 from svc.workload.metadata import ANSWER_LIMIT, Metadata
-from tests.authenticators.shapes import GROUP, SHAPES, SLOT, SUBSCRIPTION, Shape
+from tests.authn.shapes import GROUP, SHAPES, SLOT, SUBSCRIPTION, Shape
 from tests.cloudplatform import Unruly
 from tests.integration.client import Answer, Api, now
 from tests.integration.postgres import PostgresTestCase, unavailable

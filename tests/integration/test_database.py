@@ -16,9 +16,9 @@ from twisted.internet.endpoints import UNIXServerEndpoint
 from twisted.internet.protocol import Factory, Protocol
 from twisted.internet.task import deferLater
 
-from svc.errors import OutcomeUnknown, StoreReadOnly, StoreUnavailable
-from svc.storage.database import Database, Statement, Transaction
-from svc.storage.failures import ForeignKeyViolation, LockNotAvailable, StatementFailed, UniqueViolation
+from svc.model.errors import OutcomeUnknown, StoreReadOnly, StoreUnavailable
+from svc.storage.driver.database import Database, Statement, Transaction
+from svc.storage.driver.failures import ForeignKeyViolation, LockNotAvailable, StatementFailed, UniqueViolation
 from tests.integration.postgres import PostgresTestCase
 
 ECHO: Final = Statement("echo", "SELECT $1::text, $2::bytea, $3::text[], $4::bigint, $5::double precision, $6::boolean")

@@ -14,17 +14,17 @@ from twisted.internet import reactor as installed_reactor
 from twisted.internet.defer import Deferred, gatherResults
 from twisted.internet.task import deferLater
 
-from svc.config import read_settings
-from svc.errors import OutcomeUnknown, StoreUnavailable
-from svc.foundation import WRITERS, Foundation
-from svc.keyfiles import admin_key_file
-from svc.names import RoleName, admin_of
-from svc.records import Sealed, StoredSigningKey
-from svc.server import Succession
+from svc.crypto.keyfiles import admin_key_file
+from svc.crypto.vault import api_key_name
+from svc.model.errors import OutcomeUnknown, StoreUnavailable
+from svc.model.names import RoleName, admin_of
+from svc.model.query_results import Sealed, StoredSigningKey
+from svc.server.foundation import WRITERS, Foundation
+from svc.server.succession import Succession
+from svc.settings.config import read_settings
 from svc.storage.accounts import AccountStore
 from svc.storage.credentials import CredentialStore
-from svc.storage.database import Statement, Transaction
-from svc.vault import api_key_name
+from svc.storage.driver.database import Statement, Transaction
 from tests.integration.client import Answer, Api
 from tests.integration.process import DATA_KEY, ServerTestCase
 from tests.integration.replication import PairTestCase

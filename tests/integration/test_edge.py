@@ -30,14 +30,14 @@ from twisted.python.failure import Failure
 from twisted.trial.unittest import TestCase
 from zope.interface.verify import verifyObject
 
-from svc.limits import Limits
-from svc.names import RoleName
-from svc.web.origin import TrustedProxies
-from svc.web.request import Edge
-from svc.web.response import Response
-from svc.web.router import Router
-from svc.web.routing import PUBLIC, REQUIRED, BodySize, Call, Routes
-from svc.web.site import Site
+from svc.model.limits import Limits
+from svc.model.names import RoleName
+from svc.web.http.origin import TrustedProxies
+from svc.web.http.request import Edge
+from svc.web.http.response import Response
+from svc.web.http.router import Router
+from svc.web.http.routing import PUBLIC, REQUIRED, BodySize, Call, Routes
+from svc.web.http.site import Site
 from tests.chronicle import Chronicle
 from tests.web.support import Answer, caller, primary, read_answers, token
 

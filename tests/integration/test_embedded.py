@@ -15,10 +15,10 @@ from psycopg2.extensions import POLL_OK
 from twisted.internet.defer import Deferred
 from twisted.internet.task import deferLater
 
-from svc.storage import binaries
-from svc.storage.directory import DataDirectory
-from svc.storage.postmaster import postmaster_of
-from svc.storage.users import UNPRIVILEGED
+from svc.storage.embedded import binaries
+from svc.storage.embedded.directory import DataDirectory
+from svc.storage.embedded.postmaster import postmaster_of
+from svc.storage.embedded.users import UNPRIVILEGED
 from tests.integration.embedding import EmbeddedTestCase, begin_as_owner, psutil, reactor, running, without_root
 
 

@@ -12,7 +12,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from svc.storage.users import UNPRIVILEGED
+from svc.storage.embedded.users import UNPRIVILEGED
 from tests.integration.embedding import PROGRAM, EmbeddedTestCase, psutil, python_for, run_as, without_root
 
 

@@ -18,21 +18,21 @@ from twisted.internet.task import deferLater
 from twisted.python.failure import Failure
 from twisted.trial.unittest import TestCase
 
-from svc.dialect import NATIVE
-from svc.errors import PreconditionFailed
-from svc.expiration.postgresql import PostgresPassword
-from svc.expiration.scram import verifier
-from svc.expirations import Rotation, RotationFailed
-from svc.providers.lookup import LookUps
-from svc.providers.trust import client_tls
-from svc.records import Sealed, SecretReading
+from svc.model.dialect import NATIVE
+from svc.model.errors import PreconditionFailed
+from svc.model.expiration import Rotation, RotationFailed
+from svc.model.query_results import Sealed, SecretReading
+from svc.net.client_tls import client_tls
+from svc.net.lookup import LookUps
+from svc.rotation.postgresql import PostgresPassword
+from svc.rotation.scram import verifier
 from svc.storage.secrets import SecretStore
+from tests.authn.providers.authority import Authority
 from tests.contracts.base import ADMIN, Draft, load, resource, scenario
 from tests.integration.client import Api
 from tests.integration.postgres import PostgresTestCase, Server, unavailable
 from tests.integration.process import ServerTestCase, beat
 from tests.integration.stores import InPostgres, begun
-from tests.providers.authority import Authority
 
 reactor: Any = installed_reactor
 

@@ -9,8 +9,8 @@ from twisted.internet import reactor as installed_reactor
 from twisted.internet.defer import Deferred
 from twisted.internet.task import deferLater
 
-from svc.web.routing import OPTIONAL, PUBLIC
-from tests.authenticators.shapes import GROUP, SHAPES, SUBSCRIPTION
+from svc.web.http.routing import OPTIONAL, PUBLIC
+from tests.authn.shapes import GROUP, SHAPES, SUBSCRIPTION
 from tests.integration.client import Answer, Api, KeySetSite, now, workload_token
 from tests.integration.postgres import PATIENCE
 from tests.integration.process import ServerProcess, ServerTestCase, beat

@@ -8,14 +8,14 @@ from typing import Any
 from twisted.internet import reactor
 from twisted.internet.defer import Deferred, DeferredList
 
-from svc.config import Settings, read_settings
-from svc.errors import ConfigurationInvalid, Conflict, StartRefused
-from svc.foundation import Foundation
-from svc.names import admin_of
-from svc.records import Sealed
-from svc.server import Succession
+from svc.crypto.vault import api_key_name, new_data_key
+from svc.model.errors import ConfigurationInvalid, Conflict, StartRefused
+from svc.model.names import admin_of
+from svc.model.query_results import Sealed
+from svc.server.foundation import Foundation
+from svc.server.succession import Succession
+from svc.settings.config import Settings, read_settings
 from svc.tap import administer
-from svc.vault import api_key_name, new_data_key
 from tests.integration.postgres import PostgresTestCase
 
 

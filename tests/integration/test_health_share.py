@@ -6,15 +6,15 @@ from typing import Any, Final
 
 from twisted.internet import reactor as installed_reactor
 
-from svc.clocks import MachineClock
+from svc.crypto.keyring import AccessTokens, AccountKeys, new_signing_key
+from svc.crypto.vault import Vault
 from svc.health.probes import ProbeFailed
 from svc.health.signing import LOOKED, TRIED, AuthnProbe
-from svc.keyring import AccessTokens, AccountKeys, new_signing_key
-from svc.records import StoredSigningKey
+from svc.model.clocks import MachineClock
+from svc.model.query_results import StoredSigningKey
 from svc.storage.accounts import AccountStore
-from svc.storage.columns import column
-from svc.storage.database import Statement
-from svc.vault import Vault
+from svc.storage.driver.columns import column
+from svc.storage.driver.database import Statement
 from tests.integration.postgres import DatabaseTestCase
 from tests.integration.test_plans import entries_read
 

@@ -14,13 +14,13 @@ from twisted.internet import reactor as installed_reactor
 from twisted.internet.defer import Deferred, gatherResults
 from twisted.internet.task import deferLater
 
-from svc.ldap.client import DEADLINE, PER_SERVER
+from svc.authn.ldap.client import DEADLINE, PER_SERVER
+from tests.authn.providers.authority import Authority
 from tests.integration import slapd
 from tests.integration.client import Answer, Api, now
 from tests.integration.postgres import PostgresTestCase, unavailable
 from tests.integration.process import ServerTestCase
 from tests.integration.slapd import BASE, SERVICE, SERVICE_PASSWORD, Slapd
-from tests.providers.authority import Authority
 
 reactor: Any = installed_reactor
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from svc.serverlog import AT_ONCE
+from svc.server.serverlog import AT_ONCE
 from tests.integration.client import Api
 from tests.integration.postgres import PostgresTestCase
 from tests.integration.process import ServerTestCase

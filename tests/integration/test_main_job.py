@@ -10,7 +10,7 @@ import json
 import jwt
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from svc.dialect import CONJUR, NATIVE, Dialect
+from svc.model.dialect import CONJUR, NATIVE, Dialect
 from tests.integration.client import CLAIMS, Answer, Api, KeySetSite, now, workload_token
 from tests.integration.postgres import PostgresTestCase, unavailable
 from tests.integration.process import ServerProcess, ServerTestCase

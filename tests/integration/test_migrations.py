@@ -8,9 +8,9 @@ from twisted.internet import reactor
 from twisted.internet.defer import Deferred, gatherResults
 from twisted.logger import capturedLogs
 
-from svc.errors import StartRefused
-from svc.storage.database import Database, Statement
-from svc.storage.migrations import Migration, migrate, packaged
+from svc.model.errors import StartRefused
+from svc.storage.driver.database import Database, Statement
+from svc.storage.driver.migrations import Migration, migrate, packaged
 from tests.integration.postgres import PostgresTestCase, Server
 
 NOTES: Final = [

@@ -10,15 +10,15 @@ from typing import Any, Final
 from twisted.internet import reactor
 from twisted.internet.defer import maybeDeferred
 
-from svc.interfaces import IPolicyTransaction
-from svc.names import RoleName
-from svc.records import Sealed
-from svc.rows import Changes
-from svc.storage.columns import column
-from svc.storage.connection import Session
-from svc.storage.database import Database, Statement
-from svc.storage.holding import ROLES_FEW
-from svc.storage.location import Location
+from svc.model.names import RoleName
+from svc.model.policy_rows import Changes
+from svc.model.ports import IPolicyTransaction
+from svc.model.query_results import Sealed
+from svc.storage.driver.columns import column
+from svc.storage.driver.connection import Session
+from svc.storage.driver.database import Database, Statement
+from svc.storage.driver.location import Location
+from svc.storage.sql.role_closure import ROLES_FEW
 from tests.contracts import base
 from tests.contracts.base import ACCOUNT, ADMIN, Draft, change, load, role
 from tests.integration.postgres import DatabaseTestCase

@@ -21,7 +21,7 @@ from twisted.web.server import Site
 
 import svc
 from svc.cli.platform import APP_SERVICE_PATH, IDENTITY_HEADER
-from svc.jose import parse_compact, parse_key_set
+from svc.crypto.jose import parse_compact, parse_key_set
 from svc.workload.machine import Machine
 from svc.workload.metadata import Metadata
 from tests.cloudplatform import MACHINE, SHARED, Unruly

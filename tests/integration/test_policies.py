@@ -10,24 +10,24 @@ from twisted.internet.defer import gatherResults
 from twisted.internet.interfaces import IReactorTime
 from twisted.web.http_headers import Headers
 
-from svc.dialect import NATIVE
-from svc.errors import Conflict
-from svc.factories import FactoryToken, digest_of
-from svc.interfaces import IPolicyTransaction
-from svc.limits import RecordLimits
-from svc.names import ResourceName, RoleName
+from svc.crypto.vault import Vault
+from svc.model.dialect import NATIVE
+from svc.model.errors import Conflict
+from svc.model.host_factories import FactoryToken, digest_of
+from svc.model.limits import RecordLimits
+from svc.model.names import ResourceName, RoleName
+from svc.model.policy_rows import Excess, Rows
+from svc.model.ports import IPolicyTransaction
+from svc.model.query_results import Sealed
 from svc.policy.document import Bounds
 from svc.policy.effective import asked
-from svc.records import Sealed
-from svc.rows import Excess, Rows
+from svc.services.policy_loads import Loads
 from svc.storage.effective import BYTES_MOST
-from svc.vault import Vault
-from svc.web.effective import EffectivePolicies
-from svc.web.incoming import Incoming
-from svc.web.loading import Loads
-from svc.web.policies import Policies
-from svc.web.resources import Resources
-from svc.web.response import PIECE, Response
+from svc.web.http.incoming import Incoming
+from svc.web.http.response import PIECE, Response
+from svc.web.routes.effective import EffectivePolicies
+from svc.web.routes.policies import Policies
+from svc.web.routes.resources import Resources
 from tests.chronicle import Chronicle
 from tests.contracts.base import ACCOUNT, ADMIN, ROOT, Draft, Stores, described, load, scenario
 from tests.contracts.policies import sets

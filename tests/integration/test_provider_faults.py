@@ -20,11 +20,11 @@ from twisted.web.resource import Resource
 from twisted.web.server import NOT_DONE_YET, Request, Site
 from zope.interface import implementer
 
-from svc.providers.fetch import ANSWER_LIMIT, DEADLINE
+from svc.net.fetch import ANSWER_LIMIT, DEADLINE
+from tests.authn.providers.authority import Authority
 from tests.integration.client import Answer, Api, now
 from tests.integration.postgres import PostgresTestCase, unavailable
 from tests.integration.process import ServerTestCase
-from tests.providers.authority import Authority
 from tests.signing import jwk, jwks, token
 
 reactor: Any = installed_reactor

@@ -1,4 +1,4 @@
-"""Tests of ``svc.providers`` against servers on loopback sockets: what a provider may do wrong, and how it ends."""
+"""Tests of ``svc.authn.providers`` against servers on loopback sockets: what a provider may do wrong, and how it ends."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from twisted.web.resource import Resource
 from twisted.web.server import NOT_DONE_YET, Request, Site
 from twisted.web.util import Redirect
 
-from svc.authentication import KeySource
-from svc.errors import KeysUnavailable
-from svc.providers.discovery import Publications
-from svc.providers.fetch import ANSWER_LIMIT, GuardedClient
-from svc.providers.keys import ProviderKeys
-from svc.providers.trust import client_tls
-from svc.records import Network
-from tests.providers.authority import Authority
-from tests.providers.names import Names
+from svc.authn.providers.discovery import Publications
+from svc.authn.providers.keys import ProviderKeys
+from svc.model.authentication import KeySource
+from svc.model.errors import KeysUnavailable
+from svc.model.query_results import Network
+from svc.net.client_tls import client_tls
+from svc.net.fetch import ANSWER_LIMIT, GuardedClient
+from tests.authn.providers.authority import Authority
+from tests.authn.providers.names import Names
 from tests.signing import jwk, jwks
 
 reactor: Any = installed_reactor

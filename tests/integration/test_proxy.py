@@ -14,6 +14,7 @@ from twisted.web.http import HTTPChannel
 from twisted.web.resource import Resource
 from twisted.web.server import Request, Site
 
+from tests.authn.providers.authority import Authority
 from tests.integration import postgres
 from tests.integration.bed import free_port
 from tests.integration.client import Api
@@ -21,7 +22,6 @@ from tests.integration.postgres import PATIENCE, Server
 from tests.integration.process import ServerProcess, ServerTestCase, beat
 from tests.integration.proxy import Proxy, certificate_file, unavailable
 from tests.integration.replication import PairTestCase
-from tests.providers.authority import Authority
 from tests.web.declared import declared, path_of
 
 reactor: Any = installed_reactor

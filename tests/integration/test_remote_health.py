@@ -16,10 +16,10 @@ from twisted.internet.protocol import Factory, Protocol
 from twisted.internet.ssl import PrivateCertificate
 from zope.interface import implementer
 
+from tests.authn.providers.authority import Authority
 from tests.integration.client import Answer, Api
 from tests.integration.postgres import PostgresTestCase
 from tests.integration.process import ServerTestCase
-from tests.providers.authority import Authority
 
 reactor: Any = installed_reactor
 

@@ -9,11 +9,11 @@ from pathlib import Path
 
 from twisted.internet.threads import deferToThread
 
+from tests.authn.providers.authority import Authority
 from tests.certificates import LEAF_KEY, STRANGERS_KEY, TRUSTED, Key, chain, pem
 from tests.integration.postgres import PostgresTestCase, unavailable
 from tests.integration.process import ServerProcess, ServerTestCase
-from tests.providers.authority import Authority
-from tests.test_endpoints import key_pem
+from tests.server.test_endpoints import key_pem
 
 OLD, NEW, OTHER = "the host's name", "a wildcard for one label", "among other names"
 

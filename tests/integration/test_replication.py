@@ -9,11 +9,11 @@ from twisted.internet import reactor as installed_reactor
 from twisted.internet.defer import Deferred
 from twisted.internet.task import deferLater
 
-from svc.errors import StoreReadOnly, StoreUnavailable
-from svc.expirations import Turn
-from svc.storage.database import Database, Statement, Transaction
+from svc.model.errors import StoreReadOnly, StoreUnavailable
+from svc.model.expiration import Turn
+from svc.storage.driver.database import Database, Statement, Transaction
+from svc.storage.driver.replication import Replication
 from svc.storage.expirations import ExpirationStore
-from svc.storage.replication import Replication
 from svc.storage.state import DatabaseState
 from tests.integration.replication import PairTestCase
 

@@ -8,15 +8,15 @@ from typing import Any
 import attrs
 from twisted.internet.defer import Deferred
 
-from svc.errors import TooManyRoles
-from svc.interfaces import IPolicyTransaction
-from svc.records import MembersQuery, Place, Sealed, Search
-from svc.rows import Changes
-from svc.storage import lineage
-from svc.storage.database import Statement
-from svc.storage.migrations import Migration, migrate, packaged
-from svc.storage.search import SHORT
-from svc.web.listing import SEARCH_LIMIT
+from svc.model.errors import TooManyRoles
+from svc.model.policy_rows import Changes
+from svc.model.ports import IPolicyTransaction
+from svc.model.query_results import MembersQuery, Place, Sealed, Search
+from svc.storage.driver.database import Statement
+from svc.storage.driver.migrations import Migration, migrate, packaged
+from svc.storage.sql import membership_graph
+from svc.storage.sql.search import SHORT
+from svc.web.routes.listing import SEARCH_LIMIT
 from tests.contracts import base
 from tests.contracts.base import ACCOUNT, ADMIN, Draft, Stores, load, role, scenario
 from tests.contracts.lists import GROUP, names, searching
@@ -246,7 +246,7 @@ class RowsReadTests(DatabaseTestCase):
         self.assertEqual(len(edges), 2 * (2 * SHORT) + 2)
         self.assertEqual(edges, sorted(set(edges)))
         for name, bound in (("ROLES_LIMIT", 2 * SHORT), ("EDGES_LIMIT", 2 * SHORT), ("STEPS_LIMIT", 1)):
-            patched = self.patch(lineage, name, bound)
+            patched = self.patch(membership_graph, name, bound)
             with self.assertRaises(TooManyRoles):
                 await self.stores.roles.effective_members(MembersQuery(GROUP))
             with self.assertRaises(TooManyRoles):

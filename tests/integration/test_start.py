@@ -25,7 +25,7 @@ from twisted.internet.protocol import Factory, Protocol
 from twisted.internet.ssl import Certificate, trustRootFromCertificates
 from twisted.web.client import Agent, BrowserLikePolicyForHTTPS
 
-from svc.vault import new_data_key
+from svc.crypto.vault import new_data_key
 from tests.integration.postgres import PostgresTestCase
 from tests.integration.process import DATA_KEY, ServerProcess, ServerTestCase, beat
 

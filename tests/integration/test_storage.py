@@ -11,19 +11,19 @@ from twisted.internet import reactor
 from twisted.internet.defer import Deferred, gatherResults
 from twisted.internet.interfaces import IReactorTime
 
-from svc.dialect import CONJUR
-from svc.errors import CallerReplaced, Conflict, NotFound, PolicyConflict, StoreReadOnly
-from svc.factories import FactoryToken, digest_of
-from svc.interfaces import IPolicyTransaction
-from svc.names import ACCOUNT_LIMIT, IDENTIFIER_LIMIT
-from svc.records import Caller, ResourcesQuery, Sealed, SecretReading
-from svc.rows import Changes, Present, ResourceRow, Rows
-from svc.storage import visibility
-from svc.storage.columns import BATCH
-from svc.storage.database import Statement, Transaction
+from svc.model.dialect import CONJUR
+from svc.model.errors import CallerReplaced, Conflict, NotFound, PolicyConflict, StoreReadOnly
+from svc.model.host_factories import FactoryToken, digest_of
+from svc.model.names import ACCOUNT_LIMIT, IDENTIFIER_LIMIT
+from svc.model.policy_rows import Changes, Present, ResourceRow, Rows
+from svc.model.ports import IPolicyTransaction
+from svc.model.query_results import Caller, ResourcesQuery, Sealed, SecretReading
+from svc.storage.driver.columns import BATCH
+from svc.storage.driver.database import Statement, Transaction
+from svc.storage.driver.failures import StatementFailed
 from svc.storage.events import RETENTION
-from svc.storage.failures import StatementFailed
 from svc.storage.secrets import SecretStore
+from svc.storage.sql import visibility
 from svc.storage.state import DatabaseState
 from tests.contracts import (
     accounts,

@@ -16,14 +16,14 @@ from twisted.internet.interfaces import IReactorFromThreads
 from twisted.internet.threads import blockingCallFromThread, deferToThread
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.errors import StoreReadOnly
-from svc.interfaces import IPolicyTransaction
-from svc.names import ResourceName, RoleName
-from svc.records import MembersQuery, ResourcesQuery, Sealed, Search
-from svc.rows import Changes, Rows
-from svc.storage import visibility
-from svc.storage.columns import column
-from svc.storage.database import Database, Statement, Transaction
+from svc.model.errors import StoreReadOnly
+from svc.model.names import ResourceName, RoleName
+from svc.model.policy_rows import Changes, Rows
+from svc.model.ports import IPolicyTransaction
+from svc.model.query_results import MembersQuery, ResourcesQuery, Sealed, Search
+from svc.storage.driver.columns import column
+from svc.storage.driver.database import Database, Statement, Transaction
+from svc.storage.sql import visibility
 from svc.storage.state import DatabaseState
 from tests.contracts import base
 from tests.contracts.authenticators import BRANCH, HOST, NAMES, UNDER, authenticator

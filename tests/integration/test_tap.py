@@ -15,9 +15,9 @@ from twisted.logger import capturedLogs
 from twisted.web.client import Agent
 from twisted.web.http_headers import Headers
 
-from svc.config import Settings, read_settings
-from svc.errors import StartRefused
-from svc.server import Server
+from svc.model.errors import StartRefused
+from svc.server.succession import Server
+from svc.settings.config import Settings, read_settings
 from svc.tap import build
 from tests.integration.postgres import PostgresTestCase
 from tests.integration.process import DATA_KEY

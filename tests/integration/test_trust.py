@@ -18,26 +18,26 @@ from twisted.internet.protocol import Factory, Protocol
 from twisted.trial.unittest import TestCase
 from zope.interface import implementer
 
+from svc.authn.ldap.client import Directories
 from svc.cli.connection import Connection
 from svc.cluster.inquiry import Inquiry, trust_of
-from svc.directories import DirectoryRefused, LdapServer, Security
-from svc.errors import KeysUnavailable
-from svc.expiration.postgresql import PostgresPassword
-from svc.expirations import Rotation, RotationFailed
-from svc.ldap.client import Directories
-from svc.providers.fetch import GuardedClient
-from svc.providers.lookup import LookUps
-from svc.providers.trust import client_tls
-from svc.reasons import Reason
-from svc.records import ClusterMember
+from svc.model.directories import DirectoryRefused, LdapServer, Security
+from svc.model.errors import KeysUnavailable
+from svc.model.expiration import Rotation, RotationFailed
+from svc.model.query_results import ClusterMember
+from svc.model.reasons import Reason
+from svc.net.client_tls import client_tls
+from svc.net.fetch import GuardedClient
+from svc.net.lookup import LookUps
+from svc.rotation.postgresql import PostgresPassword
 from svc.workload.client import Client
 from svc.workload.evidence import ApiKey
 from svc.workload.exchange import http_client
 from svc.workload.faults import Fault, LoginRefused, Untrusted
+from tests.authn.ldap.directory import message
+from tests.authn.providers.names import Names
 from tests.certificates import CHAINS, HOST, TRUSTED, Chain, chain
 from tests.integration.test_cli import CommandTestCase
-from tests.ldap.directory import message
-from tests.providers.names import Names
 
 reactor: Any = installed_reactor
 

@@ -19,13 +19,13 @@ from twisted.internet.defer import Deferred, gatherResults
 from twisted.internet.utils import getProcessOutputAndValue
 from twisted.trial.unittest import SkipTest, SynchronousTestCase, TestCase
 
+from tests.audit.parsing import parse
 from tests.integration import postgres
 from tests.integration.client import Api
 from tests.integration.embedding import python_for
 from tests.integration.postgres import Server
 from tests.integration.process import beat
 from tests.integration.unit import ELSEWHERE, HERE, ROOT, SAMPLE, UNIT, Unit, settings, unavailable
-from tests.journal.parsing import parse
 
 ROTATION: Final = ROOT / "etc" / "logrotate.d" / "svc"
 

@@ -16,11 +16,11 @@ from twisted.internet.task import deferLater
 from svc.workload.client import Client
 from svc.workload.evidence import ApiKey, Evidence, Jwt
 from svc.workload.faults import LoginRefused, NotFound, NotPermitted, Unreachable, Untrusted
+from tests.authn.providers.authority import Authority
 from tests.integration.client import Api, KeySetSite, workload_token
 from tests.integration.postgres import PostgresTestCase
 from tests.integration.stores import begun
 from tests.integration.test_cli import CommandTestCase
-from tests.providers.authority import Authority
 
 OPTIONS = (
     "--account=acme",

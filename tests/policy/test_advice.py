@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.errors import PolicyInvalid
+from svc.model.errors import PolicyInvalid
 from svc.policy.advice import advice
 from svc.policy.document import Bounds
 from svc.policy.grammar import parse

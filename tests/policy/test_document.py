@@ -8,7 +8,7 @@ import yaml
 from hypothesis import given
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.errors import InvalidParameter, PolicyInvalid
+from svc.model.errors import InvalidParameter, PolicyInvalid
 from svc.policy.document import Alias, Bounds, Mapping, Node, Scalar, nodes, shown
 from tests.strategies import POLICIES, SOUP
 

@@ -6,14 +6,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.errors import PolicyInvalid
-from svc.names import ROLE_KINDS, RoleName
+from svc.model.errors import PolicyInvalid
+from svc.model.names import ROLE_KINDS, RoleName
+from svc.model.policy_rows import AnnotationRow, Effective, MembershipRow, PermissionRow, ResourceRow, Rows
 from svc.policy.effective import TAGS, asked, statements
 from svc.policy.grammar import parse
 from svc.policy.meaning import Resolved
 from svc.policy.resolve import resolve
 from svc.policy.writing import as_yaml
-from svc.rows import AnnotationRow, Effective, MembershipRow, PermissionRow, ResourceRow, Rows
 from tests.policy.world import ACCOUNT, ADMIN, ROOT, policy_named, row_sets
 
 _IDENTIFIERS = st.lists(st.sampled_from(["a", "b", "/", "/", "..", "@", "-", " ", "\n"]), min_size=1, max_size=6).map(

@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.errors import InvalidParameter, PolicyInvalid
+from svc.model.errors import InvalidParameter, PolicyInvalid
 from svc.policy.document import Bounds
 from svc.policy.grammar import parse
 from svc.policy.statements import (

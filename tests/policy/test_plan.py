@@ -6,12 +6,22 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.errors import PolicyInvalid
-from svc.names import ROLE_KINDS
+from svc.model.errors import PolicyInvalid
+from svc.model.names import ROLE_KINDS
+from svc.model.policy_rows import (
+    AnnotationRow,
+    Changes,
+    LoadMode,
+    MembershipRow,
+    PermissionRow,
+    Present,
+    Removals,
+    ResourceRow,
+    Rows,
+)
 from svc.policy.meaning import Resolved
 from svc.policy.plan import keys_due, new_actors, plan
 from svc.policy.references import dropped
-from svc.rows import AnnotationRow, Changes, LoadMode, MembershipRow, PermissionRow, Present, Removals, ResourceRow, Rows
 from tests.policy.world import ADMIN, ROOT, WIDTHS, World, policy_named, resolved, row_sets
 from tests.sshkeys import ONE, THREE, TWO
 from tests.strategies import EDITS, LOAD_MODES, POLICIES

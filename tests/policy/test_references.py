@@ -6,9 +6,9 @@ from collections.abc import Iterable
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.errors import Forbidden, InvalidParameter, PolicyInvalid
+from svc.model.errors import Forbidden, InvalidParameter, PolicyInvalid
+from svc.model.policy_rows import AnnotationRow, Changes, LoadMode, MembershipRow, PermissionRow
 from svc.policy.references import missing
-from svc.rows import AnnotationRow, Changes, LoadMode, MembershipRow, PermissionRow
 from tests.policy.world import ADMIN, World, resolved
 from tests.sshkeys import ONE, TWO
 

@@ -6,13 +6,21 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.dialect import CONJUR, NATIVE
-from svc.errors import InvalidParameter, PolicyInvalid
+from svc.model.dialect import CONJUR, NATIVE
+from svc.model.errors import InvalidParameter, PolicyInvalid
+from svc.model.policy_rows import (
+    AnnotationRow,
+    MembershipRow,
+    PermissionRow,
+    Removals,
+    ResourceRow,
+    RestrictionRow,
+    Rows,
+)
 from svc.policy import resolve as resolve_module
 from svc.policy.ids import identifier_of
 from svc.policy.meaning import Resolved
 from svc.policy.resolve import PRIVILEGE_LIMIT
-from svc.rows import AnnotationRow, MembershipRow, PermissionRow, Removals, ResourceRow, RestrictionRow, Rows
 from tests.policy.world import ADMIN, resolved, row_sets
 from tests.sshkeys import ONE, TWO
 from tests.strategies import PATHS, POLICIES, STATEMENTS, document, mangled

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.errors import PolicyInvalid
+from svc.model.errors import PolicyInvalid
 from svc.policy.document import Alias, Mapping, Scalar, Sequence
 from svc.policy.scalars import as_text, integer, is_nothing, meaning, text, texts, truth
 

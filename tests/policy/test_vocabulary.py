@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.errors import PolicyInvalid
+from svc.model.errors import PolicyInvalid
 from svc.policy.document import Mapping, Scalar, Sequence
 from svc.policy.vocabulary import ATTRIBUTES, GRANT, Type, attributes, refuse_type, required, type_of
 

@@ -8,16 +8,16 @@ from typing import Any
 
 import attrs
 
-from svc.errors import Forbidden
-from svc.names import RoleName, admin_of, root_policy
-from svc.ownership import Ownership
+from svc.model.errors import Forbidden
+from svc.model.names import RoleName, admin_of, root_policy
+from svc.model.ownership import Ownership
+from svc.model.policy_rows import Changes, LoadMode, MembershipRow, Present, ResourceRow, Rows, Seen
 from svc.policy.authority import claims, disposed
 from svc.policy.grammar import parse
 from svc.policy.meaning import Resolved
 from svc.policy.plan import plan
 from svc.policy.references import dropped, missing, refuse_deletions
 from svc.policy.resolve import resolve
-from svc.rows import Changes, LoadMode, MembershipRow, Present, ResourceRow, Rows, Seen
 
 ACCOUNT = "acct"
 ROOT = root_policy(ACCOUNT)

@@ -1,4 +1,4 @@
-"""Tests of ``svc.storage.dumps``: which program dumps a database; that dumps are whole, tests with PostgreSQL prove."""
+"""Tests of ``svc.storage.dumps``: which program dumps a database; that dumps are whole, tests on PostgreSQL prove."""
 
 from __future__ import annotations
 

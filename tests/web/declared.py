@@ -1,4 +1,4 @@
-"""Every route that any module of ``svc.web`` declares, for tests of what holds for all of them."""
+"""Every route that any module of ``svc.web.routes`` declares, for tests of what holds for all of them."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from importlib import import_module
 from pkgutil import iter_modules
 from typing import Final
 
-import svc.web
-from svc.web.routing import Route, Routes
+import svc.web.routes
+from svc.web.http.routing import Route, Routes
 
 #: The name that nouns which are served under several have here.
 NAME: Final = "authn-jwt"
@@ -17,8 +17,8 @@ NAME: Final = "authn-jwt"
 
 def declared() -> Iterator[tuple[Routes, Route]]:
     """Every route, each with all of its noun."""
-    for info in iter_modules(svc.web.__path__):
-        module = import_module(f"svc.web.{info.name}")
+    for info in iter_modules(svc.web.routes.__path__):
+        module = import_module(f"svc.web.routes.{info.name}")
         for noun in vars(module).values():
             if isinstance(noun, type) and noun.__module__ == module.__name__:
                 for attribute, routes in vars(noun).items():

@@ -19,16 +19,16 @@ from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from svc.errors import BearerRefused
-from svc.limits import Limits
-from svc.names import RoleName
-from svc.records import Caller
-from svc.web.connection import Channel
-from svc.web.origin import TrustedProxies
-from svc.web.request import Edge
-from svc.web.router import Router
-from svc.web.routing import Noun
-from svc.web.site import Site
+from svc.model.errors import BearerRefused
+from svc.model.limits import Limits
+from svc.model.names import RoleName
+from svc.model.query_results import Caller
+from svc.web.http.connection import Channel
+from svc.web.http.origin import TrustedProxies
+from svc.web.http.request import Edge
+from svc.web.http.router import Router
+from svc.web.http.routing import Noun
+from svc.web.http.site import Site
 from tests.chronicle import Chronicle
 
 #: What the clock shows when a client is made; also the issue time of every token.

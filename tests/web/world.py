@@ -9,40 +9,40 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 
-from svc.authentication import Attempt, IProviderKeys, KeySource, KeysState
-from svc.authenticators.apikey import ApiKeyAuthenticator
-from svc.authenticators.cloud import cloud
-from svc.authenticators.federated import FederatedAuthenticator
-from svc.authenticators.jwt import JWT
-from svc.authenticators.ldap import LdapAuthenticator
-from svc.authenticators.ldapserver import NAME as LDAP
-from svc.authenticators.ldapserver import LdapServers
-from svc.dialect import NATIVE, Dialect
-from svc.directories import DirectoryRefused, IDirectories, LdapServer
-from svc.errors import KeysUnavailable
-from svc.events import Trail
-from svc.jose import KeySet, parse_key_set
-from svc.keyring import AccessTokens, AccountKeys, new_signing_key
-from svc.limits import RECORD_LIMITS, RecordLimits
-from svc.names import RoleName, admin_of
+from svc.authn.apikey import ApiKeyAuthenticator
+from svc.authn.cloud import cloud
+from svc.authn.federated import FederatedAuthenticator
+from svc.authn.jwt import JWT
+from svc.authn.ldap.authenticator import LdapAuthenticator
+from svc.authn.ldapserver import NAME as LDAP
+from svc.authn.ldapserver import LdapServers
+from svc.authn.throttling import Throttle, ThrottledAuthenticator, ThrottledLogin
+from svc.crypto.jose import KeySet, parse_key_set
+from svc.crypto.keyring import AccessTokens, AccountKeys, new_signing_key
+from svc.crypto.vault import Vault, api_key_name
+from svc.model.authentication import Attempt, IProviderKeys, KeySource, KeysState
+from svc.model.dialect import NATIVE, Dialect
+from svc.model.directories import DirectoryRefused, IDirectories, LdapServer
+from svc.model.errors import KeysUnavailable
+from svc.model.events import Trail
+from svc.model.limits import RECORD_LIMITS, RecordLimits
+from svc.model.names import RoleName, admin_of
+from svc.model.reasons import Reason
 from svc.policy.document import Bounds
-from svc.reasons import Reason
-from svc.throttling import Throttle, ThrottledAuthenticator, ThrottledLogin
-from svc.vault import Vault, api_key_name
-from svc.web.accounts import Accounts
-from svc.web.audit import Audit
-from svc.web.authenticators import Authenticators
-from svc.web.authn import Authn, FederatedAuthn, LdapAuthn
-from svc.web.credentials import Credentials
-from svc.web.effective import EffectivePolicies
-from svc.web.hostfactories import HostFactories
-from svc.web.loading import Loads
-from svc.web.policies import Policies
-from svc.web.publickeys import PublicKeys
-from svc.web.resources import Resources
-from svc.web.roles import Roles
-from svc.web.secrets import Secrets
-from svc.web.status import Status
+from svc.services.policy_loads import Loads
+from svc.web.routes.accounts import Accounts
+from svc.web.routes.audit import Audit
+from svc.web.routes.authenticators import Authenticators
+from svc.web.routes.authn import Authn, FederatedAuthn, LdapAuthn
+from svc.web.routes.credentials import Credentials
+from svc.web.routes.effective import EffectivePolicies
+from svc.web.routes.hostfactories import HostFactories
+from svc.web.routes.policies import Policies
+from svc.web.routes.publickeys import PublicKeys
+from svc.web.routes.resources import Resources
+from svc.web.routes.roles import Roles
+from svc.web.routes.secrets import Secrets
+from svc.web.routes.status import Status
 from tests.chronicle import Chronicle
 from tests.memory import (
     Memory,

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc import errors
-from svc.dialect import CONJUR, NATIVE
+from svc.model import errors
+from svc.model.dialect import CONJUR, NATIVE
+from svc.model.reasons import Reason
 from svc.policy.document import Bounds
-from svc.reasons import Reason
 from svc.worker.messages import Message, Reading, Task, written
 
 VALUES = st.one_of(st.integers(), st.text(), st.just(errors.Forbidden("why")), st.just(errors.PolicyInvalid("no", 1, 2)))

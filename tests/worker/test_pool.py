@@ -12,12 +12,12 @@ from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.dialect import NATIVE
-from svc.errors import Forbidden, LoadsUnavailable, OutcomeUnknown
-from svc.names import RoleName
+from svc.model.dialect import NATIVE
+from svc.model.errors import Forbidden, LoadsUnavailable, OutcomeUnknown
+from svc.model.names import RoleName
+from svc.model.policy_rows import Load, LoadAnswer, LoadMode
+from svc.model.query_results import Caller
 from svc.policy.document import Bounds
-from svc.records import Caller
-from svc.rows import Load, LoadAnswer, LoadMode
 from svc.worker.messages import Bug, Message, Reading, Task, written
 from svc.worker.pool import DEADLINE, EACH, IDLE, PATIENCE, WAITING, WORKERS, Workers
 

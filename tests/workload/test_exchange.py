@@ -25,7 +25,7 @@ from zope.interface import implementer
 
 from svc.workload.exchange import Exchange, Reply, UncompressedAgent, http_client
 from svc.workload.faults import NoEvidence, TooLong, Unreachable, Untrusted
-from tests.providers.authority import Authority
+from tests.authn.providers.authority import Authority
 
 
 class Line:

@@ -1,0 +1,309 @@
+"""Records as lines of a file, or of standard output, one after the other.
+
+Note [Whole lines]. When a disk is full a line can end in its middle. The rest of it follows when there is room again, and
+until then nothing else is written. Where the rest can't follow, since the process ended or the file was replaced, the line
+stays torn: a line that is found torn is ended before the next begins. So no two records ever share a line.
+
+Note [A pipe that nobody reads]. Standard output may be a pipe, where the process's log goes, too. A pipe that is full stops
+whoever writes to it, and the log would stop the server for good. So records only take half of it: then there is room for the
+log, and a record is never begun for which there isn't.
+
+Note [Seen without a record]. An idle server is to know that its next record will be taken, and writes none to find out. So
+it looks: is the file that it has open still the one at its place (otherwise what is there is opened, as by SIGHUP, so that
+a file that was deleted isn't written to for ever), is the disk writable, and has it room for the longest record? Does the
+pipe have a reader, and room? Where any of this is not so, the answer is found by a record.
+
+What is promised: a record that was taken has been handed to the operating system, in order and whole. It outlives the
+process, killed or not. It need not outlive the machine's power: a write is not followed by ``fsync``, which would cost more
+than all the rest of a request.
+"""
+
+from __future__ import annotations
+
+import array
+import fcntl
+import os
+import select
+import stat
+import termios
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from zope.interface import implementer
+
+from svc.audit.backlog import Backlog, ISink, first
+from svc.audit.record import RECORD_LIMIT
+from svc.model.errors import StartRefused
+
+#: How many bytes are written at once, and by one turn of the reactor.
+PIECE: Final = 1024 * 1024
+
+#: How many of them are written at most when the server stops: all that a backlog can have.
+PIECES: Final = 16
+
+#: How long to wait before a write is tried again, in seconds: of a file that failed, and of a pipe that is full.
+RETRY: Final = 1.0
+SOON: Final = 0.02
+
+#: What is written at once where nobody can say how much there is room for: so much fits whenever anything does.
+_LITTLE: Final = 4096
+
+#: The capacity of a pipe whose capacity can't be asked for.
+_PIPE: Final = 16 * 1024
+
+_MODE: Final = 0o600
+
+#: The room that a disk must have, in bytes, for one more record to be certain of it: as many as the longest one.
+_ROOM: Final = RECORD_LIMIT
+
+
+class _Lines:
+    """Writes lines to a descriptor, and keeps count of what of the oldest is written."""
+
+    def __init__(self, descriptor: int) -> None:
+        self.descriptor = descriptor
+        self._begun = 0
+
+    def write(self, records: list[bytes]) -> int:
+        """Write as many of the records as can be written now, the first as far as that goes; how many are whole.
+
+        :raises OSError: nothing could be written.
+        """
+        text = b"\n".join([*records, b""])
+        written = os.write(self.descriptor, text[self._begun :] if self._begun else text)
+        if self._begun + written == len(text):
+            self._begun = 0
+            return len(records)
+        self._begun += written
+        count = 0
+        for record in records:
+            if self._begun <= len(record):
+                break
+            self._begun -= len(record) + 1
+            count += 1
+        return count
+
+
+class _Sink:
+    """What files and standard output have in common."""
+
+    def __init__(self, clock: IReactorTime, name: str) -> None:
+        self.name = name
+        self._clock = clock
+        self._lines: _Lines | None = None
+        self._backlog: Backlog | None = None
+        self._again: IDelayedCall | None = None
+
+    def take(self, records: Sequence[bytes]) -> int:
+        """See ``ISink``."""
+        if self._lines is None or self._again is not None:
+            return 0
+        try:
+            fitting = self._fitting(self._lines, first(records, PIECE))
+            return self._lines.write(fitting) if fitting else 0
+        except OSError:
+            return 0
+
+    def wake(self) -> None:
+        """See ``ISink``."""
+        if self._again is None:
+            self._write()
+
+    async def close(self) -> None:
+        """See ``ISink``."""
+        backlog = self._backlog
+        for _ in range(PIECES):
+            self._wait_no_more()
+            if backlog:
+                self._write()
+        self._wait_no_more()
+
+    def _write(self) -> None:
+        self._again = None
+        backlog = self._backlog
+        assert backlog is not None
+        try:
+            lines = self._opened()
+            if not backlog:
+                if backlog.trouble is not None:
+                    backlog.recovered()
+                return
+            records = self._fitting(lines, backlog.head(PIECE))
+            count = lines.write(records) if records else 0
+        except OSError as error:
+            self._later(RETRY)
+            backlog.failed(error.strerror or str(error))
+            return
+        if count < len(backlog):
+            self._later(0 if records else SOON)
+        if count:
+            backlog.taken(count)
+
+    def _wait_no_more(self) -> None:
+        if self._again is not None:
+            self._again.cancel()
+            self._again = None
+
+    def _later(self, seconds: float) -> None:
+        self._again = self._clock.callLater(seconds, self._write)
+
+    def _opened(self) -> _Lines:
+        raise NotImplementedError
+
+    def _fitting(self, lines: _Lines, records: list[bytes]) -> list[bytes]:  # noqa: ARG002 - a file takes what it gets
+        """The first of the records, as far as they can be written now without waiting."""
+        return records
+
+
+@implementer(ISink)
+class FileSink(_Sink):
+    """Appends to a file, which it makes unless it is there; only its owner may read it."""
+
+    def __init__(self, clock: IReactorTime, path: Path) -> None:
+        super().__init__(clock, str(path))
+        self._path = path
+
+    async def open(self, backlog: Backlog) -> None:
+        """See ``ISink``."""
+        self._backlog = backlog
+        try:
+            self._opened()
+        except OSError as error:
+            raise StartRefused(f"the audit file {self._path} can't be written: {error.strerror}") from None
+
+    def ready(self) -> bool:
+        """See ``ISink``, and Note [Seen without a record]."""
+        try:
+            if not os.path.samestat(os.stat(self._path), os.fstat(self._opened().descriptor)):
+                self.reopen()
+        except OSError:
+            self.reopen()
+        return self._lines is not None and _has_room(self._lines.descriptor)
+
+    def reopen(self) -> None:
+        """See ``ISink``. A line of which the old file has a part is written to the new one as a whole."""
+        self._let_go()
+        self._wait_no_more()
+        self._write()
+
+    async def close(self) -> None:
+        """See ``ISink``."""
+        await super().close()
+        self._let_go()
+
+    def _let_go(self) -> None:
+        if self._lines is not None:
+            os.close(self._lines.descriptor)
+            self._lines = None
+
+    def _opened(self) -> _Lines:
+        """The file, which may have to be opened again first; a torn line at its end is ended then."""
+        if self._lines is None:
+            flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK
+            descriptor = os.open(self._path, flags, _MODE)
+            try:
+                _end_line(descriptor)
+            except OSError:
+                os.close(descriptor)
+                raise
+            self._lines = _Lines(descriptor)
+        return self._lines
+
+
+@implementer(ISink)
+class StandardOutputSink(_Sink):
+    """Writes to a descriptor that others write whole lines to as well: the standard output of the process."""
+
+    def __init__(self, clock: IReactorTime, descriptor: int) -> None:
+        super().__init__(clock, "standard output")
+        self._descriptor = descriptor
+        self._poll: select.poll | None = None
+        self._half: int | None = None
+
+    async def open(self, backlog: Backlog) -> None:
+        """See ``ISink``."""
+        self._backlog = backlog
+        try:
+            mode = os.fstat(self._descriptor).st_mode
+        except OSError as error:
+            raise StartRefused(
+                f"there is no standard output for audit records ({error.strerror}): set --audit-file"
+            ) from None
+        if stat.S_ISFIFO(mode):
+            self._half = _capacity(self._descriptor) // 2
+        elif not stat.S_ISREG(mode):
+            self._poll = select.poll()
+            self._poll.register(self._descriptor, select.POLLOUT)
+
+    def ready(self) -> bool:
+        """See ``ISink``, and Note [Seen without a record]."""
+        try:
+            if self._half is not None:
+                # Of a pipe without a reader something is told, though nothing is asked for.
+                pipe = select.poll()
+                pipe.register(self._descriptor, 0)
+                return not pipe.poll(0) and self._half - _unread(self._descriptor) > RECORD_LIMIT
+            if self._poll is not None:
+                return [event for _, event in self._poll.poll(0)] == [select.POLLOUT]
+            return _has_room(self._descriptor)
+        except OSError:
+            return False
+
+    def reopen(self) -> None:
+        """See ``ISink``: there is nothing to be opened."""
+
+    def _opened(self) -> _Lines:
+        if self._lines is None:
+            self._lines = _Lines(self._descriptor)
+        return self._lines
+
+    def _fitting(self, lines: _Lines, records: list[bytes]) -> list[bytes]:
+        """Note [A pipe that nobody reads]."""
+        if self._half is not None:
+            return _within(records, self._half - _unread(lines.descriptor))
+        if self._poll is not None:
+            return first(records, _LITTLE) if self._poll.poll(0) else []
+        return records
+
+
+def _within(records: list[bytes], room: int) -> list[bytes]:
+    """The first of the records, as far as there is room for them."""
+    fitting: list[bytes] = []
+    for record in records:
+        room -= len(record) + 1
+        if room < 0:
+            break
+        fitting.append(record)
+    return fitting
+
+
+def _has_room(descriptor: int) -> bool:
+    """Whether a file can grow by ``_ROOM`` bytes, by what its disk says of itself; some say nothing."""
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        return True
+    disk = os.fstatvfs(descriptor)
+    if disk.f_flag & os.ST_RDONLY:
+        return False
+    return disk.f_blocks == 0 or disk.f_bavail * disk.f_frsize >= _ROOM
+
+
+def _end_line(descriptor: int) -> None:
+    """Note [Whole lines]."""
+    size = os.fstat(descriptor).st_size
+    if stat.S_ISREG(os.fstat(descriptor).st_mode) and size and os.pread(descriptor, 1, size - 1) != b"\n":
+        os.write(descriptor, b"\n")
+
+
+def _capacity(descriptor: int) -> int:
+    try:
+        return fcntl.fcntl(descriptor, fcntl.F_GETPIPE_SZ)
+    except (AttributeError, OSError):
+        return _PIPE
+
+
+def _unread(descriptor: int) -> int:
+    count = array.array("i", [0])
+    fcntl.ioctl(descriptor, termios.FIONREAD, count)
+    return count[0]

@@ -1,0 +1,170 @@
+"""A record of the audit: one line in the form of RFC 5424.
+
+::
+
+    <86>1 2026-11-22T09:30:00.125Z host svc 4f1d fetch [auth@43868 user="acme:host:web"][subject@43868 …]… acme:host:web …
+
+Whatever stands in it from outside is made visible first (``audit.printable``): nothing can end a line, or look like the end
+of a value. So each record is one line, and a parser of the RFC reads back exactly what was written.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Final
+
+from svc.audit.refusals import printable
+from svc.model.clocks import WallClock
+from svc.model.events import OUTCOME_UNKNOWN, WARNING, Event, Origin, Outcome, Server, Subject
+
+#: The longest value of a parameter, and the longest message, in bytes before they are escaped; what is longer is cut, and
+#: ends with "…".
+VALUE_LIMIT: Final = 1200
+MESSAGE_LIMIT: Final = 2400
+
+#: No record has more bytes: where it would, its values are cut to ``SHORT``.
+RECORD_LIMIT: Final = 16 * 1024
+SHORT: Final = 240
+
+#: The number under which the ids of structured data are registered (wire facts, core 6).
+ENTERPRISE: Final = "43868"
+
+#: Who acts where the role of a login doesn't exist, and where there was no login (wire facts, authn 7).
+NOT_FOUND: Final = "not-found"
+
+#: What is known to need no escape: most values.
+_PLAIN: Final = re.compile(r"[ !#-\[^-~]*")
+
+_ESCAPED: Final = re.compile(r'["\\\]]')
+
+#: What a field of the header may not hold (RFC 5424, 6: PRINTUSASCII).
+_NO_FIELD: Final = re.compile(r"[^!-~]")
+
+#: No header has more bytes, up to the id of the request.
+HEADER_LIMIT: Final = 512
+
+#: How many records are remembered as they are written, without their headers, and the longest of them in bytes: the same
+#: callers do the same things.
+_REMEMBERED: Final = 1024
+_USUAL: Final = 1024
+
+#: What begins a message that has more than ASCII (RFC 5424, 6.4).
+_BOM: Final = "\ufeff"
+
+
+def visible(text: str, limit: int) -> str:
+    """A text of at most ``limit`` bytes and an ellipsis, in which every character can be seen."""
+    shown = printable(text, limit)
+    encoded = shown.encode()
+    return shown if len(encoded) <= limit else encoded[:limit].decode("utf-8", "ignore") + "…"
+
+
+def quoted(text: str, limit: int = VALUE_LIMIT) -> str:
+    """A value as it stands between the quotation marks of a parameter (RFC 5424, 6.3.3)."""
+    if len(text) <= limit and _PLAIN.fullmatch(text):
+        return text
+    return _ESCAPED.sub(r"\\\g<0>", visible(text, limit))
+
+
+def field(text: str, limit: int) -> str:
+    """A field of the header: printable ASCII without blanks, and ``-`` where there is none."""
+    if text.isalnum() and text.isascii() and len(text) <= limit:
+        return text
+    return _NO_FIELD.sub("?", text)[:limit] or "-"
+
+
+def message_of(origin: Origin, event: Event, outcome: Outcome) -> str:
+    """What a record says in words."""
+    user = event.user or origin.user or "somebody"
+    if outcome.reason is None:
+        return f"{user} {event.did}"
+    if outcome.reason == OUTCOME_UNKNOWN:
+        return f"{user} tried to {event.does}, and may have: {outcome.reason}"
+    return f"{user} failed to {event.does}: {outcome.reason}"
+
+
+def _element(name: str, parameters: Subject, limit: int) -> str:
+    values = "".join([f' {key}="{quoted(value, limit)}"' for key, value in parameters])
+    return f"[{name}@{ENTERPRISE}{values}]"
+
+
+@functools.lru_cache(_REMEMBERED)
+def _surroundings(
+    user: str | None,
+    authenticator: str | None,
+    service: str | None,
+    client_ip: str,
+    operation: str,
+    reason: str | None,
+    policy: tuple[str, int] | None,
+    limit: int,
+) -> str:
+    """The structured data of an event but for its subject (wire facts, core 6): one caller does the same to many things."""
+    auth = (("user", user), ("authenticator", authenticator), ("service", service))
+    action = (("result", Outcome(reason).word), ("operation", operation))
+    elements: list[tuple[str, Subject]] = [
+        ("auth", tuple([(name, value) for name, value in auth if value is not None]) or (("user", "-"),)),
+        ("client", (("ip", client_ip),)),
+        ("action", action if reason is None else (*action, ("reason", reason))),
+    ]
+    if policy is not None:
+        elements.append(("policy", (("id", policy[0]), ("version", str(policy[1])))))
+    return "".join([_element(*each, limit) for each in elements])
+
+
+def _told(origin: Origin, event: Event, outcome: Outcome, limit: int) -> bytes:
+    """A record from the kind of its message to its end, with values of at most so many bytes."""
+    user = event.user or origin.user
+    around = user, event.authenticator, event.service, origin.client_ip, event.operation, outcome.reason, event.policy
+    message = message_of(origin, event, outcome)
+    if len(message) > MESSAGE_LIMIT or not _PLAIN.fullmatch(message):
+        message = visible(message, MESSAGE_LIMIT)
+    mark = "" if message.isascii() else _BOM
+    subject = _element("subject", event.subject, limit) if event.subject else ""
+    return f"{field(event.msgid, 32)} {subject}{_surroundings(*around, limit)} {mark}{message}".encode()
+
+
+class Records:
+    """Writes records of one server."""
+
+    def __init__(self, server: Server, wall: WallClock) -> None:
+        self._server = f"Z {field(server.hostname, 255)} {field(server.appname, 48)} "
+        self._wall = wall
+        self._second = -1
+        self._date = ""
+        #: The priority of a record, and what follows its header.
+        self._remembered: dict[tuple[Event, str | None, str, str | None], tuple[bytes, bytes]] = {}
+
+    def written(self, origin: Origin, events: Sequence[Event], outcome: Outcome) -> list[bytes]:
+        """The lines of events, without their ends."""
+        now = self._wall.seconds()
+        second = int(now)
+        if second != self._second:
+            self._second = second
+            self._date = datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+        milliseconds = int((now - second) * 1000)
+        header = f"{self._date}.{milliseconds:03}{self._server}{field(origin.request_id, 128)} ".encode()
+        lines = []
+        for event in events:
+            key = event, origin.user, origin.client_ip, outcome.reason
+            priority, told = self._remembered.get(key) or self._remember(key, origin, outcome)
+            lines.append(priority + header + told)
+        return lines
+
+    def _remember(
+        self, key: tuple[Event, str | None, str, str | None], origin: Origin, outcome: Outcome
+    ) -> tuple[bytes, bytes]:
+        event = key[0]
+        severity = event.severity if outcome.reason is None else WARNING
+        told = _told(origin, event, outcome, VALUE_LIMIT)
+        if len(told) > RECORD_LIMIT - HEADER_LIMIT:
+            told = _told(origin, event, outcome, SHORT)
+        parts = b"<%d>1 " % (event.facility * 8 + severity), told
+        if len(told) <= _USUAL:
+            if len(self._remembered) >= _REMEMBERED:
+                self._remembered.clear()
+            self._remembered[key] = parts
+        return parts

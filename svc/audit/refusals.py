@@ -1,0 +1,129 @@
+"""What was attempted, by whom, and the outcome: refused authentications and logins, for operators.
+
+The wrappers here provide the interface of what they enclose. The client never learns what they log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from twisted.logger import Logger
+from zope.interface import implementer
+
+from svc.model.authentication import Admitted, Attempt, IAuthenticator, ILogin, Refused
+from svc.model.events import Trail
+from svc.model.expiration import IExpirationEvents
+from svc.model.host_factories import ExpiredToken
+from svc.model.names import ResourceName
+
+#: Longest text from outside in a field of a log event, in characters; what is longer is cut.
+FIELD_LIMIT: Final = 300
+
+_log = Logger()
+
+
+def printable(text: str, limit: int = FIELD_LIMIT) -> str:
+    """Make text from outside fit for a log: ``limit`` characters at most, on one line, each character visible.
+
+    What doesn't print (control characters, line separators, marks that turn the direction of writing, halves of
+    surrogates) is written as an escape of Python's, and so is the backslash.
+    """
+    if len(text) <= limit and text.isprintable() and "\\" not in text:
+        return text
+    shown = "".join(
+        character if character.isprintable() and character != "\\" else character.encode("unicode_escape").decode("ascii")
+        for character in text[:limit]
+    )
+    return shown if len(text) <= limit else f"{shown}…"
+
+
+@implementer(IAuthenticator)
+class LoggedAuthenticator:
+    """Logs each refusal of ``inner``. ``name`` is that of the authenticator, such as ``authn-jwt``."""
+
+    def __init__(self, inner: IAuthenticator, name: str) -> None:
+        self._inner = inner
+        self._name = name
+
+    async def authenticate(self, attempt: Attempt) -> Admitted | Refused:
+        """Let ``inner`` decide."""
+        decision = await self._inner.authenticate(attempt)
+        if isinstance(decision, Refused):
+            _log_refusal(self._name, attempt, decision)
+        return decision
+
+
+@implementer(ILogin)
+class LoggedLogin:
+    """Logs each refusal of ``inner``. ``name`` is that of the authenticator, such as ``authn``."""
+
+    def __init__(self, inner: ILogin, name: str) -> None:
+        self._inner = inner
+        self._name = name
+
+    async def api_key(self, attempt: Attempt) -> bytes | Refused:
+        """Let ``inner`` decide."""
+        decision = await self._inner.api_key(attempt)
+        if isinstance(decision, Refused):
+            _log_refusal(self._name, attempt, decision)
+        return decision
+
+
+def _log_refusal(name: str, attempt: Attempt, refused: Refused) -> None:
+    role, account = printable(refused.role or attempt.login or "-"), printable(attempt.account)
+    service, client_ip = printable(attempt.service_id or "-"), printable(attempt.client_ip)
+    detail, reason = printable(refused.detail), refused.reason.value
+    # The sentence is put together here: a refusal may not cost more than a success, and the logger takes its time per field.
+    _log.info(
+        "{sentence}",
+        sentence=f"{name} refused {role}, account {account}, service {service}, from {client_ip}: {reason} ({detail})",
+        repeats_as=f"{name} {reason}",
+        authenticator=name,
+        reason=reason,
+        detail=detail,
+        role=role,
+        account=account,
+        service=service,
+        client_ip=client_ip,
+    )
+
+
+@implementer(IExpirationEvents)
+class LoggedExpirations:
+    """Logs what became of values that end or are rotated, and how many tokens of host factories are gone."""
+
+    def admit(self) -> None:
+        """Whatever happens is logged."""
+
+    def rotation(self, variable: ResourceName, rotator: str) -> Trail | None:
+        """The log needs no transaction."""
+
+    def removal(self, tokens: Sequence[ExpiredToken]) -> Trail | None:
+        """The log needs no transaction."""
+
+    async def expired(self, variable: ResourceName, at: float) -> None:
+        """A value ended."""
+        _log.info("The value of {variable} expired", variable=printable(str(variable)), at=at)
+
+    async def rotated(self, variable: ResourceName, rotator: str, version: int) -> None:
+        """A new value is in force."""
+        _log.info(
+            "{rotator} rotated {variable} to version {version}",
+            rotator=rotator,
+            variable=printable(str(variable)),
+            version=version,
+        )
+
+    async def failed(self, variable: ResourceName, rotator: str | None, why: str) -> None:
+        """A rotation failed."""
+        _log.warn(
+            "{rotator} did not rotate {variable}: {why}",
+            rotator=printable(rotator or "-"),
+            variable=printable(str(variable)),
+            why=printable(why),
+        )
+
+    async def removed(self, tokens: Sequence[ExpiredToken]) -> None:
+        """Tokens are gone."""
+        _log.info("{count} tokens of host factories had expired and were removed", count=len(tokens))

@@ -1,0 +1,65 @@
+"""How long the database keeps events: what is older is removed, little by little, by a timer."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from twisted.application.service import Service
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IReactorTime
+from twisted.internet.task import LoopingCall
+from twisted.logger import Logger
+
+from svc.model.clocks import WallClock
+from svc.model.errors import StoreReadOnly, StoreUnavailable
+from svc.model.events import IEvents
+
+#: The time from one look for old events to the next, in seconds.
+INTERVAL: Final = 3600.0
+
+_log = Logger()
+
+
+class Retention(Service):
+    """Has events removed that are older than ``age``, in seconds. A standby has nothing to remove, and isn't asked to.
+
+    ``demand_primary`` returns when this server may write, and raises ``StoreReadOnly``.
+    """
+
+    name = "retention"
+
+    def __init__(
+        self,
+        clock: IReactorTime,
+        wall: WallClock,
+        events: IEvents,
+        age: float,
+        demand_primary: Callable[[], Awaitable[None]],
+    ) -> None:
+        self._wall = wall
+        self._events = events
+        self._age = age
+        self._demand_primary = demand_primary
+        self._loop = LoopingCall(lambda: Deferred.fromCoroutine(self._purge()))
+        self._loop.clock = clock
+
+    def startService(self) -> None:
+        """Look now, and from now on."""
+        super().startService()  # type: ignore[no-untyped-call] # Twisted's
+        self._loop.start(INTERVAL).addErrback(lambda failure: _log.failure("Old events are not removed any more", failure))
+
+    def stopService(self) -> None:
+        """Look no more."""
+        super().stopService()  # type: ignore[no-untyped-call] # Twisted's
+        if self._loop.running:
+            self._loop.stop()
+
+    async def _purge(self) -> None:
+        try:
+            await self._demand_primary()
+            count = await self._events.purge(self._wall.seconds() - self._age)
+        except (StoreReadOnly, StoreUnavailable):
+            return
+        if count:
+            _log.info("{count} old events of the audit were removed", count=count)

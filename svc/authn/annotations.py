@@ -1,0 +1,150 @@
+"""What a host's annotations must be: named after claims or their aliases, those that are enforced among them, and equal to
+what the token says (wire facts, authn 3.8).
+
+An *alias* is the name of an annotation that is compared with a claim of another name. Here ``aliases`` has the claims by
+their aliases, ``enforced`` names claims, and ``annotations`` are a host's for one authenticator, by the part of their name
+that names the claim or alias. The checks return when all is well and raise ``EvidenceRefused`` when it isn't.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from svc.authn.claims import find, kind_of, name_fault
+from svc.crypto.jose import EvidenceRefused, SignedClaims, shown
+from svc.model.reasons import Reason
+
+#: Claims that no annotation may be named after: they are checked otherwise, and say nothing about a host.
+DENIED: Final = frozenset({"iss", "exp", "nbf", "iat", "jti", "aud"})
+
+_NOT_TEXT: Final[Mapping[type, Reason]] = {
+    bool: Reason.CLAIM_IS_BOOLEAN,
+    int: Reason.CLAIM_IS_NUMBER,
+    float: Reason.CLAIM_IS_NUMBER,
+    list: Reason.CLAIM_IS_ARRAY,
+    dict: Reason.CLAIM_IS_OBJECT,
+}
+
+
+# -- the two lists of the settings ------------------------------------------------------------------------------------
+
+
+def read_enforced(text: str, *, nested: bool) -> tuple[tuple[str, ...], list[str]]:
+    """Read ``claim, claim``. What is wrong with the text comes beside the names: phrases that can stand after a colon."""
+    names: dict[str, None] = {}
+    faults: list[str] = []
+    for item in _items(text, faults):
+        if item in names:
+            faults.append(f"{shown(item)} stands there twice")
+        else:
+            names[item] = None
+            faults += _claim_faults(item, nested=nested)
+    return tuple(names), faults
+
+
+def read_aliases(text: str, *, nested: bool) -> tuple[Mapping[str, str], list[str]]:
+    """Read ``annotation: claim, annotation: claim`` likewise. Aliases of aliases are not followed."""
+    aliases: dict[str, str] = {}
+    claims: set[str] = set()
+    faults: list[str] = []
+    for item in _items(text, faults):
+        alias, _, claim = (part.strip() for part in item.partition(":"))
+        if not alias or not claim or ":" in claim:
+            faults.append(f"{shown(item)} is not of the form 'annotation: claim'")
+            continue
+        if "/" in alias:
+            faults.append(f"{shown(alias)} holds a slash, which the name of an annotation on the left may not")
+        else:
+            faults += _claim_faults(alias, nested=False)
+        faults += _claim_faults(claim, nested=nested)
+        if alias in aliases:
+            faults.append(f"the annotation {shown(alias)} stands there twice")
+        if claim in claims:
+            faults.append(f"the claim {shown(claim)} stands there twice")
+        aliases[alias] = claim
+        claims.add(claim)
+    return aliases, faults
+
+
+def _items(text: str, faults: list[str]) -> list[str]:
+    items = [item.strip() for item in text.split(",")]
+    if "" in items:
+        faults.append("an item is empty: commas stand between items, not before the first or after the last")
+    return [item for item in items if item]
+
+
+def _claim_faults(name: str, *, nested: bool) -> list[str]:
+    if name in DENIED:
+        return [f"{shown(name)} is a registered claim, which says nothing about a host"]
+    fault = name_fault(name, nested=nested)
+    return [] if fault is None else [fault]
+
+
+# -- the annotations of a host ----------------------------------------------------------------------------------------
+
+
+def check_names(annotations: Mapping[str, str], *, nested: bool) -> None:
+    """Every annotation has a name that a claim could have."""
+    for name in annotations:
+        fault = name_fault(name, nested=nested)
+        if fault is not None:
+            raise EvidenceRefused(Reason.ANNOTATION_NAME_INVALID, f"an annotation is misnamed: {fault}")
+
+
+def check_present(annotations: Mapping[str, str]) -> None:
+    """There is an annotation. A host without one would be open to every token of the provider."""
+    if not annotations:
+        raise EvidenceRefused(Reason.ANNOTATIONS_MISSING, "the host has no annotation for this authenticator")
+
+
+def check_enforced(annotations: Mapping[str, str], enforced: Sequence[str], aliases: Mapping[str, str]) -> None:
+    """Every enforced claim has its annotation, under its alias if it has one."""
+    for claim in enforced:
+        name = _renamed(aliases).get(claim, claim)
+        if name not in annotations:
+            raise EvidenceRefused(
+                Reason.ANNOTATION_ENFORCED,
+                f"the host has no annotation {shown(name)}, and the claim {shown(claim)} is enforced",
+            )
+
+
+def check_permitted(annotations: Mapping[str, str], aliases: Mapping[str, str]) -> None:
+    """No annotation is named after a registered claim, or after a claim that has an alias."""
+    renamed = _renamed(aliases)
+    for name in annotations:
+        if name in DENIED:
+            raise EvidenceRefused(Reason.ANNOTATION_FORBIDDEN, f"an annotation may not be named {name!r}")
+        if name in renamed:
+            raise EvidenceRefused(
+                Reason.ANNOTATION_FORBIDDEN,
+                f"an annotation may not be named {shown(name)}, since that claim has the alias {shown(renamed[name])}",
+            )
+
+
+def check_claims(annotations: Mapping[str, str], claims: SignedClaims, aliases: Mapping[str, str], *, nested: bool) -> None:
+    """Every annotation has the exact text of its claim."""
+    for name, wanted in annotations.items():
+        claim = aliases.get(name, name)
+        _check_claim(name, claim, wanted, find(claims, claim, nested=nested))
+
+
+def _check_claim(name: str, claim: str, wanted: str, value: object) -> None:
+    if not wanted.strip():
+        raise EvidenceRefused(Reason.ANNOTATION_EMPTY, f"the annotation {shown(name)} is blank")
+    label = shown(claim) if name == claim else f"{shown(claim)} (annotation {shown(name)})"
+    if value is None:
+        raise EvidenceRefused(Reason.CLAIM_MISSING, f"the token has no claim {label}; the annotation says {shown(wanted)}")
+    if not isinstance(value, str):
+        raise EvidenceRefused(
+            _NOT_TEXT[type(value)], f"the claim {label} is {kind_of(value)}; only text can match {shown(wanted)}"
+        )
+    if value != wanted:
+        raise EvidenceRefused(
+            Reason.CLAIM_MISMATCH, f"the claim {label} is {shown(value)}; the annotation says {shown(wanted)}"
+        )
+
+
+def _renamed(aliases: Mapping[str, str]) -> Mapping[str, str]:
+    """The aliases by their claims."""
+    return {claim: alias for alias, claim in aliases.items()}

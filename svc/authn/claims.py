@@ -1,0 +1,173 @@
+"""What the claims of a verified token must be: times, issuer, audience, and the identity they carry.
+
+Every check is a function of values: it returns when the claims pass and raises ``EvidenceRefused`` when they don't. Where
+the dialects differ the difference is a parameter; ``nested`` says whether ``/`` in a claim's name walks into objects.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from typing import Final
+
+from svc.crypto.jose import EvidenceRefused, SignedClaims, shown
+from svc.model.errors import InvalidName
+from svc.model.names import RoleName
+from svc.model.reasons import Reason
+
+_PART: Final = r"[A-Za-z$_|][A-Za-z0-9$_.|-]*"
+_NAME: Final = re.compile(f"{_PART}(?:/{_PART})*")
+
+_KINDS: Final[Mapping[type, str]] = {
+    bool: "a boolean",
+    int: "a number",
+    float: "a number",
+    list: "an array",
+    dict: "an object",
+    str: "text",
+    type(None): "null",
+}
+
+
+def kind_of(value: object) -> str:
+    """What a JSON value is, in words."""
+    return _KINDS[type(value)]
+
+
+# -- times ------------------------------------------------------------------------------------------------------------
+
+
+def check_expiry(claims: SignedClaims, now: float, skew: float) -> None:
+    """``exp`` is there and lies ahead; from that second on the token is dead (RFC 7519 4.1.4; rulings 2.4).
+
+    ``now`` is in seconds since the epoch, ``skew`` the seconds by which a provider's clock may differ.
+    """
+    if "exp" not in claims:
+        raise EvidenceRefused(
+            Reason.EXPIRY_MISSING, "the token has no 'exp'" if claims else "the token has no claims at all"
+        )
+    expiry = _seconds(claims, "exp")
+    if expiry + skew <= now:
+        raise EvidenceRefused(Reason.TOKEN_EXPIRED, f"'exp' is {expiry:.15g}, the time here is {now:.15g}")
+
+
+def check_begun(claims: SignedClaims, name: str, now: float, skew: float) -> None:
+    """``nbf`` or ``iat``, as ``name`` says, is absent or lies not ahead (RFC 7519 4.1.5, 4.1.6)."""
+    if name in claims:
+        moment = _seconds(claims, name)
+        if moment - skew > now:
+            raise EvidenceRefused(
+                Reason.TOKEN_NOT_YET_VALID, f"{name!r} is {moment:.15g}, which is ahead of the time here, {now:.15g}"
+            )
+
+
+def issued_at(claims: SignedClaims) -> float | None:
+    """When the provider says that it issued the token; ``None`` when it doesn't, or not as a time."""
+    try:
+        return _seconds(claims, "iat") if "iat" in claims else None
+    except EvidenceRefused:
+        return None
+
+
+def _seconds(claims: SignedClaims, name: str) -> float:
+    """A ``NumericDate``: a JSON number that is finite as one (RFC 7519 2); numeric text isn't read (authn 8)."""
+    value = claims[name]
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise EvidenceRefused(Reason.TIME_CLAIM_INVALID, f"{name!r} is {kind_of(value)}, not a number")
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf
+    if not math.isfinite(number):
+        raise EvidenceRefused(Reason.TIME_CLAIM_INVALID, f"{name!r} is too large a number")
+    return number
+
+
+# -- issuer and audience ----------------------------------------------------------------------------------------------
+
+
+def check_issuer(claims: SignedClaims, expected: str | None, *, mandatory: bool) -> None:
+    """``iss`` is exactly the ``expected`` text, if one is; it may be absent unless ``mandatory`` (rulings 1, 2.9)."""
+    if "iss" not in claims:
+        if mandatory and expected is not None:
+            raise EvidenceRefused(Reason.ISSUER_MISSING, f"the token has no 'iss'; it must be {shown(expected)}")
+        return
+    issuer = claims["iss"]
+    if not isinstance(issuer, str):
+        raise EvidenceRefused(Reason.ISSUER_WRONG, f"'iss' is {kind_of(issuer)}, not text")
+    if expected is not None and issuer != expected:
+        raise EvidenceRefused(Reason.ISSUER_WRONG, f"'iss' is {shown(issuer)}; it must be {shown(expected)}")
+
+
+def check_audience(claims: SignedClaims, expected: str | None) -> None:
+    """``aud`` is the ``expected`` text or an array of texts that holds it, if one is expected (RFC 7519 4.1.3)."""
+    if expected is None:
+        return
+    if "aud" not in claims:
+        raise EvidenceRefused(Reason.AUDIENCE_MISSING, f"the token has no 'aud'; it must be {shown(expected)}")
+    audience = claims["aud"]
+    audiences = audience if isinstance(audience, list) else [audience]
+    for one in audiences:
+        if not isinstance(one, str):
+            raise EvidenceRefused(Reason.AUDIENCE_WRONG, f"'aud' is or holds {kind_of(one)}; it must be {shown(expected)}")
+    if expected not in audiences:
+        among = ", ".join(map(shown, audiences[:3])) or "an empty array"
+        raise EvidenceRefused(Reason.AUDIENCE_WRONG, f"'aud' is {among}; it must be {shown(expected)}")
+
+
+# -- names of claims --------------------------------------------------------------------------------------------------
+
+
+def name_fault(name: str, *, nested: bool) -> str | None:
+    """Say what is wrong with ``name`` as the name of a claim, ``None`` when nothing is (wire facts, authn 3.8)."""
+    if "/" in name and not nested:
+        return f"{shown(name)} is a path, and nested claims are not supported"
+    if not _NAME.fullmatch(name):
+        return f"{shown(name)} is not the name of a claim: a letter, '$' or '_', then letters, digits, '$', '_', '-' and '.'"
+    return None
+
+
+def find(claims: Mapping[str, object], name: str, *, nested: bool) -> object:
+    """The value of the claim; ``None`` when there is none, or it is null.
+
+    A claim that has the whole of ``name`` as its name comes before one at the end of the path that it spells.
+    """
+    value = claims.get(name)
+    if value is not None or not nested or "/" not in name:
+        return value
+    here: object = claims
+    for part in name.split("/"):
+        if not isinstance(here, Mapping):
+            return None
+        here = here.get(part)
+    return here
+
+
+# -- identity ---------------------------------------------------------------------------------------------------------
+
+
+def host_of(claims: SignedClaims, account: str, name: str, path: str, *, nested: bool) -> RoleName:
+    """The host that the claim ``name`` identifies, below the policy ``path`` unless that is empty (wire facts, authn 3.7).
+
+    It is always a host, and never one outside the path: no claim makes a token speak for a user or for the path's own name.
+    """
+    value = find(claims, name, nested=nested)
+    if value is None or value == "":
+        raise EvidenceRefused(Reason.IDENTITY_CLAIM_MISSING, f"the token has no claim {shown(name)}, which names the host")
+    if not isinstance(value, str):
+        raise EvidenceRefused(Reason.IDENTITY_CLAIM_INVALID, f"the claim {shown(name)} is {kind_of(value)}, not text")
+    above, below = path.strip("/"), value.lstrip("/")
+    joined = f"{above}/{below}" if above else below
+    try:
+        return RoleName.of(account, "host", joined)
+    except InvalidName as error:
+        raise EvidenceRefused(Reason.ROLE_UNKNOWN, f"{shown(joined)} can't name a host: {error.message}") from None
+
+
+def role_of(login: str, account: str) -> RoleName:
+    """The user or host that a login in the path names."""
+    try:
+        return RoleName.from_login(account, login)
+    except InvalidName as error:
+        raise EvidenceRefused(Reason.ROLE_UNKNOWN, f"{shown(login)} can't name a role: {error.message}") from None

@@ -1,0 +1,106 @@
+"""What a host's annotations must be for the cloud authenticator, and how a token is compared with them (wire facts, authn
+4).
+
+``annotations`` are here what ``own`` picks out. The checks return when all is well and raise ``EvidenceRefused`` when it
+isn't.
+
+Note [Whose annotations]. Names of annotations are ``<authenticator>/<name>``, for every service, and
+``<authenticator>/<service id>/<name>``, which overrides the former in whatever order they stand. A name has no slash, so
+that what lies deeper belongs to a service of a longer id, and what a host says for one service never bears on another. One
+whose value is empty says nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from svc.authn.claims import kind_of
+from svc.authn.resourceid import ResourceId
+from svc.crypto.jose import EvidenceRefused, SignedClaims, shown
+from svc.model.reasons import Reason
+
+#: The claims that say which resource a token is for, and which identity it has.
+RESOURCE_CLAIM: Final = "xms_mirid"
+IDENTITY_CLAIM: Final = "oid"
+
+_SUBSCRIPTION: Final = "subscription-id"
+_GROUP: Final = "resource-group"
+_SHARED: Final = "user-assigned-identity"
+_SOLE: Final = "system-assigned-identity"
+
+_REQUIRED: Final = (_SUBSCRIPTION, _GROUP)
+_PERMITTED: Final = (*_REQUIRED, _SHARED, _SOLE)
+
+
+def own(annotations: Mapping[str, str], service: str) -> Mapping[str, str]:
+    """Those that bear on the authenticator ``service``, by the last part of their names (Note [Whose annotations])."""
+    found: dict[str, str] = {}
+    for under in (f"{service.partition('/')[0]}/", f"{service}/"):
+        for full, value in annotations.items():
+            name = full.removeprefix(under)
+            if value and name != full and "/" not in name:
+                found[name] = value
+    return found
+
+
+def identity_claim(claims: SignedClaims, name: str) -> str:
+    """The text of a claim without which the token says nothing about a workload."""
+    value = claims.get(name)
+    if value is None or value == "":
+        raise EvidenceRefused(
+            Reason.IDENTITY_CLAIM_MISSING, f"the token has no claim {name!r}; it is not of a workload's identity"
+        )
+    if not isinstance(value, str):
+        raise EvidenceRefused(Reason.IDENTITY_CLAIM_INVALID, f"the claim {name!r} is {kind_of(value)}, not text")
+    return value
+
+
+def check_required(annotations: Mapping[str, str]) -> None:
+    """The host is bound to a subscription and a resource group; all that is missing is told."""
+    missing = [name for name in _REQUIRED if name not in annotations]
+    if missing:
+        raise EvidenceRefused(Reason.ANNOTATION_REQUIRED, f"the host has no annotation {' and no '.join(missing)}")
+
+
+def check_permitted(annotations: Mapping[str, str]) -> None:
+    """No annotation has a name that means nothing: it might have been meant to keep somebody out."""
+    unknown = [name for name in annotations if name not in _PERMITTED]
+    if unknown:
+        raise EvidenceRefused(
+            Reason.ANNOTATION_UNSUPPORTED, f"there is no annotation {shown(unknown[0])}; there are {', '.join(_PERMITTED)}"
+        )
+
+
+def check_exclusive(annotations: Mapping[str, str]) -> None:
+    """A token is of one identity, so a host is bound to one at most."""
+    if _SHARED in annotations and _SOLE in annotations:
+        raise EvidenceRefused(Reason.ANNOTATIONS_EXCLUSIVE, f"the host has both annotations, {_SHARED} and {_SOLE}")
+
+
+def check_resource(annotations: Mapping[str, str], resource: ResourceId, identity: str) -> None:
+    """The resource and the identity are exactly those that the host is bound to."""
+    _compare(_SUBSCRIPTION, annotations[_SUBSCRIPTION], resource.subscription)
+    _compare(_GROUP, annotations[_GROUP], resource.resource_group)
+    for name, shared, found in ((_SHARED, True, resource.name), (_SOLE, False, identity)):
+        if name in annotations:
+            if resource.shared is not shared:
+                kind = "an identity that was assigned" if resource.shared else "a workload's own identity"
+                raise EvidenceRefused(
+                    Reason.IDENTITY_KIND_MISMATCH,
+                    f"the host has the annotation {name}, and the token is of {kind}: "
+                    f"{shown(resource.namespace)} {shown(resource.type)} {shown(resource.name)}",
+                )
+            _compare(name, annotations[name], found)
+
+
+def _compare(name: str, wanted: str, found: str) -> None:
+    if found == wanted:
+        return
+    # Folding only chooses the words of the refusal: it lets nobody in.
+    alike = found.casefold() == wanted.casefold()
+    raise EvidenceRefused(
+        Reason.CLAIM_CASE_MISMATCH if alike else Reason.CLAIM_MISMATCH,
+        f"the token says {shown(found)}; the annotation {name} says {shown(wanted)}"
+        + (", which differs in case alone" if alike else ""),
+    )

@@ -1,0 +1,146 @@
+"""An attempt to log in with a third party's token on its way through the checks.
+
+Note [One table]. Those who decide and those who explain go through one table of checks, which stand in the order in which
+failures count; each kind of authenticator has its own. A check is a function that raises ``EvidenceRefused``, and one that
+says what it compared when it passed, which only those who explain call. Some need what the store knows of the applicant, who
+is known when the others have passed: a trial first *proves* what it can without the store, and then *decides*. So no
+explanation can disagree with a decision.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from typing import Final
+
+import attrs
+
+from svc.authn.resourceid import ResourceId
+from svc.authn.settings import Configuration, Misconfiguration
+from svc.crypto.jose import EvidenceRefused, KeySet, SignedClaims, Unverified
+from svc.model.authentication import Applicant, Attempt, AuthenticatorSettings, IProviderKeys, Problem, Step
+from svc.model.clocks import WallClock
+from svc.model.dialect import Dialect
+from svc.model.names import RoleName
+
+#: Recent tokens by whose ``iat`` the provider's clock is known.
+_RECENT: Final = 100
+
+
+@attrs.frozen(eq=False)
+class Terms:
+    """What holds for every trial of a server. ``clock_skew`` is in seconds, ``token_limit`` in bytes."""
+
+    dialect: Dialect
+    keys: IProviderKeys
+    wall: WallClock
+    clock_skew: float
+    token_limit: int
+    issuer_mandatory: bool
+
+
+@attrs.frozen(eq=False)
+class Known:
+    """An authenticator's settings as they were read, and what they mean.
+
+    ``delays``: how many seconds after their ``iat`` recent tokens came, by the clock here.
+    """
+
+    settings: AuthenticatorSettings
+    meaning: Configuration | Misconfiguration
+    delays: deque[float] = attrs.Factory(lambda: deque(maxlen=_RECENT))
+
+
+@attrs.define(eq=False)
+class Trial:
+    """One attempt on its way through the checks, with what they found out; each uses what earlier ones did.
+
+    ``service`` is the authenticator's name, such as ``authn-jwt/ci``; ``listed``: whether the configuration names it.
+    ``failed`` is the check whose ``refusal`` counts, if there is one. ``annotations`` are the applicant's that bear on this
+    authenticator, by what is left of their names.
+    """
+
+    terms: Terms
+    attempt: Attempt
+    service: str
+    listed: bool
+    known: Known
+    failed: Check | None = None
+    refusal: EvidenceRefused | None = None
+    role: RoleName | None = None
+    token: Unverified = attrs.field(init=False, repr=False)
+    configuration: Configuration = attrs.field(init=False)
+    keys: KeySet = attrs.field(init=False)
+    claims: SignedClaims = attrs.field(init=False, repr=False)
+    resource_id: ResourceId = attrs.field(init=False)
+    now: float = attrs.field(init=False)
+    applicant: Applicant = attrs.field(init=False)
+    annotations: Mapping[str, str] = attrs.field(init=False)
+
+    async def prove(self, checks: Sequence[Check]) -> None:
+        """Make these checks, which need no store, up to the first failure."""
+        for check in checks:
+            try:
+                waiting = check.run(self)
+                if waiting is not None:
+                    await waiting
+            except EvidenceRefused as refusal:
+                self.failed, self.refusal = check, refusal
+                return
+
+    def decide(self, checks: Sequence[Check], applicant: Applicant, annotations: Mapping[str, str]) -> None:
+        """Make the rest of all checks. What failed before counts, unless one that comes before it fails now."""
+        self.applicant, self.annotations = applicant, annotations
+        for check in checks:
+            if check is self.failed:
+                return
+            if check.stored:
+                try:
+                    check.run(self)
+                except EvidenceRefused as refusal:
+                    self.failed, self.refusal = check, refusal
+                    return
+
+    def steps(self, checks: Sequence[Check]) -> Iterator[Step]:
+        """Tell of every check, once decided."""
+        reached = True
+        for check in checks:
+            if check is self.failed and self.refusal is not None:
+                reached = False
+                yield Step(check.name, "failed", self.refusal.detail, self.refusal.reason)
+            elif reached:
+                yield Step(check.name, "passed", check.tell(self))
+            else:
+                yield Step(check.name, "not reached")
+
+
+@attrs.frozen(eq=False)
+class Check:
+    """A check by its name. ``run`` raises ``EvidenceRefused``, at once or when awaited; ``tell`` says what passed.
+
+    ``stored``: whether it needs to know the applicant.
+    """
+
+    name: str
+    run: Callable[[Trial], Awaitable[None] | None]
+    tell: Callable[[Trial], str]
+    stored: bool = False
+
+
+@attrs.frozen(eq=False)
+class Kind:
+    """What tells one kind of authenticator from another.
+
+    ``name`` is that of its type, such as ``authn-jwt``. ``variables`` are those that are asked for; ``understand`` tells
+    what their values mean, by the name of each that is declared, as ``settings.opened`` has them. ``checks`` are all, in the
+    order in which failures count. ``own`` picks out the annotations that bear on the authenticator of a name such as
+    ``authn-jwt/ci``, by what is left of theirs. It is given those below that name or, where annotations may be ``general``,
+    those below the name of the type.
+    """
+
+    name: str
+    variables: tuple[str, ...]
+    checks: tuple[Check, ...]
+    understand: Callable[[Mapping[str, str | Problem | None], Dialect], Configuration | Misconfiguration]
+    own: Callable[[Mapping[str, str], str], Mapping[str, str]]
+    general: bool = False

@@ -1,0 +1,148 @@
+"""The JWT authenticator: a token signed by a third party, and the host that it speaks for.
+
+Note [Order of checks]. ``JWT`` has every check in the order in which failures count. It is that of the wire facts, authn
+3.2, but for this: settings are looked at all at once, and so are the absence of a claim and its value; and whether the
+authenticator is enabled, which is no secret, comes before the account, and its webservice before the settings that lie
+beneath it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from svc.authn.annotations import check_claims, check_enforced, check_names, check_permitted, check_present
+from svc.authn.checks import (
+    ACCOUNT,
+    AUDIENCE,
+    CONFIGURATION,
+    ENABLED,
+    EXPIRY,
+    EXTENT,
+    ISSUED_AT,
+    ISSUER,
+    KEYS,
+    NOT_BEFORE,
+    ORIGIN,
+    PRIVILEGE,
+    ROLE,
+    SIGNATURE,
+    TOKEN,
+    WEBSERVICE,
+)
+from svc.authn.claims import host_of, role_of
+from svc.authn.evaluation import Check, Kind, Trial
+from svc.authn.settings import VARIABLES, configuration_of
+from svc.crypto.jose import EvidenceRefused, shown
+from svc.model.reasons import Reason
+
+# -- identity ---------------------------------------------------------------------------------------------------------
+
+
+def _check_identity(trial: Trial) -> None:
+    """The identity comes from the token or from the path, as the settings say, and never from both (authn 3.7)."""
+    attempt, configuration = trial.attempt, trial.configuration
+    if configuration.identity_claim is None:
+        if attempt.login is None:
+            raise EvidenceRefused(
+                Reason.IDENTITY_AMBIGUOUS, "the path names no host, and token-app-property is not declared"
+            )
+        trial.role = role_of(attempt.login, attempt.account)
+        return
+    if attempt.login is not None:
+        raise EvidenceRefused(Reason.IDENTITY_AMBIGUOUS, "the path names a host, and token-app-property is declared")
+    trial.role = host_of(
+        trial.claims,
+        attempt.account,
+        configuration.identity_claim,
+        configuration.identity_path,
+        nested=trial.terms.dialect.nested_claims,
+    )
+
+
+def _tell_identity(trial: Trial) -> str:
+    claim = trial.configuration.identity_claim
+    return f"{'the path' if claim is None else f'the claim {shown(claim)}'} names {shown(str(trial.role))}"
+
+
+# -- annotations ------------------------------------------------------------------------------------------------------
+
+
+def _of_service(annotations: Mapping[str, str], service: str) -> Mapping[str, str]:
+    """Those for the service, by the rest of their names; general ones say nothing (wire facts, authn 3.8)."""
+    under = f"{service}/"
+    return {name.removeprefix(under): value for name, value in annotations.items()}
+
+
+def _check_names(trial: Trial) -> None:
+    check_names(trial.annotations, nested=trial.terms.dialect.nested_claims)
+
+
+def _tell_names(trial: Trial) -> str:
+    return f"for {shown(trial.service)} there are: {', '.join(map(shown, trial.annotations)) or 'none'}"
+
+
+def _check_present(trial: Trial) -> None:
+    check_present(trial.annotations)
+
+
+def _tell_present(trial: Trial) -> str:
+    return f"there are {len(trial.annotations)}"
+
+
+def _check_enforced(trial: Trial) -> None:
+    check_enforced(trial.annotations, trial.configuration.enforced, trial.configuration.aliases)
+
+
+def _tell_enforced(trial: Trial) -> str:
+    return f"enforced are: {', '.join(map(shown, trial.configuration.enforced)) or 'none'}"
+
+
+def _check_permitted(trial: Trial) -> None:
+    check_permitted(trial.annotations, trial.configuration.aliases)
+
+
+def _tell_permitted(trial: Trial) -> str:
+    aliases = ", ".join(f"{shown(alias)} for {shown(claim)}" for alias, claim in trial.configuration.aliases.items())
+    return f"none is named after a registered claim, or after one with an alias; aliases are: {aliases or 'none'}"
+
+
+def _check_claims(trial: Trial) -> None:
+    check_claims(trial.annotations, trial.claims, trial.configuration.aliases, nested=trial.terms.dialect.nested_claims)
+
+
+def _tell_claims(trial: Trial) -> str:
+    aliases = trial.configuration.aliases
+    return "; ".join(f"{shown(aliases.get(name, name))} is {shown(value)}" for name, value in trial.annotations.items())
+
+
+JWT: Final = Kind(
+    "authn-jwt",
+    VARIABLES,
+    (
+        ENABLED,
+        ACCOUNT,
+        TOKEN,
+        WEBSERVICE,
+        CONFIGURATION,
+        KEYS,
+        SIGNATURE,
+        EXPIRY,
+        NOT_BEFORE,
+        ISSUER,
+        ISSUED_AT,
+        AUDIENCE,
+        Check("identity", _check_identity, _tell_identity),
+        ROLE,
+        PRIVILEGE,
+        ORIGIN,
+        EXTENT,
+        Check("annotation-names", _check_names, _tell_names, stored=True),
+        Check("annotations", _check_present, _tell_present, stored=True),
+        Check("enforced-claims", _check_enforced, _tell_enforced, stored=True),
+        Check("permitted-names", _check_permitted, _tell_permitted, stored=True),
+        Check("claims", _check_claims, _tell_claims, stored=True),
+    ),
+    configuration_of,
+    _of_service,
+)

@@ -1,0 +1,267 @@
+"""A conversation with a directory: one connection, and the few questions that are asked on it, one after the other.
+
+Note [Nothing before TLS]. What a directory, or whoever sits between, sends before TLS must not be taken for something said
+within it. So StartTLS is refused when anything at all has arrived behind its answer, and no request is sent in plain once
+TLS was asked for. ldaptor's own client keeps what has arrived, and goes on with it.
+
+Note [One line]. What arrives, TLS records included, is counted below everything else, and at the limit the connection ends.
+Every wait has the conversation's one deadline.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any, Final, TypeVar
+
+from ldaptor.protocols import pureldap
+from twisted.internet.defer import Deferred
+from twisted.internet.error import ConnectionClosed
+from twisted.internet.interfaces import IOpenSSLClientConnectionCreator
+from twisted.internet.protocol import Factory, Protocol, connectionDone
+from twisted.protocols.tls import TLSMemoryBIOFactory
+from twisted.python.failure import Failure
+
+from svc.authn.ldap import messages
+from svc.authn.ldap.messages import Entry, Garbled, Message, Reference, Result
+from svc.model.directories import DirectoryRefused
+from svc.model.reasons import Reason
+from svc.net.trust import tls_fault
+
+T = TypeVar("T")
+
+#: Most bytes that are read of one conversation.
+CONVERSATION_LIMIT: Final = 256 * 1024
+
+
+class Conversation(Protocol):
+    """Asks; answers come in turn. ``deadline`` is a moment of ``clock``, which provides ``IReactorTime``."""
+
+    def __init__(self, clock: Any, deadline: float) -> None:
+        self._clock = clock
+        self._deadline = deadline
+        self._line: Line | None = None
+        self._arrived = b""
+        self._inbox: deque[Message] = deque()
+        self._waiting: Deferred[Message] | None = None
+        self._ended: DirectoryRefused | None = None
+        self._number = 0
+
+    # -- questions ----------------------------------------------------------------------------------------------------
+
+    async def start_tls(self, tls: IOpenSSLClientConnectionCreator) -> None:
+        """Ask for TLS, and go on with nothing else (Note [Nothing before TLS])."""
+        result = await self._result(messages.EXTENDED, messages.start_tls_request(self._next_number()))
+        if result.code != messages.SUCCESS:
+            raise DirectoryRefused(Reason.LDAP_TLS_FAILED, f"the directory refuses StartTLS: {result}")
+        if self._arrived or self._inbox:
+            raise DirectoryRefused(Reason.LDAP_TLS_FAILED, "the directory spoke in plain after it had agreed to TLS")
+        assert self._line is not None
+        self._line.secure(tls)
+
+    async def bind(self, dn: str | bytes, password: bytes) -> Result:
+        """Bind as an entry, and return how that ended.
+
+        Without a name or without a password a directory takes anybody for nobody and says success (RFC 4513 5.1), so both
+        are needed.
+        """
+        if not dn or not password:
+            raise DirectoryRefused(Reason.CREDENTIALS_MISSING, "a bind needs a name and a password")
+        return await self._result(messages.BIND, messages.bind_request(self._next_number(), dn, password))
+
+    async def find(self, base_dn: str, wanted: pureldap.LDAPFilter) -> bytes:
+        """Search, and return the name of the one entry that there is; references to other directories are not followed."""
+        seconds = max(1, int(self.left()))
+        self._send(messages.search_request(self._next_number(), base_dn, wanted, seconds))
+        found: list[bytes] = []
+        elsewhere = 0
+        while True:
+            match await self._answer():
+                case Entry(dn):
+                    found.append(dn)
+                case Reference():
+                    elsewhere += 1
+                case Result(operation=messages.SEARCH) as result:
+                    break
+                case _:
+                    raise _malformed("the directory answers a search with something else")
+        if len(found) > 1 or result.code == messages.SIZE_LIMIT_EXCEEDED:
+            raise DirectoryRefused(Reason.LDAP_ENTRY_AMBIGUOUS, "the login stands for more than one entry")
+        if result.code != messages.SUCCESS:
+            raise DirectoryRefused(Reason.LDAP_SEARCH_REFUSED, f"the search below {base_dn!r} ended with {result}")
+        if not found:
+            beside = f"; the directory refers to {elsewhere} others, which are not asked" if elsewhere else ""
+            raise DirectoryRefused(Reason.LDAP_ENTRY_UNKNOWN, f"the login stands for no entry below {base_dn!r}{beside}")
+        if not found[0]:
+            raise _malformed("the directory found an entry without a name")
+        return found[0]
+
+    def hang_up(self) -> None:
+        """End the connection at once."""
+        if self._line is not None:
+            self._line.hang_up()
+
+    # -- answers ------------------------------------------------------------------------------------------------------
+
+    def _next_number(self) -> int:
+        self._number += 1
+        return self._number
+
+    def _send(self, request: bytes) -> None:
+        if self._inbox or self._arrived:
+            raise _malformed("the directory answers what it wasn't asked")
+        if self._ended is None:
+            assert self.transport is not None
+            self.transport.write(request)
+
+    async def _result(self, operation: int, request: bytes) -> Result:
+        self._send(request)
+        answer = await self._answer()
+        if not isinstance(answer, Result) or answer.operation != operation:
+            raise _malformed("the directory answers another question")
+        return answer
+
+    async def _answer(self) -> Result | Entry | Reference:
+        """The next answer to the request that was sent last."""
+        if self._inbox:
+            message = self._inbox.popleft()
+        elif self._ended is not None:
+            raise self._ended
+        else:
+            self._waiting = Deferred()
+            message = await self.until(self._waiting)
+        if message.number == 0 and isinstance(message.content, Result):
+            raise DirectoryRefused(Reason.LDAP_UNAVAILABLE, f"the directory ends the conversation: {message.content}")
+        if message.number != self._number:
+            raise _malformed("the directory answers what it wasn't asked")
+        return message.content
+
+    def until(self, result: Deferred[T]) -> Deferred[T]:
+        """Let something take until the deadline."""
+        return result.addTimeout(self.left(), self._clock, _late)
+
+    def left(self) -> float:
+        """Seconds until the deadline."""
+        return float(max(0.0, self._deadline - self._clock.seconds()))
+
+    # -- what happens -------------------------------------------------------------------------------------------------
+
+    def on(self, line: Line) -> None:
+        """Take the line that was opened for this conversation."""
+        self._line = line
+
+    def dataReceived(self, data: bytes) -> None:
+        """Read what arrives, message by message; what can't be read ends the conversation."""
+        self._arrived += data
+        try:
+            while self._ended is None and (message := messages.first_message(self._arrived)) is not None:
+                self._arrived = self._arrived[len(message) :]
+                self._take(messages.read(message))
+        except Garbled as error:
+            self._end(_malformed(f"the directory's answer can't be read: {error}"))
+            self.hang_up()
+
+    def connectionLost(self, reason: Failure = connectionDone) -> None:
+        """Tell whoever waits why there will be no answer."""
+        self._end(_lost(reason.value))
+
+    def overrun(self) -> None:
+        """Tell whoever waits that too much has arrived."""
+        self._end(_malformed(f"the directory sent more than {CONVERSATION_LIMIT} bytes"))
+
+    def _take(self, message: Message) -> None:
+        waiting, self._waiting = self._waiting, None
+        if waiting is None:
+            self._inbox.append(message)
+        else:
+            waiting.callback(message)
+
+    def _end(self, why: DirectoryRefused) -> None:
+        self._ended = self._ended or why
+        waiting, self._waiting = self._waiting, None
+        if waiting is not None:
+            waiting.errback(Failure(self._ended))
+
+
+class Line(Protocol):
+    """The connection below a conversation, which it counts and encrypts (Note [One line])."""
+
+    def __init__(self, conversation: Conversation, clock: Any, tls: IOpenSSLClientConnectionCreator | None) -> None:
+        self.conversation = conversation
+        self._clock = clock
+        self._from_the_start = tls
+        self._above: Protocol = conversation
+        self._left = CONVERSATION_LIMIT
+        conversation.on(self)
+
+    def connectionMade(self) -> None:
+        """Begin, with TLS if that is to be there from the first byte on."""
+        if self._from_the_start is None:
+            self.conversation.makeConnection(self.transport)  # type: ignore[no-untyped-call] # Twisted's
+        else:
+            self.secure(self._from_the_start)
+
+    def secure(self, tls: IOpenSSLClientConnectionCreator) -> None:
+        """Put TLS between the conversation and the connection; what fails there ends both."""
+        factory = TLSMemoryBIOFactory(tls, True, _Only(self.conversation), self._clock)
+        self._above = factory.buildProtocol(None)
+        self._above.makeConnection(self.transport)
+
+    def dataReceived(self, data: bytes) -> None:
+        """Count, and pass on or hang up."""
+        self._left -= len(data)
+        if self._left < 0:
+            self.conversation.overrun()
+            self.hang_up()
+        else:
+            self._above.dataReceived(data)
+
+    def connectionLost(self, reason: Failure = connectionDone) -> None:
+        """Pass it on."""
+        self._above.connectionLost(reason)
+
+    def hang_up(self) -> None:
+        """End the connection at once."""
+        if self.transport is not None:
+            self.transport.abortConnection()  # type: ignore[attr-defined] # every connection over TCP has it
+
+
+class LineFactory(Factory):
+    """Makes the one line of a conversation."""
+
+    noisy = False
+
+    def __init__(self, line: Line) -> None:
+        self._line = line
+
+    def buildProtocol(self, addr: Any) -> Line:  # noqa: ARG002 (Twisted's)
+        """Return it."""
+        return self._line
+
+
+class _Only(Factory):
+    """Gives TLS the conversation that is there already."""
+
+    noisy = False
+
+    def __init__(self, conversation: Conversation) -> None:
+        self._conversation = conversation
+
+    def buildProtocol(self, addr: Any) -> Conversation:  # noqa: ARG002 (Twisted's)
+        """Return it."""
+        return self._conversation
+
+
+def _late(*_: object) -> Any:
+    raise DirectoryRefused(Reason.LDAP_UNAVAILABLE, "the directory took too long")
+
+
+def _malformed(detail: str) -> DirectoryRefused:
+    return DirectoryRefused(Reason.LDAP_ANSWER_MALFORMED, detail)
+
+
+def _lost(cause: BaseException | None) -> DirectoryRefused:
+    fault = tls_fault(cause)
+    if fault is not None:
+        return DirectoryRefused(Reason.LDAP_TLS_FAILED, fault)
+    told = f": {cause}" if isinstance(cause, ConnectionClosed) else ""
+    return DirectoryRefused(Reason.LDAP_UNAVAILABLE, f"the directory closed the connection{told}")

@@ -1,0 +1,159 @@
+"""Search filters (RFC 4515): a template, written by whoever writes policy, and the login that is put into it.
+
+Note [Structure first]. A template is read as it is, and the login, whatever it holds, becomes a part of the value of a
+comparison when that has been read. So there is nothing in a login that could be taken for a parenthesis, an asterisk or an
+escape: no login changes what the filter asks, but for the value that it asks for. Within a distinguished name, which has a
+structure of its own, it is escaped as RFC 4514 says.
+
+The grammar is read here, not by ``ldaptor.ldapfilter``, which takes the escape of an octet above 127 for two octets and
+exceeds Python's stack on a template of 300 parentheses.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from ldaptor.protocols import pureldap
+
+from svc.model.directories import PLACEHOLDER
+
+#: The longest template, in characters, and how deep its parentheses may be nested.
+TEMPLATE_LIMIT: Final = 2048
+_DEPTH: Final = 16
+
+_ATTRIBUTE: Final = r"[A-Za-z0-9][A-Za-z0-9.-]*(?:;[A-Za-z0-9-]+)*"
+_COMPARISON: Final = re.compile(
+    rf"(?P<attribute>{_ATTRIBUTE})?(?P<dn>:dn)?(?::(?P<rule>[A-Za-z0-9][A-Za-z0-9.-]*))?(?P<sign>:=|~=|>=|<=|=)"
+    rf"(?P<value>[^()\0]*)",
+    re.ASCII,
+)
+_ESCAPE: Final = re.compile(rb"\\([0-9A-Fa-f]{2})")
+_SIGNS: Final = {
+    "=": pureldap.LDAPFilter_equalityMatch,
+    "~=": pureldap.LDAPFilter_approxMatch,
+    ">=": pureldap.LDAPFilter_greaterOrEqual,
+    "<=": pureldap.LDAPFilter_lessOrEqual,
+}
+#: Comparisons that may have the login in them: those that find one entry by one value.
+_SELECTIVE: Final = ("=", "~=", ":=")
+
+_DN_SPECIAL: Final = re.compile(r'[\\"+,;<>=# \0]')
+
+
+class InvalidTemplate(ValueError):
+    """A text is no usable template; the message says why."""
+
+
+def search_filter(template: str, login: str) -> pureldap.LDAPFilter:
+    """Read a template, with the login in the place of each ``%s`` (Note [Structure first]).
+
+    ``%s`` must stand somewhere, and in nothing but the values of ``=``, ``~=`` and ``:=`` that have no asterisk.
+
+    :raises InvalidTemplate: it is no filter, or has the login elsewhere, or nowhere.
+    """
+    if len(template) > TEMPLATE_LIMIT:
+        raise InvalidTemplate(f"it has more than {TEMPLATE_LIMIT} characters")
+    if PLACEHOLDER not in template:
+        raise InvalidTemplate(f"it has no {PLACEHOLDER} where the login is to stand")
+    reading = _Reading(template, login)
+    found = reading.filter(_DEPTH)
+    if reading.place != len(template):
+        raise InvalidTemplate(f"something follows its last parenthesis, at character {reading.place + 1}")
+    return found
+
+
+def dn_escaped(text: str) -> str:
+    """A text as the value of an attribute in a distinguished name (RFC 4514 2.4); more is escaped than needs to be."""
+    return _DN_SPECIAL.sub(lambda match: "\\00" if match[0] == "\0" else f"\\{match[0]}", text)
+
+
+class _Reading:
+    """One pass over a template; ``place`` is how far it has come."""
+
+    def __init__(self, text: str, login: str) -> None:
+        self.place = 0
+        self._text = text
+        self._login = login
+
+    def filter(self, depth: int) -> pureldap.LDAPFilter:
+        """Read a filter, from its parenthesis to the one that closes it."""
+        if depth == 0:
+            raise InvalidTemplate(f"its parentheses are nested deeper than {_DEPTH}")
+        self._take("(")
+        match self._text[self.place : self.place + 1]:
+            case "&":
+                found = pureldap.LDAPFilter_and(self._filters(depth))
+            case "|":
+                found = pureldap.LDAPFilter_or(self._filters(depth))
+            case "!":
+                self.place += 1
+                found = pureldap.LDAPFilter_not(self.filter(depth - 1))
+            case _:
+                found = self._comparison()
+        self._take(")")
+        return found
+
+    def _filters(self, depth: int) -> list[pureldap.LDAPFilter]:
+        self.place += 1
+        found = [self.filter(depth - 1)]
+        while self._text.startswith("(", self.place):
+            found.append(self.filter(depth - 1))
+        return found
+
+    def _take(self, character: str) -> None:
+        if not self._text.startswith(character, self.place):
+            raise InvalidTemplate(f"there must be a {character!r} at character {self.place + 1}")
+        self.place += 1
+
+    def _comparison(self) -> pureldap.LDAPFilter:
+        match = _COMPARISON.match(self._text, self.place)
+        if match is None:
+            raise InvalidTemplate(f"there is no comparison, such as uid={PLACEHOLDER}, at character {self.place + 1}")
+        self.place = match.end()
+        attribute, dn, rule, sign, value = match.group("attribute", "dn", "rule", "sign", "value")
+        if sign == ":=" and not (attribute or rule):
+            raise InvalidTemplate("a comparison with := needs an attribute or a rule")
+        if sign != ":=" and (attribute is None or dn or rule):
+            raise InvalidTemplate(f"a comparison with {sign} needs an attribute, and nothing else before the sign")
+        if PLACEHOLDER in value and (sign not in _SELECTIVE or "*" in value):
+            raise InvalidTemplate(f"{PLACEHOLDER} may stand only in the value of =, ~= or :=, without an asterisk")
+        if sign == "=" and value == "*":
+            return pureldap.LDAPFilter_present(attribute)
+        if sign == "=" and "*" in value:
+            return self._substrings(attribute, value)
+        if "*" in value:
+            raise InvalidTemplate(f"a comparison with {sign} can't have an asterisk")
+        asked = self._filled(value)
+        if sign == ":=":
+            return pureldap.LDAPFilter_extensibleMatch(
+                matchingRule=rule, type=attribute, matchValue=asked, dnAttributes=bool(dn)
+            )
+        return _SIGNS[sign](
+            attributeDesc=pureldap.LDAPAttributeDescription(attribute), assertionValue=pureldap.LDAPAssertionValue(asked)
+        )
+
+    def _substrings(self, attribute: str, value: str) -> pureldap.LDAPFilter:
+        first, *middle, last = value.split("*")
+        parts = [pureldap.LDAPFilter_substrings_any(_octets(part)) for part in middle if part]
+        if first:
+            parts.insert(0, pureldap.LDAPFilter_substrings_initial(_octets(first)))
+        if last:
+            parts.append(pureldap.LDAPFilter_substrings_final(_octets(last)))
+        if not parts:
+            raise InvalidTemplate("a comparison has nothing but asterisks")
+        return pureldap.LDAPFilter_substrings(type=attribute, substrings=parts)
+
+    def _filled(self, value: str) -> bytes:
+        """The octets of a value with the login in it: as it is or, in a distinguished name, escaped."""
+        parts = value.split(PLACEHOLDER)
+        login = dn_escaped(self._login) if "=" in parts[0] else self._login
+        return login.encode("utf-8").join(map(_octets, parts))
+
+
+def _octets(text: str) -> bytes:
+    r"""What a value stands for, in which ``\2a`` is the octet 2a."""
+    octets = text.encode("utf-8")
+    if octets.count(b"\\") != len(_ESCAPE.findall(octets)):
+        raise InvalidTemplate(r"a backslash must be followed by two hexadecimal digits, as in \2a")
+    return _ESCAPE.sub(lambda match: bytes.fromhex(match[1].decode("ascii")), octets)

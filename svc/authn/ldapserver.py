@@ -1,0 +1,193 @@
+"""Which directory an LDAP authenticator asks: annotations of its webservice, and variables below it, to their meaning.
+
+Annotations begin with ``ldap-authn/``, as those of the installed base do (wire facts, authn 6). Where these leave it open
+whether the connection is encrypted, it is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+import attrs
+
+from svc.authn.settings import opened, texts_of
+from svc.crypto.jose import shown
+from svc.crypto.vault import Vault
+from svc.model.authentication import AuthenticatorSettings, IAuthenticatorReadings, IAuthenticators, Problem
+from svc.model.dialect import Dialect
+from svc.model.directories import LdapServer, Security
+from svc.model.names import ResourceName
+
+#: The name of the type of authenticator.
+NAME: Final = "authn-ldap"
+
+#: The variables that are asked for; the last is an older name of the one before it.
+VARIABLES: Final = ("bind-password", "tls-ca-cert", "tls-cert")
+
+_PREFIX: Final = "ldap-authn/"
+_WORDS: Final = ("uri", "host", "port", "base_dn", "bind_dn", "filter_template", "connect_type")
+
+#: The annotations that are read.
+ANNOTATIONS: Final = tuple(_PREFIX + word for word in _WORDS)
+
+#: The longest annotation that is taken, in characters.
+ANNOTATION_LIMIT: Final = 2048
+
+DEFAULT_FILTER: Final = "(&(objectClass=posixAccount)(uid=%s))"
+
+_PORTS: Final = {Security.PLAIN: 389, Security.START_TLS: 389, Security.TLS: 636}
+
+_LABEL: Final = r"[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?"
+_HOST: Final = re.compile(rf"\[[0-9A-Fa-f:.]{{2,45}}\]|{_LABEL}(?:\.{_LABEL})*", re.ASCII)
+_URI: Final = re.compile(r"(?P<scheme>ldaps?)://(?P<host>\[[^\]/]*\]|[^:/?\[\]]*)(?::(?P<port>[0-9]{1,5}))?/?", re.ASCII)
+_NAME_LIMIT: Final = 253
+
+
+@attrs.frozen
+class Unusable:
+    """Settings with which nobody can log in."""
+
+    problems: tuple[Problem, ...]
+
+    def __str__(self) -> str:
+        return " ".join(problem.what for problem in self.problems)
+
+
+@attrs.frozen
+class LdapServers:
+    """The directories that the policies of all accounts name. ``enabled`` has the names that the configuration lists."""
+
+    readings: IAuthenticatorReadings
+    store: IAuthenticators
+    vault: Vault
+    dialect: Dialect
+    enabled: frozenset[str]
+
+    async def of(self, webservice: ResourceName, settings: AuthenticatorSettings) -> LdapServer | Unusable:
+        """The directory of one authenticator, whose ``settings`` were read."""
+        annotations = await self.readings.webservice_annotations(webservice, ANNOTATIONS, ANNOTATION_LIMIT + 1)
+        values = opened(webservice.account, webservice.identifier, settings, self.vault)
+        return understood(annotations, values)
+
+    async def settings(self, webservice: ResourceName) -> AuthenticatorSettings:
+        """The settings of one authenticator, as they are now."""
+        return await self.readings.settings(webservice.account, webservice.identifier, VARIABLES)
+
+    async def server(self, webservice: ResourceName) -> LdapServer | Unusable:
+        """The directory of one authenticator, as it is set now."""
+        return await self.of(webservice, await self.settings(webservice))
+
+    async def some(self, after: str, limit: int) -> list[tuple[str, list[ResourceName]]]:
+        """The next accounts in order after one, each with the authenticators that policy defines and that may be used.
+
+        Where no directory can be used there are no accounts, and nothing is asked.
+        """
+        if not self.dialect.switch_enables and not any(name.startswith(f"{NAME}/") for name in self.enabled):
+            return []
+        seen = await self.store.some_webservices(f"{self.dialect.prefix}/{NAME}", after, limit)
+        return [
+            (account, [name for name, switched in found if self._usable(name, switched)]) for account, found in seen.items()
+        ]
+
+    def _usable(self, webservice: ResourceName, switched: bool | None) -> bool:
+        service = webservice.identifier.removeprefix(f"{self.dialect.prefix}/")
+        nested = service.count("/") > 1 and service.endswith("/status")
+        return not nested and self.dialect.enables(service in self.enabled, switched)
+
+
+def understood(annotations: Mapping[str, str], values: Mapping[str, str | Problem | None]) -> LdapServer | Unusable:
+    """Understand the annotations of a webservice, and the values of the variables below it (``settings.opened``)."""
+    problems: list[Problem] = []
+    words = {name.removeprefix(_PREFIX): text for name, text in annotations.items()}
+    for word, text in words.items():
+        if len(text) > ANNOTATION_LIMIT or not text.strip():
+            problems.append(_unusable(word, "it is blank, or too long", "Correct it, or leave it out."))
+    if problems:
+        return Unusable(tuple(problems))
+    ca_name = "tls-cert" if "tls-ca-cert" not in values else "tls-ca-cert"
+    texts = texts_of(values, ("bind-password", ca_name), (), problems)
+    security = _security(words, problems)
+    host, port = _address(words, security, problems)
+    if "base_dn" not in words:
+        problems.append(_missing("base_dn", "below which entry people stand", "ou=people,dc=example,dc=org"))
+    if "bind_dn" in words and "bind-password" not in values:
+        problems.append(
+            Problem(
+                f"The annotation {_PREFIX}bind_dn names an account, and no variable has its password.",
+                "Declare and set the variable bind-password.",
+            )
+        )
+    if "bind-password" in values and "bind_dn" not in words:
+        problems.append(
+            Problem(
+                "The variable bind-password is declared, and it is not said whose password that is.",
+                f"Annotate the webservice with {_PREFIX}bind_dn, or remove the declaration from the policy.",
+            )
+        )
+    if problems:
+        return Unusable(tuple(problems))
+    return LdapServer(
+        host,
+        port,
+        security,
+        words["base_dn"],
+        words.get("filter_template", DEFAULT_FILTER),
+        words.get("bind_dn"),
+        texts["bind-password"].encode("utf-8") if "bind_dn" in words else None,
+        texts.get(ca_name),
+    )
+
+
+def _security(words: Mapping[str, str], problems: list[Problem]) -> Security:
+    """How the connection is secured; what the address says must fit."""
+    ldaps = words.get("uri", "").lower().startswith("ldaps:")
+    text = words.get("connect_type", "").strip().lower()
+    try:
+        security = Security(text) if text else (Security.TLS if ldaps else Security.START_TLS)
+    except ValueError:
+        problems.append(_unusable("connect_type", f"it is {shown(text)}", "Set it to tls (StartTLS), ssl (LDAPS) or plain."))
+        return Security.START_TLS
+    if "uri" in words and ldaps != (security is Security.TLS):
+        problems.append(
+            _unusable(
+                "connect_type",
+                f"{text} doesn't fit the address",
+                "An address that begins with ldaps: goes with ssl, and no other.",
+            )
+        )
+    return security
+
+
+def _address(words: Mapping[str, str], security: Security, problems: list[Problem]) -> tuple[str, int]:
+    """Host and port, from the address or from annotations of their own."""
+    if "uri" in words and ("host" in words or "port" in words):
+        problems.append(_unusable("uri", "host or port stand beside it", "Leave the one or the others in the policy."))
+    if "uri" in words:
+        match = _URI.fullmatch(words["uri"].strip())
+        if match is None:
+            problems.append(
+                _unusable("uri", f"it is {shown(words['uri'])}", "Set it to ldap://host, ldap://host:port or ldaps://host.")
+            )
+            return "", 0
+        host, port, word = match["host"], match["port"], "uri"
+    elif "host" in words:
+        host, port, word = words["host"].strip(), words.get("port"), "host"
+    else:
+        problems.append(_missing("uri", "which directory is asked", "ldap://ldap.example.org"))
+        return "", 0
+    if not _HOST.fullmatch(host) or len(host) > _NAME_LIMIT:
+        problems.append(_unusable(word, f"{shown(host)} is no host", "Set it to a name, or a number (IPv6 in brackets)."))
+    number = _PORTS[security] if port is None else int(port) if re.fullmatch("[0-9]{1,5}", port.strip(), re.ASCII) else 0
+    if number not in range(1, 1 << 16):
+        problems.append(_unusable("port" if word == "host" else word, "it has no port from 1 to 65535", "Correct the port."))
+    return host.strip("[]"), number
+
+
+def _unusable(word: str, fault: str, remedy: str) -> Problem:
+    return Problem(f"The annotation {_PREFIX}{word} is not usable: {fault}.", remedy)
+
+
+def _missing(word: str, what: str, example: str) -> Problem:
+    return Problem(f"It is not said {what}.", f"Annotate the webservice with {_PREFIX}{word}, such as {example}.")

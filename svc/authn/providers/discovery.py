@@ -1,0 +1,74 @@
+"""Where identity providers publish their keys: at an address, or at the one that their discovery document names.
+
+The document is that of OpenID Connect Discovery 1.0. Its ``issuer`` must be the provider that was asked, so that one
+provider can't hand out the keys of another (4.3 there; rulings 4).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import attrs
+
+from svc.crypto.jose import KeySet, Malformed, json_object, parse_key_set, shown
+from svc.model.authentication import KeySource
+from svc.model.errors import KeysUnavailable
+from svc.net.fetch import GuardedClient
+
+_WELL_KNOWN: Final = "/.well-known/openid-configuration"
+
+
+def document_uri(provider: str) -> str:
+    """The address of a provider's discovery document; one final slash of the provider's is dropped (rulings 4).
+
+    :raises KeysUnavailable: the provider's address has a query, so that nothing can be added to its path.
+    """
+    if "?" in provider:
+        raise KeysUnavailable(f"{shown(provider)} is no address of a provider: it has a query")
+    return provider.removesuffix("/") + _WELL_KNOWN
+
+
+def jwks_uri(document: bytes, provider: str) -> str:
+    """The address of the JWK set that a discovery document names, which nobody has checked yet.
+
+    :raises Malformed: it is no such document, or that of another provider; a final slash makes no other.
+    """
+    members = json_object(document)
+    issuer, uri = members.get("issuer"), members.get("jwks_uri")
+    if not isinstance(issuer, str):
+        raise Malformed("it names no issuer")
+    if issuer.removesuffix("/") != provider.removesuffix("/"):
+        raise Malformed(f"its issuer is {shown(issuer)}, not {shown(provider)}")
+    if not isinstance(uri, str):
+        raise Malformed("it names no jwks_uri")
+    return uri
+
+
+@attrs.frozen
+class Publications:
+    """The key sets that providers publish, read through the guarded client."""
+
+    _client: GuardedClient
+
+    async def key_set(self, source: KeySource) -> KeySet:
+        """Fetch the key set of a source. Discovery and all look-ups of names share one deadline (rulings 4).
+
+        :raises KeysUnavailable: it can't be had, or has no usable key.
+        """
+        deadline = self._client.deadline()
+        uri = source.uri
+        if source.discovered:
+            about = document_uri(source.uri)
+            document = await self._client.fetch(about, source.ca_cert, deadline)
+            try:
+                uri = jwks_uri(document, source.uri)
+            except Malformed as error:
+                raise KeysUnavailable(f"{about}: the discovery document is not usable: {error}") from None
+        document = await self._client.fetch(uri, source.ca_cert, deadline)
+        try:
+            keys = parse_key_set(document)
+        except Malformed as error:
+            raise KeysUnavailable(f"{uri}: the answer is not usable: {error}") from None
+        if not keys.keys:
+            raise KeysUnavailable(f"{uri}: the answer is not usable: {keys.why_unusable}")
+        return keys

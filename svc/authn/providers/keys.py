@@ -1,0 +1,356 @@
+"""The verification keys of identity providers, kept in memory: fetched when needed, never oftener than allowed.
+
+Note [Budget]. Anyone can send a token that no key verifies, and each might be the first of a new key. So logins have a
+source asked at most once in an interval, whatever comes of it, and who needs more inside the interval is answered at once:
+forged tokens can make this server neither a hammer against a provider nor a queue of waiting logins, and a true rotation is
+learnt within one interval (rulings 4). No unknown key id needs to be remembered for that. The answer is that of the newest
+set, if the provider gave it within the interval and wasn't asked in vain since; else nobody knows, and the login may come
+again (rulings 9.1). What no stranger causes doesn't count: the first fetch of a source, one for each wish of an operator for
+newer keys, and those of the two notes that follow.
+
+Note [Retries]. A provider that fails is back before the interval is over, as a rule, and perhaps with other keys. So a fetch
+that failed is tried again a fifth of the interval later, by the server itself, and again, until it succeeds or no login has
+lacked its keys for a whole interval. How often depends on the clock and not on how many tokens come: with what logins may
+ask for, that is six fetches in an interval at most, and only while they fail. Few sources are tried again at a time. Those
+beyond wait for the interval, which also bounds what a thousand broken sources cost.
+
+Note [Shared fetch]. Who needs a source that is being fetched waits for that fetch, if there is room (``waiting``). It
+belongs to nobody: a client that leaves takes its own wait with it and nothing else. There is no lock, and sources know
+nothing of each other.
+
+Note [Wishes]. An operator's wishes are numbered. A fetch fulfils those that were known when it began; who brings a later one
+while it is under way lets it end, and begins another.
+
+Note [Ages]. With an age set, a set of keys is fetched anew in the background when three quarters of the age have passed, and
+again and again while that fails, as long as somebody uses the source. A set that has reached the age is used only where
+the provider was just asked in vain, and for no longer than the settings say; then it is dropped (rulings 4).
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+import attrs
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+from zope.interface import implementer
+
+from svc.authn.providers.waiting import Crowd, Waiter, WaitingRoom
+from svc.crypto.jose import KeySet
+from svc.model.authentication import Attempt, IProviderKeys, KeySource, KeysState, moment
+from svc.model.errors import KeysUnavailable
+from svc.model.query_results import counted_as
+
+#: Fetches the key set of a source, which has a usable key, or raises ``KeysUnavailable``.
+Fetch = Callable[[KeySource], Awaitable[KeySet]]
+
+#: Sources that are remembered. The least recently used without keys is forgotten first, else the least recently used; its
+#: next fetch is a first one again.
+SOURCES_LIMIT: Final = 1000
+
+#: How often in an interval a fetch that failed is tried again, and of how many sources (Note [Retries]).
+RETRIES: Final = 5
+RETRIED_LIMIT: Final = 16
+
+#: The part of the age after which a set is fetched anew, and the one after which that is tried again.
+_EARLY: Final = 3 / 4
+_AGAIN: Final = 1 / 8
+
+#: Seconds without any login after which a source isn't renewed any more; the age counts where it is longer.
+_UNUSED: Final = 3600.0
+
+_log = Logger()
+
+
+@attrs.define(eq=False)
+class _Known:
+    """What is known of one source; moments are in seconds.
+
+    ``set_at``: when the fetch of ``keys`` began; ``asked_at``: when the last one did; ``spent_at``: when the last one that
+    counts did (Note [Budget]). ``failure``: why the last one that ended failed. ``crowd``: who waits for the one under way,
+    ``None`` when there is none. ``wished`` is the newest wish that was brought, ``fulfilled`` the newest that a fetch was
+    made for, and less than any wish before the first fetch (Note [Wishes]). ``used_at``: when somebody last needed the keys,
+    and ``lacked_at``: when those at hand last didn't do. ``look``: the next one in the background, ``look_at`` when that
+    comes, and ``renews`` whether it is one of Note [Ages].
+    """
+
+    source: KeySource
+    used_at: float
+    keys: KeySet | None = None
+    set_at: float = 0.0
+    asked_at: float = 0.0
+    failure: str | None = None
+    spent_at: float | None = None
+    crowd: Crowd | None = None
+    wished: int = 0
+    fulfilled: int = -1
+    lacked_at: float | None = None
+    renews: bool = False
+    look_at: float = 0.0
+    look: IDelayedCall | None = None
+
+
+@implementer(IProviderKeys)
+class ProviderKeys:
+    """Key sets by their source.
+
+    ``refetch_interval`` is that of Note [Budget]. ``max_age`` is how old a set may become, ``None`` for any age, and
+    ``stale_if_error`` how much older while the provider can't be asked (Note [Ages]). All are in seconds. ``chance`` tells
+    numbers from 0 to 1, for the moments of ``authentication``, Note [Not all at once].
+    """
+
+    def __init__(
+        self,
+        fetch: Fetch,
+        clock: IReactorTime,
+        refetch_interval: float,
+        *,
+        max_age: float | None = None,
+        stale_if_error: float = 0.0,
+        limit: int = SOURCES_LIMIT,
+        chance: Callable[[], float] = random.random,
+    ) -> None:
+        self._fetch = fetch
+        self._clock = clock
+        self._refetch_interval = refetch_interval
+        self._max_age = math.inf if max_age is None else max_age
+        self._stale_if_error = stale_if_error
+        self._limit = limit
+        self._chance = chance
+        self._room = WaitingRoom(clock, self._put_out)
+        self._sources: OrderedDict[KeySource, _Known] = OrderedDict()
+        self._retried: set[_Known] = set()
+
+    async def current(self, source: KeySource, refreshes: int = 0, attempt: Attempt | None = None) -> KeySet:
+        """See ``IProviderKeys``."""
+        known = self._known(source)
+        known.wished = max(known.wished, refreshes)
+        if known.crowd is not None and known.fulfilled < refreshes:
+            await self._end(known, attempt)
+        free = known.fulfilled < refreshes
+        keys = self._at_hand(known)
+        if keys is not None and not free and not self._is_due(known):
+            return keys
+        if keys is None:
+            known.lacked_at = self._clock.seconds()
+        try:
+            return await self._fetched(known, attempt, free=free)
+        except KeysUnavailable:
+            keys = self._at_hand(known)
+            if keys is None:
+                raise
+            return keys
+
+    async def newer(self, source: KeySource, seen: KeySet, attempt: Attempt | None = None) -> KeySet:
+        """See ``IProviderKeys``."""
+        known = self._known(source)
+        keys = self._at_hand(known)
+        if keys is not None and (keys is not seen or self._is_newest(known)):
+            return keys
+        known.lacked_at = self._clock.seconds()
+        return await self._fetched(known, attempt)
+
+    def state(self, source: KeySource) -> KeysState:
+        """See ``IProviderKeys``."""
+        known = self._sources.get(source)
+        if known is None:
+            return KeysState()
+        keys = self._at_hand(known)
+        if keys is None:
+            return KeysState(asked_at=known.asked_at, failure=known.failure)
+        return KeysState(
+            keys=tuple((key.key_id, key.thumbprint) for key in keys.keys),
+            problems=keys.problems,
+            fetched_at=known.set_at,
+            asked_at=known.asked_at,
+            failure=known.failure,
+        )
+
+    def ages(self) -> list[float]:
+        """The age of each key set that may be used, in seconds. It may be asked from another thread, and changes nothing."""
+        now, most = self._clock.seconds(), self._max_age + self._stale_if_error
+        # A dict's own iteration is one step; that of an OrderedDict calls for hashes, and others have their turn meanwhile.
+        sources = list(dict.values(self._sources))
+        ages = [max(0.0, now - known.set_at) for known in sources if known.keys is not None]
+        return [age for age in ages if age < most]
+
+    # -- sources ------------------------------------------------------------------------------------------------------
+
+    def _known(self, source: KeySource) -> _Known:
+        now = self._clock.seconds()
+        known = self._sources.get(source)
+        if known is None:
+            known = self._sources[source] = _Known(source, now)
+            if len(self._sources) > self._limit:
+                self._forget(known)
+        else:
+            known.used_at = now
+            self._sources.move_to_end(source)
+        return known
+
+    def _forget(self, newest: _Known) -> None:
+        """Make room. Sources that never gave any keys, which cost nothing to name, can't displace those that did."""
+        others = [each for each in self._sources.values() if each is not newest]
+        forgotten = next((each for each in others if each.keys is None), others[0])
+        del self._sources[forgotten.source]
+        self._put_off(forgotten)
+
+    def _at_hand(self, known: _Known) -> KeySet | None:
+        """The set that may be used, if only while the provider can't be asked; one that is too old for that is dropped."""
+        if known.keys is not None and self._age(known) >= self._max_age + self._stale_if_error:
+            known.keys = None
+            _log.info("the keys of {uri} are too old, and are dropped", uri=known.source.uri)
+        return known.keys
+
+    def _age(self, known: _Known) -> float:
+        now = self._clock.seconds()
+        known.set_at = min(known.set_at, now)  # the clock may have been put back
+        return now - known.set_at
+
+    def _is_due(self, known: _Known) -> bool:
+        """Whether the set at hand has reached the age, and the provider wasn't just asked for another in vain."""
+        if self._age(known) < self._max_age:
+            return False
+        return known.failure is None or not 0 <= self._clock.seconds() - known.asked_at < self._again()
+
+    def _is_newest(self, known: _Known) -> bool:
+        """Whether nobody may know of newer keys than those at hand: they just came, and there is no fetch to be had."""
+        answered = known.failure is None and self._age(known) < self._refetch_interval
+        return answered and known.crowd is None and self._left(known.spent_at) > 0
+
+    # -- fetches ------------------------------------------------------------------------------------------------------
+
+    def _fetched(self, known: _Known, attempt: Attempt | None, *, free: bool = False) -> Waiter:
+        """Wait for the fetch that is under way, or begin one (Notes [Shared fetch] and [Budget])."""
+        address, size = ("", 0) if attempt is None else (counted_as(attempt.client_ip), len(attempt.evidence))
+        if known.crowd is not None:
+            waiter = known.crowd.enter(address, size)
+        else:
+            if not free:
+                self._spend(known)
+            crowd = Crowd(self._room)
+            waiter = crowd.enter(address, size)
+            self._begin(known, crowd)
+        if waiter is None:
+            raise self._crowded()
+        return waiter
+
+    def _put_out(self, waiter: Waiter) -> None:
+        if not waiter.called:  # he may have left meanwhile
+            waiter.errback(self._crowded())
+
+    def _crowded(self) -> KeysUnavailable:
+        return KeysUnavailable("more logins wait for keys than there is room for", moment(chance=self._chance))
+
+    async def _end(self, known: _Known, attempt: Attempt | None) -> None:
+        """Wait for the end of the fetch that is under way, whatever comes of it."""
+        try:
+            await self._fetched(known, attempt)
+        except KeysUnavailable:
+            return
+
+    def _spend(self, known: _Known) -> None:
+        """Take this interval's fetch, or see to it that the server itself makes one (Note [Retries])."""
+        wait = self._left(known.spent_at)
+        if not wait:
+            known.spent_at = self._clock.seconds()
+            return
+        if known not in self._retried and self._may_be_retried(known):
+            self._plan(known, self._again())
+        why = f"{known.source.uri} was asked a moment ago, and may be asked again in {wait:.1f} seconds"
+        raise KeysUnavailable(why if known.failure is None else f"{why}; that failed: {known.failure}", self._later(known))
+
+    def _left(self, since: float | None) -> float:
+        """What is left of the interval that began then; of one in the future, left by a clock that was put back, nothing."""
+        if since is None:
+            return 0.0
+        passed = self._clock.seconds() - since
+        return self._refetch_interval - passed if 0 <= passed < self._refetch_interval else 0.0
+
+    def _later(self, known: _Known) -> int:
+        """The seconds after which a login may come again that lacks these keys: there will have been a fetch, or may be."""
+        wait = self._left(known.spent_at)
+        if known.look is not None:
+            wait = min(wait, max(0.0, known.look_at - self._clock.seconds()))
+        return moment(wait, self._chance)
+
+    def _begin(self, known: _Known, crowd: Crowd) -> None:
+        self._put_off(known)
+        known.crowd = crowd
+        known.fulfilled = known.wished
+        known.asked_at = began = self._clock.seconds()
+        Deferred.fromCoroutine(self._read(known.source)).addBoth(self._arrived, known, began)
+
+    async def _read(self, source: KeySource) -> KeySet:
+        return await self._fetch(source)
+
+    def _arrived(self, result: KeySet | Failure, known: _Known, began: float) -> None:
+        """Keep a new set, and tell everyone who waits. A set that is at hand outlives a fetch that failed."""
+        crowd, known.crowd = known.crowd, None
+        assert crowd is not None
+        uri = known.source.uri
+        if isinstance(result, KeySet):
+            keys = known.keys = result
+            known.set_at, known.failure, known.lacked_at = began, None, None
+            _log.info("{count} keys came from {uri}", count=len(keys.keys), uri=uri, problems=keys.problems)
+            self._plan(known, self._max_age * _EARLY)
+            crowd.let_go(lambda waiter: waiter.callback(keys))
+            return
+        if not isinstance(result.value, KeysUnavailable):
+            why = f"{uri}: an error of this program, which its log tells"
+            _log.failure("the fetch of {uri} ended in an unexpected error", result, uri=uri)
+        elif (why := result.value.why) != known.failure:
+            # What goes on failing in the same way is told once, and not with every retry.
+            at_hand = known.keys is not None
+            _log.warn("the keys of a provider could not be fetched: {why}", why=why, at_hand=at_hand)
+        known.failure = why
+        self._plan(known, self._again())
+        crowd.let_go(lambda waiter: waiter.errback(KeysUnavailable(why, self._later(known))))
+
+    # -- fetches in the background (Notes [Ages] and [Retries]) -------------------------------------------------------
+
+    def _again(self) -> float:
+        """Seconds after which a set that couldn't be renewed is tried again."""
+        return max(self._refetch_interval, self._max_age * _AGAIN)
+
+    def _is_lacking(self, known: _Known) -> bool:
+        """Whether a login needed other keys than those at hand within the interval, and the provider couldn't be asked."""
+        return known.failure is not None and self._left(known.lacked_at) > 0
+
+    def _may_be_retried(self, known: _Known) -> bool:
+        return len(self._retried) < RETRIED_LIMIT and self._is_lacking(known)
+
+    def _plan(self, known: _Known, pause: float) -> None:
+        """Look at a source again after that many seconds, unless it has no keys to renew; sooner if its keys are lacking."""
+        self._put_off(known)
+        if self._sources.get(known.source) is not known:
+            return
+        if self._at_hand(known) is None:
+            pause = math.inf
+        known.renews = True
+        if self._may_be_retried(known):
+            self._retried.add(known)
+            known.renews, pause = False, self._refetch_interval / RETRIES
+        if math.isfinite(pause):
+            known.look_at = self._clock.seconds() + pause
+            known.look = self._clock.callLater(pause, self._look, known)
+
+    def _look(self, known: _Known, /) -> None:
+        known.look = None
+        is_used = self._clock.seconds() - known.used_at < max(_UNUSED, self._max_age)
+        if self._is_lacking(known) or (known.renews and is_used):
+            self._begin(known, Crowd(self._room))
+        else:
+            self._plan(known, self._again())
+
+    def _put_off(self, known: _Known) -> None:
+        self._retried.discard(known)
+        if known.look is not None:
+            known.look.cancel()
+            known.look = None

@@ -1,0 +1,279 @@
+"""What variables of authenticators say, those of the JWT authenticator first of all, and all that is wrong with them (wire
+facts, authn 3.3, 3.6, 3.8).
+
+A variable that is declared means something: it must be set, fit the others and be readable, or nobody is admitted. Two are
+not looked at where nothing could use them: ``identity-path`` without ``token-app-property``, and ``mapping-claims``, the
+old name of ``claim-aliases``, beside that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping, Sequence
+from typing import Final
+
+import attrs
+
+from svc.authn.annotations import read_aliases, read_enforced
+from svc.authn.claims import name_fault
+from svc.crypto.jose import KeySet, Malformed, json_object, key_set
+from svc.crypto.vault import Vault
+from svc.model.authentication import AuthenticatorSettings, KeySource, Problem
+from svc.model.dialect import Dialect
+from svc.model.errors import WrongDataKey
+from svc.model.names import ResourceName
+
+#: Where keys may come from.
+_SOURCES: Final = ("jwks-uri", "public-keys", "provider-uri")
+
+#: Every variable that is asked for.
+VARIABLES: Final = (
+    *_SOURCES,
+    "ca-cert",
+    "issuer",
+    "audience",
+    "enforced-claims",
+    "claim-aliases",
+    "mapping-claims",
+    "token-app-property",
+    "identity-path",
+)
+
+#: The longest value of a variable that is looked at, in bytes: whoever may set it decides what each login has to read.
+_VALUE_LIMIT: Final = 64 * 1024
+
+#: How much is told of what is wrong with one variable.
+_FAULTS: Final = 10
+
+#: Variables whose values are used as they are, to the last character.
+_EXACT: Final = frozenset({"jwks-uri", "provider-uri", "issuer", "audience", "token-app-property", "identity-path"})
+
+
+@attrs.frozen
+class Configuration:
+    """The settings of one authenticator, understood.
+
+    ``keys`` is a set, or where one comes from. ``issuer`` and ``audience`` are what tokens must carry, ``None`` if nothing.
+    ``identity_claim`` names the claim that identifies the host, below ``identity_path``, ``None`` when the path of the
+    request does. ``enforced`` and ``aliases`` are those of ``annotations``.
+    """
+
+    keys: KeySet | KeySource
+    issuer: str | None = None
+    audience: str | None = None
+    identity_claim: str | None = None
+    identity_path: str = ""
+    enforced: tuple[str, ...] = ()
+    aliases: Mapping[str, str] = attrs.Factory(dict)
+
+
+@attrs.frozen
+class Misconfiguration:
+    """Settings with which nobody can log in. ``keys`` is ``None`` when it can't be told where keys come from."""
+
+    problems: tuple[Problem, ...]
+    keys: KeySet | KeySource | None = None
+
+
+def opened(account: str, branch: str, settings: AuthenticatorSettings, vault: Vault) -> dict[str, str | Problem | None]:
+    """The values of the variables that are declared below the policy ``branch``.
+
+    ``None`` stands for a value that was never set, and a problem for one that can't be read.
+    """
+    values: dict[str, str | Problem | None] = {}
+    for name, sealed in settings.values.items():
+        resource = ResourceName(account, "variable", f"{branch}/{name}")
+        if sealed is not None and len(sealed) > _VALUE_LIMIT:
+            values[name] = Problem(
+                f"The value of the variable {name} has more than {_VALUE_LIMIT // 1024} KiB.", "Set it to a shorter one."
+            )
+            continue
+        try:
+            values[name] = None if sealed is None else vault.open(str(resource), sealed).decode("utf-8")
+        except WrongDataKey:
+            values[name] = Problem(
+                f"The value of the variable {name} does not open under the data key.",
+                "Set it again, or start the server with the data key under which it was set.",
+            )
+        except UnicodeDecodeError:
+            values[name] = Problem(f"The value of the variable {name} is not text in UTF-8.", "Set it to such a text.")
+    return values
+
+
+def configuration_of(values: Mapping[str, str | Problem | None], dialect: Dialect) -> Configuration | Misconfiguration:
+    """Understand the values of the variables that are declared, as ``opened`` tells them."""
+    problems: list[Problem] = []
+    unused = {"identity-path"} if "token-app-property" not in values else set()
+    if "claim-aliases" in values:
+        unused.add("mapping-claims")
+    texts = texts_of(values, tuple(name for name in VARIABLES if name not in unused), _EXACT, problems)
+    keys = _keys(values, texts, problems)
+    issuer = _issuer(values, texts, dialect, problems)
+    enforced, faults = read_enforced(texts.get("enforced-claims", ""), nested=dialect.nested_claims)
+    if "enforced-claims" in texts:
+        problems += (
+            _unusable("enforced-claims", fault, "Set it to names of claims, with commas between.")
+            for fault in faults[:_FAULTS]
+        )
+    of_aliases = "claim-aliases" if "claim-aliases" in values else "mapping-claims"
+    aliases, faults = read_aliases(texts.get(of_aliases, ""), nested=dialect.nested_claims)
+    if of_aliases in texts:
+        remedy = "Set it to items of the form 'annotation: claim', with commas between."
+        problems += (_unusable(of_aliases, fault, remedy) for fault in faults[:_FAULTS])
+    identity_claim = texts.get("token-app-property")
+    if identity_claim is not None:
+        fault = name_fault(identity_claim, nested=dialect.nested_claims)
+        if fault is not None:
+            problems.append(_unusable("token-app-property", fault, "Set it to the name of the claim that names the host."))
+    if keys is None or problems:
+        return Misconfiguration(tuple(problems), keys)
+    return Configuration(
+        keys, issuer, texts.get("audience"), identity_claim, texts.get("identity-path", ""), enforced, aliases
+    )
+
+
+def _unusable(name: str, fault: str, remedy: str) -> Problem:
+    return Problem(f"The variable {name} is not usable: {fault}.", remedy)
+
+
+def texts_of(
+    values: Mapping[str, str | Problem | None], names: Sequence[str], exact: Container[str], problems: list[Problem]
+) -> dict[str, str]:
+    """The values of the variables of these ``names`` that are declared and can be read; of others it is said why not.
+
+    In those that are ``exact`` every character counts, so that they may not have blanks around them.
+    """
+    texts = {}
+    for name in names:
+        if name not in values:
+            continue
+        value = values[name]
+        if isinstance(value, Problem):
+            problems.append(value)
+        elif value is None:
+            problems.append(
+                Problem(
+                    f"The variable {name} is declared and has no value.",
+                    "Set it, or remove its declaration from the policy.",
+                )
+            )
+        elif not value.strip():
+            problems.append(
+                Problem(f"The variable {name} is blank.", "Set it to a value, or remove its declaration from the policy.")
+            )
+        elif name in exact and value != value.strip():
+            problems.append(
+                Problem(
+                    f"The variable {name} begins or ends with a blank or line end.",
+                    "Set it again without: every character counts.",
+                )
+            )
+        else:
+            texts[name] = value
+    return texts
+
+
+# -- keys -------------------------------------------------------------------------------------------------------------
+
+
+def _keys(
+    values: Mapping[str, str | Problem | None], texts: Mapping[str, str], problems: list[Problem]
+) -> KeySet | KeySource | None:
+    """Where keys come from; ``None`` when that can't be told, or not be used."""
+    before = len(problems)
+    declared = [name for name in _SOURCES if name in values]
+    if not declared:
+        problems.append(
+            Problem("It is not said where keys come from.", f"Declare and set one of the variables {_listed(_SOURCES)}.")
+        )
+    elif len(declared) > 1:
+        problems.append(
+            Problem(f"The variables {_listed(declared)} are declared beside each other.", "Leave one of them in the policy.")
+        )
+    if "ca-cert" in values:
+        _check_authority(declared, texts, problems)
+    if "public-keys" in values and "issuer" not in values:
+        problems.append(
+            Problem(
+                "The variable public-keys is declared without the variable issuer.",
+                "Declare issuer, and set it to the 'iss' of tokens.",
+            )
+        )
+    keys = _public_keys(texts["public-keys"], problems) if "public-keys" in texts else None
+    if len(problems) > before or declared[0] not in texts or ("ca-cert" in values and "ca-cert" not in texts):
+        return None
+    return keys or KeySource(texts[declared[0]], declared[0] == "provider-uri", texts.get("ca-cert"))
+
+
+def _listed(names: tuple[str, ...] | list[str]) -> str:
+    return f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def _check_authority(declared: list[str], texts: Mapping[str, str], problems: list[Problem]) -> None:
+    uris = [name for name in declared if name != "public-keys"]
+    if not uris:
+        problems.append(
+            Problem(
+                "The variable ca-cert is declared, and there is no address to use it for.",
+                "Remove it from the policy, or declare jwks-uri or provider-uri.",
+            )
+        )
+    for name in uris:
+        if texts.get(name, "").lower().startswith("http:"):
+            problems.append(
+                Problem(
+                    f"The variable ca-cert is declared, and {name} begins with http: where no certificate is shown.",
+                    "Set an address that begins with https:.",
+                )
+            )
+    if "-----BEGIN CERTIFICATE-----" not in texts.get("ca-cert", "-----BEGIN CERTIFICATE-----"):
+        problems.append(
+            _unusable("ca-cert", "it holds no certificate in PEM", "Set it to the certificates of the authorities.")
+        )
+
+
+def _public_keys(text: str, problems: list[Problem]) -> KeySet | None:
+    """Read ``{"type": "jwks", "value": {"keys": [...]}}``."""
+    try:
+        document = json_object(text.encode("utf-8"))
+        value = document.get("value")
+        if document.get("type") != "jwks":
+            raise Malformed('its type is not "jwks"')
+        if not isinstance(value, dict):
+            raise Malformed("its value is no JSON object")
+        keys = key_set(value)
+        if not keys.keys:
+            raise Malformed(keys.why_unusable.removesuffix("."))
+    except Malformed as error:
+        remedy = 'Set it to {"type": "jwks", "value": {"keys": [...]}} with the provider\'s public RSA keys.'
+        problems.append(_unusable("public-keys", str(error), remedy))
+        return None
+    return keys
+
+
+# -- issuer -----------------------------------------------------------------------------------------------------------
+
+
+def _issuer(
+    values: Mapping[str, str | Problem | None], texts: Mapping[str, str], dialect: Dialect, problems: list[Problem]
+) -> str | None:
+    """The issuer that tokens must name: the variable, else the provider, else, where one is mandatory, the keys' host."""
+    if "issuer" in values or "provider-uri" in values:
+        return texts.get("issuer" if "issuer" in values else "provider-uri")
+    if not dialect.issuer_mandatory or "jwks-uri" not in texts:
+        return None
+    host = _host(texts["jwks-uri"])
+    if not host:
+        problems.append(
+            Problem(
+                "The variable jwks-uri names no host, from which the issuer could be known.",
+                "Set jwks-uri to an address that begins with https://, or declare and set the variable issuer.",
+            )
+        )
+    return host
+
+
+def _host(uri: str) -> str:
+    """The host of an address as it is written there, without port."""
+    authority = uri.partition("://")[2].partition("/")[0].partition("?")[0]
+    host, bracket, _ = authority.partition("]")
+    return host + bracket if bracket else authority.partition(":")[0]

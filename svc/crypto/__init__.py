@@ -1,0 +1,1 @@
+"""Keys, tokens and sealed values: every call into cryptography, but for TLS."""

@@ -1,0 +1,211 @@
+"""Passwords: which are good enough, and their hashes, made and compared beside the reactor.
+
+Note [Beside the reactor]. Argon2id takes a core for tens of milliseconds, by design. So it runs in a few threads of its own,
+without the interpreter's lock, and never on the reactor. What waits for a thread is bounded: more is refused, and told to
+come again. A place is given back when its work has ended, not when somebody stops waiting for it: who asks and leaves, again
+and again, fills no queue.
+
+Note [Not all at once]. Clients that are refused together would come again together, and all others would wait for all of
+them each time. So who asks for room first is refused after a moment of its own, if there is none then either. It also slows
+those who don't wait as they are told.
+
+Note [Same work]. A role without a password is compared with a decoy, a hash that no password has, which takes as long. What
+can't be a password is compared with none: whether that is so depends on what was sent alone, and tells nothing of the role.
+No API key can be one, which has no upper case.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import random
+import string
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from threading import Thread, get_native_id
+from typing import Any, Final, TypeVar
+
+import attrs
+from argon2 import PasswordHasher
+from argon2.exceptions import VerifyMismatchError
+from argon2.low_level import Type
+from twisted.application.service import Service
+from twisted.internet.defer import Deferred
+from twisted.internet.task import deferLater
+from twisted.internet.threads import deferToThreadPool
+from twisted.python.failure import Failure
+from twisted.python.threadpool import ThreadPool
+
+from svc.model.errors import InvalidParameter, PasswordsBusy
+
+T = TypeVar("T")
+
+#: How many characters a password has.
+LEAST: Final = 12
+MOST: Final = 128
+
+#: How many characters of each sort it has at least (wire facts, authn 1.4).
+_PARTS: Final = (
+    (2, frozenset(string.ascii_uppercase)),
+    (2, frozenset(string.ascii_lowercase)),
+    (1, frozenset(string.digits)),
+    (1, frozenset(string.punctuation + " ")),
+)
+
+#: How many passwords may wait for a thread.
+WAITING: Final = 32
+
+#: The longest moment after which somebody is refused, in seconds.
+MOMENT: Final = 1.0
+
+#: By how much the threads are nicer than the rest of the process.
+_STEPS_BACK: Final = 10
+
+_SALT_BYTES: Final = 16
+_HASH_BYTES: Final = 32
+
+
+@attrs.frozen
+class Cost:
+    """What a hash costs: ``memory`` in KiB, ``passes`` over it, ``lanes`` at once."""
+
+    memory: int
+    passes: int
+    lanes: int
+
+
+#: The first choice of the OWASP Password Storage Cheat Sheet for Argon2id (RFC 9106): 19 MiB, two passes, one lane.
+RECOMMENDED: Final = Cost(19 * 1024, 2, 1)
+
+
+def can_be_password(evidence: bytes) -> bool:
+    """Whether a role could have these bytes for its password (wire facts, authn 1.4)."""
+    try:
+        text = evidence.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    if not LEAST <= len(text) <= MOST or "\n" in text or "\r" in text:
+        return False
+    return all(sum(character in sort for character in text) >= least for least, sort in _PARTS)
+
+
+def demand_password(body: bytes) -> bytes:
+    """Return ``body`` when it can be a password.
+
+    :raises InvalidParameter: it can't.
+    """
+    if not can_be_password(body):
+        message = (
+            f"CONJ00046E A password has {LEAST} to {MOST} characters, of these at least 2 uppercase letters, 2 lowercase"
+            " letters, 1 digit and 1 special character, and no line end"
+        )
+        raise InvalidParameter("password", message, code="validation_failed")
+    return body
+
+
+class ModestPool(ThreadPool):
+    """A pool whose threads step back for all others, where the platform lets a thread do so: on Linux."""
+
+    @staticmethod
+    def threadFactory(target: Callable[[], object], **options: Any) -> Thread:  # type: ignore[override] # it is called so
+        """Make such a thread."""
+
+        def modestly() -> None:
+            # Elsewhere the number of a thread may be that of another process. A sandbox may forbid it.
+            if sys.platform == "linux":
+                with suppress(OSError):
+                    own = get_native_id()
+                    os.setpriority(os.PRIO_PROCESS, own, min(os.getpriority(os.PRIO_PROCESS, own) + _STEPS_BACK, 19))
+            target()
+
+        return Thread(target=modestly, **options)
+
+
+class Passwords(Service):
+    """Makes and compares hashes in the threads of ``pool``, which it starts and stops (Note [Beside the reactor]).
+
+    ``waiting`` is how many may wait for a thread. ``cost`` is what new hashes cost; those of another cost are ``outdated``.
+    ``chance`` tells numbers from 0 to 1, for the moments of Note [Not all at once].
+    """
+
+    def __init__(
+        self,
+        reactor: Any,
+        pool: ThreadPool,
+        *,
+        waiting: int = WAITING,
+        cost: Cost = RECOMMENDED,
+        chance: Callable[[], float] = random.random,
+    ) -> None:
+        self._reactor = reactor
+        self._chance = chance
+        self._pool = pool
+        self._places = pool.max + waiting
+        self._taken = 0
+        self._hasher = PasswordHasher(cost.passes, cost.memory, cost.lanes, _HASH_BYTES, _SALT_BYTES, type=Type.ID)
+        salt, tag = (base64.b64encode(os.urandom(size)).decode("ascii").rstrip("=") for size in (_SALT_BYTES, _HASH_BYTES))
+        self._decoy = f"$argon2id$v=19$m={cost.memory},t={cost.passes},p={cost.lanes}${salt}${tag}"
+
+    def startService(self) -> None:
+        """Let work begin. A thread is made when it is needed."""
+        super().startService()  # type: ignore[no-untyped-call] # Twisted's
+        self._pool.start()
+
+    def stopService(self) -> None:
+        """Wait for the threads to end what they do."""
+        super().stopService()  # type: ignore[no-untyped-call] # Twisted's
+        self._pool.stop()
+
+    async def hashed(self, password: bytes) -> bytes:
+        """The hash of a password, with its salt and cost, as text.
+
+        :raises PasswordsBusy: too many passwords wait.
+        """
+        return (await self._beside(lambda: self._hasher.hash(password))).encode("ascii")
+
+    async def matches(self, hashed: bytes | None, evidence: bytes) -> bool:
+        """Whether a password has this hash; ``None`` stands for a hash that none has (Note [Same work]).
+
+        :raises PasswordsBusy: too many passwords wait.
+        """
+        known = self._decoy if hashed is None else hashed.decode("ascii")
+
+        def verify() -> bool:
+            try:
+                return self._hasher.verify(known, evidence)
+            except VerifyMismatchError:
+                return False
+
+        return await self._beside(verify)
+
+    def outdated(self, hashed: bytes) -> bool:
+        """Whether a hash has another cost than new ones."""
+        return self._hasher.check_needs_rehash(hashed.decode("ascii"))
+
+    async def room(self) -> None:
+        """Return when a password that comes now would be hashed (Note [Not all at once]).
+
+        :raises PasswordsBusy: too many passwords wait.
+        """
+        if self._taken >= self._places:
+            await deferLater(self._reactor, self._chance() * MOMENT)
+            self._demand_room()
+
+    def _demand_room(self) -> None:
+        if self._taken >= self._places:
+            raise PasswordsBusy
+
+    def _beside(self, work: Callable[[], T]) -> Deferred[T]:
+        """The result of ``work``, done in a thread."""
+        self._demand_room()
+        self._taken += 1
+        result: Deferred[T] = Deferred()
+
+        def done(outcome: T | Failure) -> None:
+            self._taken -= 1
+            # Whoever waited may have left meanwhile: then this goes nowhere.
+            result.callback(outcome)
+
+        deferToThreadPool(self._reactor, self._pool, work).addBoth(done)
+        return result

@@ -1,0 +1,264 @@
+"""Access tokens: their keys, minting, the ``Authorization`` header, verification. Pure: time and keys are parameters.
+
+Note [ES256]. An account signs with ECDSA on P-256, not with Ed25519. JOSE libraries that know it are many more, and with
+cryptography 50 and OpenSSL 4 it is the faster of the two on the machine of the bench: 20 µs against 26 to sign, 58 against
+85 to verify. RSA-2048 signs in 250.
+
+Note [Plain base64]. Published clients decode a token's parts with a plain base64 decoder, where JOSE writes base64url. The
+two agree as long as no group of six bits is 62 or 63. In text of ASCII that takes one of the four characters ``>`` ``?``
+``~`` and DEL, so the JSON inside escapes these as it does what is not ASCII, and the ``=`` padding stays. Without the
+padding and joined by dots the parts are a JWS in compact serialization (RFC 7515 7.1); the padding is not signed.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+from typing import Final, NoReturn, Self
+
+import attrs
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature, encode_dss_signature
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    load_der_private_key,
+)
+
+from svc.model.errors import BearerRefused, InvalidName
+from svc.model.names import ACTOR_KINDS, RoleName
+
+#: Longest ``Authorization`` header that is looked at, in bytes; the token with the longest name that can log in fits.
+AUTHORIZATION_LIMIT: Final = 16 * 1024
+
+# The texts of the wire facts, authn 2.2.
+MISSING: Final = "Authorization missing"
+MALFORMED: Final = "Malformed authorization token"
+INVALID: Final = "Unauthorized: Invalid token"
+UNRECOGNIZED: Final = "token contains unrecognized claims"
+
+_ES256: Final = ec.ECDSA(hashes.SHA256())
+_COORDINATE_BYTES: Final = 32
+# What base64 writes for 62 and 63.
+_PLAIN: Final = b"+/"
+_URL_SAFE: Final = b"-_"
+_AUTHORIZATION: Final = re.compile(rb'Token token=("?)([^"]*)\1')
+#: The claim beside those of the wire facts: of which creation of its role a token is.
+_CREATION: Final = "creation"
+_CREATIONS: Final = 2**63
+_KEY_ID: Final = re.compile(r"[A-Za-z0-9_-]{43}")
+_ESCAPES: Final = str.maketrans({character: f"\\u{ord(character):04x}" for character in ">?~\x7f"})
+
+
+@attrs.frozen
+class UnverifiedToken:
+    """A token as it came in: well formed, its signature not looked at. ``signed`` is what the signature must cover."""
+
+    key_id: str
+    signed: bytes = attrs.field(repr=False)
+    payload: bytes = attrs.field(repr=False)
+    signature: bytes = attrs.field(repr=False)
+
+
+@attrs.frozen
+class AccessToken:
+    """What a verified token says; times in seconds since the epoch. ``creation`` is as in ``records.Caller``."""
+
+    role: RoleName
+    issued_at: int
+    expires_at: int
+    creation: int = 0
+
+
+def parse_authorization(header: bytes | None) -> UnverifiedToken:
+    """Read ``Token token="<base64>"``, or the same without quotation marks (rulings 2.8).
+
+    The base64 is the standard one, with or without padding, broken by blanks and newlines at will. The JSON inside may
+    have been written anew by the client (clients R14): it is an object of the three members, whose texts count.
+
+    :raises BearerRefused: the header is absent, of another form, or doesn't hold a token of this service's form.
+    """
+    if header is None:
+        raise BearerRefused(MISSING)
+    if len(header) > AUTHORIZATION_LIMIT:
+        raise BearerRefused(MALFORMED)
+    form = _AUTHORIZATION.fullmatch(header)
+    if form is None:
+        raise BearerRefused(MISSING)
+    try:
+        token = _json(_decoded(b"".join(form[2].split()).decode("ascii"), _PLAIN))
+    except ValueError:
+        raise BearerRefused(MALFORMED) from None
+    try:
+        return _unverified(token)
+    except ValueError:
+        raise BearerRefused(INVALID) from None
+
+
+def _unverified(token: object) -> UnverifiedToken:
+    match token:
+        case {"protected": str(protected), "payload": str(payload), "signature": str(signature), **others} if not others:
+            signed = f"{_unpadded(protected)}.{_unpadded(payload)}"
+        case _:
+            raise ValueError("not an object of three texts")
+    match _json(_decoded(protected)):
+        case {"alg": "ES256", "kid": str(key_id), **others} if not others and _KEY_ID.fullmatch(key_id):
+            return UnverifiedToken(key_id, signed.encode("ascii"), _decoded(payload), _decoded(signature))
+        case _:
+            raise ValueError("not a header of this service")
+
+
+@attrs.frozen
+class VerificationKey:
+    """The public half of an account's signing key. ``key_id`` is its RFC 7638 thumbprint."""
+
+    account: str
+    key_id: str
+    _public: ec.EllipticCurvePublicKey = attrs.field(repr=False, eq=False)
+
+    def verify(self, token: UnverifiedToken, now: float) -> AccessToken:
+        """Return what the token says, if this key signed it and it is still alive at ``now``.
+
+        The service grants its own tokens no leeway, and doesn't compare ``iat`` with the clock (wire facts, authn 2.2).
+
+        :raises BearerRefused: the signature is wrong, the claims are not those of an access token, or it has expired.
+        """
+        if token.key_id != self.key_id or len(token.signature) != 2 * _COORDINATE_BYTES:
+            raise BearerRefused(INVALID)
+        r, s = (int.from_bytes(half) for half in (token.signature[:_COORDINATE_BYTES], token.signature[_COORDINATE_BYTES:]))
+        try:
+            self._public.verify(encode_dss_signature(r, s), token.signed, _ES256)
+        except InvalidSignature:
+            raise BearerRefused(INVALID) from None
+        read = self._claims(token.payload)
+        if read.expires_at <= now:
+            raise BearerRefused(INVALID)
+        return read
+
+    def _claims(self, payload: bytes) -> AccessToken:
+        try:
+            match _json(payload):
+                case {"iat": int(issued_at), "sub": str(subject), "exp": int(expires_at), **others} if bool not in {
+                    type(issued_at),
+                    type(expires_at),
+                }:
+                    role = RoleName.from_login(self.account, subject)
+                case _:
+                    raise BearerRefused(INVALID)
+        except (ValueError, InvalidName):
+            raise BearerRefused(INVALID) from None
+        creation = others.pop(_CREATION, 0)
+        if type(creation) is not int or not 0 <= creation < _CREATIONS:
+            raise BearerRefused(INVALID)
+        if others:
+            raise BearerRefused(UNRECOGNIZED)
+        return AccessToken(role, issued_at, expires_at, creation)
+
+    def public_jwk(self) -> dict[str, str]:
+        """The key as a member of a JWK set (RFC 7517)."""
+        return {**_required_members(self._public), "kid": self.key_id, "alg": "ES256", "use": "sig"}
+
+
+@attrs.frozen
+class SigningKey:
+    """An account's key to sign access tokens with. ``verification`` is its public half."""
+
+    verification: VerificationKey
+    _private: ec.EllipticCurvePrivateKey = attrs.field(repr=False, eq=False)
+    _protected: str = attrs.field(repr=False)
+
+    @classmethod
+    def new(cls, account: str) -> Self:
+        """Make a key for ``account``."""
+        return cls._of(account, ec.generate_private_key(ec.SECP256R1()))
+
+    @classmethod
+    def loaded(cls, account: str, private: bytes) -> Self:
+        """Take up what :meth:`private_bytes` returned."""
+        key = load_der_private_key(private, password=None)
+        assert isinstance(key, ec.EllipticCurvePrivateKey)
+        return cls._of(account, key)
+
+    @classmethod
+    def _of(cls, account: str, private: ec.EllipticCurvePrivateKey) -> Self:
+        public = private.public_key()
+        thumbprint = hashlib.sha256(json.dumps(_required_members(public), separators=(",", ":")).encode("ascii"))
+        key_id = _encoded(thumbprint.digest()).rstrip("=")
+        protected = _encoded(b'{"alg":"ES256","kid":"%s"}' % key_id.encode("ascii"))
+        return cls(VerificationKey(account, key_id, public), private, protected)
+
+    def private_bytes(self) -> bytes:
+        """The key to be sealed and stored, as PKCS #8 in DER."""
+        return self._private.private_bytes(Encoding.DER, PrivateFormat.PKCS8, NoEncryption())
+
+    def mint(self, role: RoleName, issued_at: int, lifetime: int, creation: int = 0) -> bytes:
+        """Return the JSON text of a token for ``role``, a user or host of this key's account.
+
+        ``issued_at`` is in seconds since the epoch, ``lifetime`` in seconds. ``creation`` is as in ``Caller``; a token of a
+        role that is older than these numbers has no such claim, as before.
+        """
+        if role.kind not in ACTOR_KINDS or role.account != self.verification.account:
+            raise ValueError(f"a key of {self.verification.account} signs no token for {role}")
+        subject = json.dumps(role.login).translate(_ESCAPES)
+        bound = f',"{_CREATION}":{creation}' if creation else ""
+        claims = f'{{"iat":{issued_at},"sub":{subject},"exp":{issued_at + lifetime}{bound}}}'
+        payload = _encoded(claims.encode("ascii"))
+        signed = f"{self._protected.rstrip('=')}.{payload.rstrip('=')}".encode("ascii")
+        r, s = decode_dss_signature(self._private.sign(signed, _ES256))
+        signature = _encoded(r.to_bytes(_COORDINATE_BYTES) + s.to_bytes(_COORDINATE_BYTES))
+        return f'{{"protected":"{self._protected}","payload":"{payload}","signature":"{signature}"}}'.encode("ascii")
+
+
+def _required_members(public: ec.EllipticCurvePublicKey) -> dict[str, str]:
+    """The members of a JWK that make its thumbprint, in the order that the thumbprint wants (RFC 7638 3.2)."""
+    point = public.public_numbers()
+    x, y = (_encoded(coordinate.to_bytes(_COORDINATE_BYTES)).rstrip("=") for coordinate in (point.x, point.y))
+    return {"crv": "P-256", "kty": "EC", "x": x, "y": y}
+
+
+def _encoded(data: bytes, alphabet: bytes = _URL_SAFE) -> str:
+    return base64.b64encode(data, alphabet).decode("ascii")
+
+
+def _unpadded(part: str) -> str:
+    """Take the padding off base64; it is there whole, or not at all."""
+    text = part.rstrip("=")
+    if part not in (text, text + "=" * (-len(text) % 4)):
+        raise ValueError("half padded")
+    return text
+
+
+def _decoded(part: str, alphabet: bytes = _URL_SAFE) -> bytes:
+    """Decode base64, padded or not. Of the spellings that the decoder takes, only the one that the encoder gives will do."""
+    text = _unpadded(part)
+    data = base64.b64decode(text + "=" * (-len(text) % 4), alphabet)
+    if _encoded(data, alphabet).rstrip("=") != text:
+        raise ValueError("not canonical base64")
+    return data
+
+
+def _json(text: bytes) -> object:
+    """Read JSON in UTF-8 strictly: no member twice, no NaN, no depth that a recursive parser dies of."""
+    try:
+        return _STRICT.decode(text.decode("utf-8"))
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+
+
+def _distinct(members: list[tuple[str, object]]) -> dict[str, object]:
+    result = dict(members)
+    if len(result) != len(members):
+        raise ValueError("a member stands twice")
+    return result
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no JSON")
+
+
+_STRICT: Final = json.JSONDecoder(object_pairs_hook=_distinct, parse_constant=_no_constant)

@@ -1,0 +1,338 @@
+"""Rounds of checks at a steady pace, and the report of the last one.
+
+Note [Hanging checks]. A check that gives no answer by its deadline has failed, and is cancelled. One that goes on regardless
+isn't started a second time beside itself: it counts as failed until it has ended. So neither a slow check nor a stuck one
+can hold up its neighbours, the next round, or a reader of the report.
+
+Note [Staleness]. The report is read from memory, and would look healthy for ever if the loop behind it died. So it says
+``stale`` once the last round is older than three intervals, by a clock that nobody sets (``clocks``, Note [Two clocks]).
+
+Note [Reading and writing]. A database that takes no writes, because its disk is full or the synchronous standby is away that
+its commits wait for, lets everybody log in and read. So ``core`` is two checks, of which readiness depends on the one that
+reads; the report tells the worse of the two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Any, Final, Generic, TypeVar
+
+import attrs
+from twisted.application.service import Service
+from twisted.internet.defer import Deferred, DeferredList, succeed
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.internet.task import LoopingCall
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from svc.health.probes import DatabaseProbe
+from svc.model.clocks import WallClock
+from svc.model.dialect import Dialect
+from svc.model.errors import Refusal
+from svc.model.ports import IProbe
+from svc.model.query_results import Finding, ReplicationPosition
+
+T = TypeVar("T")
+
+#: The longest time that a check may take, in seconds; with short intervals it is half of one.
+LONGEST_CHECK: Final = 2.0
+
+#: How many intervals old the last round may be.
+INTERVALS_UNTIL_STALE: Final = 3
+
+#: The services without which nobody can log in and read a secret: what readiness is about, beside the database. So is the
+#: audit, where requests are refused while their records can't be written.
+NEEDED_TO_SERVE: Final = frozenset({"core", "authn", "authz"})
+
+#: The service that the check of writing belongs to (Note [Reading and writing]).
+_CORE: Final = "core"
+
+_STARTING: Final = "starting"
+_OK: Final = "ok"
+_FAILED: Final = "failed"
+_STALE: Final = "stale"
+
+log = Logger()
+
+
+@attrs.frozen
+class HealthReport:
+    """What ``/health`` answers: one word for each service and for the database (rulings: health).
+
+    ``position`` is where the database's log stands; ``None`` unless the database is ok. ``moment`` is when the last round
+    ended, and ``changed`` when each value became what it is, that of the database under ``database``: both in epoch seconds.
+    ``unready`` are the services without which this server can't serve, and which don't work for that; ``writing`` is what
+    came of the check of writing. ``primaries`` is whether other servers of the cluster have no primary beside this one's, or
+    ``None`` where there are no others.
+    """
+
+    dialect: Dialect
+    services: Mapping[str, str]
+    database: str
+    position: ReplicationPosition | None
+    moment: float | None = attrs.field(default=None, eq=False)
+    changed: Mapping[str, float] = attrs.field(factory=dict, eq=False)
+    unready: frozenset[str] = attrs.field(default=frozenset(), eq=False)
+    writing: str = attrs.field(default=_OK, eq=False)
+    primaries: str | None = None
+
+    @property
+    def services_ok(self) -> bool:
+        """Whether every service works."""
+        return all(value == _OK for value in self.services.values())
+
+    @property
+    def ok(self) -> bool:
+        """Whether the server works."""
+        return self.services_ok and self.database == _OK and self.primaries in {None, _OK}
+
+    @property
+    def ready(self) -> bool:
+        """Whether the server could serve in the last round: log somebody in, judge what he may, and read it."""
+        return self.database == _OK and not self.unready
+
+    @property
+    def ready_to_write(self) -> bool:
+        """Whether it could do that, and its database took a write, unless it is a standby."""
+        return self.ready and self.writing == _OK
+
+    @property
+    def status(self) -> int:
+        """The status of the answer: 200 or 502, nothing else."""
+        return 200 if self.ok else 502
+
+    def document(self) -> dict[str, Any]:
+        """The body of the answer (source document: health report)."""
+        location = f"{self.dialect.replication_prefix}current_xlog_location"
+        return {
+            "services": {**self.services, "ok": self.services_ok},
+            "database": {
+                "ok": self.database == _OK,
+                "connect": {"main": self.database},
+                "replication_status": {
+                    location: self.position.text if self.position else None,
+                    f"{location}_bytes": self.position.position if self.position else None,
+                    **_lag(self.position),
+                },
+            },
+            **({} if self.primaries is None else {"cluster": {"ok": self.primaries == _OK, "primaries": self.primaries}}),
+            "ok": self.ok,
+        }
+
+
+def _lag(position: ReplicationPosition | None) -> dict[str, float | None]:
+    """How far a standby lags behind; nothing of a primary (rulings: health)."""
+    if position is None or not position.standby:
+        return {}
+    seconds = position.lag_seconds
+    return {"lag_bytes": position.lag_bytes, "lag_seconds": None if seconds is None else round(seconds, 3)}
+
+
+class _Watch(Generic[T]):
+    """One check, and what came of it last: ``value`` is the word for the report, ``seen`` what the check returned.
+
+    ``changed`` is when the word became what it is, ``took`` how long the last check did, in seconds.
+    """
+
+    def __init__(
+        self,
+        clock: IReactorTime,
+        wall: WallClock,
+        name: str,
+        check: Callable[[], Coroutine[Any, Any, T]],
+        deadline: float,
+    ) -> None:
+        self.name = name
+        self.value = _STARTING
+        self.changed = wall.seconds()
+        self.took: float | None = None
+        self.seen: T | None = None
+        self._clock = clock
+        self._wall = wall
+        self._check = check
+        self._deadline = deadline
+        self._running: Deferred[T] | None = None
+        self._timer: IDelayedCall | None = None
+
+    def check(self) -> Deferred[None]:
+        """Check once. The Deferred fires, and never fails, when it is known what to report (Note [Hanging checks])."""
+        if self._running is not None:
+            self._failed("an earlier check has not ended yet")
+            return succeed(None)
+        known: Deferred[None] = Deferred()
+        began = self._clock.seconds()
+        running = self._running = Deferred.fromCoroutine(self._check())
+
+        def late() -> None:
+            self._timer = None
+            self.took = self._deadline
+            self._failed(f"no answer within {self._deadline:g} s")
+            running.cancel()
+            known.callback(None)
+
+        def ended(result: T | Failure) -> None:
+            self._running = None
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
+                self.took = max(0.0, self._clock.seconds() - began)
+                self._record(result)
+                known.callback(None)
+
+        self._timer = self._clock.callLater(self._deadline, late)
+        running.addBoth(ended)
+        return known
+
+    def abandon(self) -> None:
+        """Give up the check that runs, and report nothing of it."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._running is not None:
+            self._running.cancel()
+
+    def _record(self, result: T | Failure) -> None:
+        if not isinstance(result, Failure):
+            if self.value == _FAILED:
+                log.info("Health: {service} works again", service=self.name)
+            self._become(_OK)
+            self.seen = result
+        elif result.check(Refusal):
+            self._failed(str(result.value))
+        else:
+            self._failed(f"{type(result.value).__name__}: {result.value}", log_failure=result)
+
+    def _failed(self, reason: str, **fields: object) -> None:
+        # Only a change is news: a line in every round would bury the one that tells the cause.
+        if self.value != _FAILED:
+            log.warn("Health: {service} has failed: {reason}", service=self.name, reason=reason, **fields)
+        self._become(_FAILED)
+
+    def _become(self, value: str) -> None:
+        if self.value != value:
+            self.value, self.changed = value, self._wall.seconds()
+
+
+class Rounds(Service):
+    """The loop: every ``interval`` seconds a round of all checks at once, each with its own deadline.
+
+    ``primaries`` is the word for the primaries of the cluster, and since when, in epoch seconds; ``None`` without a cluster.
+    """
+
+    name = "health"
+
+    def __init__(
+        self,
+        clock: IReactorTime,
+        wall: WallClock,
+        probes: Sequence[IProbe],
+        database: DatabaseProbe,
+        interval: float,
+        needed: frozenset[str] = NEEDED_TO_SERVE,
+        primaries: Callable[[], tuple[str, float] | None] = lambda: None,
+    ) -> None:
+        deadline = min(LONGEST_CHECK, interval / 2)
+        self._clock = clock
+        self._wall = wall
+        self._interval = interval
+        self._needed = needed
+        self._primaries = primaries
+        self._services = [_Watch(clock, wall, probe.service, probe.check, deadline) for probe in probes]
+        self._database = _Watch(clock, wall, "database", database.check, deadline)
+        self._writing = _Watch(clock, wall, f"{_CORE} (writing)", database.write, deadline)
+        self._loop = LoopingCall(self._round)
+        self._loop.clock = clock
+        self._first: Deferred[None] = Deferred()
+        self._under_way = False
+        self._hastened = False
+        # When the last round ended, or, before that, when the loop was started; and the time of day when one ended last.
+        self._last: float | None = None
+        self._moment: float | None = None
+
+    def startService(self) -> None:
+        """Begin with a round at once."""
+        super().startService()  # type: ignore[no-untyped-call] # Twisted's
+        self._last = self._clock.seconds()
+        self._begin()
+
+    def hasten(self) -> None:
+        """Have a round begin at once, or as soon as the one that is under way has ended, since something has changed."""
+        if self._under_way:
+            self._hastened = True
+        elif self._loop.running:
+            self._loop.stop()
+            self._begin()
+
+    def stopService(self) -> None:
+        """End the loop, and give up the checks that run."""
+        super().stopService()  # type: ignore[no-untyped-call] # Twisted's
+        if self._loop.running:
+            self._loop.stop()
+        for watch in self._watches():
+            watch.abandon()
+
+    async def first_round(self) -> None:
+        """Return when the first round has ended."""
+        await self._first
+
+    def report(self, dialect: Dialect) -> HealthReport:
+        """What the last round found. Answers at once, whatever hangs (Note [Staleness])."""
+        patience = INTERVALS_UNTIL_STALE * self._interval
+        overdue = 0.0 if self._last is None else self._clock.seconds() - self._last - patience
+        stale = overdue > 0
+        # What is stale became so when it was as old as it may be.
+        since = self._wall.seconds() - overdue if stale else None
+        reading = {watch.name: _STALE if stale else watch.value for watch in self._services}
+        writing = _STALE if stale else self._writing.value
+        primaries = self._primaries()
+        since_when = {} if primaries is None else {"primaries": primaries[1]}
+        return HealthReport(
+            dialect,
+            reading | ({} if writing == _OK or reading.get(_CORE, _OK) != _OK else {_CORE: writing}),
+            _STALE if stale else self._database.value,
+            self._database.seen if self._database.value == _OK and not stale else None,
+            self._moment,
+            {name: changed if since is None else since for name, changed in self._changed().items()} | since_when,
+            frozenset(name for name, word in reading.items() if word != _OK and name in self._needed),
+            writing,
+            None if primaries is None else primaries[0],
+        )
+
+    def now(self) -> float:
+        """The moment by which the times of reports go, in epoch seconds."""
+        return self._wall.seconds()
+
+    def findings(self) -> list[Finding]:
+        """What came of each check last, that of the database under ``database``."""
+        found = []
+        for watch in self._reported():
+            ill = self._writing if watch.name == _CORE and watch.value == _OK and self._writing.value != _OK else watch
+            found.append(Finding(watch.name, ill.value, ill.took))
+        return found
+
+    def _changed(self) -> dict[str, float]:
+        changed = {watch.name: watch.changed for watch in self._reported()}
+        if _CORE in changed:
+            changed[_CORE] = max(changed[_CORE], self._writing.changed)
+        return changed
+
+    def _watches(self) -> list[_Watch[Any]]:
+        return [*self._reported(), self._writing]
+
+    def _reported(self) -> list[_Watch[Any]]:
+        return [*self._services, self._database]
+
+    def _begin(self) -> None:
+        self._loop.start(self._interval).addErrback(lambda failure: log.failure("The loop of health checks died", failure))
+
+    async def _round(self) -> None:
+        self._under_way = True
+        while True:
+            self._hastened = False
+            await DeferredList([watch.check() for watch in self._watches()])
+            self._last, self._moment = self._clock.seconds(), self._wall.seconds()
+            if not self._first.called:
+                self._first.callback(None)
+            if not self._hastened or not self.running:
+                break
+        self._under_way = False

@@ -1,0 +1,139 @@
+"""May this role do this to that resource? A decision with its reason, made on a ``Standing``.
+
+The rules (wire facts, core 1.7 and 2): who holds the owner's role has every privilege. A resource is visible to those who
+own it or have any privilege on it, by whatever name; to all others it doesn't exist. A member of a role doesn't see the
+role's resource by that.
+"""
+
+from __future__ import annotations
+
+import enum
+from http import HTTPStatus
+from typing import Final
+
+import attrs
+
+from svc.model.dialect import Dialect
+from svc.model.errors import Forbidden, NotFound, NoValue
+from svc.model.names import ResourceName, RoleName
+from svc.model.query_results import Standing
+
+
+class Denial(enum.StrEnum):
+    """Why something is denied: a bounded set of codes for the log, never for the client."""
+
+    CALLER_GONE = "caller-gone"
+    MISSING = "missing"
+    INVISIBLE = "invisible"
+    PRIVILEGE_MISSING = "privilege-missing"
+
+
+@attrs.frozen
+class Allowed:
+    """The caller may."""
+
+
+@attrs.frozen
+class Denied:
+    """The caller may not."""
+
+    reason: Denial
+
+
+Decision = Allowed | Denied
+
+_ALLOWED: Final = Allowed()
+_GONE: Final = "role of the token no longer exists"
+
+
+def sight(standing: Standing) -> Decision:
+    """Decide whether the caller may know that the resource exists."""
+    if not standing.caller_exists:
+        return Denied(Denial.CALLER_GONE)
+    if not standing.exists:
+        return Denied(Denial.MISSING)
+    if not (standing.owns or standing.privileges):
+        return Denied(Denial.INVISIBLE)
+    return _ALLOWED
+
+
+def use(standing: Standing, privilege: str) -> Decision:
+    """Decide whether the caller has the privilege on the resource."""
+    seen = sight(standing)
+    if isinstance(seen, Allowed) and not (standing.owns or privilege in standing.privileges):
+        return Denied(Denial.PRIVILEGE_MISSING)
+    return seen
+
+
+def role_sight(standing: Standing) -> Decision:
+    """Decide whether the caller may know that the role of the resource's name exists.
+
+    A role is seen as its resource is; one without a resource, by itself and those who hold it (rulings: two dialects).
+    """
+    seen = sight(standing)
+    return _ALLOWED if seen == Denied(Denial.MISSING) and standing.holds else seen
+
+
+def see(standing: Standing, name: ResourceName) -> None:
+    """Return when the caller may know that ``name`` exists.
+
+    :raises Forbidden: the caller's own role is gone.
+    :raises NotFound: it doesn't exist, or as good as.
+    """
+    _enforce(sight(standing), name, "")
+
+
+def demand(standing: Standing, privilege: str, name: ResourceName) -> None:
+    """Return when the caller has ``privilege`` on ``name``.
+
+    :raises Forbidden: the caller sees it and lacks the privilege, or the caller's own role is gone.
+    :raises NotFound: it doesn't exist, or as good as.
+    """
+    _enforce(use(standing, privilege), name, privilege)
+
+
+def demand_ownership(standing: Standing, name: ResourceName) -> None:
+    """Return when the caller owns ``name``.
+
+    :raises Forbidden: the caller sees it and doesn't own it, or the caller's own role is gone.
+    :raises NotFound: it doesn't exist, or as good as.
+    """
+    _enforce(sight(standing), name, "")
+    if not standing.owns:
+        raise Forbidden(f"doesn't own {name}")
+
+
+def demand_value(standing: Standing, privilege: str, variable: ResourceName) -> None:
+    """Return when the caller has ``privilege`` on the variable, where one that can't be seen is one without a value.
+
+    :raises Forbidden: the caller sees it and lacks the privilege, or the caller's own role is gone.
+    :raises NoValue: it doesn't exist, or as good as.
+    """
+    try:
+        demand(standing, privilege, variable)
+    except NotFound as missing:
+        raise NoValue(str(variable), hidden=missing.hidden) from None
+
+
+def see_role(standing: Standing, role: RoleName, caller: RoleName, dialect: Dialect) -> None:
+    """Return when the caller may know that ``role`` exists.
+
+    :raises Forbidden: the caller's own role is gone; or, where the dialect has it so, the role exists in the caller's own
+        account and may not be seen.
+    :raises NotFound: it doesn't exist, or as good as.
+    """
+    decision = role_sight(standing)
+    hidden = decision == Denied(Denial.INVISIBLE) and role.account == caller.account
+    if hidden and dialect.hidden_role_status == HTTPStatus.FORBIDDEN:
+        raise Forbidden(f"may not see {role}")
+    _enforce(decision, role, "")
+
+
+def _enforce(decision: Decision, name: ResourceName | RoleName, privilege: str) -> None:
+    match decision:
+        case Denied(Denial.CALLER_GONE):
+            raise Forbidden(_GONE)
+        case Denied(Denial.PRIVILEGE_MISSING):
+            raise Forbidden(f"lacks {privilege} on {name}")
+        case Denied(denial):
+            raise NotFound.of(name, hidden=denial is Denial.INVISIBLE)

@@ -1,0 +1,241 @@
+"""Values and seam of expiration: how long values live, which of them are rotated, and what is due.
+
+Policy says it with annotations of a variable: ``expiration/ttl`` has its values end so long after they were set,
+``rotation/rotator`` with ``rotation/ttl`` has them replaced so often (wire facts, core 5). A variable that is rotated keeps
+its value until there is another, so its values don't end.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Final
+
+import attrs
+from zope.interface import Attribute, Interface
+
+from svc.model.errors import Refusal
+from svc.model.events import Trail
+from svc.model.host_factories import ExpiredToken
+from svc.model.names import ResourceName
+from svc.model.query_results import Asker, Sealed, Standing
+
+#: The annotations.
+LIFETIME: Final = "expiration/ttl"
+ROTATOR: Final = "rotation/rotator"
+ROTATION_LIFETIME: Final = "rotation/ttl"
+ROTATION_PREFIX: Final = "rotation/"
+
+_DURATION: Final = re.compile(
+    r"P(?=.)(?:([0-9]{1,4})Y)?(?:([0-9]{1,5})M)?(?:([0-9]{1,5})W)?(?:([0-9]{1,6})D)?"
+    r"(?:T(?=.)(?:([0-9]{1,7})H)?(?:([0-9]{1,9})M)?(?:([0-9]{1,10})(?:[.,]([0-9]{1,6}))?S)?)?",
+    re.ASCII,
+)
+
+
+@attrs.frozen
+class Duration:
+    """A length of time: months and days are those of a calendar, and are added before the seconds."""
+
+    months: int = 0
+    days: int = 0
+    seconds: float = 0.0
+
+    @classmethod
+    def parse(cls, text: str) -> Duration:
+        """Read a duration of ISO 8601, such as ``P30D``, ``P1M``, ``PT12H`` or ``P1DT2H30M``.
+
+        :raises ValueError: it is none, or no time at all; the message ends a sentence that begins with its name.
+        """
+        match = _DURATION.fullmatch(text)
+        if match is None:
+            raise ValueError("must be a duration of ISO 8601, such as P30D or PT12H")
+        years, months, weeks, days, hours, minutes, seconds = (int(group or 0) for group in match.groups()[:7])
+        fraction = float(f"0.{match[8] or 0}")
+        found = cls(years * 12 + months, weeks * 7 + days, hours * 3600 + minutes * 60 + seconds + fraction)
+        if not (found.months or found.days or found.seconds):
+            raise ValueError("must be a duration longer than none")
+        if found.months > _LONGEST.months or found.days > _LONGEST.days or found.seconds > _LONGEST.seconds:
+            raise ValueError("must be a duration of at most a thousand years")
+        return found
+
+
+#: The most of each, so that no moment lies beyond all calendars.
+_LONGEST: Final = Duration(months=12_000, days=366_000, seconds=366_000 * 86_400.0)
+
+
+def lifetime_of(text: str | None) -> Duration | None:
+    """How long the annotation has values live; ``None`` when there is none, or none that can be read."""
+    try:
+        return None if text is None else Duration.parse(text)
+    except ValueError:
+        return None
+
+
+def is_about_expiration(annotation: str) -> bool:
+    """Whether an annotation of that name says how long values live, or that they are rotated, and how."""
+    return annotation == LIFETIME or annotation.startswith(ROTATION_PREFIX)
+
+
+class Turn(enum.Enum):
+    """Whose turn it is to see to what is due."""
+
+    #: This server's.
+    OURS = "ours"
+    #: Another server of the cluster is at it.
+    OTHERS = "others"
+    #: The database is a standby: its primary's servers see to it.
+    STANDBY = "standby"
+
+
+@attrs.frozen
+class Due:
+    """A variable that is due, as it stands.
+
+    ``edition`` is handed back with what was decided on it. ``annotations`` are those that bear on it. ``changed``: they were
+    changed since it was last looked at. ``value`` is the newest, sealed, even when it has ended. ``ends_at`` is when that
+    ends or is to be replaced, and ``ended`` whether that moment has come. ``failures``: how often its rotation failed in a
+    row.
+    """
+
+    variable: ResourceName
+    edition: int
+    annotations: Mapping[str, str]
+    changed: bool = False
+    value: Sealed | None = attrs.field(default=None, repr=False)
+    ends_at: float | None = None
+    ended: bool = False
+    failures: int = 0
+
+    @property
+    def rotator(self) -> str | None:
+        """The rotator that policy names."""
+        return self.annotations.get(ROTATOR)
+
+
+class IExpirations(Interface):
+    """What is due. Every method may raise ``StoreUnavailable`` and ``StoreReadOnly``, as in ``interfaces``; so ``trail``.
+
+    What is decided on an edition that is not the current one any more is dropped: the variable is due again.
+    """
+
+    async def take_turn(work: Callable[[], Awaitable[None]]) -> Turn:
+        """Do ``work`` unless another server of the cluster is at it, or this one's database is a standby."""
+
+    async def due(most: int) -> list[Due]:
+        """The variables that are due, ``most`` of them, those first that have been for longest."""
+
+    async def set_lifetime(due: Due, lifetime: Duration | None) -> None:
+        """Have all values end ``lifetime`` after they were set, or not at all; the variable is due when the newest does."""
+
+    async def set_interval(due: Due, interval: Duration) -> None:
+        """Have the newest value replaced ``interval`` after it was set, if it was to be replaced, and else now."""
+
+    async def rest(due: Due, fault: str | None = None) -> None:
+        """Look at the variable no more before its newest value ends, or something changes; ``fault`` is told of it."""
+
+    async def fail(due: Due, pause: float, fault: str) -> None:
+        """Count a failed rotation, tell its ``fault``, and have the variable be due again in ``pause`` seconds."""
+
+    async def stage(variable: ResourceName, candidate: Sealed, lease: float) -> Sealed | None:
+        """Keep a value that is about to be put in force elsewhere, and return the one that is kept.
+
+        That is another one when there was one: what became of it isn't known. For ``lease`` seconds the variable is not due.
+        ``None`` when there is no such variable.
+        """
+
+    async def promote(
+        variable: ResourceName, candidate: Sealed, interval: Duration, trail: Trail | None = None
+    ) -> int | None:
+        """Make the value that is kept the variable's newest, due to be replaced after ``interval``, and return its version.
+
+        ``None``, and nothing happens, when that value isn't kept any more.
+        """
+
+    async def values(variables: Sequence[ResourceName]) -> dict[str, Sealed]:
+        """The newest values of those that have one which hasn't ended, by full ids."""
+
+    async def clear(
+        caller: Asker, variable: ResourceName, decide: Callable[[Standing], None], trail: Trail | None = None
+    ) -> None:
+        """Let ``decide`` look, then have no value of the variable end: one that is rotated is due now (core 4).
+
+        What ``decide`` raises ends it.
+        """
+
+
+class IExpirationEvents(Interface):
+    """Who is told what became of values, and of tokens of host factories.
+
+    A change is told twice: to the transaction that makes it, by a trail, and when it is made. Who tells waits until it is
+    known; that may raise ``AuditUnavailable``.
+    """
+
+    def admit() -> None:
+        """Return when anything can be told now.
+
+        :raises AuditUnavailable: it can't, and nothing is to be changed then.
+        """
+
+    def rotation(variable: ResourceName, rotator: str) -> Trail | None:
+        """The events of a rotation, for the transaction that makes the new value the newest."""
+
+    def removal(tokens: Sequence[ExpiredToken]) -> Trail | None:
+        """The events of tokens that have expired, for the transaction that removes them."""
+
+    async def expired(variable: ResourceName, at: float) -> None:
+        """The newest value ended, at that moment in seconds since the epoch."""
+
+    async def rotated(variable: ResourceName, rotator: str, version: int) -> None:
+        """A new value is in force, of this version."""
+
+    async def failed(variable: ResourceName, rotator: str | None, why: str) -> None:
+        """A rotation failed, or policy's annotations can't be used; ``rotator`` is the one that they name, if any."""
+
+    async def removed(tokens: Sequence[ExpiredToken]) -> None:
+        """Tokens that had expired are gone."""
+
+
+@attrs.frozen
+class Rotation:
+    """One value that is to take the place of another.
+
+    ``current`` is in force now, or ``candidate`` is already: nobody knows when an earlier attempt was broken off.
+    ``siblings`` are the values of the variables beside it, by the last part of their names, and ``annotations`` its own.
+    """
+
+    current: bytes = attrs.field(repr=False)
+    candidate: bytes = attrs.field(repr=False)
+    siblings: Mapping[str, str] = attrs.field(repr=False)
+    annotations: Mapping[str, str] = attrs.field(factory=dict)
+
+
+@attrs.frozen(str=False)
+class RotationFailed(Refusal):
+    """A value was not put in force, or nobody knows whether it was; raised by rotators.
+
+    ``why`` is for all who see the variable: it holds no secret, and nothing that a stranger's server said.
+    """
+
+    why: str
+
+
+class IRotator(Interface):
+    """One way to put new values in force where they are used."""
+
+    name = Attribute("""By which policy asks for it: ``postgresql/password``.""")
+    siblings = Attribute("""The variables beside the rotated one that it reads, by the last part of their names.""")
+    optional = Attribute("""Those of them that need not be there.""")
+
+    def objection(annotations: Mapping[str, str]) -> str | None:
+        """What is wrong with the annotations that are its own, which it names; ``None`` for nothing."""
+
+    def new_value(annotations: Mapping[str, str]) -> bytes:
+        """Make a new value, as annotations have it to which there is no objection."""
+
+    async def rotate(rotation: Rotation) -> None:
+        """Return when the candidate is in force. May be cancelled.
+
+        :raises RotationFailed: it is not, or nobody knows.
+        """

@@ -1,0 +1,94 @@
+"""Values and seams of host factories: tokens with which machines make hosts of their own (wire facts, core 5)."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from ipaddress import ip_network
+
+import attrs
+from zope.interface import Interface
+
+from svc.model.events import Trail
+from svc.model.names import RoleName
+from svc.model.query_results import Sealed, is_within
+
+
+@attrs.frozen
+class FactoryToken:
+    """A host factory's token as the store keeps it, which is without its text.
+
+    ``expires_at`` is in seconds since the epoch. ``networks`` are those from which it may be used, in CIDR notation; none
+    means from everywhere.
+    """
+
+    factory: RoleName
+    expires_at: float
+    networks: tuple[str, ...] = ()
+
+    def admits(self, client_ip: str) -> bool:
+        """Whether it may be used from an address; one of the other family is in no network."""
+        return not self.networks or is_within(client_ip, map(ip_network, self.networks))
+
+
+def digest_of(token: str) -> bytes:
+    """The SHA-256 of a token: by this the store finds it, and whoever steals the store gets no token of it."""
+    return hashlib.sha256(token.encode("utf-8")).digest()
+
+
+def called(digest: bytes) -> str:
+    """What a token is called where it may not be told."""
+    return f"sha256:{digest.hex()[:12]}"
+
+
+@attrs.frozen
+class ExpiredToken:
+    """A token that was removed since it had expired: what it is ``called``, and its factory."""
+
+    name: str
+    factory: RoleName
+
+
+#: Tells the events of tokens that were removed.
+Recount = Callable[[Sequence[ExpiredToken]], Trail | None]
+
+
+class IHostFactories(Interface):
+    """Tokens of host factories, each known by its ``digest_of``, and the hosts that they make.
+
+    Every method may raise ``StoreUnavailable``, and those that write ``StoreReadOnly``, as in ``interfaces``; so ``trail``.
+    """
+
+    async def add_tokens(digests: Sequence[bytes], token: FactoryToken, trail: Trail | None = None) -> None:
+        """Add tokens that are alike.
+
+        :raises NotFound: there is no such factory.
+        """
+
+    async def token(digest: bytes) -> FactoryToken | None:
+        """The token, expired or not; ``None`` when there is none."""
+
+    async def remove_token(digest: bytes, trail: Trail | None = None) -> bool:
+        """Remove a token; whether there was one."""
+
+    async def create_host(
+        digest: bytes, host: RoleName, annotations: Mapping[str, str], api_key: Sealed, trail: Trail | None = None
+    ) -> bool:
+        """Make a host of the token's factory, or give the one that it has made another API key; whether it was made.
+
+        The factory owns it, and it becomes a member of the factory's layers, both as recorded by no policy. One that is
+        there keeps its annotations. Of several that make the same host at once, one makes it.
+
+        :raises NotFound: the token is gone.
+        :raises Conflict: the id belongs to another, or did; or it lies beneath a policy, and the factory isn't that policy's
+            own (rulings 9.4).
+        """
+
+    async def remove_expired(now: float, recount: Recount) -> list[ExpiredToken]:
+        """Remove tokens that have expired at ``now``, some of them if they are many, and return those.
+
+        ``recount`` tells the events of what was removed; none are told when that was nothing.
+        """
+
+    async def token_known() -> bool:
+        """Look up a token that is always there, and one that never is: whether both were answered rightly."""

@@ -1,0 +1,180 @@
+"""Names of accounts, roles and resources: ``account:kind:identifier`` as types.
+
+A name that exists as one of these types is well formed: its parts are present, valid Unicode without NUL, within the size
+limit. Whether the thing exists is a question for ``storage``, and whether the caller may see it one for ``access``.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final, Self
+
+import attrs
+
+from svc.model.errors import InvalidName
+
+#: Longest identifier, in bytes of UTF-8, unless the configuration says otherwise (rulings: bad input).
+IDENTIFIER_LIMIT: Final = 1024
+
+#: Longest account name, in bytes of UTF-8: a key of two full ids and a privilege must fit into a page of an index.
+ACCOUNT_LIMIT: Final = 128
+
+#: The account of those who administer accounts. It is no tenant's: it is made on the command line alone, and never listed.
+RESERVED_ACCOUNT: Final = "!"
+
+#: Whose is what belongs to the program alone: no account can have this name, and no request can say it.
+INTERNAL_ACCOUNT: Final = "/"
+
+#: Kinds that are both a role and a resource.
+ROLE_KINDS: Final = frozenset({"user", "host", "group", "layer", "policy", "host_factory"})
+
+#: Kinds that are a resource only.
+RESOURCE_ONLY_KINDS: Final = frozenset({"variable", "webservice", "public_key", "configuration"})
+
+#: Every kind that a resource can have.
+RESOURCE_KINDS: Final = ROLE_KINDS | RESOURCE_ONLY_KINDS
+
+#: Kinds of role that can log in.
+ACTOR_KINDS: Final = frozenset({"user", "host"})
+
+_ACCOUNT = re.compile(r"[^\s:/\x00-\x1f\x7f]+")
+_KIND = re.compile(r"[a-z][a-z0-9_]*")
+
+
+def account_name(text: str) -> str:
+    """Return ``text`` when it can name an account.
+
+    :raises InvalidName: it is empty, too long, or holds a blank, a control character, a colon or a slash.
+    """
+    if not _ACCOUNT.fullmatch(text) or len(_encoded(text, "account")) > ACCOUNT_LIMIT:
+        raise InvalidName(
+            "account",
+            f"an account name is 1 to {ACCOUNT_LIMIT} bytes without blanks, colons, slashes or control characters",
+        )
+    return text
+
+
+def identifier(text: str, limit: int = IDENTIFIER_LIMIT) -> str:
+    """Return ``text`` when it can be the identifier of a role or resource.
+
+    :raises InvalidName: it is empty, longer than ``limit`` bytes, holds NUL, or is not valid Unicode.
+    """
+    if not text:
+        raise InvalidName("id", "an identifier may not be empty")
+    if "\x00" in text:
+        raise InvalidName("id", "an identifier may not hold a NUL character")
+    if len(_encoded(text, "id")) > limit:
+        raise InvalidName("id", f"an identifier is at most {limit} bytes long")
+    return text
+
+
+def _encoded(text: str, parameter: str) -> bytes:
+    try:
+        return text.encode("utf-8")
+    except UnicodeEncodeError:
+        raise InvalidName(parameter, "a name must be valid Unicode") from None
+
+
+@attrs.frozen(order=True, slots=True)
+class _Name:
+    account: str
+    kind: str
+    identifier: str
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read ``account:kind:identifier``; the identifier may hold further colons.
+
+        :raises InvalidName: the text has fewer than three parts, or one of them is not well formed.
+        """
+        parts = text.split(":", 2)
+        if len(parts) != 3:
+            raise InvalidName("id", "a full id has the form account:kind:identifier")
+        return cls.of(*parts)
+
+    @classmethod
+    def of(cls, account: str, kind: str, ident: str) -> Self:
+        """Make a name from parts that came from outside, each checked.
+
+        :raises InvalidName: one of them is not well formed, or the kind is not one of this type's.
+        """
+        if not _KIND.fullmatch(kind) or kind not in cls._kinds():
+            raise InvalidName("kind", f"unknown kind {kind[:40]!r}")
+        return cls(account_name(account), kind, identifier(ident))
+
+    @classmethod
+    def _kinds(cls) -> frozenset[str]:
+        raise NotImplementedError
+
+    def __str__(self) -> str:
+        return f"{self.account}:{self.kind}:{self.identifier}"
+
+
+@attrs.frozen(order=True, slots=True)
+class RoleName(_Name):
+    """The name of something that can hold privileges: user, host, group, layer, policy, host factory."""
+
+    @classmethod
+    def _kinds(cls) -> frozenset[str]:
+        return ROLE_KINDS
+
+    @classmethod
+    def from_login(cls, account: str, login: str) -> RoleName:
+        """Read a login: ``alice`` and ``user/alice`` are users, ``host/a/b`` is a host.
+
+        Any other first segment belongs to the identifier of a user (wire facts of the installed base, authn 1.3).
+
+        :raises InvalidName: the account or the rest is not well formed.
+        """
+        kind, slash, rest = login.partition("/")
+        if slash and kind in ACTOR_KINDS:
+            return cls.of(account, kind, rest)
+        return cls.of(account, "user", login)
+
+    @property
+    def login(self) -> str:
+        """How this role names itself when it logs in, and in the ``sub`` of its tokens; ``from_login`` reads it back.
+
+        A user whose identifier begins like the login of another role says that it is a user.
+        """
+        if self.kind == "user" and not self.identifier.startswith(("user/", "host/")):
+            return self.identifier
+        return f"{self.kind}/{self.identifier}"
+
+    @property
+    def resource(self) -> ResourceName:
+        """The resource of the same name, through which this role is seen and administered."""
+        return ResourceName(self.account, self.kind, self.identifier)
+
+
+@attrs.frozen(order=True, slots=True)
+class ResourceName(_Name):
+    """The name of something that privileges are held on; every role has one too."""
+
+    @classmethod
+    def _kinds(cls) -> frozenset[str]:
+        return RESOURCE_KINDS
+
+    @property
+    def role(self) -> RoleName:
+        """The role of the same name.
+
+        :raises InvalidName: things of this kind are no roles.
+        """
+        if self.kind not in ROLE_KINDS:
+            raise InvalidName("kind", f"a {self.kind} is not a role")
+        return RoleName(self.account, self.kind, self.identifier)
+
+
+def admin_of(account: str) -> RoleName:
+    """The role that owns the account: its user ``admin``."""
+    return RoleName(account, "user", "admin")
+
+
+def root_policy(account: str) -> RoleName:
+    """The policy at the root of the account, owned by its admin."""
+    return RoleName(account, "policy", "root")
+
+
+#: What those have privileges on who make, list and delete accounts.
+ACCOUNTS_WEBSERVICE: Final = ResourceName(RESERVED_ACCOUNT, "webservice", "accounts")

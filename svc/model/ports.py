@@ -1,0 +1,357 @@
+"""The seams that have two providers: the real one, and a fake in ``tests/`` that passes the same contract suite.
+
+Every method that asks the store may raise ``StoreUnavailable`` (try again later), every one that writes ``StoreReadOnly``
+(a standby), and every one that is given a ``Caller`` ``CallerReplaced`` (there is another role of that name by now); this is
+not repeated below. Names in quotation marks are fields of ``records``. What changes something writes the events of
+``trail``, if it is given, in the transaction of the change, and none where nothing changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from typing import TypeVar
+
+from zope.interface import Attribute, Interface
+
+from svc.model.events import Trail
+from svc.model.names import ResourceName, RoleName
+from svc.model.ownership import Ownership
+from svc.model.policy_rows import (
+    Burden,
+    Changes,
+    Effective,
+    EffectiveQuery,
+    Excess,
+    Load,
+    LoadAnswer,
+    PolicyVersion,
+    Present,
+    Rows,
+    Surroundings,
+)
+from svc.model.query_results import (
+    Asker,
+    Caller,
+    EffectiveMembers,
+    MemberReading,
+    Membership,
+    MembersQuery,
+    ReplicationPosition,
+    Resource,
+    ResourcesQuery,
+    RoleReading,
+    Sealed,
+    SecretReading,
+    Standing,
+    StoredSigningKey,
+)
+
+T = TypeVar("T")
+
+Decide = Callable[[MemberReading], None]
+Seal = Callable[[SecretReading], Sealed | None]
+
+
+class IAccounts(Interface):
+    """Accounts and their signing keys."""
+
+    async def create(account: str, admin_key: Sealed, signing_key: StoredSigningKey, trail: Trail | None = None) -> None:
+        """Make an account with its ``admin`` user, root policy and first signing key.
+
+        The service's own account gets ``ACCOUNTS_WEBSERVICE`` too, which its admin owns.
+
+        :raises Conflict: an account of that name exists.
+        """
+
+    async def delete(account: str, trail: Trail | None = None) -> None:
+        """Delete an account and all that it holds, in one transaction, however long that takes.
+
+        :raises NotFound: there is no such account.
+        """
+
+    async def names() -> list[str]:
+        """Every account but the service's own, in order."""
+
+    async def signing_keys(account: str) -> list[StoredSigningKey]:
+        """The signing keys of an account, the newest last."""
+
+    async def signers(after: str, limit: int) -> list[tuple[str, StoredSigningKey | None]]:
+        """The next accounts after that name, each with its newest key unless that retires; fewer at the end."""
+
+    async def signing_keys_named(key_ids: Sequence[str]) -> list[StoredSigningKey]:
+        """Those of the signing keys of these ids that there are."""
+
+    async def rotate_signing_key(new: StoredSigningKey, retire_at: float) -> None:
+        """Add ``new`` as its account's newest key; those before it retire at ``retire_at`` (epoch seconds), or sooner.
+
+        :raises NotFound: there is no such account.
+        """
+
+
+class IRoles(Interface):
+    """Roles, their standing and their members."""
+
+    async def standing(caller: Asker, resource: ResourceName) -> Standing:
+        """How ``caller`` stands towards ``resource``."""
+
+    async def remains(caller: Caller) -> bool:
+        """Whether there is a role of the caller's name, for who asks nothing else of the store."""
+
+    async def exists(role: RoleName) -> bool:
+        """Whether there is such a role."""
+
+    async def role(role: RoleName) -> RoleReading | None:
+        """The role by itself; ``None`` when there is none."""
+
+    async def members(query: MembersQuery) -> list[Membership]:
+        """The direct members of a role in the order of their ids, an owner that was granted the role as well as the latter
+        first. A search by class comes by class before that.
+        """
+
+    async def count_members(query: MembersQuery) -> int:
+        """How many members the query matches, whatever its ``limit``, ``offset`` and ``after``."""
+
+    async def memberships(query: MembersQuery) -> list[Membership]:
+        """The memberships that the role itself has in others, in the order of their ids; otherwise like ``members``."""
+
+    async def count_memberships(query: MembersQuery) -> int:
+        """How many memberships the query matches, whatever its ``limit``, ``offset`` and ``after``."""
+
+    async def effective_members(query: MembersQuery) -> EffectiveMembers:
+        """All that hold the role, directly or through others, each once; otherwise like ``members``.
+
+        The role itself is among them where its memberships make a circle. ``after`` has no ``ownership``.
+
+        :raises TooManyRoles: they are too many, or too far away, to be followed.
+        """
+
+    async def held(role: RoleName) -> list[str]:
+        """The full ids of all roles that the role holds, directly or through others, and its own, in order.
+
+        :raises TooManyRoles: they are too many to be followed.
+        """
+
+    def graph(caller: RoleName, role: RoleName) -> AsyncIterator[Sequence[tuple[str, str]]]:
+        """The memberships around a role, as pairs of a role and a direct member of it, in order, each once, in batches.
+
+        They are those of the roles that it holds, of those that hold it, and its own, as far as the caller sees the resource
+        of the pair's first (wire facts, core 2).
+
+        :raises TooManyRoles: they are too many to be followed; before the first batch.
+        """
+
+    async def add_member(
+        caller: Asker, role: RoleName, member: RoleName, decide: Decide, trail: Trail | None = None
+    ) -> bool:
+        """Let ``decide`` look, then grant the role to the member, without admin option, as recorded by no policy.
+
+        A grant that is there already stays as it is: whether there was none. ``decide`` may be called again when it lost
+        against another
+        transaction. What it raises ends the transaction.
+
+        :raises NotFound: the role or the member went meanwhile.
+        :raises InvalidParameter: the member is a host factory that has as many layers as a record may have.
+        """
+
+    async def remove_member(
+        caller: Asker, role: RoleName, member: RoleName, decide: Decide, trail: Trail | None = None
+    ) -> bool:
+        """Let ``decide`` look, as in ``add_member``, then take the grant back, whoever recorded it.
+
+        Tells whether there was one; that a member owns the role is none.
+        """
+
+
+class IResources(Interface):
+    """Resources: who sees which, and what there is to see."""
+
+    async def visible(query: ResourcesQuery) -> list[str]:
+        """The full ids of the resources that the query matches; a viewer that doesn't exist sees none."""
+
+    async def count_visible(query: ResourcesQuery) -> int:
+        """How many resources the query matches, whatever its ``limit`` and ``offset``."""
+
+    def described(ids: Sequence[str], text_limit: int = 0) -> AsyncIterator[Sequence[Resource]]:
+        """Those of the resources that exist, in the order of ``ids``, seen or not, in portions of a bounded size.
+
+        One that is too large for a portion comes in parts: see ``Resource``; permissions come before annotations. The newest
+        texts in each policy's history are read, ``text_limit`` bytes of them at most.
+        """
+
+    async def permitted(resource: ResourceName, privilege: str, limit: int) -> list[str]:
+        """The full ids of the roles that have the privilege, in order: the owner, those permitted, and all that hold these.
+
+        :raises TooManyRoles: they are more than ``limit``.
+        """
+
+
+class ISecrets(Interface):
+    """Sealed values of variables, with their versions."""
+
+    async def read(caller: Asker, variable: ResourceName, version: int | None = None) -> SecretReading:
+        """Read a value, the newest unless ``version`` is given, and the caller's standing, in one round trip."""
+
+    async def read_all(caller: Asker, resources: Sequence[ResourceName], most: int) -> list[SecretReading]:
+        """Read the newest value of each, in the order given, in one round trip; no ``mime_type`` is looked for.
+
+        Where all values together have more than ``most`` bytes, sealed, none is told, though each has its ``version``.
+        """
+
+    async def write(caller: Asker, variable: ResourceName, decide: Seal, trail: Trail | None = None) -> int | None:
+        """Let ``decide`` look at the variable, locked against other writers, and store what it returns as a new version.
+
+        Keeps the newest ``VERSIONS_KEPT`` versions. ``decide`` may be called again when it lost against another transaction.
+        What it raises ends the transaction. Returns the new version, ``None`` when ``decide`` returned ``None``.
+        """
+
+
+class IPolicyTransaction(Interface):
+    """One transaction of a policy load."""
+
+    async def lock(policy: RoleName) -> None:
+        """Keep every other load of this policy out until the transaction ends.
+
+        :raises PolicyConflict: one is under way.
+        """
+
+    async def standing(caller: Asker, policy: RoleName) -> Standing:
+        """How ``caller`` stands towards the policy; as ``IRoles.standing``."""
+
+    async def lacks_update_below(caller: RoleName, policy: RoleName) -> bool:
+        """Whether a resource whose identifier begins with ``<policy id>/`` denies the caller ``update`` (core 1.8).
+
+        Hosts that host factories made don't count: no document changes them, and somebody else may have made them.
+        """
+
+    async def existing(resources: Sequence[str]) -> frozenset[str]:
+        """Those of the full ids whose resources exist; every role that policy can speak of has one."""
+
+    async def holds_more(policy: RoleName, most: int) -> bool:
+        """Whether the policy has recorded more than ``most`` rows of any one sort."""
+
+    async def present(policy: RoleName, wanted: Rows, deleted: Sequence[str]) -> Present:
+        """Read what the store holds that bears on loading ``wanted`` into ``policy`` and on deleting the resources
+        ``deleted``.
+        """
+
+    async def ownership(records: Sequence[str], placed: Sequence[str]) -> Ownership:
+        """Whose those of ``records`` are that exist, and which policies are around the ids ``placed``, taken or not."""
+
+    async def not_grantable(caller: RoleName, roles: Sequence[str]) -> list[str]:
+        """Those of the existing ``roles`` that the caller doesn't hold with admin option (rulings 2.13)."""
+
+    async def not_permittable(caller: RoleName, resources: Sequence[str]) -> list[str]:
+        """Those of the existing ``resources`` that the caller doesn't own (rulings 2.13)."""
+
+    async def not_updatable(caller: RoleName, resources: Sequence[str]) -> list[str]:
+        """Those of the existing ``resources`` on which the caller hasn't ``update``."""
+
+    async def apply(policy: RoleName, changes: Changes, api_keys: Mapping[str, Sealed]) -> None:
+        """Make the changes, set-based. ``api_keys`` holds the sealed key of every user and host that is created.
+
+        A resource that is deleted takes with it its role, what that owns and, of a policy, what it recorded, and so on; a
+        user his public keys. Of other rows those are changed and deleted that ``policy`` recorded.
+        """
+
+    async def heavier(burden: Burden, records: Sequence[str], most: int) -> list[tuple[str, int]]:
+        """Those of the records that carry more than ``most`` by now, and how much; in order."""
+
+    async def values(resources: Sequence[str]) -> dict[str, Sealed]:
+        """The newest values of those of the resources that have one."""
+
+    async def set_values(values: Mapping[str, Sealed]) -> None:
+        """Give resources new values, each as a new version, and keep as many as ``ISecrets`` does. What doesn't exist is
+        left out.
+        """
+
+    async def record(version: PolicyVersion) -> int:
+        """Add a version to the policy's history and return its number, counting from 1."""
+
+    async def audit(trail: Trail) -> tuple[int, int]:
+        """Write events, and return their numbers: after the first of the two, up to the second."""
+
+    async def at_stake(resources: Sequence[str], most: int) -> Rows | None:
+        """Every row that may go when ``resources`` are deleted: theirs, and of all that they own or recorded, and so on.
+
+        Those of roles that outlive their resources are among them. ``None`` when these are more than ``most`` rows.
+        """
+
+    async def stored(rows: Rows) -> Rows:
+        """The rows that have the keys of ``rows``, whoever recorded them, and all restrictions of its resources."""
+
+    async def surroundings(resources: Sequence[str], each: int) -> Surroundings:
+        """What stands around ``resources``; of rows that name one of them, ``each`` for each, sort and end."""
+
+    async def visible(caller: RoleName, resources: Sequence[str]) -> frozenset[str]:
+        """Those of ``resources`` that exist and that the caller sees: owned, or with any privilege on them (core 1.7)."""
+
+
+class IPolicies(Interface):
+    """The store of policies."""
+
+    async def transact(work: Callable[[IPolicyTransaction], Awaitable[T]]) -> T:
+        """Run ``work`` in one transaction: all of it happens, or, when it raises, nothing.
+
+        ``work`` is run again from the start when it lost against another transaction, so that what it does besides must bear
+        repeating.
+
+        :raises PolicyConflict: rows that it read were changed meanwhile.
+        """
+
+
+class ILoads(Interface):
+    """Loads of policy documents, wherever the work is done."""
+
+    async def load(load: Load) -> LoadAnswer:
+        """Load a document or rehearse it, for a caller who has the privilege that the mode takes.
+
+        Cancelled, the load runs to its end unheard, or doesn't begin.
+
+        :raises Refusal: the document can't be loaded, or the caller may not do all that it says, or not now.
+        """
+
+
+class IEffectivePolicies(Interface):
+    """What policies hold."""
+
+    async def effective(query: EffectiveQuery) -> Effective | Excess | None:
+        """Read a policy with all beneath it, as it stands at one moment; ``None`` when there is no such policy.
+
+        Rows that name a role without a resource are left out: no document can refer to it.
+        """
+
+
+class IDatabaseState(Interface):
+    """What health asks of the database."""
+
+    async def connected() -> None:
+        """A connection answers; raises ``StoreUnavailable`` otherwise."""
+
+    async def transaction() -> None:
+        """A simple transaction that writes (on a standby: reads) commits."""
+
+    async def canary() -> Sealed:
+        """The sealed canary that was stored when the database was initialised.
+
+        :raises StoreUnavailable: there is none yet.
+        """
+
+    async def establish_canary(sealed: Sealed) -> Sealed:
+        """Store the canary unless there is one, and return the one that is stored; used at the start."""
+
+    async def privilege_known() -> bool:
+        """Ask a privilege question with a known answer, of a role and a resource that are always there: true when the answer
+        was right both where the privilege is held and where it is not.
+        """
+
+    async def position() -> ReplicationPosition:
+        """Where the log stands, and of a standby how far it lags behind."""
+
+
+class IProbe(Interface):
+    """One check of one service."""
+
+    service = Attribute("""The name under which the health report lists it: ``core``, ``authn``, …""")
+
+    async def check() -> None:
+        """Return when the service works; raise anything when it does not. The caller sets the deadline."""

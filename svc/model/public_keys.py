@@ -1,0 +1,89 @@
+"""Public keys of users, as SSH takes them: which texts are keys, and the seam by which a user's are read.
+
+A key is one line, ``algorithm key comment``, as in an ``authorized_keys`` file (sshd(8)). The second word is the base64 of
+fields, each preceded by its length in four bytes; the first field names the algorithm again (RFC 4253 6.6). So a key that
+was cut off, or confused with another or with a private one, is told from a good one, whose numbers are not looked at.
+"""
+
+from __future__ import annotations
+
+import base64
+from typing import Final
+
+from zope.interface import Interface
+
+from svc.model.names import RoleName
+from svc.model.query_results import Sealed
+
+#: How many fields the key of an algorithm has (RFC 4253 6.6, RFC 5656 3.1, RFC 8709 4; OpenSSH, PROTOCOL.u2f).
+_FIELDS: Final = {
+    "ssh-rsa": 3,
+    "ssh-dss": 5,
+    "ssh-ed25519": 2,
+    "ecdsa-sha2-nistp256": 3,
+    "ecdsa-sha2-nistp384": 3,
+    "ecdsa-sha2-nistp521": 3,
+    "sk-ssh-ed25519@openssh.com": 3,
+    "sk-ecdsa-sha2-nistp256@openssh.com": 4,
+}
+
+#: The longest key, in characters; one of RSA with 16,384 bits has some 2,800.
+KEY_LIMIT: Final = 8192
+
+#: How many keys of a user are told, since anybody may ask.
+KEYS_LIMIT: Final = 1000
+
+
+def public_key(text: str) -> str:
+    """Return a public key as it is stored, one line.
+
+    :raises ValueError: it is none that SSH takes; the message, which doesn't repeat it, says so.
+    """
+    line = key_line(text)
+    if not is_public_key(line):
+        raise ValueError("Invalid public key format")
+    return line
+
+
+def key_line(text: str) -> str:
+    """Return a text that may be a public key as it is stored: its words parted by single blanks.
+
+    :raises ValueError: it is longer than any key, or has characters that can't be printed, several lines among them.
+    """
+    if len(text) > KEY_LIMIT or not text.strip().isprintable():
+        raise ValueError("Invalid public key format")
+    return " ".join(text.split())
+
+
+def is_public_key(line: str) -> bool:
+    """Whether a line is a public key that SSH takes."""
+    return _is_key(*line.split()[:2])
+
+
+def _is_key(algorithm: str = "", encoded: str = "") -> bool:
+    try:
+        data = base64.b64decode(encoded.encode("ascii"), validate=True)
+    except ValueError:
+        return False
+    if base64.b64encode(data).decode("ascii") != encoded:
+        return False
+    fields = []
+    while data:
+        length = int.from_bytes(data[:4])
+        field, data = data[4 : 4 + length], data[4 + length :]
+        if not field or len(field) < length:
+            return False
+        fields.append(field)
+    return len(fields) == _FIELDS.get(algorithm) and fields[0] == algorithm.encode("ascii")
+
+
+class IPublicKeys(Interface):
+    """Public keys of users. Both methods may raise ``StoreUnavailable``, as in ``interfaces``."""
+
+    async def newest(user: RoleName) -> list[tuple[str, Sealed]]:
+        """The newest value of each of the user's public keys that has one, after the full id of its resource, in order; of
+        the first ``KEYS_LIMIT`` of them.
+        """
+
+    async def key_known() -> bool:
+        """Look up a key that is always there: whether it was found."""

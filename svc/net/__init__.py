@@ -1,0 +1,1 @@
+"""Connections to other machines: which addresses, whose certificates, and one guarded question over HTTP."""

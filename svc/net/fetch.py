@@ -1,0 +1,190 @@
+"""The guarded client: fetches one document from an address that a policy names, and can be led nowhere else.
+
+Each try has a connection of its own (``outgoing``, Note [One line]).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from typing import Any, Final, TypeVar
+
+import attrs
+from twisted.internet.abstract import isIPv6Address
+from twisted.internet.defer import Deferred
+from twisted.internet.endpoints import TCP4ClientEndpoint, TCP6ClientEndpoint, wrapClientTLS
+from twisted.internet.error import ConnectError
+from twisted.internet.interfaces import (
+    IHostnameResolver,
+    IOpenSSLClientConnectionCreator,
+    IStreamClientEndpoint,
+)
+
+from svc.crypto.jose import shown
+from svc.model.errors import AddressRefused, KeysUnavailable
+from svc.model.query_results import Network
+from svc.net.addresses import Address
+from svc.net.lookup import LookUps
+from svc.net.outgoing import Unanswered, get
+
+T = TypeVar("T")
+
+#: Makes the TLS of a connection to the host of that name, with the certificates of the authorities to trust: ``client_tls``
+#: of ``trust``.
+ClientTLS = Callable[[str, str | None], IOpenSSLClientConnectionCreator]
+
+#: Seconds for everything from the look-up of the first name to the last byte (rulings 4).
+DEADLINE: Final = 5.0
+
+#: Most bytes that are read of an answer, its headers included (rulings 4).
+ANSWER_LIMIT: Final = 256 * 1024
+
+_URI_LIMIT: Final = 2048
+_NAME_LIMIT: Final = 253
+_LABEL: Final = r"[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?"
+_CHARACTER: Final = r"[A-Za-z0-9._~!$&'()*+,;=:@/-]|%[0-9A-Fa-f]{2}"
+_URI: Final = re.compile(
+    rf"(?P<scheme>https?)://"
+    rf"(?P<authority>(?P<host>\[[0-9A-Fa-f:.]+\]|{_LABEL}(?:\.{_LABEL})*)(?::(?P<port>[0-9]{{1,5}}))?)"
+    rf"(?P<rest>(?:/(?:{_CHARACTER})*)?(?:\?(?:{_CHARACTER}|\?)*)?)"
+)
+
+
+@attrs.frozen
+class _Target:
+    """An address that may be fetched as far as its text goes.
+
+    ``authority`` is the host, with brackets, and the port, as written; ``path`` is the path and the query, as written.
+    """
+
+    authority: str
+    path: str
+    secure: bool
+    host: str
+    port: int
+
+    @classmethod
+    def parse(cls, uri: str, allow_http: bool) -> _Target:
+        """Read an http or https address, of plain ASCII and without user, password and fragment.
+
+        :raises KeysUnavailable: it is anything else.
+        """
+        match = _URI.fullmatch(uri) if len(uri) <= _URI_LIMIT else None
+        if match is None:
+            raise KeysUnavailable(f"{shown(uri)} is no address of the form https://host[:port]/path")
+        secure, host = match["scheme"] == "https", match["host"].strip("[]")
+        port = int(match["port"] or (443 if secure else 80))
+        if port not in range(1, 1 << 16) or len(host) > _NAME_LIMIT or (":" in host and not isIPv6Address(host)):
+            raise KeysUnavailable(f"{shown(uri)} has an impossible port or host")
+        if not secure and not allow_http:
+            raise KeysUnavailable(f"{uri} is not https, and allow_http_providers is off")
+        path = match["rest"] if match["rest"].startswith("/") else "/" + match["rest"]
+        return cls(match["authority"], path, secure, host, port)
+
+
+class GuardedClient:
+    """Fetches over treq, within the limits of rulings 4: time, size, scheme, addresses; no redirect, no proxy.
+
+    ``reactor`` provides ``IReactorTCP`` and ``IReactorTime``. ``private_networks`` are those that may be connected to
+    although they aren't public. ``deadline`` is in seconds, ``limit`` in bytes.
+    """
+
+    def __init__(
+        self,
+        reactor: Any,
+        resolver: IHostnameResolver,
+        tls: ClientTLS,
+        *,
+        allow_http: bool = False,
+        private_networks: Iterable[Network] = (),
+        deadline: float = DEADLINE,
+        limit: int = ANSWER_LIMIT,
+    ) -> None:
+        self._reactor = reactor
+        self._look_ups = LookUps(reactor, resolver, private_networks)
+        self._tls = tls
+        self._allow_http = allow_http
+        self._seconds = deadline
+        self._limit = limit
+
+    def deadline(self) -> float:
+        """The moment by which what begins now must have ended."""
+        return float(self._reactor.seconds() + self._seconds)
+
+    async def fetch(self, uri: str, ca_cert: str | None = None, deadline: float | None = None) -> bytes:
+        """Return the body of a successful answer.
+
+        ``ca_cert`` has the certificates, in PEM, of the only authorities to trust; ``None`` stands for the platform's.
+        ``deadline`` is the moment of :meth:`deadline` when what the fetch is a part of began; ``None`` if it is all.
+
+        :raises KeysUnavailable: there was none, or it was not allowed to ask; its ``why`` tells an operator what to look at.
+        """
+        target = _Target.parse(uri, self._allow_http)
+        try:
+            if ca_cert is not None and not target.secure:
+                raise KeysUnavailable("it is not https, and ca-cert is for https alone")
+            return await self._first_answer(target, ca_cert, self.deadline() if deadline is None else deadline)
+        except KeysUnavailable as error:
+            raise KeysUnavailable(f"{uri}: {error.why}") from None
+
+    async def _first_answer(self, target: _Target, ca_cert: str | None, deadline: float) -> bytes:
+        """Ask the addresses of the host in turn until one is connected; each gets its share of the time."""
+        addresses = await self._addresses(target, deadline)
+        refused = []
+        for number, address in enumerate(addresses):
+            patience = self._left(deadline) / (len(addresses) - number)
+            endpoint = self._endpoint(target, ca_cert, address, patience)
+            try:
+                return await self._ask(target, endpoint, deadline)
+            except ConnectError as error:
+                refused.append(f"no connection to {address} port {target.port}: {error}")
+        raise KeysUnavailable("; ".join(refused))
+
+    async def _addresses(self, target: _Target, deadline: float) -> list[Address]:
+        """The addresses of the host to try (``lookup``, Note [One look-up])."""
+        try:
+            return await self._look_ups.addresses(target.host, target.port, self._left(deadline))
+        except AddressRefused as refusal:
+            raise KeysUnavailable(refusal.why) from None
+        except TimeoutError:
+            raise self._late() from None
+
+    async def _ask(self, target: _Target, endpoint: IStreamClientEndpoint, deadline: float) -> bytes:
+        """Make the request to one address.
+
+        :raises ConnectError: nothing answers there; another address may.
+        """
+        asked = get(endpoint, self._reactor, target.authority, target.path, self._limit, _demand_success)
+        try:
+            return (await self._until(deadline, Deferred.fromCoroutine(asked))).body
+        except Unanswered as error:
+            raise KeysUnavailable(error.why) from None
+
+    def _endpoint(self, target: _Target, ca_cert: str | None, address: Address, patience: float) -> IStreamClientEndpoint:
+        kind = TCP4ClientEndpoint if address.version == 4 else TCP6ClientEndpoint
+        endpoint: IStreamClientEndpoint = kind(self._reactor, str(address), target.port, timeout=patience)
+        if not target.secure:
+            return endpoint
+        try:
+            return wrapClientTLS(self._tls(target.host, ca_cert), endpoint)
+        except UnicodeError:
+            raise KeysUnavailable("no certificate can be for a host of that name") from None
+
+    def _until(self, deadline: float, result: Deferred[T]) -> Deferred[T]:
+        """Let ``result`` take until ``deadline``."""
+
+        def late(*_: object) -> T:
+            raise self._late()
+
+        return result.addTimeout(self._left(deadline), self._reactor, late)
+
+    def _late(self) -> KeysUnavailable:
+        return KeysUnavailable(f"there was no complete answer within {self._seconds:g} seconds")
+
+    def _left(self, deadline: float) -> float:
+        return float(min(self._seconds, max(0.0, deadline - self._reactor.seconds())))  # the clock may be put back meanwhile
+
+
+def _demand_success(status: int) -> None:
+    if not 200 <= status < 300:
+        raise KeysUnavailable(f"the answer has status {status}, and redirects are not followed")

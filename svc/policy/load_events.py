@@ -1,0 +1,52 @@
+"""What a policy load changed, as events of the audit: one for each row (wire facts, core 6).
+
+What goes with a resource that is deleted, since it belongs to it, has no events of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from svc.model.events import NOTICE, Event, Subject
+from svc.model.names import ROLE_KINDS, RoleName
+from svc.model.policy_rows import Changes, Rows
+
+#: What is done to rows, and the words for it: done, and to do.
+_WORDS = {"add": ("added", "add"), "change": ("changed", "change"), "remove": ("removed", "remove")}
+
+
+def recount(policy: RoleName, version: int, changes: Changes) -> Iterator[Event]:
+    """The events of a load that made this version of the policy."""
+    for operation, rows in (("add", changes.create), ("change", changes.update), ("remove", changes.delete)):
+        did, does = _WORDS[operation]
+        for subject, what in _described(rows, operation):
+            yield Event(
+                "policy",
+                operation,
+                subject,
+                f"{did} {what}",
+                f"{does} {what}",
+                policy=(str(policy), version),
+                severity=NOTICE,
+            )
+
+
+def _described(rows: Rows, operation: str) -> Iterator[tuple[Subject, str]]:
+    """The subject of each row, and what it is called."""
+    for resource, owner in rows.resources:
+        if operation != "change" and resource.split(":", 2)[1] in ROLE_KINDS:
+            yield (("role", resource),), f"role {resource}"
+        yield (("resource", resource), ("owner", owner)), f"resource {resource}"
+    for role, member, ownership, admin in rows.memberships:
+        if ownership:
+            yield (("role", role), ("owner", member)), f"ownership of {member} in {role}"
+        else:
+            shown = (("role", role), ("member", member), *((("admin", "true"),) if admin else ()))
+            yield shown, f"membership of {member} in {role}"
+    for resource, privilege, role in rows.permissions:
+        shown = (("resource", resource), ("role", role), ("privilege", privilege))
+        yield shown, f"permission of {role} to {privilege} on {resource}"
+    for resource, name, _ in rows.annotations:
+        yield (("resource", resource), ("annotation", name)), f"annotation {name} on {resource}"
+    for role, cidr in rows.restrictions:
+        yield (("role", role), ("cidr", cidr)), f"restriction of {role} to {cidr}"

@@ -1,0 +1,194 @@
+"""As much of PostgreSQL's protocol as it takes to log in and to run one command (PostgreSQL documentation, 53).
+
+It is spoken here and not by libpq, which takes settings from the environment, from files in the home directory and from the
+address itself, falls back to weaker ways to log in, and reads as much as a server sends.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from typing import Final
+
+from twisted.internet.defer import Deferred
+from twisted.internet.error import ConnectionDone
+from twisted.internet.interfaces import IOpenSSLClientConnectionCreator, ITCPTransport, ITLSTransport
+from twisted.internet.protocol import Protocol
+from twisted.python.failure import Failure
+
+from svc.model.expiration import RotationFailed
+from svc.net.trust import tls_fault
+from svc.rotation.scram import MECHANISM, Exchange, ScramFailed
+
+#: The most bytes that are read of a server.
+READ_LIMIT: Final = 64 * 1024
+
+_SSL_REQUEST: Final = struct.pack("!ii", 8, 80877103)
+_VERSION: Final = 196608
+_SQLSTATE: Final = re.compile(rb"[0-9A-Z]{5}")
+
+#: SQLSTATEs of a login with a password that is not, or no longer, in force.
+_NOT_ADMITTED: Final = frozenset({"28P01", "28000"})
+
+#: What a server says beside the point: notices, parameters, the key for cancellation.
+_ASIDES: Final = frozenset(b"NSK")
+
+
+class PasswordRefused(RotationFailed):
+    """The server doesn't admit the role with this password."""
+
+
+class Wire(Protocol):
+    """One connection, one question at a time."""
+
+    def __init__(self) -> None:
+        self._received = b""
+        self._read = 0
+        self._wanted: tuple[int, Deferred[bytes]] | None = None
+        self._lost: Failure | None = None
+
+    async def secure(self, tls: IOpenSSLClientConnectionCreator) -> bool:
+        """Ask for TLS, and begin it; ``False`` when the server has none.
+
+        :raises RotationFailed: the server says something else, as do all others.
+        """
+        self._send(_SSL_REQUEST)
+        answer = await self._next(1)
+        if answer == b"S" and not self._received:
+            assert ITLSTransport.providedBy(self.transport)
+            self.transport.startTLS(tls)
+            return True
+        if answer == b"N" and not self._received:
+            return False
+        # What came before the handshake could be anybody's (CVE-2021-23222).
+        raise RotationFailed("the server doesn't answer as PostgreSQL does")
+
+    async def log_in(self, role: str, database: str, password: bytes) -> None:
+        """Log in by SCRAM, and by nothing else.
+
+        :raises PasswordRefused: the password isn't in force.
+        """
+        words = ("user", role, "database", database, "application_name", "svc", "client_encoding", "UTF8")
+        body = struct.pack("!i", _VERSION) + b"".join(word.encode("utf-8") + b"\0" for word in words) + b"\0"
+        self._send(struct.pack("!i", len(body) + 4) + body)
+        exchange = Exchange(password)
+        try:
+            mechanisms = await self._authentication(10)
+            if MECHANISM.encode() not in mechanisms.split(b"\0"):
+                raise RotationFailed(f"the server doesn't offer {MECHANISM}")
+            first = exchange.first()
+            self._message(b"p", MECHANISM.encode() + b"\0" + struct.pack("!i", len(first)) + first)
+            self._message(b"p", exchange.final(await self._authentication(11)))
+            exchange.verify(await self._authentication(12))
+        except ScramFailed as failed:
+            raise RotationFailed(str(failed)) from None
+        await self._authentication(0)
+        await self._expect(b"Z")
+
+    async def run(self, command: str) -> None:
+        """Run a command that returns no rows, in a transaction of its own; when this returns it is committed."""
+        self._message(b"Q", command.encode("utf-8") + b"\0")
+        await self._expect(b"C")
+        await self._expect(b"Z")
+
+    def close(self) -> None:
+        """Hang up."""
+        if ITCPTransport.providedBy(self.transport):
+            self.transport.abortConnection()
+
+    # -- what the reactor calls -------------------------------------------------------------------------------------------
+
+    def dataReceived(self, data: bytes) -> None:
+        """Keep what comes, as long as it is not too much."""
+        self._read += len(data)
+        if self._read > READ_LIMIT:
+            self._lost = Failure(RotationFailed(f"the server says more than {READ_LIMIT} bytes"))
+            self.close()
+            self._fail()
+            return
+        self._received += data
+        self._deliver()
+
+    def connectionLost(self, reason: Failure = Failure(ConnectionDone())) -> None:  # noqa: B008 - as Twisted has it
+        """Tell who waits."""
+        if self._lost is None:
+            self._lost = Failure(RotationFailed(tls_fault(reason.value) or "the server closed the connection"))
+        self._fail()
+
+    # ---------------------------------------------------------------------------------------------------------------------
+
+    async def _authentication(self, wanted: int) -> bytes:
+        """The next message about the login, which must be of this number.
+
+        A server that asks for the password itself, or for a hash that is as good, doesn't get it; nor is one believed that
+        asks for none.
+        """
+        kind, body = await self._spoken()
+        if kind != b"R" or len(body) < 4:
+            raise _unexpected(kind)
+        (number,) = struct.unpack("!i", body[:4])
+        if number != wanted:
+            raise RotationFailed(
+                f"the server doesn't authenticate by {MECHANISM}: let pg_hba.conf ask for scram-sha-256, and have the"
+                " password set anew if it was set before that"
+            )
+        return body[4:]
+
+    async def _expect(self, wanted: bytes) -> None:
+        kind, _ = await self._spoken()
+        if kind != wanted:
+            raise _unexpected(kind)
+
+    async def _spoken(self) -> tuple[bytes, bytes]:
+        """The next message that is to the point."""
+        while True:
+            head = await self._next(5)
+            kind, (length,) = head[:1], struct.unpack("!i", head[1:])
+            if not 4 <= length <= READ_LIMIT:
+                raise RotationFailed("the server doesn't answer as PostgreSQL does")
+            body = await self._next(length - 4)
+            if kind == b"E":
+                raise _refused(body)
+            if kind[0] not in _ASIDES:
+                return kind, body
+
+    def _next(self, size: int) -> Deferred[bytes]:
+        waiting: Deferred[bytes] = Deferred()
+        self._wanted = (size, waiting)
+        self._deliver()
+        if self._lost is not None:
+            self._fail()
+        return waiting
+
+    def _deliver(self) -> None:
+        if self._wanted is not None and len(self._received) >= self._wanted[0]:
+            (size, waiting), self._wanted = self._wanted, None
+            piece, self._received = self._received[:size], self._received[size:]
+            waiting.callback(piece)
+
+    def _fail(self) -> None:
+        if self._wanted is not None and self._lost is not None:
+            (_, waiting), self._wanted = self._wanted, None
+            if not waiting.called:
+                waiting.errback(self._lost)
+
+    def _message(self, kind: bytes, body: bytes) -> None:
+        self._send(kind + struct.pack("!i", len(body) + 4) + body)
+
+    def _send(self, data: bytes) -> None:
+        if self._lost is None and self.transport is not None:
+            self.transport.write(data)
+
+
+def _refused(body: bytes) -> RotationFailed:
+    """What a server's error becomes: its code alone, for the rest may be anything."""
+    fields = {field[:1]: field[1:] for field in body.split(b"\0") if field}
+    found = _SQLSTATE.fullmatch(fields.get(b"C", b""))
+    code = found[0].decode("ascii") if found else "none"
+    if code in _NOT_ADMITTED:
+        return PasswordRefused(f"the server doesn't admit the role with the password that is stored (SQLSTATE {code})")
+    return RotationFailed(f"the server refused (SQLSTATE {code})")
+
+
+def _unexpected(kind: bytes) -> RotationFailed:
+    return RotationFailed(f"the server doesn't answer as PostgreSQL does ({kind!r})")

@@ -1,0 +1,1 @@
+"""The server put together: its parts, the order in which they start and stop, and where it listens."""

@@ -1,0 +1,309 @@
+"""How the parts of the server are made and put together, on a foundation that is laid."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import attrs
+from twisted.application.service import MultiService
+from twisted.internet.interfaces import IStreamClientEndpoint
+from twisted.logger import Logger
+
+from svc.audit.journal import Journal
+from svc.audit.refusals import LoggedAuthenticator, LoggedLogin
+from svc.audit.retention import Retention
+from svc.authn.apikey import ApiKeyAuthenticator
+from svc.authn.ldap.authenticator import LdapAuthenticator
+from svc.authn.ldapserver import NAME as LDAP
+from svc.authn.throttling import Throttle, ThrottledAuthenticator, ThrottledLogin
+from svc.cluster.claims import Claims
+from svc.crypto.keyring import AccessTokens, AccountKeys
+from svc.crypto.passwords import ModestPool, Passwords
+from svc.health.ldap import LdapProbe
+from svc.health.probes import (
+    AuditProbe,
+    ExpirationProbe,
+)
+from svc.health.pulse import Pulse
+from svc.health.signing import AuthnProbe
+from svc.model.authentication import IAuthenticator, ILogin
+from svc.model.ports import ILoads
+from svc.server.foundation import Foundation
+from svc.server.listening import Endpoint, Listening
+from svc.server.parts import Parts
+from svc.server.renewal import Renewals
+from svc.settings.config import Settings
+from svc.storage.authenticators import AuthenticatorStore
+from svc.storage.credentials import CredentialStore
+from svc.storage.driver.replication import Replication
+from svc.storage.effective import EffectiveStore
+from svc.storage.events import RETENTION, EventStore
+from svc.storage.expirations import ExpirationStore
+from svc.storage.hostfactories import HostFactoryStore
+from svc.storage.publickeys import PublicKeyStore
+from svc.storage.resources import ResourceStore
+from svc.storage.roles import RoleStore
+from svc.storage.secrets import SecretStore
+from svc.telemetry.metrics import CountedAuthenticator, Metrics, ReactorLag
+from svc.web.http.measured import Measured
+from svc.web.http.origin import TrustedProxies
+from svc.web.http.request import Edge
+from svc.web.http.router import Router
+from svc.web.http.site import Site
+from svc.web.routes.accounts import Accounts
+from svc.web.routes.audit import Audit
+from svc.web.routes.authenticators import Authenticators, FederatedAuthenticators
+from svc.web.routes.authn import Authn, FederatedAuthn, LdapAuthn
+from svc.web.routes.cluster import Cluster
+from svc.web.routes.credentials import Credentials
+from svc.web.routes.effective import EffectivePolicies
+from svc.web.routes.health import Health
+from svc.web.routes.hostfactories import HostFactories
+from svc.web.routes.policies import Policies
+from svc.web.routes.publickeys import PublicKeys
+from svc.web.routes.resources import Resources
+from svc.web.routes.roles import Roles
+from svc.web.routes.secrets import Secrets
+from svc.web.routes.status import Status
+
+#: Bytes of the random ids under which requests and bugs are logged.
+_ID_BYTES: Final = 8
+
+#: Names that can be looked up at the same time; a thread is made when it is needed.
+_LOOK_UPS: Final = 64
+
+#: Threads that hash passwords: half of the machine, and no more than these, whose memory counts too.
+_HASHING_THREADS: Final = 4
+
+log = Logger()
+
+
+@attrs.frozen
+class Composition:
+    """The making of one server."""
+
+    reactor: Any
+    settings: Settings
+    endpoints: Sequence[Endpoint]
+    metrics_endpoint: Endpoint | None
+    tell_admin_key: Callable[[str], bool] | None
+    audit_syslog: IStreamClientEndpoint | None = None
+
+    async def compose(self, server: MultiService, foundation: Foundation) -> Sequence[str]:
+        """Make every part, each when those below it stand, and return the URLs of the ports that were opened last."""
+        reactor, wall, settings = self.reactor, foundation.wall, self.settings
+        # Names are looked up in threads, each busy until a name service answers or is given up: a few that hang may not
+        # keep the names of other providers from being found.
+        reactor.suggestThreadPoolSize(_LOOK_UPS)
+        replication = Replication(foundation.database, reactor)
+        replication.setServiceParent(server)  # type: ignore[no-untyped-call] # Twisted's
+        await self._make_account(foundation, replication)
+        keys = AccountKeys(foundation.accounts, foundation.vault, wall)
+        tokens = AccessTokens(keys, wall, settings.user_token_ttl, settings.host_token_ttl)
+        metrics = None if self.metrics_endpoint is None else Metrics()
+        events = EventStore(foundation.database)
+        renewals = Renewals(reactor)
+        renewals.setServiceParent(server)  # type: ignore[no-untyped-call] # Twisted's
+        for endpoint in filter(None, [*self.endpoints, self.metrics_endpoint]):
+            if endpoint.certificate is not None:
+                renewals.watch(endpoint.certificate)
+        parts, claims = Parts(reactor, settings, foundation, renewals), Claims(foundation.data_key)
+        inquiries = parts.inquiries()
+        rivals = parts.rivals(inquiries, claims, replication)
+        rivals.setServiceParent(server)  # type: ignore[no-untyped-call] # Twisted's
+
+        async def demand_primary() -> None:
+            """Return when a write may begin: the database is a primary, and has no rival that forbids it."""
+            await replication.demand_primary()
+            await rivals.demand()
+
+        retention = Retention(reactor, wall, events, RETENTION, demand_primary)
+        retention.setServiceParent(server)  # type: ignore[no-untyped-call] # Twisted's
+        journal = await parts.journal(server, metrics, self.audit_syslog, daemon=self.tell_admin_key is None)
+        expirations = parts.expirations(journal, demand_primary)
+        expirations.setServiceParent(server)  # type: ignore[no-untyped-call] # Twisted's
+        servers, directories = parts.ldap_servers(), functools.cache(parts.directories)
+        rounds = parts.rounds(
+            rivals,
+            # Its rounds are also how this server learns that a key retires.
+            AuthnProbe(keys, tokens, reactor),
+            AuditProbe(journal),
+            LdapProbe(servers, directories),
+            ExpirationProbe(expirations, reactor),
+        )
+        rounds.setServiceParent(server)  # type: ignore[no-untyped-call] # Twisted's
+
+        def changed() -> None:
+            """The database has gone, or come back, perhaps as another."""
+            rivals.doubt()
+            rounds.hasten()
+
+        pulse = Pulse(reactor, foundation.state.connected, foundation.database.readings, changed)
+        pulse.setServiceParent(server)  # type: ignore[no-untyped-call] # Twisted's
+        passwords = Passwords(reactor, ModestPool(0, min(_HASHING_THREADS, max(1, (os.cpu_count() or 1) // 2)), "passwords"))
+        passwords.setServiceParent(server)  # type: ignore[no-untyped-call] # Twisted's
+        throttle = Throttle(reactor, settings.trusted_proxies) if settings.login_throttle else None
+        loads, ldap = parts.loads(server), parts.ldap(servers, directories)
+        router = Router(
+            [
+                *self._nouns(parts, keys, tokens, loads, metrics, events, journal, passwords, throttle, ldap),
+                Health(rounds, settings.dialect, lambda: pulse.beats, lambda: replication.writable and rivals.writable),
+                Cluster(
+                    rounds,
+                    settings.dialect,
+                    parts.members(inquiries),
+                    lambda: rivals.crowd,
+                    claims,
+                    replication.identity,
+                ),
+            ],
+            caller=tokens.caller,
+            demand_primary=demand_primary,
+            limits=settings.limits,
+            new_id=_new_id,
+            journal=journal,
+        )
+        respond = router.respond if metrics is None else Measured(router.respond, reactor, metrics.count_request)
+        site = Site(
+            Edge(
+                respond=respond,
+                limits=settings.limits,
+                clock=reactor,
+                wall=wall,
+                new_id=_new_id,
+                proxies=TrustedProxies(settings.trusted_proxies),
+            )
+        )
+        listening = Listening(self.endpoints, site, site.drain)
+        listening.setServiceParent(server)  # type: ignore[no-untyped-call] # Twisted's
+        urls = await listening.open()
+        if throttle is not None:
+            # After the ports, so that it stops before they do: what it holds back they would wait for.
+            throttle.setServiceParent(server)  # type: ignore[no-untyped-call] # Twisted's
+        if self.metrics_endpoint is not None and metrics is not None:
+            metrics.watch_checks(rounds.findings)
+            metrics.watch_backlogs(journal.backlogs)
+            metrics.watch_sessions(foundation.database.census)
+            metrics.watch_rivals(rivals.counted)
+            metrics.watch_connections(site.counts)
+            ReactorLag(reactor, metrics.observe_lag).setServiceParent(server)  # type: ignore[no-untyped-call] # Twisted's
+            await self._serve(metrics, self.metrics_endpoint, server)
+        await rounds.first_round()
+        return urls
+
+    def _nouns(
+        self,
+        parts: Parts,
+        keys: AccountKeys,
+        tokens: AccessTokens,
+        loads: ILoads,
+        metrics: Metrics | None,
+        events: EventStore,
+        journal: Journal,
+        passwords: Passwords,
+        throttle: Throttle | None,
+        ldap: LdapAuthenticator,
+    ) -> list[Any]:
+        settings, foundation = self.settings, parts.foundation
+        database, vault = foundation.database, foundation.vault
+        roles, resources, secrets = RoleStore(database), ResourceStore(database), SecretStore(database, settings.dialect)
+        credentials = CredentialStore(database)
+        by_api_key, logging_in = _slowed(ApiKeyAuthenticator(credentials, vault, passwords, foundation.wall), throttle)
+        login = LoggedLogin(logging_in, "authn")
+        federated = parts.federated(metrics)
+        by_ldap, logging_in_by_ldap = _slowed(ldap, throttle)
+        listed = frozenset(settings.authenticators)
+        authenticators = Authenticators(
+            store=AuthenticatorStore(database),
+            roles=roles,
+            installed=(*federated, LDAP),
+            listed=listed,
+            dialect=settings.dialect,
+        )
+        return [
+            Authn(
+                by_api_key=_watched(by_api_key, "authn", metrics),
+                login=login,
+                tokens=tokens,
+                keys=keys,
+                roles=roles,
+            ),
+            Credentials(login, credentials, roles, vault, passwords),
+            *(FederatedAuthn(name, _watched(each, name, metrics), tokens) for name, each in federated.items()),
+            LdapAuthn(_watched(by_ldap, LDAP, metrics), LoggedLogin(logging_in_by_ldap, LDAP), tokens),
+            authenticators,
+            *(
+                FederatedAuthenticators(
+                    name=name,
+                    explainer=each,
+                    store=AuthenticatorStore(database),
+                    roles=roles,
+                    listed=listed,
+                    dialect=settings.dialect,
+                    token_limit=settings.jwt_limit,
+                    clock=self.reactor,
+                    wall=foundation.wall,
+                )
+                for name, each in federated.items()
+            ),
+            Resources(resources, roles, settings.dialect),
+            Roles(roles, settings.dialect),
+            Policies(loads, roles, events, journal),
+            Audit(events, roles),
+            EffectivePolicies(EffectiveStore(database), roles, vault, self.reactor),
+            Secrets(secrets, ExpirationStore(database), vault),
+            HostFactories(
+                HostFactoryStore(database),
+                roles,
+                resources,
+                vault,
+                settings.dialect,
+                foundation.wall,
+                settings.record_limits,
+            ),
+            PublicKeys(PublicKeyStore(database), secrets, vault),
+            Accounts(foundation.accounts, roles, keys, foundation.create_account),
+            Status(foundation.state, roles, authenticators.tell_all, settings.dialect),
+        ]
+
+    async def _serve(self, metrics: Metrics, endpoint: Endpoint, server: MultiService) -> None:
+        async def let_go(_: float) -> None:
+            """Wait for nobody: whoever reads counters asks again."""
+
+        listening = Listening([endpoint], metrics.site(), let_go)
+        listening.setName("metrics")  # type: ignore[no-untyped-call] # Twisted's
+        listening.setServiceParent(server)  # type: ignore[no-untyped-call] # Twisted's
+        (url,) = await listening.open()
+        log.info("Metrics are served at {url}", url=url)
+
+    async def _make_account(self, foundation: Foundation, replication: Replication) -> None:
+        """Make the account that the settings name, unless it is there; a follower waits for its primary's."""
+        account = self.settings.account
+        if account is None:
+            return
+        if not await replication.standby():
+            await foundation.ensure_account(account, self.settings.data_dir, self.tell_admin_key)
+        elif account not in await foundation.accounts.names():
+            log.warn(
+                "There is no account {account} yet: this server is a follower, so make it on the primary", account=account
+            )
+
+
+def _slowed(inner: ApiKeyAuthenticator | LdapAuthenticator, throttle: Throttle | None) -> tuple[IAuthenticator, ILogin]:
+    """The two ways to try a key or a password, slowed down alike for who guesses, if anybody is to be."""
+    if throttle is None:
+        return inner, inner
+    return ThrottledAuthenticator(inner, throttle), ThrottledLogin(inner, throttle)
+
+
+def _watched(authenticator: IAuthenticator, name: str, metrics: Metrics | None) -> IAuthenticator:
+    """An authenticator whose decisions are logged and, where metrics are served, counted."""
+    counted = authenticator if metrics is None else CountedAuthenticator(authenticator, name, metrics)
+    return LoggedAuthenticator(counted, name)
+
+
+def _new_id() -> str:
+    return os.urandom(_ID_BYTES).hex()

@@ -1,0 +1,227 @@
+"""Endpoints, as operators write them: Twisted's strings, of which those that speak TLS are ours.
+
+Note [Certificates of ports]. Twisted reads the files of an ``ssl:`` endpoint once. Here the same text is read by Twisted
+again when the files have changed, and each connection takes what was read last, so that all the options that Twisted knows,
+and whatever it makes of them, stay as they are. A daemon changes its directory, so the paths are made absolute at once. For
+a key with a password OpenSSL asks at the terminal, which a start may wait for and a running server can't: it is read once.
+
+Note [Receivers' certificates]. A ``tls:`` endpoint connects by ``trust``, as all that connects does. An ``ssl:`` one would
+connect to anybody.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final, Self
+
+import attrs
+from cryptography.hazmat.primitives.serialization import load_pem_private_key
+from cryptography.x509 import load_pem_x509_certificate, load_pem_x509_certificates
+from OpenSSL import SSL, crypto
+from twisted.internet.endpoints import (
+    HostnameEndpoint,
+    SSL4ServerEndpoint,
+    clientFromString,
+    quoteStringArgument,
+    serverFromString,
+    wrapClientTLS,
+)
+from twisted.internet.interfaces import IOpenSSLServerConnectionCreator, IReactorSSL, IStreamClientEndpoint
+from twisted.internet.protocol import Factory
+from zope.interface import implementer
+
+from svc.net.trust import Trust
+from svc.server.listening import Endpoint
+from svc.server.renewal import Renewable
+
+_PART: Final = re.compile(r"(?:^|:)((?:[^:\\]|\\.)*)", re.DOTALL)
+_NAMED: Final = re.compile(r"((?:[^=\\]|\\.)*)=(.*)", re.DOTALL)
+_ESCAPED: Final = re.compile(r"\\(.)", re.DOTALL)
+
+#: The arguments of Twisted's ``ssl:`` and ``tls:`` endpoints in the order in which they stand without their names.
+_SSL: Final = ("port", "privateKey", "certKey", "sslmethod", "interface", "backlog", "extraCertChain", "dhParameters")
+_TLS: Final = ("host", "port", "timeout", "bindAddress", "certificate", "privateKey", "trustRoots", "endpoint")
+
+#: Those that name files, and the file that is read where none is named.
+_FILES: Final = ("privateKey", "certKey", "extraCertChain", "dhParameters")
+_USUAL_KEY: Final = "server.pem"
+
+#: What stands in a key that has a password, in the lines that begin it.
+_ENCRYPTED: Final = b"ENCRYPTED"
+
+_CONNECT_TIMEOUT: Final = 30
+
+
+@attrs.frozen
+class _Written:
+    """An endpoint as it is written: what stands between colons, and whatever of it has a name and a sign of equality."""
+
+    places: list[str]
+    named: dict[str, str]
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read it, as Twisted does."""
+        written = cls([], {})
+        for part in _PART.findall(text):
+            named = _NAMED.fullmatch(part)
+            if named is None:
+                written.places.append(_plain(part))
+            else:
+                written.named[_plain(named[1])] = _plain(named[2])
+        return written
+
+    @property
+    def kind(self) -> str:
+        """The type of the endpoint; Twisted takes names of clients' in capitals, too."""
+        return self.places[0].lower() if self.places else ""
+
+    def arguments(self, names: Sequence[str]) -> dict[str, str]:
+        """The arguments by their names, of which those without are these in their order.
+
+        :raises ValueError: there is another one, or one twice.
+        """
+        given = [*zip(names, self.places[1:], strict=False), *self.named.items()]
+        found = dict(given)
+        if len(found) < len(self.places) - 1 + len(self.named) or not found.keys() <= set(names):
+            raise ValueError(f"{self.kind}: takes {', '.join(names)}, each at most once")
+        return found
+
+
+def _plain(text: str) -> str:
+    return _ESCAPED.sub(r"\1", text)
+
+
+# -- ports ---------------------------------------------------------------------------------------------------------
+
+
+def listening_endpoint(reactor: Any, text: str) -> Endpoint:
+    """Make a port's endpoint of its text.
+
+    :raises Exception: it isn't one; the types of endpoints are plugins, and raise what they like.
+    """
+    written = _Written.parse(text)
+    if written.kind != "ssl":
+        return Endpoint(text, serverFromString(reactor, text))
+    arguments = {"privateKey": _USUAL_KEY, **written.arguments(_SSL)}
+    files = {name: os.path.abspath(arguments[name]) for name in _FILES if name in arguments}
+    absolute = ":".join(["ssl", *(f"{name}={quoteStringArgument(value)}" for name, value in (arguments | files).items())])
+    key = Path(files["privateKey"])
+    if _ENCRYPTED in key.read_bytes():
+        return Endpoint(text, serverFromString(reactor, absolute))
+    chain = None if "extraCertChain" in files else Path(files.get("certKey", key))
+    certificate = Renewable(
+        f"the certificate of {text}",
+        [Path(path) for path in files.values()],
+        lambda: _read(absolute, key, chain),
+        _objection,
+    )
+    port = certificate.current
+    place = SSL4ServerEndpoint(reactor, port.port, _Current(certificate), port.backlog, port.interface)
+    return Endpoint(text, place, certificate)
+
+
+@implementer(IReactorSSL)
+@attrs.define
+class _Port:
+    """What Twisted makes of an ``ssl:`` endpoint, taken where it would listen."""
+
+    port: int = 0
+    tls: Any = None
+    backlog: int = 0
+    interface: str = ""
+
+    def listenSSL(self, port: int, factory: object, contextFactory: Any, backlog: int = 50, interface: str = "") -> Any:  # noqa: N802, N803, ARG002 - Twisted's
+        """Take it."""
+        self.port, self.tls, self.backlog, self.interface = port, contextFactory, backlog, interface
+
+    def connectSSL(self, *_: object, **__: object) -> Any:  # noqa: N802 - Twisted's
+        """Nothing connects here."""
+        raise NotImplementedError
+
+
+def _read(text: str, key: Path, chain: Path | None) -> _Port:
+    """Have the files of an ``ssl:`` endpoint read, and see whether key and certificate belong together.
+
+    ``chain`` is the certificate's file where it may hold those between it and its authority too, which Twisted passes over.
+    """
+    if _ENCRYPTED in key.read_bytes():
+        raise ValueError("the key is encrypted")
+    port = _Port()
+    try:
+        serverFromString(port, text).listen(Factory())
+        if chain is not None:
+            port.tls.extraCertChain = load_pem_x509_certificates(chain.read_bytes())[1:]
+        port.tls.getContext()
+    except (SSL.Error, crypto.Error) as error:
+        reasons = ", ".join(reason for *_, reason in error.args[0])
+        raise ValueError(f"key and certificate can't be read: {reasons}") from None
+    return port
+
+
+def _objection(port: _Port) -> str | None:
+    """Why nobody would trust the certificate at this moment, whatever its authority: it has expired, or isn't valid yet."""
+    certificate = port.tls.certificate
+    store = crypto.X509Store()
+    store.add_cert(certificate)
+    store.set_flags(crypto.X509StoreFlags.PARTIAL_CHAIN)
+    try:
+        crypto.X509StoreContext(store, certificate).verify_certificate()
+    except crypto.X509StoreContextError as error:
+        return str(error)
+    return None
+
+
+@implementer(IOpenSSLServerConnectionCreator)
+@attrs.frozen
+class _Current:
+    """Gives each connection the certificate that was read last (Note [Certificates of ports])."""
+
+    certificate: Renewable[_Port]
+
+    def serverConnectionForTLS(self, tlsProtocol: Any) -> SSL.Connection:  # noqa: N802, N803 - Twisted's
+        """Make the TLS of a connection."""
+        connection: SSL.Connection = self.certificate.current.tls.serverConnectionForTLS(tlsProtocol)
+        return connection
+
+
+# -- receivers -----------------------------------------------------------------------------------------------------
+
+
+def client_endpoint(reactor: Any, text: str) -> IStreamClientEndpoint:
+    """Make the endpoint of somebody to connect to (Note [Receivers' certificates]).
+
+    :raises Exception: as above.
+    """
+    written = _Written.parse(text)
+    if written.kind == "ssl":
+        raise ValueError("ssl: connects to anybody, whatever the certificate; write tls:HOST:PORT")
+    if written.kind != "tls":
+        return IStreamClientEndpoint(clientFromString(reactor, text))
+    given = written.arguments(_TLS)
+    host = given["host"]
+    trust = Trust(_authorities(Path(given["trustRoots"])) if "trustRoots" in given else None, _own(given))
+    if "endpoint" in given:
+        below = client_endpoint(reactor, given["endpoint"])
+    else:
+        timeout, source = int(given.get("timeout", _CONNECT_TIMEOUT)), given.get("bindAddress")
+        below = HostnameEndpoint(reactor, host, int(given["port"]), timeout, None if source is None else (source, 0))
+    return wrapClientTLS(trust.client(host), below, reactor)
+
+
+def _authorities(folder: Path) -> Any:
+    """The certificates of all files of a folder whose names end with ``.pem``, as Twisted's ``trustRoots`` are."""
+    text = "".join(path.read_text(encoding="ascii", errors="replace") for path in sorted(folder.glob("*.pem")))
+    return Trust.of(text).authorities
+
+
+def _own(given: dict[str, str]) -> Any:
+    """The certificate to show, and its key."""
+    if "certificate" not in given:
+        return None
+    certificate = Path(given["certificate"]).read_bytes()
+    key = Path(given.get("privateKey", given["certificate"])).read_bytes()
+    return load_pem_x509_certificate(certificate), load_pem_private_key(key, None)

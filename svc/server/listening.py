@@ -1,0 +1,125 @@
+"""Where the server listens: its ports, their addresses as URLs, and how they close.
+
+Note [Nobody could be accepted]: when the process or the machine is out of descriptors or memory, a connection that waits to
+be accepted can't be, and makes its port readable again at once. Twisted closes such connections where it is the process that
+is out of descriptors, and else tries again for ever, with a line in the log each time. So a port that was readable, and
+accepted nobody, is left alone for a moment.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Final
+
+import attrs
+from twisted.application.service import Service
+from twisted.internet.address import IPv4Address, IPv6Address, UNIXAddress
+from twisted.internet.defer import Deferred, maybeDeferred
+from twisted.internet.error import CannotListenError
+from twisted.internet.interfaces import IListeningPort, IProtocolFactory, IReadDescriptor, IStreamServerEndpoint
+from twisted.protocols.tls import TLSMemoryBIOFactory
+
+from svc.model.errors import StartRefused
+from svc.server.renewal import Renewable
+
+#: How long requests in progress may take to end when the server stops, in seconds; no request arrives for longer.
+DRAIN: Final = 30.0
+
+
+#: How long a port that could accept nobody is left alone, in seconds.
+PAUSE: Final = 0.1
+
+
+@attrs.frozen
+class Endpoint:
+    """A Twisted endpoint, the text that the operator wrote for it, and what it shows to clients if it speaks TLS."""
+
+    text: str
+    place: IStreamServerEndpoint
+    certificate: Renewable[Any] | None = None
+
+
+class Listening(Service):
+    """The ports. :meth:`open` opens them, one after the other; they are closed when the service stops.
+
+    Then requests in progress have ``DRAIN`` seconds to end: ``drain`` returns when no connection is open, or that time is
+    over.
+    """
+
+    name = "listening"
+
+    def __init__(
+        self,
+        endpoints: Sequence[Endpoint],
+        factory: IProtocolFactory,
+        drain: Callable[[float], Coroutine[Any, Any, None]],
+    ) -> None:
+        self._factory = factory
+        self._drain = drain
+        self._endpoints = endpoints
+        self._ports: list[IListeningPort] = []
+
+    async def open(self) -> list[str]:
+        """Listen at every endpoint and return the URLs.
+
+        :raises StartRefused: one of them can't be listened at.
+        """
+        for endpoint in self._endpoints:
+            try:
+                port = await endpoint.place.listen(self._factory)
+            except (CannotListenError, OSError) as error:
+                raise StartRefused(f"it cannot listen at {endpoint.text}: {error}") from None
+            if IReadDescriptor.providedBy(port):
+                be_patient(port)
+            self._ports.append(port)
+        return [url_of(port) for port in self._ports]
+
+    def stopService(self) -> Deferred[None]:
+        """Close the ports, and let requests in progress end."""
+        super().stopService()  # type: ignore[no-untyped-call] # Twisted's
+        return Deferred.fromCoroutine(self._close())
+
+    async def _close(self) -> None:
+        ports, self._ports = self._ports, []
+        for port in ports:
+            await maybeDeferred(port.stopListening)
+        await self._drain(DRAIN)
+
+
+def be_patient(port: Any) -> None:
+    """See to Note [Nobody could be accepted], for a port of Twisted's."""
+    accept = port.doRead
+
+    def resume() -> None:
+        if port.connected and not port.disconnecting:
+            port.startReading()
+
+    def accept_or_pause() -> None:
+        accepted = port.sessionno
+        accept()
+        if port.sessionno == accepted and port.connected and not port.disconnecting:
+            port.stopReading()
+            port.reactor.callLater(PAUSE, resume)
+
+    port.doRead = accept_or_pause
+
+
+def url_of(port: IListeningPort) -> str:
+    """The URL by which a client on this machine reaches a port (rulings: starting and configuring)."""
+    scheme = "https" if isinstance(getattr(port, "factory", None), TLSMemoryBIOFactory) else "http"
+    match port.getHost():
+        case IPv4Address(host=host, port=number) | IPv6Address(host=host, port=number):
+            return f"{scheme}://{_shown(host)}:{number}"
+        case UNIXAddress(name=bytes(name)):
+            return f"{scheme}+unix:{name.decode('utf-8', 'backslashreplace')}"
+        case address:
+            return f"{scheme}:{address}"
+
+
+def _shown(host: str) -> str:
+    address = ipaddress.ip_address(host)
+    if address.is_unspecified:
+        return "127.0.0.1"
+    # A zone's percent sign is escaped in a URL (RFC 6874).
+    return f"[{host.replace('%', '%25')}]" if address.version == 6 else host

@@ -1,0 +1,279 @@
+"""The larger parts of the server, each made from the settings and the foundation, for ``composition`` to put together."""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Any, TextIO
+
+import attrs
+from twisted.application.service import MultiService
+from twisted.internet.interfaces import IStreamClientEndpoint
+from twisted.logger import Logger
+
+from svc.audit.backlog import ISink
+from svc.audit.expirations import RecordedExpirations
+from svc.audit.files import FileSink, StandardOutputSink
+from svc.audit.journal import Journal
+from svc.audit.refusals import LoggedExpirations
+from svc.audit.syslog import SyslogSink
+from svc.authn.cloud import cloud
+from svc.authn.federated import FederatedAuthenticator
+from svc.authn.jwt import JWT
+from svc.authn.ldap.authenticator import LdapAuthenticator
+from svc.authn.ldapserver import LdapServers
+from svc.authn.providers.discovery import Publications
+from svc.authn.providers.keys import ProviderKeys
+from svc.cluster.claims import Claims
+from svc.cluster.inquiry import Inquiry, trust_of
+from svc.cluster.members import Members
+from svc.cluster.rivals import Rivals
+from svc.crypto.vault import CANARY
+from svc.health.checks_loop import NEEDED_TO_SERVE, Rounds
+from svc.health.probes import (
+    AuditProbe,
+    AuthzProbe,
+    CoreProbe,
+    DatabaseProbe,
+    HostFactoryProbe,
+    PublicKeysProbe,
+)
+from svc.model.directories import IDirectories
+from svc.model.errors import StartRefused
+from svc.model.events import Server as EventServer
+from svc.model.ports import ILoads, IProbe
+from svc.model.query_results import Sealed
+from svc.net.client_tls import client_tls
+from svc.net.fetch import GuardedClient
+from svc.net.lookup import LookUps
+from svc.net.trust import Trust
+from svc.policy.document import Bounds
+from svc.rotation.postgresql import PostgresPassword
+from svc.rotation.rotation import Rotations
+from svc.rotation.rotation_loop import Expirations
+from svc.server.foundation import Foundation
+from svc.server.renewal import Renewable, Renewals
+from svc.services.policy_loads import NEAR_ROWS, Loads, NearAndFar
+from svc.settings.config import Settings
+from svc.storage.authenticators import AuthenticatorStore
+from svc.storage.credentials import CredentialStore
+from svc.storage.driver.replication import Replication
+from svc.storage.expirations import ExpirationStore
+from svc.storage.hostfactories import HostFactoryStore
+from svc.storage.policies import PolicyStore
+from svc.storage.publickeys import PublicKeyStore
+from svc.telemetry.metrics import Metrics
+from svc.worker.messages import Task
+from svc.worker.pool import Workers
+
+log = Logger()
+
+
+def _stream(stream: TextIO | None) -> tuple[int, int] | None:
+    """The device and the inode of a standard stream; ``None`` where it is closed."""
+    try:
+        status = os.fstat(stream.fileno()) if stream is not None else None
+    except (OSError, ValueError):
+        return None
+    return None if status is None else (status.st_dev, status.st_ino)
+
+
+@attrs.frozen
+class Parts:
+    """Makes parts. What a part needs of other parts it is given."""
+
+    reactor: Any
+    settings: Settings
+    foundation: Foundation
+    renewals: Renewals
+
+    async def journal(
+        self, server: MultiService, metrics: Metrics | None, syslog: IStreamClientEndpoint | None, *, daemon: bool
+    ) -> Journal:
+        """The journal, open; it stops after all that may record something.
+
+        :raises StartRefused: records can't be written where they are to go.
+        """
+        reactor, settings = self.reactor, self.settings
+        standard = sys.__stdout__
+        path = settings.surroundings.audit_file(
+            settings.audit_file, settings.data_dir, daemon=daemon, stdout=_stream(standard)
+        )
+        if path is not None:
+            if settings.audit_file is None:
+                path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            sinks: list[ISink] = [FileSink(reactor, path)]
+        elif standard is not None:
+            sinks = [StandardOutputSink(reactor, standard.fileno())]
+        else:
+            raise StartRefused("there is no standard output for audit records: set --audit-file")
+        if syslog is not None and settings.audit_syslog is not None:
+            sinks.append(SyslogSink(reactor, syslog, settings.audit_syslog))
+        journal = Journal(
+            EventServer(os.uname().nodename, settings.dialect.prefix),
+            reactor,
+            self.foundation.wall,
+            sinks,
+            refuses=settings.audit_failure == "refuse",
+            count_lost=None if metrics is None else metrics.count_lost_records,
+        )
+        journal.setServiceParent(server)  # type: ignore[no-untyped-call] # Twisted's
+        await journal.open()
+        if path is not None:
+            self.renewals.at_hangup(journal.reopen)
+            log.info("Audit records are appended to {path}", path=str(path))
+        elif daemon and syslog is None:
+            log.warn("A daemon's standard output goes nowhere, and so do audit records: name a file as audit_file")
+        elif settings.surroundings.is_journal(_stream(standard)):
+            log.warn(
+                "Audit records go to the journal, which drops what comes too fast unless the unit has"
+                " LogRateLimitIntervalSec=0: name a file as audit_file"
+            )
+        return journal
+
+    def inquiries(self) -> dict[str, Inquiry]:
+        """What asks the other servers of the cluster, each under the authorities that the settings name for it."""
+        settings = self.settings
+        common = self._trust(settings.cluster_ca, "cluster_ca")
+        return {
+            member.name: Inquiry(self.reactor, member, common if member.ca is None else self._trust(member.ca, "cluster"))
+            for member in settings.cluster
+        }
+
+    def members(self, inquiries: Mapping[str, Inquiry]) -> Members:
+        """The other servers, asked for their health."""
+        return Members(self.reactor, self.foundation.wall, {name: inquiry.ask for name, inquiry in inquiries.items()})
+
+    def rivals(self, inquiries: Mapping[str, Inquiry], claims: Claims, replication: Replication) -> Rivals:
+        """The same, asked for their databases."""
+        return Rivals(
+            self.reactor,
+            self.foundation.wall,
+            replication.identity,
+            {name: functools.partial(inquiry.database, claims) for name, inquiry in inquiries.items()},
+            self.settings.health_interval,
+        )
+
+    def _trust(self, path: Path | None, field: str) -> Callable[[], Trust]:
+        """Returns whom to trust, as the file says that a setting names; without one, the platform's authorities."""
+        if path is None:
+            return Trust
+        key = self.settings.key(field)
+        file = self.renewals.watch(Renewable(f"{key} {path}", [path], lambda: trust_of(path, key)))
+        return lambda: file.current
+
+    def loads(self, server: MultiService) -> ILoads:
+        """What loads policies: small ones here, large ones in processes of their own."""
+        settings = self.settings
+        bounds = Bounds(nesting=settings.nesting_limit, aliases=settings.alias_limit, records=settings.record_limits)
+        task = Task(self.foundation.dsn, settings.statement_timeout, self.foundation.data_key, settings.dialect, bounds)
+        workers = Workers(self.reactor, task)
+        workers.setServiceParent(server)  # type: ignore[no-untyped-call] # Twisted's
+        near = Loads(PolicyStore(self.foundation.database), self.foundation.vault, settings.dialect, bounds, NEAR_ROWS)
+        return NearAndFar(near, workers)
+
+    def expirations(self, journal: Journal, demand_primary: Callable[[], Awaitable[None]]) -> Expirations:
+        """The loop that expires and rotates values."""
+        reactor, settings, events = self.reactor, self.settings, RecordedExpirations(LoggedExpirations(), journal)
+        store = ExpirationStore(self.foundation.database)
+        return Expirations(
+            reactor,
+            self.foundation.wall,
+            store,
+            HostFactoryStore(self.foundation.database),
+            Rotations(store, self.foundation.vault, reactor, events),
+            [PostgresPassword(reactor, self._look_ups(), client_tls)],
+            events,
+            settings.expiration_interval,
+            demand_primary,
+        )
+
+    def federated(self, metrics: Metrics | None) -> dict[str, FederatedAuthenticator]:
+        """The authenticators that trust third parties, by name; they share what is known of these."""
+        reactor, settings = self.reactor, self.settings
+        client = GuardedClient(
+            reactor,
+            reactor.nameResolver,
+            client_tls,
+            allow_http=settings.allow_http_providers,
+            private_networks=settings.allow_private_providers,
+        )
+        keys = ProviderKeys(
+            Publications(client).key_set,
+            reactor,
+            settings.jwks_refetch_interval,
+            max_age=settings.jwks_max_age,
+            stale_if_error=settings.jwks_stale_if_error,
+        )
+        if metrics is not None:
+            metrics.watch_key_sets(keys.ages)
+        return {
+            kind.name: FederatedAuthenticator(
+                kind,
+                AuthenticatorStore(self.foundation.database),
+                keys,
+                self.foundation.vault,
+                self.foundation.wall,
+                settings.dialect,
+                frozenset(settings.authenticators),
+                clock_skew=settings.clock_skew,
+                token_limit=settings.jwt_limit,
+                ignore_missing_issuer=settings.ignore_missing_issuer,
+            )
+            for kind in (JWT, cloud(settings.dialect))
+        }
+
+    def ldap_servers(self) -> LdapServers:
+        """The directories that are configured."""
+        store, settings = AuthenticatorStore(self.foundation.database), self.settings
+        return LdapServers(store, store, self.foundation.vault, settings.dialect, frozenset(settings.authenticators))
+
+    def ldap(self, servers: LdapServers, directories: Callable[[], IDirectories]) -> LdapAuthenticator:
+        """The authenticator that asks them."""
+        return LdapAuthenticator(
+            AuthenticatorStore(self.foundation.database),
+            CredentialStore(self.foundation.database),
+            servers,
+            directories,
+            self.foundation.vault,
+            self.settings.dialect,
+            frozenset(self.settings.authenticators),
+            self.foundation.wall,
+        )
+
+    def directories(self) -> IDirectories:
+        """The client of LDAP directories."""
+        # Few servers ask a directory, and its library takes time.
+        from svc.authn.ldap.client import Directories  # noqa: PLC0415
+
+        return Directories(self.reactor, self._look_ups(), client_tls, allow_plain=self.settings.allow_plain_ldap)
+
+    def _look_ups(self) -> LookUps:
+        return LookUps(self.reactor, self.reactor.nameResolver, self.settings.allow_private_providers)
+
+    def rounds(self, rivals: Rivals, *others: IProbe) -> Rounds:
+        """The rounds of health: the checks of what stands on the foundation alone, and others."""
+        foundation = self.foundation
+        database, state, vault = foundation.database, foundation.state, foundation.vault
+
+        def open_canary(sealed: Sealed) -> object:
+            return vault.open(CANARY, sealed)
+
+        probes = [
+            CoreProbe(state, open_canary),
+            AuthzProbe(state),
+            HostFactoryProbe(HostFactoryStore(database)),
+            PublicKeysProbe(PublicKeyStore(database)),
+            *others,
+        ]
+        needed = NEEDED_TO_SERVE | {AuditProbe.service} if self.settings.audit_failure == "refuse" else NEEDED_TO_SERVE
+
+        def primaries() -> tuple[str, float] | None:
+            word = rivals.word
+            return None if word is None else (word, rivals.changed)
+
+        database_probe, interval = DatabaseProbe(state), self.settings.health_interval
+        return Rounds(self.reactor, foundation.wall, probes, database_probe, interval, needed, primaries)

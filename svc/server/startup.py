@@ -1,0 +1,252 @@
+"""Between the server and whoever started its process: the ready line, the reason of a refusal, exit codes, signals.
+
+Note [The launcher]. ``twistd`` without ``-n`` forks. The launcher, the process that somebody started, waits at a pipe;
+``twistd`` answers there as soon as the application has *begun* to start, and the launcher ends with success. But what makes
+a start fail comes later: no database, another data key, a port in use. So the pipe is taken away from ``twistd``, and
+answered when the server is ready, or at the end of the process. For as long the launcher's standard output and error are
+kept, in whose place ``twistd`` puts ``/dev/null``. So ``twistd svc`` returns when the server is ready, or is no more, and
+says what it would say with ``-n``.
+
+Note [Exit codes]. ``twistd`` ends with 0 whenever the reactor has stopped, and dies of the signal that stopped it, if one
+did. A start that failed must end with 1: that is seen to at the very end of the process, after ``twistd`` has removed its
+pid file. A stop that was asked for must end with 0: the signals have handlers of our own.
+
+Note [Garbage]. Python's collector looks at all objects now and then, and nobody is served meanwhile: 40 to 80 ms, of which
+nearly all is for what the modules consist of. That never is garbage, so the collector is told not to look at it again.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import sys
+from collections.abc import Callable, MutableMapping
+from contextlib import suppress
+from typing import Any, Final, Self, TextIO
+
+import attrs
+from twisted.application.service import MultiService
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.error import ReactorNotRunning
+from twisted.internet.interfaces import IReactorCore, IReactorFromThreads, IReactorTime
+from twisted.logger import ILogObserver, Logger
+
+from svc.model.errors import (
+    ConfigurationInvalid,
+    OutcomeUnknown,
+    Refusal,
+    StartRefused,
+    StoreReadOnly,
+    StoreUnavailable,
+)
+from svc.server.renewal import on_hangup
+from svc.server.serverlog import ServerLog, Telling
+from svc.server.succession import Server
+
+#: Signals that stop the server.
+STOP_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+
+log = Logger()
+
+
+def reason_of(refusal: Refusal) -> str:
+    """What a refusal to start tells the operator, in one sentence or a few."""
+    match refusal:
+        case ConfigurationInvalid():
+            return f"{refusal.key} {refusal.message}"
+        case StartRefused():
+            return refusal.message
+        case OutcomeUnknown():
+            return f"the database did not confirm the change, which may have been made: {refusal.why}"
+        case StoreUnavailable():
+            return f"the database went away: {refusal.why}"
+        case StoreReadOnly():
+            return "the database takes no writes, as a standby does: do this on the primary"
+        case _:
+            return str(refusal)
+
+
+@attrs.define
+class Console:
+    """Where whoever started the process hears of it, until the start is over, and in its exit code.
+
+    ``twistd`` are the options of ``twistd`` when it is about to make a daemon of this process (Note [The launcher]).
+    """
+
+    _out: TextIO | None
+    _err: TextIO | None
+    _twistd: MutableMapping[str, Any] | None = None
+    _launcher: int | None = None
+    failed: bool = attrs.field(default=False, init=False)
+
+    @classmethod
+    def of_process(cls, twistd: MutableMapping[str, Any] | None) -> Self:
+        """The console of this process, which ``twistd`` runs with these options, if any."""
+        if twistd is None or twistd.get("nodaemon", True):
+            return cls(sys.__stdout__, sys.__stderr__)
+        return cls(_duplicate(1), _duplicate(2), twistd)
+
+    @property
+    def is_daemon(self) -> bool:
+        """Whether nobody will be there to read what the process prints."""
+        return self._twistd is not None
+
+    def attach(self) -> None:
+        """Take over from ``twistd`` what the launcher waits for. To be called when the services are started."""
+        if self._twistd is not None:
+            self._launcher, self._twistd["statusPipe"] = self._twistd.get("statusPipe"), None
+
+    def say(self, line: str) -> bool:
+        """Write one bare line on standard output; tell whether that could be done."""
+        return _write(self._out, line)
+
+    def started(self) -> None:
+        """Let the launcher end with success, and let go of what is its."""
+        self._answer(b"0")
+        if self._twistd is not None:
+            for stream in filter(None, (self._out, self._err)):
+                stream.close()
+            self._out = self._err = None
+
+    def interrupted(self) -> None:
+        """Say on standard error that the server was stopped before it was ready."""
+        _write(self._err, "svc was stopped before it was ready")
+
+    def refused(self, reason: str) -> None:
+        """Give the reason on standard error, and let this process end with failure."""
+        _write(self._err, f"svc did not start: {reason}")
+        self.failed = True
+
+    def leave(self) -> None:
+        """Do what is left for the end of the process, whose last act this must be (Note [Exit codes]).
+
+        A launcher that still waits learns only now that the server isn't there, when nothing of it is left.
+        """
+        self._answer(b"1 svc is not running")
+        if self.failed:
+            for stream in filter(None, (sys.__stdout__, sys.__stderr__)):
+                with suppress(OSError, ValueError):
+                    stream.flush()
+            os._exit(1)
+
+    def _answer(self, word: bytes) -> None:
+        if self._launcher is not None:
+            # A launcher that was interrupted doesn't wait any more.
+            with suppress(BrokenPipeError):
+                os.write(self._launcher, word)
+            os.close(self._launcher)
+            self._launcher = None
+
+
+def _duplicate(descriptor: int) -> TextIO | None:
+    """A copy of a standard stream that no child process inherits; ``None`` when the stream is closed."""
+    try:
+        return os.fdopen(os.dup(descriptor), "w", encoding="utf-8", errors="backslashreplace")
+    except OSError:
+        return None
+
+
+def _write(stream: TextIO | None, line: str) -> bool:
+    try:
+        if stream is None:
+            return False
+        stream.write(f"{line}\n")
+        stream.flush()
+    except (OSError, ValueError):
+        # Nobody reads any more, or the stream was closed: no reason for a server to end.
+        return False
+    return True
+
+
+class IProcessReactor(IReactorCore, IReactorFromThreads, IReactorTime):
+    """What a launch asks of the reactor."""
+
+
+def at_terminal() -> bool:
+    """Whether this process reads from a terminal or writes to one; one that was closed is none any more."""
+    return any(map(os.isatty, range(3)))
+
+
+class Launch(MultiService):
+    """The server as ``twistd`` runs it: how its start ended is told, and its end is brought about.
+
+    ``server_log`` takes the place of the log that ``twistd`` would make, unless its option ``--logger`` names another.
+    """
+
+    def __init__(
+        self,
+        reactor: IProcessReactor,
+        server: Server,
+        console: Console,
+        on_signal: Callable[[int, Callable[[int, object], object]], object] = signal.signal,
+        server_log: ServerLog | None = None,
+    ) -> None:
+        super().__init__()  # type: ignore[no-untyped-call] # Twisted's
+        self._reactor = reactor
+        self._server = server
+        self._console = console
+        self._on_signal = on_signal
+        self._log = server_log
+        self._at_terminal = False
+        if server_log is not None:
+            self.addService(Telling(server_log.observer, reactor))  # type: ignore[no-untyped-call] # Twisted's
+        self.addService(server)  # type: ignore[no-untyped-call] # Twisted's
+
+    def setServiceParent(self, parent: Any) -> None:  # noqa: N802 - the name is Twisted's
+        """Become part of the application, whose log ``twistd`` asks it for."""
+        super().setServiceParent(parent)  # type: ignore[no-untyped-call] # Twisted's
+        if self._log is not None:
+            parent.setComponent(ILogObserver, self._log.observer)
+
+    def startService(self) -> None:
+        """Start the server, and wait for the outcome."""
+        self._console.attach()
+        super().startService()  # type: ignore[no-untyped-call] # Twisted's
+        self._reactor.callWhenRunning(self._begin)
+
+    def _begin(self) -> None:
+        # The reactor has put up its own handlers by now (Note [Exit codes]).
+        for number in STOP_SIGNALS:
+            self._on_signal(number, lambda *_: self._reactor.callFromThread(self._stop))
+        if self._log is not None:
+            # By now a daemon has left the terminal that it was started from.
+            self._at_terminal = at_terminal()
+            on_hangup(self._reactor, self._hung_up)
+        Deferred.fromCoroutine(self._attend())
+
+    def _hung_up(self) -> None:
+        """Have the log opened anew, as SIGHUP asks; or stop, where it says that the terminal is gone."""
+        if self._at_terminal and not at_terminal():
+            self._stop()
+        elif self._log is not None and self._log.file is not None:
+            self._log.file.reopen()
+
+    def _stop(self) -> None:
+        # A second signal changes nothing: the stop is under way.
+        with suppress(ReactorNotRunning):
+            self._reactor.stop()
+
+    async def _attend(self) -> None:
+        try:
+            urls = await self._server.ready()
+        except CancelledError:
+            self._console.interrupted()
+        except Refusal as refusal:
+            self._refuse(reason_of(refusal))
+        except OSError as error:
+            self._refuse(str(error))
+        except Exception as error:
+            log.failure("The start met a fault in the program")
+            self._refuse(f"a fault in the program: {type(error).__name__}: {error}")
+        else:
+            gc.collect()
+            gc.freeze()  # Note [Garbage]
+            log.info("The server is ready at {urls}", urls=" ".join(urls))
+            self._console.say(f"svc ready: {' '.join(urls)}")
+            self._console.started()
+
+    def _refuse(self, reason: str) -> None:
+        log.error("svc did not start: {reason}", reason=reason)
+        self._console.refused(reason)
+        self._stop()

@@ -1,0 +1,1 @@
+"""Sessions of PostgreSQL: the pool, transactions, migrations, and errors translated."""

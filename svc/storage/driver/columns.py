@@ -1,0 +1,69 @@
+"""Many rows as the parameters of one statement: each column an array, in PostgreSQL's text form.
+
+The driver would write a list as ``ARRAY['…', '…']``, an expression per element: 36,000 annotations take the server 400 ms to
+read that way, and 40 ms as the one literal made here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+from svc.storage.driver.connection import Fetched
+from svc.storage.driver.database import Statement, Transaction
+
+#: How many rows go into one statement: as many as the reactor can write down in about 5 ms.
+BATCH: Final = 5000
+
+#: How much text goes into one statement, in characters, unless a single row has more: what is written down is held several
+#: times over until it is sent.
+TEXT: Final = 2_000_000
+
+
+def column(values: Iterable[str | bytes | bool]) -> str:
+    """The array of these values, for a parameter of type ``text[]``, ``bytea[]`` or ``boolean[]``."""
+    return "{" + ",".join([_element(value) for value in values]) + "}"
+
+
+def rows_of(*types: str) -> str:
+    """The rows whose columns are the parameters ``$1``, ``$2`` … of a statement, arrays of these types, for its ``FROM``.
+
+    PostgreSQL takes an array for ten rows, and a limit that it can't foresee for a tenth of them: of a single row it thinks
+    that it is best looked up, in tables of any size.
+    """
+    columns = ", ".join(f"${number}::{element}[]" for number, element in enumerate(types, start=1))
+    return f"(SELECT * FROM unnest({columns}) LIMIT cardinality($1))"
+
+
+def batches(rows: Sequence[tuple[str | bytes | bool, ...]]) -> Iterator[list[str]]:
+    """The columns of each batch of rows; no batch when there are no rows."""
+    for start in range(0, len(rows), BATCH):
+        yield from _parts(rows[start : start + BATCH])
+
+
+async def for_each(
+    transaction: Transaction, statement: Statement, rows: Sequence[tuple[str | bytes | bool, ...]], *others: object
+) -> Fetched:
+    """Run a statement for all rows, a batch at a time, and return what it returns.
+
+    Its first parameters are the columns of ``rows``, those after them are ``others``.
+    """
+    return [row for columns in batches(rows) for row in await transaction.fetch(statement, *columns, *others)]
+
+
+def _parts(rows: Sequence[tuple[str | bytes | bool, ...]]) -> Iterator[list[str]]:
+    """The columns of rows in halves, and these in halves, until each is within ``TEXT``."""
+    if len(rows) > 1 and sum(len(value) for row in rows for value in row if not isinstance(value, bool)) > TEXT:
+        half = len(rows) // 2
+        yield from _parts(rows[:half])
+        yield from _parts(rows[half:])
+    else:
+        yield [column(values) for values in zip(*rows, strict=True)]
+
+
+def _element(value: str | bytes | bool) -> str:
+    if isinstance(value, str):
+        return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    if isinstance(value, bytes):
+        return '"\\\\x' + value.hex() + '"'
+    return "t" if value else "f"

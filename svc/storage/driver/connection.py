@@ -1,0 +1,292 @@
+"""One session with PostgreSQL, on one socket: one statement at a time, until it is lost.
+
+Note [A session stays in the reactor]
+
+txpostgres runs each statement through a cursor that takes the connection's place in the reactor and gives it back: four
+changes to the set of watched sockets and two turns of the reactor for one round trip. :class:`Session` is a txpostgres
+connection while it connects; from then on it is watched all the time, and an answer fires its Deferred in the turn in which
+it arrives. What the reactor watches is a duplicate of libpq's file descriptor: libpq closes its own the moment it sees the
+connection fail, and a reactor that still watched that number would take the next socket with the same number for this one.
+
+Note [Lost sessions]
+
+A session is lost once and for ever, whatever the reason: the server closed it, it gave no answer in time, or it was left in
+the middle of something. It is then closed, and nobody can get it again, so that nobody gets the answer to somebody
+else's question. A lost session was perhaps about to commit: nothing that was sent is ever sent again. The process that
+served it may go on with what it was asked for, and notice nothing: its owner ends it (Note [Ended, not cancelled] in
+``database``).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+import psycopg2
+import psycopg2.extensions
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.error import ConnectionClosed
+from twisted.python.failure import Failure
+from txpostgres import txpostgres
+from txpostgres.reconnection import DeadConnectionDetector
+
+from svc.model.errors import StoreUnavailable
+from svc.storage.driver.failures import ends_session, summary, translated
+from svc.storage.driver.shield import shielded
+
+#: What a parameter may be. Anything else, psycopg2's own SQL fragments above all, is refused.
+_PARAMETER_TYPES: Final = frozenset({str, bytes, int, float, bool, type(None), list})
+
+#: What a statement returns.
+Fetched = list[tuple[Any, ...]]
+
+
+def _bytes(value: str | None, cursor: object) -> bytes | None:
+    view = psycopg2.BINARY(value, cursor)
+    return None if view is None else bytes(view)
+
+
+_BYTEA: Final = psycopg2.extensions.new_type(psycopg2.BINARY.values, "BYTEA", _bytes)
+_BYTEA_ARRAY: Final = psycopg2.extensions.new_array_type((1001,), "BYTEA[]", _BYTEA)
+
+
+class _Detector(DeadConnectionDetector):  # type: ignore[misc]  # txpostgres is untyped
+    """Tells the session's owner, once, that it is dead. The owner opens another; this one is not connected again."""
+
+    def __init__(self, reactor: Any, opened: Callable[[], bool], lost: Callable[[Exception], None]) -> None:
+        super().__init__(deathChecker=lambda _: opened(), reactor=reactor)
+        self._lost = lost
+
+    def startReconnecting(self, f: Failure) -> None:  # noqa: N802  # the name is txpostgres's
+        """The base class calls this when it first hears of the death."""
+        assert isinstance(f.value, Exception)
+        self._lost(f.value)
+
+
+class Session(txpostgres.Connection):  # type: ignore[misc]  # txpostgres is untyped
+    """One session with PostgreSQL.
+
+    :param lost: is called once with the reason when an opened session is lost, before a statement that was under way fails.
+    :param patience: how long a statement may go unanswered, in seconds.
+    """
+
+    def __init__(self, reactor: Any, lost: Callable[[Exception], None], patience: float) -> None:
+        super().__init__(reactor, detector=_Detector(reactor, lambda: self._cursor is not None, lost))
+        #: Statements that this session has prepared, by name.
+        self.prepared: dict[str, object] = {}
+        #: How long a statement may go unanswered, in seconds.
+        self.patience = patience
+        #: Whether it was lost while a statement was under way, with which the server may go on.
+        self.interrupted = False
+        self._descriptor = -1
+        self._cursor: Any = None
+        self._answer: Deferred[Fetched] | None = None
+        self._finish: Callable[[Session], None] | None = None
+        self._waited = 0.0
+
+    async def open(self, parameters: Mapping[str, object]) -> None:
+        """Connect, with parameters of libpq. May be cancelled.
+
+        :raises StoreUnavailable: PostgreSQL could not be reached or refused.
+        """
+        try:
+            # Cancelled itself, txpostgres would open a second connection to ask the server to cancel, and block meanwhile.
+            await shielded(self._connected(parameters))
+        except (StoreUnavailable, CancelledError):
+            self.close()
+            raise
+
+    async def _connected(self, parameters: Mapping[str, object]) -> None:
+        try:
+            self._connection = psycopg2.connect(**parameters, async_=True)
+            await self.poll()
+            psycopg2.extensions.register_type(_BYTEA, self._connection)
+            psycopg2.extensions.register_type(_BYTEA_ARRAY, self._connection)
+            self._descriptor = os.dup(self._connection.fileno())
+        except (psycopg2.Error, ConnectionClosed, OSError) as error:
+            raise StoreUnavailable(summary(error)) from None
+        self._cursor = self._connection.cursor()
+        self.reactor.addReader(self)
+
+    @property
+    def lost(self) -> bool:
+        """Whether it was open once and is no more."""
+        return bool(self.detector.connectionIsDead)
+
+    @property
+    def row_count(self) -> int:
+        """How many rows the last statement touched."""
+        return int(self._cursor.rowcount)
+
+    @property
+    def command(self) -> str:
+        """What the server says that the last statement did, such as ``COMMIT``."""
+        return str(self._cursor.statusmessage)
+
+    @property
+    def process(self) -> int:
+        """The id of the server's process that serves it."""
+        return int(self._connection.get_backend_pid())
+
+    def take_notices(self) -> list[str]:
+        """What the server has remarked beside its answers since this was last asked, each the first line of a remark."""
+        notices = [notice.strip().partition("\n")[0] for notice in self._connection.notices]
+        self._connection.notices.clear()
+        return notices
+
+    @property
+    def clean(self) -> bool:
+        """Whether it is open, outside any transaction, with no statement under way."""
+        idle = psycopg2.extensions.TRANSACTION_STATUS_IDLE
+        return not self.lost and self._answer is None and self._connection.get_transaction_status() == idle
+
+    def run(
+        self, sql: str, parameters: Sequence[object] = (), finish: Callable[[Session], None] | None = None
+    ) -> Deferred[Fetched]:
+        """Run one statement; its rows are empty when it returns none.
+
+        The Deferred can be cancelled, the statement cannot: it runs to its end. ``finish`` is called with this session when
+        it can be used again, just before the rows are delivered; it is not called when the session is lost.
+
+        :raises TypeError: a parameter has a type that is not allowed.
+        """
+        try:
+            if not _PARAMETER_TYPES.issuperset(map(type, parameters)):
+                refused = {type(parameter) for parameter in parameters} - _PARAMETER_TYPES
+                raise TypeError(f"not a parameter of a statement: {', '.join(kind.__name__ for kind in refused)}")
+            self._cursor.execute(sql, parameters or None)
+        except Exception as error:
+            reason = translated(error)
+            if ends_session(error):
+                self.drop(reason)
+            elif finish is not None:
+                finish(self)
+            if reason is error:
+                raise
+            raise reason from error
+        self._waited = 0.0
+        self._finish = finish
+        answer: Deferred[Fetched] = Deferred()
+        self._answer = answer
+        self._flush(answer)
+        return answer
+
+    def answers(self) -> bool:
+        """Look whether the server has closed the connection since it was last used; sends nothing."""
+        try:
+            self._connection.poll()
+            if self._connection.notices:
+                # The server said something unasked, perhaps goodbye: is there still anybody?
+                self._connection.notices.clear()
+                self._connection.poll()
+        except psycopg2.Error as error:
+            self.drop(translated(error))
+            return False
+        return True
+
+    def grow_older(self, seconds: float) -> None:
+        """Let time pass; a statement that goes unanswered for longer than ``patience`` loses the session."""
+        if self._answer is not None:
+            self._waited += seconds
+            if self._waited >= self.patience:
+                self.drop(StoreUnavailable(f"a statement went unanswered for {self._waited:g} seconds"))
+
+    def drop(self, reason: Exception) -> None:
+        """Lose the session (Note [Lost sessions]); without effect on one that is lost, or not open yet."""
+        if self._descriptor < 0:
+            return
+        self.close()
+        answer, self._answer = self._answer, None
+        self.interrupted = answer is not None
+        self.detector.checkForDeadConnection(Failure(reason))
+        if answer is not None:
+            answer.errback(Failure(reason))
+
+    def close(self) -> None:
+        """Close the connection and take it out of the reactor, whatever state it is in."""
+        if self._descriptor >= 0:
+            self.reactor.removeReader(self)
+            self.reactor.removeWriter(self)
+            os.close(self._descriptor)
+            self._descriptor = -1
+            self._connection.close()
+        elif self._connection is not None:
+            super().close()
+
+    # -- what the reactor calls; as long as it connects, txpostgres does it -----------------------------------------------
+
+    def fileno(self) -> int:
+        """The descriptor that the reactor watches (Note [A session stays in the reactor])."""
+        return self._descriptor if self._cursor is not None else int(super().fileno())
+
+    def doRead(self) -> None:
+        """Something has arrived."""
+        if self._cursor is None:
+            # Not the connection's own, which would watch one socket of libpq's while libpq already tries the next.
+            txpostgres._PollingMixin.doRead(self)
+        else:
+            self._advance()
+
+    def doWrite(self) -> None:  # noqa: N802  # the name is Twisted's
+        """There is room to send the rest of a statement."""
+        if self._cursor is None:
+            super().doWrite()
+        elif self._descriptor >= 0:
+            self.reactor.removeWriter(self)
+            self._advance()
+
+    def connectionLost(self, reason: Failure) -> None:
+        """The reactor has seen the other side close, or took the session out for an error."""
+        if self._cursor is None:
+            super().connectionLost(reason)
+        else:
+            self.drop(StoreUnavailable(reason.getErrorMessage()))
+
+    def _flush(self, answer: Deferred[Fetched]) -> None:
+        """Send what did not fit. What PostgreSQL says by then is heard in the next turn: nobody is answered while asking."""
+        try:
+            state = self._connection.poll()
+        except Exception as error:  # whatever it is, it is what became of the statement
+            self.reactor.callLater(0, self._end, answer, error)
+        else:
+            if state == psycopg2.extensions.POLL_WRITE:
+                self.reactor.addWriter(self)
+            elif state == psycopg2.extensions.POLL_OK:
+                self.reactor.callLater(0, self._end, answer, None)
+
+    def _advance(self) -> None:
+        """Hear PostgreSQL's answer, or a part of it."""
+        try:
+            state = self._connection.poll()
+        except Exception as error:  # as above
+            self._end(self._answer, error)
+        else:
+            if state == psycopg2.extensions.POLL_WRITE:
+                self.reactor.addWriter(self)
+            elif state == psycopg2.extensions.POLL_OK:
+                self._end(self._answer, None)
+
+    def _end(self, answer: Deferred[Fetched] | None, error: Exception | None) -> None:
+        """The statement that ``answer`` waits for has ended; with none, PostgreSQL spoke unasked."""
+        if answer is not self._answer:
+            return
+        if error is not None and (answer is None or ends_session(error) or not isinstance(error, psycopg2.Error)):
+            self.drop(translated(error))
+            return
+        if answer is None:
+            return
+        rows: Fetched = []
+        if error is None and self._cursor.description is not None:
+            try:
+                rows = self._cursor.fetchall()
+            except Exception as unreadable:  # such as a date that Python has no room for
+                error = unreadable
+        self._answer = None
+        if self._finish is not None:
+            self._finish(self)
+        # From here on the session may be somebody else's.
+        if error is None:
+            answer.callback(rows)
+        else:
+            answer.errback(Failure(translated(error)))

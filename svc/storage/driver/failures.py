@@ -1,0 +1,86 @@
+"""What PostgreSQL and its driver raise, translated in one place.
+
+Whatever means "not now" becomes ``StoreUnavailable`` and a refused write ``StoreReadOnly``. What says something about
+the data passes as it is, for the module that knows what it means: :data:`UniqueViolation` and its like are here so that no
+other module needs to know the driver. The rest is a bug, and passes too.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import psycopg2
+from psycopg2 import errors as sqlstates
+
+from svc.model.errors import StoreReadOnly, StoreUnavailable
+
+#: A row with that key exists; SQLSTATE 23505.
+UniqueViolation: Final[type[Exception]] = sqlstates.UniqueViolation
+
+#: A row that is referred to does not exist, or one that is deleted is referred to; SQLSTATE 23503.
+ForeignKeyViolation: Final[type[Exception]] = sqlstates.ForeignKeyViolation
+
+#: Somebody else holds a lock that was asked for with ``NOWAIT`` or under a ``lock_timeout``; SQLSTATE 55P03.
+LockNotAvailable: Final[type[Exception]] = sqlstates.LockNotAvailable
+
+#: A statement came after one that had failed in the same transaction; SQLSTATE 25P02.
+TransactionAborted: Final[type[Exception]] = sqlstates.InFailedSqlTransaction
+
+#: Any of them, and every other that PostgreSQL says about a statement and that :func:`translated` lets pass.
+StatementFailed: Final[type[Exception]] = psycopg2.Error
+
+_READ_ONLY: Final = "25006"
+
+#: Serialization failure, and deadlock detected.
+_CONTENTION: Final = frozenset({"40001", "40P01"})
+
+#: Query cancelled (so ends the statement time-out); sessions that PostgreSQL ended for their idleness or length.
+_UNAVAILABLE: Final = frozenset({"57014", "25P03", "25P04"})
+
+#: Classes: connection exception, insufficient resources, operator intervention, system error.
+_UNAVAILABLE_CLASSES: Final = frozenset({"08", "53", "57", "58"})
+
+#: What a prepared statement raises that another session's migration, or a connection pooler, has taken the ground from:
+#: feature not supported ("cached plan must not change result type"), and invalid statement name.
+_STALE: Final = frozenset({"0A000", "26000"})
+
+
+class Contention(Exception):
+    """A transaction lost against another and was rolled back; it may be run again. Never leaves ``storage``."""
+
+
+def translated(error: Exception) -> Exception:
+    """What to raise in the place of ``error``; ``error`` itself when it has no place in the tables above."""
+    state = _sqlstate(error)
+    if state == _READ_ONLY:
+        return StoreReadOnly()
+    if state in _CONTENTION:
+        return Contention(summary(error))
+    if ends_session(error) or state in _UNAVAILABLE or state[:2] in _UNAVAILABLE_CLASSES:
+        return StoreUnavailable(summary(error))
+    return error
+
+
+def ends_session(error: Exception) -> bool:
+    """Whether the session that raised ``error`` is of no more use.
+
+    So it is when the server said that it ends it, when its prepared statements are stale, and when it was not the server
+    that spoke: then the connection is gone, or what it would say next cannot be known.
+    """
+    if not isinstance(error, psycopg2.Error):
+        return False
+    if not _sqlstate(error):
+        return not isinstance(error, psycopg2.ProgrammingError | psycopg2.DataError | psycopg2.NotSupportedError)
+    return _sqlstate(error) in _STALE or error.diag.severity_nonlocalized in {"FATAL", "PANIC"}
+
+
+def _sqlstate(error: Exception) -> str:
+    """The five characters of the SQL standard; none when the error is not the server's."""
+    return str(error.pgcode or "") if isinstance(error, psycopg2.Error) else ""
+
+
+def summary(error: BaseException) -> str:
+    """The first line of an error's text, for the log: what follows it may quote a row."""
+    if isinstance(error, StoreUnavailable):
+        return error.why
+    return str(error).strip().partition("\n")[0] or type(error).__name__

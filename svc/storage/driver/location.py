@@ -1,0 +1,135 @@
+"""Where PostgreSQL is and how it is spoken to: the parameters that every connection is opened with.
+
+Note [Names before connecting]
+
+libpq looks a host's name up while it blocks its caller, which here is the reactor. So names are resolved first, by the
+reactor's resolver, and handed over as ``hostaddr`` beside ``host``, which the check of a TLS certificate still needs.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import psycopg2
+import psycopg2.extensions
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IHostResolution, IResolutionReceiver
+from zope.interface import implementer
+
+from svc.model.errors import ConfigurationInvalid, StoreUnavailable
+
+#: How long a transaction may hold its locks while this side says nothing, in seconds: it hangs, or its machine sleeps.
+IDLE_IN_TRANSACTION: Final = 30.0
+
+#: What libpq is told unless the DSN says otherwise: to notice a peer that vanished within a minute.
+_DEFAULTS: Final = {
+    "application_name": "svc",
+    "keepalives_idle": "30",
+    "keepalives_interval": "10",
+    "keepalives_count": "3",
+}
+
+
+def milliseconds(seconds: float) -> int:
+    """Seconds as PostgreSQL's settings want them; at least 1, since 0 means no limit."""
+    return max(1, round(seconds * 1000))
+
+
+class Location:
+    """A DSN made ready to connect with.
+
+    :param reactor: resolves names (``IReactorPluggableNameResolver``).
+    :param statement_timeout: how long PostgreSQL may work on one statement, in seconds.
+    :raises ConfigurationInvalid: the DSN cannot be read. It holds a password, perhaps, and is not repeated.
+    """
+
+    def __init__(self, reactor: Any, dsn: str, statement_timeout: float) -> None:
+        self._reactor = reactor
+        try:
+            given: dict[str, str] = psycopg2.extensions.parse_dsn(dsn)
+        except psycopg2.Error:
+            raise ConfigurationInvalid("database_url", "is neither a PostgreSQL URL nor key=value pairs") from None
+        settings = {
+            "statement_timeout": milliseconds(statement_timeout),
+            "idle_in_transaction_session_timeout": milliseconds(IDLE_IN_TRANSACTION),
+            "timezone": "UTC",
+            "datestyle": "ISO",
+            "bytea_output": "hex",
+            # What is remarked on a COMMIT is a warning, or worse (Note [Unknown outcomes] in ``database``).
+            "client_min_messages": "warning",
+            "standard_conforming_strings": "on",
+            # See Note [Plans that last] in svc/storage/sql/access_facts.py.
+            "plan_cache_mode": "force_generic_plan",
+            "enable_seqscan": "off",
+            "enable_bitmapscan": "off",
+            "jit": "off",
+        }
+        options = [given.get("options", ""), *(f"-c {name}={value}" for name, value in settings.items())]
+        self._parameters = {**_DEFAULTS, **given, "client_encoding": "UTF8", "options": " ".join(options).strip()}
+
+    async def parameters(self, *, read_only: bool) -> Mapping[str, str]:
+        """The parameters of libpq, with the addresses that the host names have now (Note [Names before connecting]).
+
+        :param read_only: whether PostgreSQL is to refuse writes in this session.
+        :raises StoreUnavailable: a host name has no address now.
+        """
+        parameters = self._parameters
+        if read_only:
+            parameters = {**parameters, "options": f"{parameters['options']} -c default_transaction_read_only=on"}
+        hosts = parameters.get("host", "").split(",")
+        if "hostaddr" in parameters or not any(map(_is_name, hosts)):
+            return parameters
+        ports = parameters.get("port", "").split(",")
+        if len(ports) == 1:
+            ports *= len(hosts)
+        found = [
+            (host, address, port)
+            for host, port in zip(hosts, ports, strict=False)
+            for address in (await self._addresses(host) if _is_name(host) else [""])
+        ]
+        if not found:
+            raise StoreUnavailable(f"the database's host name has no address: {', '.join(filter(_is_name, hosts))}")
+        names = ("host", "hostaddr", "port")
+        return {
+            **parameters,
+            **{name: ",".join(column) for name, column in zip(names, zip(*found, strict=True), strict=True)},
+        }
+
+    async def _addresses(self, name: str) -> Sequence[str]:
+        answer = _Addresses()
+        self._reactor.nameResolver.resolveHostName(answer, name)
+        return await answer.complete
+
+
+def _is_name(host: str) -> bool:
+    """Whether a host is to be looked up: it is no address and no socket."""
+    if not host or host.startswith(("/", "@")):
+        return False
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return True
+    return False
+
+
+@implementer(IResolutionReceiver)
+class _Addresses:
+    """Collects the addresses of one name; :attr:`complete` fires with them."""
+
+    def __init__(self) -> None:
+        self.complete: Deferred[list[str]] = Deferred()
+        self._found: list[str] = []
+
+    def resolutionBegan(self, resolutionInProgress: IHostResolution) -> None:
+        """It can't be cancelled; the attempt to connect has its deadline."""
+
+    def addressResolved(self, address: Any) -> None:
+        """Remember one."""
+        if address.host not in self._found:
+            self._found.append(address.host)
+
+    def resolutionComplete(self) -> None:
+        """Deliver."""
+        self.complete.callback(self._found)

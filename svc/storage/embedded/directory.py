@@ -1,0 +1,214 @@
+"""The data directory: what lies where in it, who may use it, and the lock that says who does.
+
+::
+
+    lock              held by the svc that uses the directory, for its life; holds its process id, for humans
+    postmaster.lock   held by PostgreSQL itself, see note [Who is a postmaster] in postmaster
+    postgres.log      what PostgreSQL says; what it said before that is in postgres.log.1
+    cluster/          PostgreSQL's own directory, complete whenever it has this name
+    unfinished-…/     one in the making; what a crash left of it is removed
+    programs/         a copy of PostgreSQL's programs, where one is needed
+    annex             names the directory of module annex, where there is one
+
+As root, PostgreSQL's user owns ``cluster`` and nothing else here. ``svc`` reads what is in there with suspicion and never
+writes it.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import shutil
+import stat
+import tempfile
+from pathlib import Path
+from typing import Final
+
+import attrs
+
+from svc.model.errors import StartRefused
+from svc.storage.embedded import runtime_dir
+
+#: Size in bytes beyond which PostgreSQL's log is begun anew when PostgreSQL starts.
+LOG_LIMIT: Final = 8 * 1024 * 1024
+
+_UNFINISHED: Final = "unfinished-"
+
+
+def printable(text: object) -> str:
+    """The text, fit for a log: a path may hold bytes that are no UTF-8, and log files can't take those."""
+    return str(text).encode(errors="backslashreplace").decode()
+
+
+@attrs.frozen
+class Holder:
+    """Who holds the lock: the process id as text, and whether it is a server or a command that will soon be done."""
+
+    pid: str
+    serving: bool
+
+
+@attrs.define
+class DataDirectory:
+    """One data directory, perhaps not made yet. ``path`` is absolute.
+
+    Its methods block, for the time of a few system calls on a local disk unless they say otherwise.
+    """
+
+    path: Path
+    _lock: int | None = None
+
+    @property
+    def cluster(self) -> Path:
+        """PostgreSQL's own directory."""
+        return self.path / "cluster"
+
+    @property
+    def log(self) -> Path:
+        """PostgreSQL's log."""
+        return self.path / "postgres.log"
+
+    @property
+    def postmaster_lock(self) -> Path:
+        """The file that a running PostgreSQL holds locked."""
+        return self.path / "postmaster.lock"
+
+    def make(self) -> None:
+        """Make the directory if it isn't there, and check that nobody but its owner can write in it.
+
+        A directory that is there keeps its mode. A new one is closed to others; only root's lets them pass, to what they may
+        read in it, because PostgreSQL runs as another user then.
+
+        :raises StartRefused: others can write in it, or it is none.
+        :raises OSError: it can't be made.
+        """
+        for parent in reversed([parent for parent in self.path.parents if not parent.exists()]):
+            parent.mkdir(0o755)
+        try:
+            self.path.mkdir(0o700)
+        except FileExistsError:
+            pass
+        else:
+            if os.geteuid() == 0:
+                self.path.chmod(0o711)
+        status = self.path.stat()
+        if not stat.S_ISDIR(status.st_mode):
+            raise StartRefused(f"{self.path} is not a directory")
+        if status.st_mode & 0o022:
+            raise StartRefused(f"other users can write in the data directory {self.path}: run chmod go-w on it")
+
+    def lock(self, *, serving: bool) -> Holder | None:
+        """Take the lock, unless somebody else holds it, who is returned then.
+
+        :raises StartRefused: the directory belongs to another user, and nobody holds the lock.
+        :raises OSError: the lock file can't be opened.
+        """
+        owner = self.path.stat().st_uid
+        foreign = StartRefused(
+            f"the data directory {self.path} belongs to the user with the id {owner}: run svc as that user"
+        )
+        own = owner == os.geteuid()
+        try:
+            file = os.open(self.path / "lock", os.O_RDWR | os.O_NOFOLLOW | (os.O_CREAT if own else 0), 0o600)
+        except (PermissionError, FileNotFoundError) as error:
+            raise error if own else foreign from None
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if not own:  # root, in a directory where everything may be somebody's trap: it may join, and change nothing
+                raise foreign
+            os.ftruncate(file, 0)
+            os.pwrite(file, f"{os.getpid()} {'server' if serving else 'command'}\n".encode(), 0)
+        except BlockingIOError:
+            pid, _, purpose = os.pread(file, 64, 0).decode(errors="replace").strip().partition(" ")
+            os.close(file)
+            return Holder(pid, purpose == "server")
+        except BaseException:
+            os.close(file)
+            raise
+        self._lock = file
+        return None
+
+    def release(self) -> None:
+        """Give the lock up, if it is held."""
+        if self._lock is not None:
+            os.ftruncate(self._lock, 0)
+            os.close(self._lock)
+            self._lock = None
+
+    def cluster_version(self) -> str | None:
+        """The major version of PostgreSQL that made the cluster; ``None`` when there is no cluster.
+
+        :raises StartRefused: what is there is not a cluster.
+        """
+        if not os.path.lexists(self.cluster):
+            return None
+        version = self.read_in_cluster("PG_VERSION")
+        if version is None:
+            raise StartRefused(f"{self.cluster} is damaged: it has no PG_VERSION. Restore it from a backup, or remove it")
+        return version.strip()
+
+    def read_in_cluster(self, name: str) -> str | None:
+        """The first 4 KiB of a file in the cluster, ``None`` when it isn't there."""
+        try:
+            # PostgreSQL's user could have put a link or a pipe there.
+            file = os.open(self.cluster / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        except FileNotFoundError:
+            return None
+        try:
+            if not stat.S_ISREG(os.fstat(file).st_mode):
+                raise OSError(errno.EINVAL, "not a regular file", str(self.cluster / name))
+            return os.read(file, 4096).decode(errors="replace")
+        finally:
+            os.close(file)
+
+    def new_cluster(self, uid: int, gid: int) -> Path:
+        """Make an empty directory for a cluster in the making, owned by that user."""
+        path = Path(tempfile.mkdtemp(prefix=_UNFINISHED, dir=self.path))
+        os.chown(path, uid, gid)
+        return path
+
+    def adopt_cluster(self, path: Path) -> None:
+        """Give a cluster that is complete its name, for good."""
+        path.rename(self.cluster)
+        directory = os.open(self.path, os.O_RDONLY)
+        try:
+            os.fsync(directory)
+        finally:
+            os.close(directory)
+
+    def open_log(self) -> int:
+        """Open PostgreSQL's log to append to it, beginning a new one when it has grown too large."""
+        if self.log.exists() and self.log.stat().st_size > LOG_LIMIT:
+            self.log.replace(self.log.with_name("postgres.log.1"))
+        return os.open(self.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+
+    def log_tail(self, since: int) -> str:
+        """The last lines of PostgreSQL's log, of those that begin at the offset ``since``."""
+        with self.log.open("rb") as log:
+            end = log.seek(0, os.SEEK_END)
+            log.seek(max(since, end - 4096))
+            return "\n".join(log.read(4096).decode(errors="replace").strip().splitlines()[-15:])
+
+    def clear(self) -> None:
+        """Remove what a crash left: clusters in the making, the annex of a process that is gone; blocks for up to a second.
+
+        Only for the holder of the lock, while no PostgreSQL runs.
+        """
+        for unfinished in self.path.glob(f"{_UNFINISHED}*"):
+            shutil.rmtree(unfinished, ignore_errors=True)
+        if self._annex_record.exists():
+            runtime_dir.remove(Path(os.fsdecode(self._annex_record.read_bytes())))
+            self._annex_record.unlink()
+
+    def record_annex(self, path: Path) -> None:
+        """Remember the annex of the process that holds the lock, so that it is removed even after a crash."""
+        if self._lock is None:
+            return
+        file = os.open(self._annex_record, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+        os.write(file, os.fsencode(path))
+        os.close(file)
+
+    @property
+    def _annex_record(self) -> Path:
+        return self.path / "annex"

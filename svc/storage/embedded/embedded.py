@@ -1,0 +1,210 @@
+"""The embedded PostgreSQL: ``svc``'s own database server, its child, in its data directory (rulings 7).
+
+Note [One life]. All that the service does between start and stop is one coroutine, ``EmbeddedPostgres._live``, and stopping
+cancels it. Whatever it waits for then ends with ``CancelledError``, and its ``finally`` clauses undo what was done,
+innermost first: processes are stopped, what lies about is removed, the lock is released. So no state exists in which
+stopping is a special case, and when the Deferred of the stop fires, nothing runs any more.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Final
+
+import attrs
+from twisted.application.service import Service
+from twisted.internet.defer import CancelledError, Deferred, succeed
+from twisted.internet.task import deferLater
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from svc.model.errors import StartRefused
+from svc.storage.embedded import cluster
+from svc.storage.embedded.directory import DataDirectory, printable
+from svc.storage.embedded.postmaster import GLANCE, ISystemReactor, is_accepting
+from svc.storage.embedded.runtime_dir import Annex
+from svc.storage.embedded.server import Server
+
+#: How often a server that never came up is tried, since one that was killed may leave children that take their time to go.
+FIRST_TRIES: Final = 3
+
+#: The pause before a server that died is started again, in seconds: it doubles from the shortest to the longest, which is
+#: much longer than a start works, and short enough for one that starts to be back within five seconds.
+SHORTEST_PAUSE: Final = 0.25
+LONGEST_PAUSE: Final = 2.0
+
+#: After a server that lived as long as this, in seconds, the pause is the shortest again.
+STEADY: Final = 60.0
+
+#: How long to wait for another ``svc``: for a command to be done with the directory, or a server to come up; in seconds.
+PATIENCE: Final = 30.0
+
+log = Logger()
+
+
+def _absolute(path: Path) -> Path:
+    return Path(os.path.abspath(path))
+
+
+@attrs.define(eq=False, slots=False)
+class EmbeddedPostgres(Service):
+    """PostgreSQL as a service, in a data directory, which is made if it isn't there.
+
+    A server starts PostgreSQL and keeps it up. A command, which says so by ``joining``, uses the PostgreSQL of a server
+    while there is one, and else starts it for as long as the command runs. Nothing happens before ``startService``, and no
+    process is started before the reactor runs, so that a daemon may fork in between. ``durable`` may be false in tests,
+    which then don't wait for the disk.
+    """
+
+    reactor: ISystemReactor
+    directory: Path = attrs.field(converter=_absolute)
+    joining: bool = attrs.field(default=False, kw_only=True)
+    durable: bool = attrs.field(default=True, kw_only=True)
+    _life: Deferred[None] | None = attrs.field(default=None, init=False)
+    _outcome: str | Failure | None = attrs.field(default=None, init=False)
+    _waiting: list[Deferred[str]] = attrs.field(factory=list, init=False)
+
+    def startService(self) -> None:
+        """Begin; :meth:`ready` says when it is done, and how."""
+        super().startService()  # type: ignore[no-untyped-call]  # Twisted has no types here
+        self._outcome = None
+        self._life = Deferred.fromCoroutine(self._live())
+
+    def stopService(self) -> Deferred[None]:
+        """Stop what was started; fires when nothing of it runs any more. A server that was joined goes on."""
+        super().stopService()  # type: ignore[no-untyped-call]  # Twisted has no types here
+        life, self._life = self._life, None
+        if life is None:
+            return succeed(None)
+        life.cancel()
+        return life
+
+    async def ready(self) -> str:
+        """Wait until connections are accepted; the libpq DSN to connect with.
+
+        While a PostgreSQL that died is being started again, this waits, too.
+
+        :raises StartRefused: it can't start, or was stopped.
+        """
+        if self._outcome is None:
+            waiting: Deferred[str] = Deferred(self._waiting.remove)
+            self._waiting.append(waiting)
+            return await waiting
+        if isinstance(self._outcome, Failure):
+            self._outcome.raiseException()
+        return self._outcome
+
+    async def _live(self) -> None:
+        try:
+            # No process can be waited for before the reactor runs.
+            running: Deferred[None] = Deferred()
+            self.reactor.callWhenRunning(running.callback, None)
+            await running
+            await self._use(DataDirectory(self.directory))
+        except CancelledError:
+            self._settle(Failure(StartRefused("PostgreSQL was stopped")))
+        except OSError as error:
+            self._settle(Failure(StartRefused(printable(f"PostgreSQL cannot run in {self.directory}: {error}"))))
+        except StartRefused as refusal:
+            self._settle(Failure(StartRefused(printable(refusal.message))))
+        except Exception:
+            log.failure("The embedded PostgreSQL came to an unforeseen end")
+            self._settle(Failure())
+
+    def _settle(self, outcome: str | Failure) -> None:
+        self._outcome = outcome
+        # Those who wait may stop the service at once, and a coroutine can't be cancelled from within.
+        self.reactor.callLater(0, self._tell)
+
+    def _tell(self) -> None:
+        while self._waiting and self._outcome is not None:
+            self._waiting.pop().callback(self._outcome)
+
+    async def _use(self, directory: DataDirectory) -> None:
+        """Serve from the directory, or join the server that does, until this is cancelled."""
+        directory.make()
+        annex = Annex(directory.record_annex)
+        if not await self._lock(directory):
+            try:
+                self._settle(_address(directory, annex))
+                await Deferred()
+            finally:
+                annex.remove()
+            return
+        server = Server(self.reactor, directory, annex, self.durable)
+        try:
+            await self._keep_up(server)
+        finally:
+            try:
+                await server.clear()
+            finally:
+                directory.release()
+
+    async def _lock(self, directory: DataDirectory) -> bool:
+        """Take the lock; false when a running server has it, which may be joined.
+
+        :raises StartRefused: another ``svc`` has it.
+        """
+        deadline = self.reactor.seconds() + PATIENCE
+        while holder := directory.lock(serving=not self.joining):
+            if holder.serving and self.joining and is_accepting(directory):
+                return False
+            # A command is soon done with the directory, and a server that was just started accepts soon.
+            if (holder.serving and not self.joining) or self.reactor.seconds() >= deadline:
+                raise StartRefused(f"{directory.path} is in use by another svc, process {holder.pid}")
+            await deferLater(self.reactor, GLANCE)
+        return True
+
+    async def _keep_up(self, server: Server) -> None:
+        """Run PostgreSQL, again and again.
+
+        :raises StartRefused: it never came up.
+        :raises OSError: it never came up.
+        """
+        await server.take_over()
+        address = _address(server.directory, server.annex)
+        proven, tries, pause = False, 0, 0.0
+
+        def accepting() -> None:
+            nonlocal proven
+            proven = True
+            log.info("PostgreSQL accepts connections in {directory}", directory=printable(self.directory))
+            self._settle(address)
+
+        while True:
+            began = self.reactor.seconds()
+            try:
+                ending = await server.run(accepting)
+            except (StartRefused, OSError) as error:
+                if not proven:
+                    raise
+                ending = str(error)
+            self._outcome = None
+            tries += 1
+            if tries == FIRST_TRIES and not proven:
+                raise StartRefused(f"PostgreSQL does not start: {ending}")
+            pause = next_pause(pause, self.reactor.seconds() - began)
+            log.error("PostgreSQL ended: {ending}. It is started again in {pause} s", ending=printable(ending), pause=pause)
+            await deferLater(self.reactor, pause)
+
+
+def next_pause(last: float, lasted: float) -> float:
+    """How long to wait, in seconds, before a server is started that has ended after so many seconds.
+
+    ``last`` is the pause before it was started, 0 if there was none.
+    """
+    return SHORTEST_PAUSE if last == 0 or lasted >= STEADY else min(2 * last, LONGEST_PAUSE)
+
+
+def _address(directory: DataDirectory, annex: Annex) -> str:
+    """The DSN of the socket in the cluster, by way of the annex where its own path won't do.
+
+    :raises StartRefused: the annex's won't do either.
+    """
+    place = directory.cluster
+    if not cluster.is_addressable(place):
+        place = annex.link("socket", place)
+        if not cluster.is_addressable(place):
+            raise StartRefused(f"PostgreSQL's socket cannot be reached by way of {place}: set TMPDIR to a short, plain path")
+    return cluster.dsn(place)

@@ -1,0 +1,258 @@
+"""Processes of PostgreSQL: started, watched and stopped; and one that a former ``svc`` left behind, found again.
+
+Note [Who is a postmaster]. When ``svc`` is killed, its PostgreSQL lives on, and the next ``svc`` has to stop it. The process
+id that PostgreSQL writes down proves nothing: after a crash it may by now be any process's. So each process that works on
+the cluster takes a POSIX lock on a file before it becomes PostgreSQL (``launch``) and holds it until it dies. The kernel
+says whether somebody holds the lock, and who: that is the postmaster, whatever any file says, and where nobody holds it, a
+``postmaster.pid`` is a dead one's and may be removed. PostgreSQL has an interlock of its own in shared memory, against a
+postmaster that an operator started by hand; that stays in force.
+
+Note [Stragglers]. When a postmaster is killed, its children end as soon as they look up, which one that works on a long
+statement doesn't; and as long as one of them is left, PostgreSQL refuses to start. On Linux the system tells who they are:
+they stand in the cluster's directory, call themselves PostgreSQL's, and none of their parents stands there any more. So they
+are killed before a postmaster is started. What they were at is rolled back, as after any crash. Elsewhere they are waited
+for, by starting again and again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import signal
+import struct
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import attrs
+from twisted.internet.defer import Deferred
+from twisted.internet.defer import TimeoutError as DeferredTimeout
+from twisted.internet.error import ProcessExitedAlready, ProcessTerminated
+from twisted.internet.interfaces import (
+    IProcessTransport,
+    IReactorCore,
+    IReactorProcess,
+    IReactorThreads,
+    IReactorTime,
+)
+from twisted.internet.protocol import ProcessProtocol
+from twisted.internet.task import deferLater
+from twisted.python.failure import Failure
+
+from svc.model.errors import StartRefused
+from svc.storage.embedded import launch
+from svc.storage.embedded.directory import DataDirectory
+from svc.storage.embedded.users import User
+
+#: How to stop a server: in order, sessions ended; then at once, which costs a recovery; seconds to wait after each.
+STOP_SERVER: Final = ((signal.SIGINT, 10.0), (signal.SIGQUIT, 5.0), (signal.SIGKILL, 5.0))
+
+#: How to stop any other of PostgreSQL's programs.
+STOP_PROGRAM: Final = ((signal.SIGTERM, 2.0), (signal.SIGKILL, 5.0))
+
+#: PostgreSQL's environment, and nothing of the one of ``svc``, which holds the data key.
+ENVIRONMENT: Final = {"PATH": "/usr/bin:/bin", "LC_ALL": "C", "TZ": "UTC"}
+
+#: How often a process that isn't a child is looked at, in seconds.
+GLANCE: Final = 0.05
+
+#: Where Linux tells of processes, and how children of a postmaster begin to call themselves.
+_PROCESSES: Final = Path("/proc")
+_CHILD: Final = b"postgres: "
+
+if sys.platform == "darwin":
+    _FLOCK, _PID, _TYPE = struct.Struct("qqihh"), 2, 3
+else:
+    _FLOCK, _TYPE, _PID = struct.Struct("hhqqi0q"), 0, 4
+
+
+class ISystemReactor(IReactorCore, IReactorProcess, IReactorThreads, IReactorTime):
+    """A reactor that has processes, threads and a clock: any on Linux or macOS."""
+
+
+@attrs.define(eq=False, slots=False)
+class Child(ProcessProtocol):
+    """A process of ours. ``outcome`` says how it ended, in words, and ``exit_code`` is its own last word on that.
+
+    ``log_start`` is where in PostgreSQL's log its part begins.
+    """
+
+    clock: IReactorTime
+    log_start: int
+    _stdin: bytes | None = None
+    outcome: str | None = None
+    exit_code: int | None = None
+    transport: IProcessTransport | None = None
+    _waiting: list[Deferred[None]] = attrs.field(factory=list)
+
+    def connectionMade(self) -> None:
+        """Write what it is to read."""
+        if self.transport and self._stdin is not None:
+            self.transport.writeToChild(0, self._stdin)
+            self.transport.closeChildFD(0)
+
+    def processEnded(self, reason: Failure) -> None:
+        """Note how it ended and tell those who wait."""
+        ended = reason.value
+        self.exit_code, number = (ended.exitCode, ended.signal) if isinstance(ended, ProcessTerminated) else (0, None)
+        self.outcome = f"exit code {self.exit_code}" if number is None else f"signal {number}"
+        while self._waiting:
+            self._waiting.pop().callback(None)
+
+    async def ends(self, within: float | None = None) -> bool:
+        """Wait for its end, for so many seconds at most; whether it has ended."""
+        if self.outcome is None:
+            waiting: Deferred[None] = Deferred(self._waiting.remove)
+            self._waiting.append(waiting)
+            if within is not None:
+                waiting.addTimeout(within, self.clock)
+            try:
+                await waiting
+            except DeferredTimeout:
+                return False
+        return True
+
+    async def stop(self, steps: Sequence[tuple[signal.Signals, float]]) -> None:
+        """Send it signals, each after the patience with the one before has ended, until it is gone."""
+        for number, patience in steps:
+            if self.outcome is None and self.transport:
+                with contextlib.suppress(ProcessExitedAlready):  # gone, with a pipe still to be closed
+                    self.transport.signalProcess(number)
+                await self.ends(patience)
+        await self.ends()
+
+
+@attrs.frozen
+class Launcher:
+    """Starts programs of PostgreSQL in one data directory, as one user."""
+
+    reactor: ISystemReactor
+    directory: DataDirectory
+    user: User
+
+    def launch(
+        self,
+        place: Path,
+        program: Sequence[str],
+        *,
+        reach: Sequence[tuple[str, int]] = (),
+        remove: Sequence[str] = (),
+        write: Mapping[str, str] | None = None,
+        stdin: bytes | None = None,
+    ) -> Child:
+        """Start a program in the directory ``place``; the other parameters are those of ``launch.obey``.
+
+        :raises OSError: files or processes can't be had.
+        """
+        order = {
+            "directory": str(place),
+            "uid": self.user.uid,
+            "gid": self.user.gid,
+            "reach": reach,
+            "remove": remove,
+            "write": write or {},
+            "program": program,
+            "environment": ENVIRONMENT,
+        }
+        command = [sys.executable, "-I", "-S", launch.__file__, json.dumps(order)]
+        files: list[int] = []
+        try:
+            files.append(os.open(os.devnull, os.O_RDONLY))
+            files.append(self.directory.open_log())
+            files.append(os.open(self.directory.postmaster_lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600))
+            null, log, lock = files
+            child = Child(self.reactor, os.lseek(log, 0, os.SEEK_END), stdin)
+            channels: dict[int, Any] = {0: null if stdin is None else "w", 1: log, 2: log, launch.LOCK: lock}
+            self.reactor.spawnProcess(child, sys.executable, command, ENVIRONMENT, childFDs=channels)
+        finally:
+            for file in files:
+                os.close(file)
+        return child
+
+
+def postmaster_of(directory: DataDirectory) -> int | None:
+    """The process id of whatever works on the cluster, according to the kernel (note [Who is a postmaster]).
+
+    :raises StartRefused: there is one, out of sight, as in another container.
+    """
+    try:
+        file = os.open(directory.postmaster_lock, os.O_RDWR | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        return None
+    try:
+        question = [0] * 5
+        question[_TYPE] = fcntl.F_WRLCK
+        answer = _FLOCK.unpack(fcntl.fcntl(file, fcntl.F_GETLK, _FLOCK.pack(*question)))
+    finally:
+        os.close(file)
+    if answer[_TYPE] == fcntl.F_UNLCK:
+        return None
+    if answer[_PID] <= 0:
+        raise StartRefused(f"a PostgreSQL out of sight from here, in another container perhaps, uses {directory.path}")
+    return int(answer[_PID])
+
+
+def is_accepting(directory: DataDirectory) -> bool:
+    """Whether a live postmaster says that it accepts connections."""
+    lines = (directory.read_in_cluster("postmaster.pid") or "").splitlines()
+    return len(lines) > 7 and lines[7].strip() in {"ready", "standby"} and lines[0] == str(postmaster_of(directory))
+
+
+async def stop_orphan(clock: IReactorTime, directory: DataDirectory) -> int | None:
+    """Stop the PostgreSQL that a former ``svc`` left running, if there is one; its process id.
+
+    :raises StartRefused: it doesn't end, or is out of sight.
+    :raises OSError: it may not be stopped.
+    """
+    orphan = pid = postmaster_of(directory)
+    for number, patience in STOP_SERVER:
+        if pid is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
+            pid = await _postmaster_after(patience, clock, directory)
+    if pid is not None:
+        raise StartRefused(f"the PostgreSQL that an earlier svc left in {directory.path}, process {pid}, does not end")
+    for straggler in stragglers(directory):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(straggler, signal.SIGKILL)
+    return orphan
+
+
+def stragglers(directory: DataDirectory, processes: Path = _PROCESSES) -> list[int]:
+    """The processes that a postmaster which is no more left in the cluster (Note [Stragglers])."""
+    try:
+        place = directory.cluster.stat()
+        found = [int(entry.name) for entry in processes.iterdir() if entry.name.isdigit()]
+    except OSError:
+        return []
+    parents = {pid: parent for pid in found if (parent := _straggler(processes / str(pid), place)) is not None}
+    return [pid for pid, parent in parents.items() if not _stands(processes / str(parent), place)]
+
+
+def _straggler(process: Path, place: os.stat_result) -> int | None:
+    """The parent of a process, if that is PostgreSQL's, no postmaster, and stands in a place."""
+    try:
+        if not (_stands(process, place) and (process / "cmdline").read_bytes().startswith(_CHILD)):
+            return None
+        # What follows the name, which may hold anything, is the state and the parent.
+        return int((process / "stat").read_bytes().rpartition(b")")[2].split()[1])
+    except OSError:
+        return None
+
+
+def _stands(process: Path, place: os.stat_result) -> bool:
+    try:
+        return os.path.samestat((process / "cwd").stat(), place)
+    except OSError:
+        return False
+
+
+async def _postmaster_after(patience: float, clock: IReactorTime, directory: DataDirectory) -> int | None:
+    """What :func:`postmaster_of` says when the time is up, or ``None`` as soon as it says that."""
+    deadline = clock.seconds() + patience
+    while (pid := postmaster_of(directory)) is not None and clock.seconds() < deadline:
+        await deferLater(clock, GLANCE)
+    return pid

@@ -1,0 +1,200 @@
+"""PostgreSQL in a data directory that this process has locked: the cluster made, the programs found, the server run."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final, TypeVar
+
+import attrs
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.threads import deferToThreadPool
+from twisted.logger import Logger
+
+from svc.model.errors import StartRefused
+from svc.storage.embedded import binaries, cluster, launch, users
+from svc.storage.embedded.binaries import Binaries
+from svc.storage.embedded.directory import DataDirectory, printable
+from svc.storage.embedded.postmaster import (
+    GLANCE,
+    STOP_PROGRAM,
+    STOP_SERVER,
+    Child,
+    ISystemReactor,
+    Launcher,
+    is_accepting,
+    stop_orphan,
+)
+from svc.storage.embedded.runtime_dir import Annex
+
+T = TypeVar("T")
+
+#: How often the log says that a server is still on its way, in seconds.
+PATIENCE: Final = 30.0
+
+#: How often the annex is made to look new, in seconds.
+UPKEEP: Final = 3600.0
+
+log = Logger()
+
+
+@attrs.define
+class Server:
+    """PostgreSQL in one data directory. ``durable`` may be false in tests, which then don't wait for the disk."""
+
+    reactor: ISystemReactor
+    directory: DataDirectory
+    annex: Annex
+    durable: bool
+
+    async def take_over(self) -> None:
+        """Stop the PostgreSQL of an earlier ``svc`` that was killed, and remove what else it left; before the first ``run``.
+
+        :raises StartRefused: it doesn't end.
+        :raises OSError: it may not be stopped.
+        """
+        await self._stop_orphan()
+        await self.clear()
+
+    async def run(self, accepting: Callable[[], None]) -> str:
+        """Start PostgreSQL and stay until it ends; how it ended, and what it said last.
+
+        The cluster is made if there is none. ``accepting`` is called when connections are accepted, if ever. Cancelling this
+        stops PostgreSQL.
+
+        :raises StartRefused: the cluster or the programs can't be used.
+        :raises OSError: files or processes can't be had.
+        """
+        installed = binaries.installed()
+        version = self.directory.cluster_version()
+        if version not in {None, binaries.RELEASE}:
+            raise StartRefused(
+                f"{self.directory.cluster} is of PostgreSQL {version}, and this is PostgreSQL {binaries.RELEASE}:"
+                " dump it with the former and restore it with this one, or name a database with --database-url"
+            )
+        user = users.postgres_user(None if version is None else self.directory.cluster.stat().st_uid)
+        await self._stop_orphan()
+        launcher = Launcher(self.reactor, self.directory, user)
+        programs = await self._runnable(installed, launcher) if os.geteuid() == 0 else installed
+        if version is None:
+            await self._make_cluster(programs, launcher)
+        child = launcher.launch(
+            self.directory.cluster,
+            [programs.postgres, *self._settings()],
+            # The launcher does this with the lock in hand, so these are of one that died: note [Who is a postmaster].
+            remove=["postmaster.pid", f"{cluster.SOCKET}.lock", cluster.SOCKET],
+            write={"pg_hba.conf": cluster.ACCESS, "pg_ident.conf": cluster.identities(users.clients())},
+        )
+        try:
+            if await self._accepts(child):
+                accepting()
+                while not await child.ends(UPKEEP):
+                    self._keep_annex()
+        finally:
+            await child.stop(STOP_SERVER)
+        return self._last_words(child)
+
+    async def clear(self) -> None:
+        """Remove what is of no use to the next ``svc``; to be called when PostgreSQL has ended."""
+
+        def work() -> None:
+            self.annex.remove()
+            self.directory.clear()
+
+        await self._in_thread(work)
+
+    async def _stop_orphan(self) -> None:
+        orphan = await stop_orphan(self.reactor, self.directory)
+        if orphan is not None:
+            log.warn("Stopped the PostgreSQL that an earlier svc had left behind, process {pid}", pid=orphan)
+
+    async def _runnable(self, installed: Binaries, launcher: Launcher) -> Binaries:
+        """The programs, or a copy of them where PostgreSQL's user can reach it.
+
+        :raises StartRefused: there is no such place.
+        """
+        user, place = launcher.user.name, self.directory.path
+        log.info("svc runs as root, so PostgreSQL runs as the user {user}", user=user)
+        if await self._reaches(installed.needs, launcher):
+            return installed
+        if len(os.fsencode(place)) > launch.PATH_LIMIT or not await self._reaches([(str(place), os.X_OK)], launcher):
+            place = self.annex.path
+        log.info(
+            "The user {user} cannot reach PostgreSQL's programs in {root}, and runs a copy of them in {place}",
+            user=user,
+            root=printable(installed.root),
+            place=printable(place),
+        )
+        copy = await self._in_thread(lambda: installed.copied(place))
+        if not await self._reaches(copy.needs, launcher):
+            raise StartRefused(
+                f"the user {user}, as which PostgreSQL runs, can run programs neither in {installed.root} nor in {place}:"
+                " install svc, or put the data directory, where that is possible"
+            )
+        return copy
+
+    async def _reaches(self, paths: Sequence[tuple[str, int]], launcher: Launcher) -> bool:
+        """Whether PostgreSQL's user has that access to the paths; the system itself is asked, as that user."""
+        child = await self._done(launcher.launch(Path("/"), [], reach=paths))
+        if child.exit_code not in {0, launch.UNREACHABLE}:
+            raise StartRefused(f"PostgreSQL cannot run as the user {launcher.user.name}: {self._last_words(child)}")
+        return child.exit_code == 0
+
+    async def _make_cluster(self, programs: Binaries, launcher: Launcher) -> None:
+        """Make the cluster, under another name until it is complete."""
+        log.info("Making a new PostgreSQL cluster in {directory}", directory=printable(self.directory.path))
+        place = self.directory.new_cluster(launcher.user.uid, launcher.user.gid)
+        make = [programs.initdb, *cluster.INITDB, *([] if self.durable else ["--no-sync"])]
+        begin = [programs.postgres, "--single", *self._settings(), "-c", "exit_on_error=on", cluster.SUPERUSER]
+        for command, stdin in ((make, None), (begin, cluster.FIRST_STATEMENTS)):
+            child = await self._done(launcher.launch(place, command, stdin=stdin))
+            if child.exit_code != 0:
+                raise StartRefused(f"PostgreSQL cannot make a cluster: {self._last_words(child)}")
+        await self._in_thread(lambda: self.directory.adopt_cluster(place))
+
+    async def _accepts(self, child: Child) -> bool:
+        """Wait until the child accepts connections, however long its recovery takes; false when it ended first."""
+        patience = self.reactor.seconds() + PATIENCE
+        while not is_accepting(self.directory):
+            if await child.ends(GLANCE):
+                return False
+            if self.reactor.seconds() >= patience:
+                log.info(
+                    "PostgreSQL is still starting, as after a crash; {log} says how far it is",
+                    log=printable(self.directory.log),
+                )
+                patience += PATIENCE
+        return True
+
+    async def _done(self, child: Child) -> Child:
+        """Wait for a program to end; cancelling this ends it."""
+        try:
+            await child.ends()
+        finally:
+            await child.stop(STOP_PROGRAM)
+        return child
+
+    def _settings(self) -> list[str]:
+        settings = cluster.SETTINGS | ({} if self.durable else {"fsync": "off"})
+        return [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
+
+    def _last_words(self, child: Child) -> str:
+        return f"{child.outcome}; its last words in {self.directory.log}:\n{self.directory.log_tail(child.log_start)}"
+
+    def _keep_annex(self) -> None:
+        try:
+            self.annex.keep()
+        except OSError as error:
+            log.error("svc needs {path}, which somebody removed: {error}", path=printable(self.annex.path), error=error)
+
+    async def _in_thread(self, work: Callable[[], T]) -> T:
+        """Do blocking work in a thread. It is waited for even when this is cancelled."""
+        working = deferToThreadPool(self.reactor, self.reactor.getThreadPool(), work)
+        waiting: Deferred[T] = Deferred()
+        working.addBoth(waiting.callback)
+        try:
+            return await waiting
+        except CancelledError:
+            await working
+            raise

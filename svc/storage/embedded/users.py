@@ -1,0 +1,80 @@
+"""Users of the operating system: who ``svc`` is, and whom it runs PostgreSQL as."""
+
+from __future__ import annotations
+
+import os
+import pwd
+from typing import Final
+
+import attrs
+
+from svc.model.errors import StartRefused
+
+#: Users for PostgreSQL when ``svc`` runs as root, the first that exists.
+UNPRIVILEGED: Final = ("postgres", "nobody")
+
+
+@attrs.frozen
+class User:
+    """A user of the operating system, with the group to run as."""
+
+    name: str
+    uid: int
+    gid: int
+
+
+def named(uid: int) -> str | None:
+    """The name of the user with that id; ``None`` when it has none, as in containers that run under any id."""
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return None
+
+
+def clients() -> list[str]:
+    """The names of those who may connect: this process's user, and root, who can be anybody anyway."""
+    return [name for name in map(named, (0, os.geteuid())) if name is not None]
+
+
+def postgres_user(owner: int | None) -> User:
+    """Whom to run PostgreSQL as: this process's user, or as root an unprivileged one.
+
+    ``owner`` is the user id that owns the cluster, where there is one: PostgreSQL runs as nobody else.
+
+    :raises StartRefused: there is no user for it.
+    """
+    own = os.geteuid()
+    if own != 0:
+        name = named(own)
+        if name is None:
+            raise StartRefused(
+                f"PostgreSQL cannot run as the user with the id {own}, which has no name:"
+                " give it one, or name a database with --database-url"
+            )
+        if owner not in (None, own):
+            raise StartRefused(f"PostgreSQL's cluster belongs to the user with the id {owner}, and svc runs as {name}")
+        return User(name, own, os.getegid())
+    return _owner(owner) if owner is not None else _unprivileged()
+
+
+def _owner(uid: int) -> User:
+    name = named(uid)
+    if uid == 0 or name is None:
+        raise StartRefused(
+            f"PostgreSQL's cluster belongs to the user with the id {uid}, as which PostgreSQL cannot run: "
+            f"give it, with all that is in it, to one of {', '.join(UNPRIVILEGED)}"
+        )
+    return User(name, uid, pwd.getpwuid(uid).pw_gid)
+
+
+def _unprivileged() -> User:
+    for name in UNPRIVILEGED:
+        try:
+            entry = pwd.getpwnam(name)
+        except KeyError:
+            continue
+        return User(name, entry.pw_uid, entry.pw_gid)
+    raise StartRefused(
+        f"PostgreSQL does not run as root, and there is no user {' or '.join(UNPRIVILEGED)} to run it as:"
+        " run svc as another user, or name a database with --database-url"
+    )

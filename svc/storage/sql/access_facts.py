@@ -1,0 +1,97 @@
+"""How a caller stands towards a resource, as pieces of SQL that several statements share.
+
+Note [The caller of a token]
+
+A token is of one creation of its role (``records.Caller``). Whatever is read for its caller has a row of
+``standing``, or its like, in which ``caller_current`` tells whether that is the creation of the role that there is now; and
+``standing_of``, through which every such row goes, raises ``CallerReplaced`` where it is not. So none can be forgotten, and
+none costs a round trip more. A role that is judged by its name alone, since the caller was found to hold it, is handed over
+as a ``RoleName``.
+
+Note [Standing in one statement]
+
+``held`` are all roles that the caller holds. PostgreSQL computes it breadth first and only as far as the statement asks: an
+``EXISTS`` that finds what it looks for ends it. An account's admin holds every role of the account, so whether a caller owns
+something must not depend on listing what the caller holds. The question is therefore asked from the other end too:
+``administrators`` are the owner's role and the roles that hold it through memberships with admin option alone, each owner's
+owner among them. They are few, and a caller who holds one of them holds the owner's role. The admin is found among
+them by the first row of ``held``, a workload after its handful of roles.
+
+Note [Plans that last]
+
+A prepared statement is planned once for its session, perhaps while the tables are as good as empty; they may then grow by
+a policy of 100,000 roles before PostgreSQL counts their rows again. So plans must not depend on sizes. A subquery in
+``ARRAY`` or with ``OFFSET 0`` is planned by itself: its only reasonable plan is to look in the index that serves its
+condition. An array is moreover taken for ten rows, so that no large table is set up for what ``held`` might hold. The
+sessions are told (``location``) to use generic plans, and to read a table in full only where no index serves. And no table
+that has several indexes is ever quite empty (``schema/0003_search.sql``): of a single row PostgreSQL thinks that every index
+leads to it as soon as any other, and so does reading an index from end to end.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from svc.model.errors import CallerReplaced
+from svc.model.query_results import Asker, Caller, Standing
+
+#: A common table expression: the roles that ``caller`` holds, itself included. ``UNION`` ends circles of memberships.
+HELD: Final = """
+    held (role_id) AS (
+        VALUES ({caller}::text COLLATE "C")
+        UNION
+        SELECT unnest(ARRAY(SELECT role_id FROM memberships WHERE member_id = held.role_id)) FROM held
+    )
+"""
+
+#: Whether a role is of the creation ``number``, any if that is NULL; NULL when there is no such role.
+CURRENT: Final = "(SELECT {number}::bigint IS NULL OR creation = {number} FROM roles WHERE role_id = {caller})"
+
+#: Common table expressions after ``held`` of role ``$1``, the last of them with one row, ``standing``: that towards resource
+#: ``$2``, of the role whose creation is ``$3``. Where there is no such resource nothing is looked for in ``held``.
+JUDGED: Final = f"""
+    administrators (role_id) AS (
+        SELECT owner_id FROM resources WHERE resource_id = $2::text
+        UNION
+        SELECT unnest(ARRAY(SELECT member_id FROM memberships WHERE role_id = administrators.role_id AND admin_option))
+        FROM administrators
+    ),
+    ownership (owns) AS MATERIALIZED (
+        SELECT CASE WHEN EXISTS (SELECT FROM administrators)
+            THEN EXISTS (SELECT FROM held WHERE role_id IN (SELECT role_id FROM administrators)) ELSE false END
+    ),
+    standing (caller_current, resource_exists, owns, privileges, holds, policy_id) AS (
+        SELECT
+            {CURRENT.format(number="$3", caller="$1")},
+            resource_id IS NOT NULL,
+            owns,
+            CASE WHEN owns THEN '{{}}' ELSE ARRAY(
+                SELECT privilege
+                FROM (SELECT privilege, role_id FROM permissions WHERE resource_id = $2 OFFSET 0) AS given
+                WHERE role_id IN (SELECT role_id FROM held)
+            ) END,
+            CASE WHEN EXISTS (SELECT FROM roles WHERE role_id = $2)
+                THEN owns OR EXISTS (SELECT FROM held WHERE role_id = $2) ELSE false END,
+            policy_id
+        FROM ownership LEFT JOIN resources ON resource_id = $2
+    )
+"""
+
+#: The beginning of a statement with one row ``standing``: that of role ``$1``, its creation ``$3``, towards resource ``$2``.
+WITH_STANDING: Final = f"WITH RECURSIVE {HELD.format(caller='$1')}, {JUDGED}"
+
+
+def identity(caller: Asker) -> tuple[str, int | None]:
+    """The parameters of a statement that say who asks: the role's full id, and its creation, ``None`` for whichever."""
+    return (str(caller.role), caller.creation) if isinstance(caller, Caller) else (str(caller), None)
+
+
+def standing_of(row: tuple[Any, ...]) -> Standing:
+    """Make a ``Standing`` of a row of ``standing``.
+
+    :raises CallerReplaced: there is a role of the caller's name, and of another creation.
+    """
+    current, exists, owns, privileges, holds, recorded_by = row
+    if current is False:
+        raise CallerReplaced
+    return Standing(current is not None, exists, owns, frozenset(privileges), holds, recorded_by)

@@ -1,0 +1,270 @@
+"""Resources with all that their route tells, read in portions of so many bytes.
+
+Note [Portions]
+
+A list may have a thousand resources, each with as much as a record may carry, or, where it was stored before there were
+limits, with any amount. What one statement brings is taken apart, and written down, while nobody else is served; so it is
+bounded by bytes. Each resource that is asked for is weighed, as far as it could fit, and those are described that fit into a
+portion together. Where the first of them doesn't fit into one by itself, it comes in parts: its permissions and its
+annotations are read page by page, each from behind the last of the one before.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import AsyncIterator, Mapping, Sequence
+from math import isfinite
+from typing import Any, Final
+
+import attrs
+
+from svc.model.expiration import is_about_expiration
+from svc.model.limits import RECORD_LIMITS
+from svc.model.query_results import (
+    Annotation,
+    Expiration,
+    OutstandingToken,
+    Permission,
+    RecordedVersion,
+    Resource,
+    SecretVersion,
+)
+from svc.storage.driver.columns import column
+from svc.storage.driver.database import Database, Statement
+
+#: How many tokens of a host factory are told.
+TOKENS_TOLD: Final = 100
+
+#: How much a portion weighs, in bytes of its texts, about: what the reactor takes some milliseconds for.
+PORTION: Final = 64 * 1024
+
+#: How many resources are asked for at once.
+BATCH: Final = 250
+
+#: How many permissions one statement reads of a resource that comes in parts, and how many of them are in a part. They are
+#: put in order each time.
+_PERMISSIONS_READ: Final = 2000
+_PERMISSIONS: Final = 500
+
+#: How many annotations are looked at for one part.
+_ANNOTATIONS: Final = 1000
+
+#: What a row weighs beside its texts.
+_ROW: Final = 40
+
+#: What is told of resources of every kind, and after it what only some kinds have: one array for each. Rows are looked up
+#: first and put in order then: an index that has them in order could be read from end to end for each resource. As soon as
+#: ``$2`` bytes are exceeded, ``fits`` is false, and permissions and annotations aren't read. Of each sort no more rows are
+#: weighed than could fit, and so is nothing weighed for long (Note [Portions]).
+_DESCRIBED: Final = Statement(
+    "resources_described",
+    f"""
+    SELECT
+        place, fits, resource_id, owner_id, policy_id, extract(epoch FROM created_at)::double precision,
+        CASE WHEN fits THEN ARRAY(
+            SELECT ARRAY[privilege, role_id, policy_id]
+            FROM (SELECT * FROM permissions WHERE resource_id = resource.resource_id OFFSET 0) AS given
+            ORDER BY role_id, privilege
+        ) ELSE '{{}}' END,
+        CASE WHEN fits THEN ARRAY(
+            SELECT ARRAY[name, value, policy_id]
+            FROM (SELECT * FROM annotations WHERE resource_id = resource.resource_id OFFSET 0) AS given
+            ORDER BY name
+        ) ELSE '{{}}' END,
+        ARRAY(SELECT version FROM secrets WHERE secrets.resource_id = resource.resource_id ORDER BY version),
+        ARRAY(
+            SELECT extract(epoch FROM expires_at)::double precision
+            FROM secrets WHERE secrets.resource_id = resource.resource_id ORDER BY version
+        ),
+        (
+            SELECT ARRAY[extract(epoch FROM due_at)::double precision::text, failures::text, fault]
+            FROM expirations WHERE expirations.resource_id = resource.resource_id
+        ),
+        CASE WHEN split_part(resource_id, ':', 2) = 'host_factory' THEN ARRAY(
+            SELECT role_id
+            FROM (SELECT * FROM memberships WHERE member_id = resource.resource_id OFFSET 0) AS granted
+            WHERE NOT ownership AND split_part(role_id, ':', 2) = 'layer'
+            ORDER BY role_id LIMIT {RECORD_LIMITS.layers}
+        ) ELSE '{{}}' END,
+        ARRAY(
+            SELECT cidr FROM restrictions WHERE restrictions.role_id = resource.resource_id
+            ORDER BY cidr LIMIT {RECORD_LIMITS.restrictions}
+        )
+    FROM (
+        SELECT place, found.*, sum(weight) OVER (ORDER BY place) <= $2::bigint AS fits
+        FROM unnest($1::text[]) WITH ORDINALITY AS asked (id, place)
+        CROSS JOIN LATERAL (SELECT * FROM resources WHERE resource_id = asked.id OFFSET 0) AS found
+        CROSS JOIN LATERAL (
+            SELECT {_ROW}
+                + coalesce((
+                    SELECT sum({_ROW} + octet_length(concat(privilege, role_id, policy_id)))
+                    FROM (SELECT * FROM permissions WHERE resource_id = asked.id LIMIT $2::bigint / {_ROW} + 1) AS given
+                ), 0)
+                + coalesce((
+                    SELECT sum({_ROW} + octet_length(name) + octet_length(value) + octet_length(concat(policy_id)))
+                    FROM (SELECT * FROM annotations WHERE resource_id = asked.id LIMIT $2::bigint / {_ROW} + 1) AS given
+                ), 0)
+                + CASE split_part(asked.id, ':', 2)
+                    WHEN 'host_factory' THEN coalesce((
+                        SELECT sum({_ROW} + octet_length(role_id))
+                        FROM (SELECT * FROM memberships WHERE member_id = asked.id LIMIT {RECORD_LIMITS.layers}) AS granted
+                    ), 0) + coalesce((
+                        SELECT sum({_ROW} * (1 + cardinality(networks)))
+                        FROM (SELECT * FROM host_factory_tokens WHERE factory_id = asked.id LIMIT {TOKENS_TOLD}) AS token
+                    ), 0)
+                    WHEN 'policy' THEN 200 * (
+                        SELECT count(*) FROM policy_versions WHERE policy_versions.policy_id = asked.id
+                    )
+                    ELSE {_ROW} * (
+                        SELECT count(*) FROM (
+                            SELECT FROM restrictions WHERE role_id = asked.id LIMIT {RECORD_LIMITS.restrictions}
+                        ) AS restriction
+                    )
+                END AS weight
+            OFFSET 0
+        ) AS weighed
+        OFFSET 0
+    ) AS resource
+    ORDER BY place
+    """,
+)
+
+#: The permissions of a resource behind one, by role and privilege.
+_PERMISSIONS_AFTER: Final = Statement(
+    "resource_permissions_after",
+    """
+    SELECT privilege, role_id, policy_id
+    FROM (SELECT * FROM permissions WHERE resource_id = $1::text OFFSET 0) AS given
+    WHERE (role_id, privilege) > ($2::text, $3::text)
+    ORDER BY role_id, privilege LIMIT $4::bigint
+    """,
+)
+
+#: The annotations of a resource behind one, while those before have less than ``$4`` bytes.
+_ANNOTATIONS_AFTER: Final = Statement(
+    "resource_annotations_after",
+    f"""
+    SELECT name, value, policy_id FROM (
+        SELECT *, sum(weight) OVER (ORDER BY name) - weight AS before FROM (
+            SELECT name, value, policy_id, {_ROW} + octet_length(name) + octet_length(value) AS weight
+            FROM annotations WHERE resource_id = $1::text AND name > $2::text ORDER BY name LIMIT $3::bigint
+        ) AS following
+    ) AS weighed
+    WHERE before < $4::bigint ORDER BY name
+    """,
+)
+
+#: The versions of policies, with texts from the newest on while they have at most ``$2`` bytes.
+_HISTORY: Final = Statement(
+    "resources_history",
+    """
+    SELECT
+        policy_id, version, extract(epoch FROM created_at)::double precision, sha256, loaded_by, client_ip,
+        CASE WHEN sum(octet_length(text)) OVER (PARTITION BY policy_id ORDER BY version DESC) <= $2::bigint THEN text END
+    FROM unnest($1::text[]) AS asked (id)
+    CROSS JOIN LATERAL (SELECT * FROM policy_versions WHERE policy_id = asked.id OFFSET 0) AS history
+    ORDER BY policy_id, version
+    """,
+)
+
+#: The tokens of host factories that expire first.
+_TOKENS: Final = Statement(
+    "resources_tokens",
+    f"""
+    SELECT asked.id, expires_at, networks
+    FROM unnest($1::text[]) AS asked (id)
+    CROSS JOIN LATERAL (
+        SELECT expires_at, networks FROM host_factory_tokens WHERE factory_id = asked.id ORDER BY expires_at
+        LIMIT {TOKENS_TOLD}
+    ) AS token
+    """,
+)
+
+
+async def described(database: Database, ids: Sequence[str], text_limit: int) -> AsyncIterator[Sequence[Resource]]:
+    """See ``IResources``."""
+    start, number = 0, BATCH
+    while start < len(ids):
+        asked = ids[start : start + number]
+        rows = await database.fetch(_DESCRIBED, column(asked), PORTION)
+        fitting = [row for row in rows if row[1]]
+        if not fitting and rows:
+            (resource,) = await _resources(database, rows[:1], text_limit)
+            async for part in _parts(database, resource, rows[0]):
+                yield part
+            start, number = start + rows[0][0], max(number // 2, 1)
+            continue
+        if fitting:
+            yield await _resources(database, fitting, text_limit)
+        if len(fitting) == len(rows):
+            start, number = start + len(asked), min(2 * number, BATCH)
+        else:
+            start, number = start + rows[len(fitting)][0] - 1, 2 * len(fitting)
+
+
+async def _resources(database: Database, rows: Sequence[tuple[Any, ...]], text_limit: int) -> list[Resource]:
+    """The resources of rows, as far as these have them."""
+    policies = [row[2] for row in rows if row[2].split(":", 2)[1] == "policy"]
+    history = await _history(database, policies, text_limit) if policies else {}
+    factories = [row[2] for row in rows if row[2].split(":", 2)[1] == "host_factory"]
+    tokens = await _tokens(database, factories) if factories else {}
+    return [
+        Resource(
+            name,
+            owner,
+            policy,
+            created_at,
+            tuple(Permission(*permission) for permission in permissions),
+            tuple(Annotation(*annotation) for annotation in annotations),
+            tuple(map(SecretVersion, versions, ends)),
+            tuple(history.get(name, ())),
+            tuple(layers),
+            tuple(restrictions),
+            tuple(tokens.get(name, ())),
+            _expiration(expiration) if any(is_about_expiration(annotation[0]) for annotation in annotations) else None,
+        )
+        for row in rows
+        for _, _, name, owner, policy, created_at, permissions, annotations, versions, ends, *others in (row,)
+        for expiration, layers, restrictions in (others,)
+    ]
+
+
+async def _parts(database: Database, resource: Resource, row: tuple[Any, ...]) -> AsyncIterator[Sequence[Resource]]:
+    """A resource in parts, of which it is the last; ``row`` is that of :data:`_DESCRIBED`."""
+    last = ("", "")
+    while permissions := await database.fetch(_PERMISSIONS_AFTER, resource.id, *last, _PERMISSIONS_READ):
+        for start in range(0, len(permissions), _PERMISSIONS):
+            some = tuple(Permission(*permission) for permission in permissions[start : start + _PERMISSIONS])
+            yield [attrs.evolve(resource, permissions=some, continued=True)]
+        privilege, role, _ = permissions[-1]
+        last = role, privilege
+    name, about_expiration = "", False
+    while annotations := await database.fetch(_ANNOTATIONS_AFTER, resource.id, name, _ANNOTATIONS, PORTION):
+        about_expiration = about_expiration or any(is_about_expiration(found) for found, *_ in annotations)
+        yield [
+            attrs.evolve(resource, annotations=tuple(Annotation(*annotation) for annotation in annotations), continued=True)
+        ]
+        name = annotations[-1][0]
+    yield [attrs.evolve(resource, expiration=_expiration(row[10]) if about_expiration else None)]
+
+
+async def _history(database: Database, policies: Sequence[str], text_limit: int) -> Mapping[str, list[RecordedVersion]]:
+    history = defaultdict[str, list[RecordedVersion]](list)
+    for policy, *version in await database.fetch(_HISTORY, column(policies), text_limit):
+        history[policy].append(RecordedVersion(*version))
+    return history
+
+
+async def _tokens(database: Database, factories: Sequence[str]) -> Mapping[str, list[OutstandingToken]]:
+    tokens = defaultdict[str, list[OutstandingToken]](list)
+    for factory, expires_at, networks in await database.fetch(_TOKENS, column(factories)):
+        tokens[factory].append(OutstandingToken(expires_at, tuple(networks)))
+    return tokens
+
+
+def _expiration(row: Sequence[str | None] | None) -> Expiration | None:
+    if row is None:
+        return None
+    due_at, failures, fault = row
+    moment = float(due_at or "inf")
+    return Expiration(moment if isfinite(moment) else None, int(failures or 0), fault)

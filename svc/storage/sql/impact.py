@@ -1,0 +1,176 @@
+"""What a load may change, as PostgreSQL finds it before and after: for loads that are only rehearsed.
+
+The statements take ids first. Note [Plans that last] in ``standing`` says why they are lateral, with ``OFFSET 0``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from svc.model.names import RoleName
+from svc.model.policy_rows import AnnotationRow, MembershipRow, PermissionRow, ResourceRow, Rows, Seen, Surroundings
+from svc.storage.driver.columns import batches, for_each, rows_of
+from svc.storage.driver.database import Statement, Transaction
+from svc.storage.sql.role_closure import CALLER, holding
+
+# -- what goes with resources ------------------------------------------------------------------------------------------
+
+#: More than the schema and ``recorded`` let go: who owns or recorded a thing may go without it. A user's public keys go too.
+_GONE: Final = Statement(
+    "stakes_gone",
+    """
+    WITH RECURSIVE gone (id) AS (
+        SELECT unnest($1::text[]) COLLATE "C"
+        UNION
+        SELECT unnest(ARRAY(
+            SELECT resource_id FROM resources WHERE owner_id = gone.id
+            UNION ALL
+            SELECT resource_id FROM resources WHERE policy_id = gone.id
+            UNION ALL
+            SELECT role_id FROM roles WHERE policy_id = gone.id
+            UNION ALL
+            SELECT resource_id FROM resources
+            WHERE gone.id ~ '^[^:]*:user:'
+                AND resource_id >= regexp_replace(gone.id, '^([^:]*):user:', '\\1:public_key:user/') || '/'
+                AND resource_id < regexp_replace(gone.id, '^([^:]*):user:', '\\1:public_key:user/') || '0'
+        )) FROM gone
+    )
+    SELECT id FROM gone LIMIT $2::bigint
+    """,
+)
+
+
+def _touching(name: str, table: str, columns: str, ends: Sequence[str]) -> Statement:
+    """The rows of a table that name an id in one of these columns."""
+    looks = " UNION ALL ".join(f"SELECT {columns} FROM {table} WHERE {end} = gone.id" for end in ends)
+    return Statement(
+        name,
+        f"""
+        SELECT {columns} FROM unnest($1::text[]) AS gone (id), LATERAL (
+            SELECT {columns} FROM ({looks}) AS looked OFFSET 0
+        ) AS found LIMIT $2::bigint
+        """,
+    )
+
+
+_MEMBERSHIP: Final = "role_id, member_id, ownership, admin_option"
+_PERMISSION: Final = "resource_id, privilege, role_id"
+_ANNOTATION: Final = "resource_id, name, value"
+
+_TOUCHED: Final[Sequence[tuple[Any, Statement]]] = (
+    (ResourceRow, _touching("stakes_resources", "resources", "resource_id, owner_id", ["resource_id"])),
+    (MembershipRow, _touching("stakes_memberships", "memberships", _MEMBERSHIP, ["role_id", "member_id", "policy_id"])),
+    (PermissionRow, _touching("stakes_permissions", "permissions", _PERMISSION, ["resource_id", "role_id", "policy_id"])),
+    (AnnotationRow, _touching("stakes_annotations", "annotations", _ANNOTATION, ["resource_id", "policy_id"])),
+)
+
+
+async def at_stake(transaction: Transaction, resources: Sequence[str], most: int) -> Rows | None:
+    """See ``IPolicyTransaction``."""
+    gone: dict[str, None] = {}
+    for (ids,) in batches([(resource,) for resource in resources]):
+        gone.update((full, None) for (full,) in await transaction.fetch(_GONE, ids, most + 1))
+        if len(gone) > most:
+            return None
+    sorts = []
+    count = 0
+    for row, statement in _TOUCHED:
+        found: dict[Any, None] = {}
+        for (ids,) in batches([(full,) for full in gone]):
+            found.update((row(*values), None) for values in await transaction.fetch(statement, ids, most + 1))
+            if count + len(found) > most:
+                return None
+        count += len(found)
+        sorts.append(tuple(found))
+    return Rows(*sorts)
+
+
+# -- what stands around resources --------------------------------------------------------------------------------------
+
+_SEEN: Final = Statement(
+    "stakes_seen",
+    f"""
+    SELECT resource_id, owner_id, policy_id
+    FROM {rows_of("text")} AS asked (resource_id) JOIN resources USING (resource_id)
+    """,
+)
+
+
+def _sample(name: str, table: str, columns: str, end: str) -> Statement:
+    """Some of the rows of a table that name an id in this column: ``$2`` for each id."""
+    return Statement(
+        name,
+        f"""
+        SELECT {columns} FROM unnest($1::text[]) AS asked (id), LATERAL (
+            SELECT {columns} FROM {table} WHERE {end} = asked.id LIMIT $2::bigint
+        ) AS found
+        """,
+    )
+
+
+_SAMPLES: Final[Sequence[tuple[Any, Sequence[Statement]]]] = (
+    (
+        MembershipRow,
+        [
+            _sample("stakes_members", "memberships", _MEMBERSHIP, "role_id"),
+            _sample("stakes_held", "memberships", _MEMBERSHIP, "member_id"),
+        ],
+    ),
+    (
+        PermissionRow,
+        [
+            _sample("stakes_permitted", "permissions", _PERMISSION, "resource_id"),
+            _sample("stakes_permits", "permissions", _PERMISSION, "role_id"),
+        ],
+    ),
+    (AnnotationRow, [_sample("stakes_annotated", "annotations", _ANNOTATION, "resource_id")]),
+)
+
+
+async def surroundings(transaction: Transaction, resources: Sequence[str], each: int) -> Surroundings:
+    """See ``IPolicyTransaction``."""
+    ids = [(resource,) for resource in resources]
+    seen = {full: Seen(owner, by) for full, owner, by in await for_each(transaction, _SEEN, ids)}
+    sorts = []
+    for row, statements in _SAMPLES:
+        found: dict[Any, None] = {}
+        for statement in statements:
+            found.update((row(*values), None) for values in await for_each(transaction, statement, ids, each))
+        sorts.append(tuple(found))
+    return Surroundings(seen, Rows((), *sorts))
+
+
+# -- who sees them -----------------------------------------------------------------------------------------------------
+
+#: The roles that have any privilege on a ``thing`` that the caller doesn't own.
+_PERMITTED: Final = """
+    SELECT given.role_id FROM thing, LATERAL (
+        SELECT role_id FROM permissions WHERE resource_id = thing.resource_id OFFSET 0
+    ) AS given
+    WHERE (owner_id IN (SELECT role_id FROM owning)) IS NOT TRUE
+"""
+
+_VISIBLE: Final = Statement(
+    "stakes_visible",
+    f"""
+    WITH RECURSIVE {CALLER.format(caller="$2")},
+    thing (resource_id, owner_id) AS MATERIALIZED (
+        SELECT found.resource_id, found.owner_id FROM unnest($1::text[]) AS asked (id), LATERAL (
+            SELECT resource_id, owner_id FROM resources WHERE resource_id = asked.id OFFSET 0
+        ) AS found
+    ),
+    {holding("owning", "$2", "SELECT owner_id FROM thing")},
+    {holding("permitted", "$2", _PERMITTED)}
+    SELECT resource_id FROM thing WHERE (owner_id IN (SELECT role_id FROM owning)) IS TRUE OR EXISTS (
+        SELECT FROM permissions
+        WHERE permissions.resource_id = thing.resource_id AND (role_id IN (SELECT role_id FROM permitted)) IS TRUE OFFSET 0
+    )
+    """,
+)
+
+
+async def visible(transaction: Transaction, caller: RoleName, resources: Sequence[str]) -> frozenset[str]:
+    """See ``IPolicyTransaction``."""
+    rows = await for_each(transaction, _VISIBLE, [(resource,) for resource in resources], str(caller))
+    return frozenset(full for (full,) in rows)

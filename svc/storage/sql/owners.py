@@ -1,0 +1,100 @@
+"""Owners of records, and the policies around them, as PostgreSQL finds them: few statements, however many records there are.
+
+Note [The policy around]
+
+The policy around a record is the longest beginning of its id, up to a slash, that is a policy's. To look each beginning up
+would mean hundreds of them for an id that is made of slashes. But of all policies in the order of their ids, the last that
+doesn't come after the record's folder has every such beginning in common with it. So that one is looked up, and again for
+the part in common, until it is that part itself. A folder is looked up once, however many records are in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from svc.model.names import root_policy
+from svc.model.ownership import Ownership
+from svc.model.policy_rows import Seen
+from svc.storage.driver.columns import for_each
+from svc.storage.driver.database import Statement, Transaction
+
+# A batch leads upwards as one: what it has in common is followed once, and a circle ends.
+_OWNERS: Final = Statement(
+    "owners_of",
+    """
+    WITH RECURSIVE known (id) AS (
+        SELECT unnest($1::text[]) COLLATE "C"
+        UNION
+        SELECT unnest(ARRAY(
+            SELECT unnest(ARRAY[owner_id, policy_id]) FROM resources WHERE resource_id = known.id
+        )) FROM known
+    )
+    SELECT found.resource_id, found.owner_id, found.policy_id FROM known, LATERAL (
+        SELECT resource_id, owner_id, policy_id FROM resources WHERE resource_id = known.id OFFSET 0
+    ) AS found
+    """,
+)
+
+_LAST_POLICY: Final = Statement(
+    "owners_last_policy",
+    """
+    SELECT asked.id, (
+        SELECT resource_id FROM resources WHERE resource_id >= asked.first AND resource_id <= asked.id
+        ORDER BY resource_id DESC LIMIT 1
+    ) FROM unnest($1::text[], $2::text[]) AS asked (id, first)
+    """,
+)
+
+
+async def ownership(transaction: Transaction, records: Iterable[str], placed: Sequence[str]) -> Ownership:
+    """See ``IPolicyTransaction``."""
+    around = await _around(transaction, placed)
+    asked = dict.fromkeys((*records, *around.values()))
+    found = await for_each(transaction, _OWNERS, [(record,) for record in asked])
+    return Ownership({record: Seen(owner, policy) for record, owner, policy in found}, around)
+
+
+async def _around(transaction: Transaction, records: Sequence[str]) -> dict[str, str]:
+    """The policy around each record (Note [The policy around])."""
+    folders = {record: _folder(record) for record in records}
+    led: dict[str, str] = {}
+    coming = {folder for folder in folders.values() if not _is_root(folder)}
+    while coming:
+        rows = [(folder, folder[: _start(folder)]) for folder in sorted(coming)]
+        for folder, last in await for_each(transaction, _LAST_POLICY, rows):
+            led[folder] = folder if last == folder else _common(folder, last or "")
+        coming = {folder for folder in led.values() if folder not in led and not _is_root(folder)}
+    return {record: _end(folder, led) for record, folder in folders.items()}
+
+
+def _folder(record: str) -> str:
+    """The full id that a policy just around a record would have; the root's, where there can be none."""
+    account, _, identifier = record.split(":", 2)
+    return _policy(account, identifier.rpartition("/")[0])
+
+
+def _common(folder: str, other: str) -> str:
+    """The longest proper beginning of a folder, up to a slash, that ``other`` begins with too."""
+    same = next((at for at, (one, two) in enumerate(zip(folder, other, strict=False)) if one != two), len(other))
+    start = _start(folder)
+    return _policy(folder.partition(":")[0], folder[start : max(start, folder.rfind("/", start, same + 1))])
+
+
+def _end(folder: str, led: dict[str, str]) -> str:
+    while (following := led.get(folder, folder)) != folder:
+        folder = following
+    return folder
+
+
+def _policy(account: str, identifier: str) -> str:
+    return f"{account}:policy:{identifier}" if identifier else str(root_policy(account))
+
+
+def _start(folder: str) -> int:
+    """Where the identifier begins."""
+    return folder.index(":policy:") + len(":policy:")
+
+
+def _is_root(folder: str) -> bool:
+    return folder == str(root_policy(folder.partition(":")[0]))

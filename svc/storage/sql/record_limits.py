@@ -1,0 +1,59 @@
+"""How much records carry, as PostgreSQL counts it within a transaction (``limits.RecordLimits``)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from svc.model.policy_rows import Burden
+from svc.storage.driver.columns import for_each
+from svc.storage.driver.database import Statement, Transaction
+
+
+def _counting(burden: Burden, number: str, rows: str) -> Statement:
+    """Those of the records ``$1`` whose ``number`` of rows, each of the record ``asked.id``, is more than ``$2``."""
+    return Statement(
+        f"burden_{burden}",
+        f"""
+        SELECT asked.id, counted.number FROM unnest($1::text[]) AS asked (id), LATERAL (
+            SELECT {number} AS number FROM ({rows} OFFSET 0) AS carried
+        ) AS counted
+        WHERE counted.number > $2::bigint
+        """,
+    )
+
+
+# "0" follows the slash in byte order.
+_COUNTED: Final[Mapping[Burden, Statement]] = {
+    burden: _counting(burden, number, rows)
+    for burden, number, rows in (
+        (Burden.ANNOTATIONS, "count(*)", "SELECT FROM annotations WHERE resource_id = asked.id"),
+        (
+            Burden.ANNOTATION_BYTES,
+            "coalesce(sum(octet_length(name) + octet_length(value)), 0)::bigint",
+            "SELECT name, value FROM annotations WHERE resource_id = asked.id",
+        ),
+        (Burden.PERMISSIONS, "count(*)", "SELECT FROM permissions WHERE resource_id = asked.id"),
+        (Burden.RESTRICTIONS, "count(*)", "SELECT FROM restrictions WHERE role_id = asked.id"),
+        (
+            Burden.PUBLIC_KEYS,
+            "count(*)",
+            """
+            SELECT FROM resources
+            WHERE resource_id >= regexp_replace(asked.id, '^([^:]*):user:', '\\1:public_key:user/') || '/'
+                AND resource_id < regexp_replace(asked.id, '^([^:]*):user:', '\\1:public_key:user/') || '0'
+            """,
+        ),
+        (
+            Burden.LAYERS,
+            "count(*) FILTER (WHERE NOT ownership AND split_part(role_id, ':', 2) = 'layer')",
+            "SELECT role_id, ownership FROM memberships WHERE member_id = asked.id",
+        ),
+    )
+}
+
+
+async def heavier(transaction: Transaction, burden: Burden, records: Sequence[str], most: int) -> list[tuple[str, int]]:
+    """See ``IPolicyTransaction``."""
+    rows = await for_each(transaction, _COUNTED[burden], [(record,) for record in records], most)
+    return sorted((record, int(number)) for record, number in rows)

@@ -1,0 +1,110 @@
+"""Which roles of many a caller holds, as pieces of SQL that several statements share.
+
+Note [Few roles or few members]
+
+A workload holds a handful of roles, of which each may have a million members; an account's admin holds a million, each owned
+by some policy, which is owned by the admin. Whoever judges thousands of rows in one statement must not list the million in
+either case. So up to ``ROLES_FEW`` roles of the caller are listed. When these are all, they are the answer. Otherwise each
+different role asked about is judged from the other end: its members are followed, up to ``MEMBERS_FEW``, and when these are
+all, the caller is among them or doesn't hold the role. A role with more members, asked about for a caller with more roles,
+is judged as in ``standing``, Note [Standing in one statement]: only a caller who neither administers it, nor comes to it
+soon, has all of his roles listed then, once for the statement.
+
+A pair of roles can have two memberships, by ownership and by a grant. A limit of rows must be twice that of roles for what
+has fewer roles than the limit to be complete.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from svc.storage.sql.access_facts import HELD
+
+#: A caller with fewer roles has them listed.
+ROLES_FEW: Final = 1000
+
+#: The members of a role are followed up to so many.
+MEMBERS_FEW: Final = 100
+
+#: Common table expressions of a caller, after which those of :func:`holding` may come.
+CALLER: Final = f"""
+    {HELD},
+    first_held (role_id) AS (
+        VALUES ({{caller}}::text COLLATE "C")
+        UNION
+        SELECT unnest(ARRAY(
+            SELECT role_id FROM memberships WHERE member_id = first_held.role_id LIMIT {2 * ROLES_FEW}
+        )) FROM first_held
+    ),
+    few (role_id) AS MATERIALIZED (SELECT role_id FROM first_held LIMIT {ROLES_FEW}),
+    extent (complete) AS MATERIALIZED (SELECT count(*) < {ROLES_FEW} FROM few)
+"""
+
+
+def holding(name: str, caller: str, roles: str) -> str:
+    """A common table expression ``name (role_id)``: of the roles that the query ``roles (role_id)`` finds, all that
+    ``caller`` holds, and perhaps others that it holds. The query is not run for a caller with few roles.
+    """
+    return f"""
+    {name} (role_id) AS MATERIALIZED (
+        SELECT role_id FROM few
+        UNION ALL
+        SELECT role_id FROM (
+            SELECT role_id, ARRAY(
+                WITH RECURSIVE members (role_id) AS (
+                    SELECT different.role_id
+                    UNION
+                    SELECT unnest(ARRAY(
+                        SELECT member_id FROM memberships WHERE role_id = members.role_id LIMIT {2 * MEMBERS_FEW}
+                    )) FROM members
+                )
+                SELECT role_id FROM members LIMIT {MEMBERS_FEW}
+            ) AS members
+            FROM (
+                SELECT DISTINCT role_id FROM ({roles}) AS asked (role_id) WHERE NOT (SELECT complete FROM extent) OFFSET 0
+            ) AS different
+            OFFSET 0
+        ) AS judged
+        WHERE CASE
+            WHEN {caller} = ANY (members) THEN true
+            WHEN cardinality(members) < {MEMBERS_FEW} THEN false
+            ELSE EXISTS (
+                SELECT FROM held WHERE held.role_id = ANY (ARRAY(
+                    WITH RECURSIVE administrators (role_id) AS (
+                        SELECT judged.role_id
+                        UNION
+                        SELECT unnest(ARRAY(
+                            SELECT member_id FROM memberships WHERE role_id = administrators.role_id AND admin_option
+                        )) FROM administrators
+                    )
+                    SELECT role_id FROM administrators
+                )) OFFSET 0
+            )
+        END
+    )
+    """
+
+
+_UPDATERS: Final = """
+    SELECT given.role_id FROM thing, LATERAL (
+        SELECT role_id FROM permissions WHERE resource_id = thing.resource_id AND privilege = 'update' OFFSET 0
+    ) AS given
+    WHERE (owner_id IN (SELECT role_id FROM owning)) IS NOT TRUE
+"""
+
+
+def updating(caller: str) -> str:
+    """Common table expressions for :data:`UPDATABLE`, after ``thing (resource_id, owner_id)``."""
+    return f"{holding('owning', caller, 'SELECT owner_id FROM thing')}, {holding('updating', caller, _UPDATERS)}"
+
+
+#: Whether the caller has the privilege ``update`` on the resource ``thing``, by ownership or permission.
+UPDATABLE: Final = """(
+    (owner_id IN (SELECT role_id FROM owning)) IS TRUE
+    OR EXISTS (
+        SELECT FROM permissions
+        WHERE resource_id = thing.resource_id AND privilege = 'update'
+            AND (role_id IN (SELECT role_id FROM updating)) IS TRUE
+        OFFSET 0
+    )
+)"""

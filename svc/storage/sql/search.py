@@ -1,0 +1,100 @@
+"""Search, as PostgreSQL does it: the documents of resources, and the pieces of SQL that statements with a search share.
+
+The rules are those of the wire facts, core 3.3, and of the rulings: a record matches when every word of the query, less stop
+words, stands in its document. The characters ``.`` ``/`` ``-`` in a query part words, and nothing in it is an operator.
+
+Note [Searches from both ends]
+
+A search begins at the index (``search_documents``, see ``schema/0003_search.sql``), so that one that matches 50 of a million
+reads 50. Where a word matches everything, that way is as long as the table; but then a list that is short can be looked
+through itself. So a statement has both ways, and goes the second where the list has at most ``SHORT`` rows. The way that is
+not gone is never begun: its condition doesn't depend on any row, so PostgreSQL asks it once, first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import chain
+from typing import Final
+
+from svc.model.query_results import Search
+from svc.storage.driver.columns import BATCH, column, for_each
+from svc.storage.driver.database import Database, Statement, Transaction
+
+#: A list of as many rows is looked through itself (Note [Searches from both ends]).
+SHORT: Final = 2000
+
+#: A common table expression with one row: the query that ``text`` is, and all its words.
+ASKED: Final = """
+    asked (query, words) AS MATERIALIZED (
+        SELECT plainto_tsquery('english', phrase), tsvector_to_array(to_tsvector('english', phrase))
+        FROM (VALUES (translate({text}, './-', '   '))) AS given (phrase)
+    )
+"""
+
+#: Where ``asked`` is: the rows ``found (resource_id, document)`` that match, by the index; ``most`` of them, all for NULL.
+FOUND: Final = "search_documents((SELECT query FROM asked), {split}, {most}) AS found (resource_id, document)"
+
+#: Where ``asked`` is: the one row ``found (document)`` when the resource matches, none otherwise; for a ``LATERAL`` join.
+MATCHING: Final = """(
+    SELECT document FROM (
+        SELECT CASE WHEN {split} THEN documents.split ELSE documents.plain END AS document
+        FROM documents WHERE documents.resource_id = {resource_id} OFFSET 0
+    ) AS described WHERE document @@ (SELECT query FROM asked)
+) AS found (document)"""
+
+#: Where ``asked`` is: the class of a matching document, the lowest weight at which any word of the query stands in it; 0 for
+#: all where no classes are wanted.
+CLASS: Final = """
+    CASE
+        WHEN NOT {by_class} THEN 0
+        WHEN tsvector_to_array(ts_filter({document}, '{{a}}')) && (SELECT words FROM asked) THEN 0
+        WHEN tsvector_to_array(ts_filter({document}, '{{b}}')) && (SELECT words FROM asked) THEN 1
+        ELSE 2
+    END
+"""
+
+# The documents of a resource are made from all its annotations: of two loads that annotate it, the second must wait and look
+# again. A new one has no document yet, and nobody else knows it.
+_LOCK: Final = Statement(
+    "documents_lock",
+    """
+    SELECT FROM unnest($1::text[]) AS asked (resource_id), LATERAL (
+        SELECT FROM documents WHERE documents.resource_id = asked.resource_id FOR NO KEY UPDATE
+    ) AS locked
+    """,
+)
+_INDEX: Final = Statement(
+    "documents_index",
+    """
+    INSERT INTO documents (resource_id, split, plain)
+    SELECT described.resource_id, split, plain
+    FROM unnest($1::text[]) AS asked (resource_id), LATERAL (
+        SELECT * FROM searchable WHERE searchable.resource_id = asked.resource_id OFFSET 0
+    ) AS described
+    ON CONFLICT (resource_id) DO UPDATE SET split = excluded.split, plain = excluded.plain
+    """,
+)
+_RANKS: Final = Statement(
+    "documents_ranks",
+    f"""
+    WITH {ASKED.format(text="$2::text")}
+    SELECT resource_id, {CLASS.format(by_class="$4::boolean", document="found.document")}
+    FROM unnest($1::text[]) AS listed (resource_id),
+        LATERAL {MATCHING.format(split="$3::boolean", resource_id="listed.resource_id")}
+    """,
+)
+
+
+async def index(transaction: Transaction, resource_ids: Iterable[str]) -> None:
+    """Bring the documents of resources up to date, after they or their annotations were changed; of those that exist."""
+    asked = [(resource_id,) for resource_id in sorted(set(resource_ids))]
+    await for_each(transaction, _LOCK, asked)
+    await for_each(transaction, _INDEX, asked)
+
+
+async def ranks(database: Database, search: Search, resource_ids: Sequence[str]) -> dict[str, int]:
+    """The class of each of the resources that match; 0 for all where ``search.by_class`` is false."""
+    batches = [resource_ids[start : start + BATCH] for start in range(0, len(resource_ids), BATCH)]
+    rows = [await database.fetch(_RANKS, column(batch), search.text, search.split, search.by_class) for batch in batches]
+    return dict(chain.from_iterable(rows))

@@ -1,0 +1,295 @@
+"""Which resources a role sees, found from whichever side there is less to read.
+
+A resource is seen by its owner, through whatever roles, and by those who have any privilege on it (wire facts, core 1.7).
+
+Note [Starting points and walks]
+
+Who sees three resources of a million must not cost reading the million, and neither must who sees all of them and asks for
+the first ten. So a list is made in one of these ways, the first that will do:
+
+* From starting points, in one statement: what the viewer's roles own, and what is permitted to them, when that is less than
+  ``POINTS_MOST`` for fewer than ``ROLES_MOST`` roles. This costs what the viewer sees, wherever it lies; where that is more,
+  so many rows are read in vain. Where an owner was asked for, what that owner's roles own is tried before.
+* From the documents that match a search, in one statement, when they are less than ``MATCHES_MOST``, seen or not.
+* By a walk through the ids in order, a window of them with each statement, until the list is full. Its viewer sees much, and
+  its search finds much, so that this is soon; a count, and an offset, cost what they pass over. No window takes long,
+  whatever is counted. Where a search goes by class there is a walk for each class, so that a search for nothing but a kind
+  passes over everything twice before it finds any.
+
+Each way has candidates, and judges them alike. Whether the viewer owns one is asked from both ends, once for each different
+owner among them, as in ``standing``, Note [Standing in one statement]: an account's admin is never made to list what it
+holds. What the viewer doesn't own may be permitted to any of the roles that it holds; they are all read as soon as the first
+candidate has a permission and isn't the viewer's. Each window does that anew: who holds many roles, and doesn't own what it
+passes, walks slowly.
+
+The statements take: the viewer; two texts that the ids lie between; kinds; the owner asked for, or NULL; offset and limit.
+Then the fields of ``Search`` where there is a search. A count has the limit 0. So that plans don't depend on sizes
+(``standing``, Note [Plans that last]), no expression with these names is joined to another: where a row is looked for in
+one, it is by a subquery which PostgreSQL can only hash, or which ``OFFSET 0`` keeps for itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import attrs
+
+from svc.model.names import ACCOUNT_LIMIT, RESOURCE_KINDS
+from svc.model.query_results import ResourcesQuery
+from svc.storage.driver.columns import column
+from svc.storage.driver.database import Database, Statement
+from svc.storage.sql.search import ASKED, CLASS, FOUND, MATCHING
+
+#: With so many roles, or so many starting points, a list is not made from starting points.
+ROLES_MOST = 1000
+POINTS_MOST = 5000
+
+#: With so many documents that match, a list is not made from these.
+MATCHES_MOST = 20_000
+
+#: How many ids a statement of a walk passes: the first at least so many, later ones up to so many.
+WINDOW_LEAST = 256
+WINDOW_MOST = 65_536
+
+#: After every id: no account's name has more bytes of this.
+_LAST: Final = "\U0010ffff" * (ACCOUNT_LIMIT // 4 + 1)
+
+_WITHIN: Final = "resource_id > $2::text AND resource_id < $3::text AND split_part(resource_id, ':', 2) = ANY ($4::text[])"
+
+
+def _held(name: str, parameter: str, limit: str = "") -> str:
+    """The common table expression of the roles that a role holds; where they are more than a limit, so many at least.
+
+    A role can be held of another twice, by ownership and by a grant: half of the rows that are read may be the same roles.
+    """
+    return f"""
+    {name} (role_id) AS (
+        VALUES ({parameter}::text COLLATE "C")
+        UNION
+        SELECT unnest(ARRAY(SELECT role_id FROM memberships WHERE member_id = {name}.role_id {limit})) FROM {name}
+    )
+    """
+
+
+_ASKED: Final = ASKED.format(text="$8::text")
+_CLASS: Final = CLASS.format(by_class="$10::boolean", document="found.document")
+_HELD_BY_ALL: Final = f"{_held('held', '$1')}, {_held('held_by_owner', '$5')}"
+
+#: What follows ``candidates (resource_id, owner_id, class)``, each of them once.
+_SEEN: Final = """
+    owners (owner_id, owned, wanted) AS MATERIALIZED (
+        SELECT
+            owner_id,
+            EXISTS (SELECT FROM held WHERE role_id = ANY (administrators) OFFSET 0),
+            $5::text IS NULL OR EXISTS (SELECT FROM held_by_owner WHERE role_id = ANY (administrators) OFFSET 0)
+        FROM (
+            SELECT owner_id, ARRAY(
+                WITH RECURSIVE administrators (role_id) AS (
+                    SELECT different.owner_id
+                    UNION
+                    SELECT unnest(ARRAY(
+                        SELECT member_id FROM memberships WHERE role_id = administrators.role_id AND admin_option
+                    )) FROM administrators
+                )
+                SELECT role_id FROM administrators
+            ) AS administrators
+            FROM (SELECT DISTINCT owner_id FROM candidates OFFSET 0) AS different
+            OFFSET 0
+        ) AS administered
+    ),
+    seen (resource_id, class) AS MATERIALIZED (
+        SELECT resource_id, class FROM candidates
+        WHERE (owner_id IN (SELECT owner_id FROM owners WHERE wanted)) IS TRUE AND (
+            owner_id IN (SELECT owner_id FROM owners WHERE owned)
+            OR EXISTS (
+                SELECT FROM permissions
+                WHERE permissions.resource_id = candidates.resource_id AND (role_id IN (SELECT role_id FROM held)) IS TRUE
+                OFFSET 0
+            )
+        )
+    )
+"""
+
+_ANSWER: Final = """
+    (SELECT count(*) FROM seen),
+    ARRAY(SELECT resource_id FROM seen ORDER BY class, resource_id LIMIT $7::bigint OFFSET $6::bigint)
+"""
+
+
+def _from_points(name: str, start: str, *, searching: bool) -> Statement:
+    """The list from the starting points of the roles ``held``, or ``held_by_owner``; whether it is complete comes first."""
+    roles, points = ("$11::bigint", "$12::bigint") if searching else ("$8::bigint", "$9::bigint")
+    held = _held("held", "$1", f"LIMIT 2 * {roles}" * (start == "held"))
+    held_by_owner = _held("held_by_owner", "$5", f"LIMIT 2 * {roles}" * (start == "held_by_owner"))
+    permitted = f"UNION ALL (SELECT resource_id FROM permissions WHERE role_id = few.role_id LIMIT {points})"
+    matching = f"CROSS JOIN LATERAL {MATCHING.format(split='$9::boolean', resource_id='point.resource_id')}"
+    return Statement(
+        name,
+        f"""
+        WITH RECURSIVE {held}, {held_by_owner}, {f"{_ASKED}," if searching else ""}
+        few (role_id) AS MATERIALIZED (SELECT role_id FROM {start} LIMIT {roles}),
+        points (resource_id) AS MATERIALIZED (
+            SELECT point.resource_id FROM few CROSS JOIN LATERAL (
+                (SELECT resource_id FROM resources WHERE owner_id = few.role_id LIMIT {points})
+                {permitted if start == "held" else ""}
+            ) AS point
+            LIMIT {points}
+        ),
+        extent (complete) AS MATERIALIZED (
+            SELECT (SELECT count(*) FROM points) < {points} AND (SELECT count(*) FROM few) < {roles}
+        ),
+        candidates (resource_id, owner_id, class) AS MATERIALIZED (
+            SELECT point.resource_id, resource.owner_id, {_CLASS if searching else "0"}
+            FROM (
+                SELECT DISTINCT resource_id FROM points WHERE (SELECT complete FROM extent) AND {_WITHIN} OFFSET 0
+            ) AS point
+            CROSS JOIN LATERAL (
+                SELECT owner_id FROM resources WHERE resources.resource_id = point.resource_id OFFSET 0
+            ) AS resource
+            {matching if searching else ""}
+        ),
+        {_SEEN}
+        SELECT (SELECT complete FROM extent), {_ANSWER}
+        """,
+    )
+
+
+#: The list from the documents that match a search; whether they are fewer than ``$11``, and it is complete, comes first.
+_FOUND: Final = Statement(
+    "resources_found",
+    f"""
+    WITH RECURSIVE {_HELD_BY_ALL}, {_ASKED},
+    matching (resource_id, document) AS MATERIALIZED (
+        SELECT resource_id, document FROM {FOUND.format(split="$9::boolean", most="$11::bigint")}
+    ),
+    extent (complete) AS MATERIALIZED (SELECT count(*) < $11::bigint FROM matching),
+    candidates (resource_id, owner_id, class) AS MATERIALIZED (
+        SELECT resource.resource_id, resource.owner_id, {_CLASS}
+        FROM (SELECT resource_id, document FROM matching WHERE (SELECT complete FROM extent) OFFSET 0) AS found
+        CROSS JOIN LATERAL (
+            SELECT resource_id, owner_id FROM resources
+            WHERE resources.resource_id = found.resource_id AND {_WITHIN} OFFSET 0
+        ) AS resource
+    ),
+    {_SEEN}
+    SELECT (SELECT complete FROM extent), {_ANSWER}
+    """,
+)
+
+
+def _walked(name: str, *, searching: bool) -> Statement:
+    """One window of a walk, of a number of ids after ``$2``. The last of them comes first, or NULL when there are no more.
+
+    Where there is a search, and it goes by class, only what has the class ``$11`` is a candidate.
+    """
+    window = "$12::bigint" if searching else "$8::bigint"
+    found = f"""
+        CROSS JOIN LATERAL {MATCHING.format(split="$9::boolean", resource_id="passed.resource_id")}
+        WHERE (NOT $10 OR {_CLASS} = $11::integer) AND
+    """
+    return Statement(
+        name,
+        f"""
+        WITH RECURSIVE {_HELD_BY_ALL}, {f"{_ASKED}," if searching else ""}
+        passed (resource_id, owner_id) AS MATERIALIZED (
+            SELECT resource_id, owner_id FROM resources WHERE resource_id > $2::text AND resource_id < $3::text
+            ORDER BY resource_id LIMIT {window}
+        ),
+        candidates (resource_id, owner_id, class) AS MATERIALIZED (
+            SELECT resource_id, owner_id, 0 FROM passed {found if searching else "WHERE"}
+            split_part(resource_id, ':', 2) = ANY ($4::text[])
+        ),
+        {_SEEN}
+        SELECT (SELECT max(resource_id) FROM passed HAVING count(*) = {window}), {_ANSWER}
+        """,
+    )
+
+
+#: By the roles to start from, and whether there is a search.
+_POINTS: Final[Mapping[tuple[str, bool], Statement]] = {
+    (start, searching): _from_points(f"resources_of_{start}{'_found' * searching}", start, searching=searching)
+    for start in ("held", "held_by_owner")
+    for searching in (False, True)
+}
+#: By whether there is a search.
+_WALK: Final[Mapping[bool, Statement]] = {
+    searching: _walked(f"resources_walk{'_found' * searching}", searching=searching) for searching in (False, True)
+}
+
+
+@attrs.frozen
+class Listing:
+    """How many resources were found to be seen, and the ids of those asked for."""
+
+    number: int
+    ids: list[str]
+
+
+async def listing(database: Database, query: ResourcesQuery, *, counting: bool) -> Listing:
+    """What a query matches. ``number`` is that of all only when it counts, whatever its ``limit`` and ``offset``."""
+    kinds = sorted(RESOURCE_KINDS.intersection(query.kinds) if query.kinds else RESOURCE_KINDS)
+    if not kinds:
+        return Listing(0, [])
+    # Where there is no order, there are no classes.
+    by_class = query.search is not None and query.search.by_class and not counting
+    asked = _Asked(
+        str(query.viewer),
+        *_range(query.account, kinds),
+        column(kinds),
+        None if query.owner is None else str(query.owner),
+        () if query.search is None else (query.search.text, query.search.split, by_class),
+    )
+    offset, limit = (0, 0) if counting else (query.offset, query.limit)
+    parameters = asked.parameters(asked.after, offset, limit)
+    for start in ("held",) if query.owner is None else ("held_by_owner", "held"):
+        statement = _POINTS[start, bool(asked.search)]
+        ((complete, number, ids),) = await database.fetch(statement, *parameters, ROLES_MOST, POINTS_MOST)
+        if complete:
+            return Listing(number, ids)
+    if asked.search:
+        ((complete, number, ids),) = await database.fetch(_FOUND, *parameters, MATCHES_MOST)
+        if complete:
+            return Listing(number, ids)
+    whole = Listing(0, [])
+    for rank in range(3) if by_class else range(1):
+        part = await _walk(database, asked, rank, max(offset - whole.number, 0), limit - len(whole.ids))
+        whole = Listing(whole.number + part.number, whole.ids + part.ids)
+        if 0 < limit <= len(whole.ids):
+            break
+    return whole
+
+
+@attrs.frozen
+class _Asked:
+    """What all statements for one list take: see Note [Starting points and walks]."""
+
+    viewer: str
+    after: str
+    beyond: str
+    kinds: str
+    owner: str | None
+    search: tuple[object, ...]
+
+    def parameters(self, after: str, offset: int, limit: int) -> tuple[object, ...]:
+        """The parameters of a statement that looks at what lies after an id."""
+        return self.viewer, after, self.beyond, self.kinds, self.owner, offset, limit, *self.search
+
+
+async def _walk(database: Database, asked: _Asked, rank: int, offset: int, limit: int) -> Listing:
+    number, found, after = 0, list[str](), asked.after
+    window = min(max(offset + limit, WINDOW_LEAST), WINDOW_MOST)
+    while True:
+        parameters = asked.parameters(after, max(offset - number, 0), limit - len(found))
+        more = (rank, window) if asked.search else (window,)
+        ((last, seen, ids),) = await database.fetch(_WALK[bool(asked.search)], *parameters, *more)
+        number += seen
+        found += ids
+        if last is None or 0 < limit <= len(found):
+            return Listing(number, found)
+        after, window = last, min(16 * window, WINDOW_MOST)
+
+
+def _range(account: str | None, kinds: list[str]) -> tuple[str, str]:
+    """What all ids lie between. A semicolon follows the colon in byte order."""
+    return ("", _LAST) if account is None else (f"{account}:{kinds[0]}:", f"{account}:{kinds[-1]};")

@@ -1,0 +1,276 @@
+"""What is counted, for monitoring; served as Prometheus text on an endpoint of its own (rulings: health).
+
+Where nothing is served nothing is counted, and the library isn't loaded, which would make every start longer.
+
+It has an endpoint of its own because counters by reason would tell a stranger what refusals hide from clients. Labels come
+from bounded sets alone: nothing that a stranger sends can make a series.
+
+Note [Read in a thread]. The library's resource makes its text in a thread of the reactor's pool. So what is watched, that is
+read when somebody asks, must be fit to be read from there, and change nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from twisted.application.service import Service
+from twisted.internet.interfaces import IAddress, IDelayedCall, IProtocolFactory, IReactorTime
+from twisted.protocols.policies import ProtocolWrapper, WrappingFactory
+from twisted.web.http import Request
+from twisted.web.resource import Resource
+from twisted.web.server import Site
+from zope.interface import implementer
+
+from svc.model.authentication import Admitted, Attempt, IAuthenticator, Refused
+from svc.model.counts import Census, ConnectionCounts
+from svc.model.query_results import Finding
+
+#: Upper bounds of durations, in seconds.
+_REQUEST_BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5)
+_LAG_BUCKETS: Final = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5)
+
+#: The status of who can't be judged now.
+_LATER: Final = 503
+
+#: Seconds between two looks at how late the reactor is.
+BEAT: Final = 0.25
+
+#: Connections for reading them: of monitoring there are few, and others' can't use them up.
+SCRAPES: Final = 16
+
+#: Values of labels, and what they have.
+Samples = Iterable[tuple[Sequence[str], float]]
+
+
+class Metrics:
+    """The counters of one server, all in ``registry``."""
+
+    def __init__(self) -> None:
+        from prometheus_client import CollectorRegistry, Counter, Histogram  # noqa: PLC0415 - as above
+
+        self.registry = CollectorRegistry()
+        self._authentications = Counter(
+            "svc_authentications",
+            "Attempts to authenticate, by type of authenticator, outcome (admitted, refused, undecided), and reason if any.",
+            ("authenticator", "outcome", "reason"),
+            registry=self.registry,
+        )
+
+        self._lost_records = Counter(
+            "svc_audit_records_lost",
+            "Audit records for which there was no room while a sink took none.",
+            registry=self.registry,
+        )
+        self._requests = Counter(
+            "svc_requests",
+            "Requests, by route and status of the answer; gone: the client left before there was one.",
+            ("operation", "status"),
+            registry=self.registry,
+        )
+        self._request_seconds = Histogram(
+            "svc_request_seconds",
+            "Seconds from a request's head to its answer, by route.",
+            ("operation",),
+            buckets=_REQUEST_BUCKETS,
+            registry=self.registry,
+        )
+        self._reactor_lag = Histogram(
+            "svc_reactor_lag_seconds",
+            "Seconds by which the event loop is late for what is due.",
+            buckets=_LAG_BUCKETS,
+            registry=self.registry,
+        )
+
+    def count_lost_records(self, count: int) -> None:
+        """Count audit records that were lost."""
+        self._lost_records.inc(count)
+
+    def count_request(self, operation: str, status: str, seconds: float) -> None:
+        """Count a request for this route, or for none, as texts of which there are few."""
+        self._requests.labels(operation, status).inc()
+        self._request_seconds.labels(operation).observe(seconds)
+
+    def observe_lag(self, seconds: float) -> None:
+        """Note how late the event loop was."""
+        self._reactor_lag.observe(seconds)
+
+    def watch_key_sets(self, ages: Callable[[], Sequence[float]]) -> None:
+        """Tell of the key sets of identity providers, of which ``ages`` has the ages in seconds."""
+        self._watch("svc_key_sets", "Key sets of identity providers that are held.", lambda: [((), len(ages()))])
+        self._watch(
+            "svc_key_set_oldest_seconds",
+            "Age of the oldest of these, in seconds; 0 when there is none.",
+            lambda: [((), max(ages(), default=0.0))],
+        )
+
+    def watch_checks(self, findings: Callable[[], Sequence[Finding]]) -> None:
+        """Tell what came of each check of health last."""
+        self._watch(
+            "svc_probe_ok",
+            "Whether the last check of a service succeeded, 1 or 0; that of the database is called database.",
+            lambda: [((found.name,), float(found.value == "ok")) for found in findings()],
+            labels=("service",),
+        )
+        self._watch(
+            "svc_probe_seconds",
+            "Seconds that the last check of a service took.",
+            lambda: [((found.name,), found.seconds) for found in findings() if found.seconds is not None],
+            labels=("service",),
+        )
+
+    def watch_backlogs(self, backlogs: Callable[[], Sequence[tuple[str, int]]]) -> None:
+        """Tell how many audit records each sink has yet to take."""
+        self._watch(
+            "svc_audit_records_waiting",
+            "Audit records that a sink has not taken yet.",
+            lambda: [((name,), count) for name, count in backlogs()],
+            labels=("sink",),
+        )
+
+    def watch_rivals(self, counted: Callable[[], Mapping[str, int]]) -> None:
+        """Tell how many other primaries of the same database system are known."""
+        self._watch(
+            "svc_other_primaries",
+            "Other primaries of the database system that this server knows of, by their timeline beside its own.",
+            lambda: [((timeline,), count) for timeline, count in counted().items()],
+            labels=("timeline",),
+        )
+
+    def watch_sessions(self, census: Callable[[], Census]) -> None:
+        """Tell how the sessions with the database stand."""
+        watch = self._watch
+        watch("svc_database_sessions", "Sessions with the database.", lambda: [((), census().sessions)])
+        watch("svc_database_sessions_lent", "Sessions that are in use.", lambda: [((), census().lent)])
+        watch("svc_database_waiting", "Who waits for a session now.", lambda: [((), census().waiting)])
+        watch("svc_database_waits", "How often a session was waited for.", lambda: [((), census().waits)], counts=True)
+        watch(
+            "svc_database_wait_seconds",
+            "Seconds for which sessions were waited for.",
+            lambda: [((), census().waited)],
+            counts=True,
+        )
+
+    def watch_connections(self, counts: Callable[[], ConnectionCounts]) -> None:
+        """Tell how many connections there are."""
+        watch = self._watch
+        watch("svc_connections", "Connections of clients.", lambda: [((), counts().open)])
+        watch(
+            "svc_connections_evicted",
+            "Idle connections that were closed to make room for others.",
+            lambda: [((), counts().evicted)],
+            counts=True,
+        )
+        watch(
+            "svc_connections_overflowed",
+            "Connections that came when there was no room, on which only health is answered.",
+            lambda: [((), counts().overflowed)],
+            counts=True,
+        )
+
+    def _watch(
+        self, name: str, text: str, read: Callable[[], Samples], *, labels: Sequence[str] = (), counts: bool = False
+    ) -> None:
+        """Tell what ``read`` finds whenever somebody asks (Note [Read in a thread]); ``counts``: it only ever grows."""
+        self.registry.register(_Watched(name, text, labels, read, counts))
+
+    def count_authentication(self, authenticator: str, decision: Admitted | Refused) -> None:
+        """Count a decision of an authenticator of this type, such as ``authn-jwt``; who may come again is undecided."""
+        outcome, reason = "admitted", ""
+        if isinstance(decision, Refused):
+            outcome, reason = "undecided" if decision.status == _LATER else "refused", decision.reason.value
+        self._authentications.labels(authenticator, outcome, reason).inc()
+
+    def site(self) -> IProtocolFactory:
+        """What serves them, at ``/metrics`` alone, on a few connections that nobody else can take."""
+        from prometheus_client.twisted import MetricsResource  # noqa: PLC0415 - as above
+
+        root = Resource()
+        root.putChild(b"metrics", MetricsResource(self.registry))  # type: ignore[no-untyped-call] # neither has types
+        return _Few(_QuietSite(root))  # type: ignore[no-untyped-call] # Twisted's
+
+
+class _Watched:
+    """A metric that is read when it is asked for."""
+
+    def __init__(self, name: str, text: str, labels: Sequence[str], read: Callable[[], Samples], counts: bool) -> None:
+        self._said = name, text
+        self._labels = labels
+        self._read = read
+        self._counts = counts
+
+    def collect(self) -> Iterator[Any]:
+        """Read it, as a registry calls for it."""
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily  # noqa: PLC0415 - as above
+
+        family: Any = (CounterMetricFamily if self._counts else GaugeMetricFamily)(*self._said, labels=self._labels)
+        for values, number in self._read():
+            family.add_metric(values, number)
+        yield family
+
+
+class ReactorLag(Service):
+    """Looks, four times a second, how much later than it was due it is called."""
+
+    name = "reactor-lag"
+
+    def __init__(self, clock: IReactorTime, observe: Callable[[float], object]) -> None:
+        self._clock = clock
+        self._observe = observe
+        self._due = 0.0
+        self._call: IDelayedCall | None = None
+
+    def startService(self) -> None:
+        """Begin."""
+        super().startService()  # type: ignore[no-untyped-call] # Twisted's
+        self._plan()
+
+    def stopService(self) -> None:
+        """End."""
+        super().stopService()  # type: ignore[no-untyped-call] # Twisted's
+        if self._call is not None:
+            self._call.cancel()
+            self._call = None
+
+    def _plan(self) -> None:
+        self._due = self._clock.seconds() + BEAT
+        self._call = self._clock.callLater(BEAT, self._beat)
+
+    def _beat(self) -> None:
+        self._observe(max(0.0, self._clock.seconds() - self._due))
+        self._plan()
+
+
+class _QuietSite(Site):
+    """Doesn't log each request: monitoring asks all the time."""
+
+    noisy = False
+
+    def log(self, request: Request) -> None:
+        """Log nothing."""
+
+
+class _Few(WrappingFactory[ProtocolWrapper]):
+    """Takes so many connections at a time, and turns others away."""
+
+    noisy = False
+
+    def buildProtocol(self, addr: IAddress | None) -> ProtocolWrapper | None:  # type: ignore[override]  # as its base's base
+        """Make one more, unless there are as many as there may be."""
+        return None if len(self.protocols) >= SCRAPES else super().buildProtocol(addr)
+
+
+@implementer(IAuthenticator)
+class CountedAuthenticator:
+    """Counts the decisions of ``inner``. ``name`` is that of its type, such as ``authn-jwt``."""
+
+    def __init__(self, inner: IAuthenticator, name: str, metrics: Metrics) -> None:
+        self._inner = inner
+        self._name = name
+        self._metrics = metrics
+
+    async def authenticate(self, attempt: Attempt) -> Admitted | Refused:
+        """Let ``inner`` decide."""
+        decision = await self._inner.authenticate(attempt)
+        self._metrics.count_authentication(self._name, decision)
+        return decision

@@ -1,0 +1,1 @@
+"""HTTP itself: connections, requests, paths, queries, answers, and the router."""

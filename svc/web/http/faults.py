@@ -1,0 +1,214 @@
+"""What the service may refuse with, turned into answers: the one table (wire facts, core 0.4; rulings 2)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from svc.crypto.tokens import INVALID
+from svc.model import errors
+from svc.model.events import OUTCOME_UNKNOWN
+from svc.web.http.response import Response
+
+
+def _fault(status: int, code: str | int, message: str, **more: object) -> Response:
+    return Response.json({"error": {"code": code, "message": message, **more}}, status)
+
+
+def _named(parameter: str, message: str) -> str:
+    """A message that names the parameter; many of the wire facts' own do already, some of them with a capital."""
+    return message if parameter.lower() in message.lower() else f"{parameter}: {message}"
+
+
+def _invalid_parameter(refusal: errors.InvalidParameter) -> Response:
+    if refusal.code != "validation_failed":
+        return _fault(422, refusal.code, _named(refusal.parameter, refusal.message))
+    details = [{"code": refusal.code, "target": refusal.parameter, "message": refusal.message}]
+    return _fault(422, refusal.code, f"{refusal.parameter} {refusal.message}", details=details)
+
+
+def _not_found(refusal: errors.NotFound) -> Response:
+    return _fault(
+        404,
+        "not_found",
+        f"{refusal.kind.capitalize()} '{refusal.identifier}' not found in account '{refusal.account}'",
+        target=refusal.kind,
+        details={"code": "not_found", "target": "id", "message": refusal.name},
+    )
+
+
+def _no_value(refusal: errors.NoValue) -> Response:
+    # Published clients look for these words, whatever follows them (wire facts, clients R29).
+    message = f"CONJ00076E Variable {refusal.name} is empty or not found."
+    if refusal.ended_at is not None:
+        ended = datetime.fromtimestamp(refusal.ended_at, UTC).isoformat(timespec="milliseconds")
+        message += f" Its value expired at {ended}: set a new one."
+    return _fault(404, "not_found", message)
+
+
+def _conflict(refusal: errors.Conflict) -> Response:
+    details = {"code": "conflict", "target": "id", "message": refusal.identifier}
+    return _fault(409, "conflict", refusal.message, target=refusal.target, details=details)
+
+
+def _policy_conflict(refusal: errors.PolicyConflict) -> Response:
+    message = "Concurrent policy load in progress, please retry"
+    return _later(_fault(409, "policy_conflict", message), refusal.retry_after)
+
+
+def _precondition_failed(refusal: errors.PreconditionFailed) -> Response:
+    if refusal.tag is None:
+        return _fault(412, "precondition_failed", f"{refusal.header} asks for a value, and there is none now")
+    response = _fault(412, "precondition_failed", f"the value is not as {refusal.header} asks; its tag is {refusal.tag} now")
+    return Response(response.status, response.body, response.content_type, (("ETag", refusal.tag),))
+
+
+def _policy_invalid(refusal: errors.PolicyInvalid) -> Response:
+    if refusal.line is None:
+        return _fault(422, "policy_invalid", refusal.message)
+    place = {"code": "policy_invalid", "filename": "policy", "line": refusal.line, "column": refusal.column}
+    message = f"Error at line {refusal.line}, column {refusal.column} in policy : {refusal.message}"
+    return _fault(422, "policy_invalid", refusal.message if refusal.bare else message, innererror=place)
+
+
+def _unavailable(refusal: errors.StoreUnavailable) -> Response:
+    return _later(_fault(503, "unavailable", "the database is away now, or took too long over this"), refusal.retry_after)
+
+
+def _outcome_unknown(_: errors.OutcomeUnknown) -> Response:
+    # No Retry-After: libraries take that for leave to send a request again.
+    return _fault(
+        503,
+        "outcome_unknown",
+        "the database did not confirm the change: it may have been made, or not, and may still be lost."
+        " Once /health is 200 again, read what there is before you repeat it",
+    )
+
+
+def _contested(refusal: errors.PrimaryContested) -> Response:
+    return _later(_fault(503, "unavailable", refusal.why), refusal.retry_after)
+
+
+def _audit_unavailable(refusal: errors.AuditUnavailable) -> Response:
+    return _later(_fault(503, "unavailable", "what is asked for can't be recorded in the audit now"), refusal.retry_after)
+
+
+def _loads_unavailable(refusal: errors.LoadsUnavailable) -> Response:
+    return _later(_fault(503, "unavailable", refusal.why), refusal.retry_after)
+
+
+def _too_many_connections(refusal: errors.TooManyConnections) -> Response:
+    return _later(_fault(503, "unavailable", "there are too many connections now"), refusal.retry_after)
+
+
+def _too_often(refusal: errors.TooOften) -> Response:
+    return _later(_fault(429, "too_many_requests", refusal.message), refusal.retry_after)
+
+
+def _authentication_refused(refusal: errors.AuthenticationRefused) -> Response:
+    response = Response.empty(refusal.status)
+    return response if refusal.retry_after is None else _later(response, refusal.retry_after)
+
+
+def _later(response: Response, seconds: int) -> Response:
+    return Response(response.status, response.body, response.content_type, (("Retry-After", str(seconds)),))
+
+
+def no_route(path: str) -> Response:
+    """The answer where no route has the method and path, with a token or without (rulings 2.7 and 2.17)."""
+    return _fault(404, "not_found", f"there is no route for this method and {path}"[:200])
+
+
+_FAULTS: Final[Mapping[type[errors.Refusal], Callable[[Any], Response]]] = {
+    errors.InvalidName: lambda r: _fault(422, "argument_error", _named(r.parameter, r.message)),
+    errors.InvalidParameter: _invalid_parameter,
+    errors.BadRequest: lambda r: _fault(400, "bad_request", r.message),
+    errors.TooLarge: lambda r: _fault(413, "too_large", f"{r.what} may have at most {r.limit} bytes"),
+    errors.BearerRefused: lambda r: Response.text(r.message, 401),
+    errors.CallerReplaced: lambda _: Response.text(INVALID, 401),
+    errors.AuthenticationRefused: _authentication_refused,
+    errors.CredentialInsufficient: lambda _: _fault(401, "unauthorized", "Credential strength is insufficient"),
+    errors.CredentialUnknown: lambda r: _fault(404, "not_found", f"CONJ00123E Role {r.name} is not found"),
+    errors.CredentialImpossible: lambda r: _fault(
+        405, "method_not_allowed", f"CONJ00126E {r.name} has no API key: users and hosts have one"
+    ),
+    errors.PasswordsBusy: lambda r: _later(_fault(503, "unavailable", "too many passwords wait"), r.retry_after),
+    errors.Forbidden: lambda r: Response.empty(403) if r.told is None else _fault(403, "forbidden", r.told),
+    errors.NotFound: _not_found,
+    errors.TooManyRoles: lambda r: _fault(
+        422,
+        "unprocessable_entity",
+        f"more than {r.limit} roles, or too many memberships between them, would have to be followed",
+    ),
+    errors.NoValue: _no_value,
+    errors.NotText: lambda r: _fault(
+        406, "not_acceptable", f"CONJ00074E {r.name} is no text in UTF-8: ask with 'Accept-Encoding: base64'"
+    ),
+    errors.RouteNotFound: lambda r: no_route(r.path),
+    errors.Conflict: _conflict,
+    errors.PreconditionFailed: _precondition_failed,
+    errors.PolicyConflict: _policy_conflict,
+    errors.PolicyInvalid: _policy_invalid,
+    errors.StoreUnavailable: _unavailable,
+    errors.OutcomeUnknown: _outcome_unknown,
+    errors.PrimaryContested: _contested,
+    errors.AuditUnavailable: _audit_unavailable,
+    errors.LoadsUnavailable: _loads_unavailable,
+    errors.TooManyConnections: _too_many_connections,
+    errors.TooOften: _too_often,
+    errors.StoreReadOnly: lambda _: _fault(405, 405, "Write operations are not allowed"),
+    errors.WrongDataKey: lambda _: _fault(422, "data_key_invalid", "a value does not open under the server's data key"),
+}
+
+#: What the audit calls each; what isn't here is ``invalid``.
+_REASONS: Final[Mapping[type[errors.Refusal], str]] = {
+    errors.Forbidden: "forbidden",
+    errors.NotFound: "not-found",
+    errors.NoValue: "not-found",
+    errors.RouteNotFound: "not-found",
+    errors.CredentialUnknown: "not-found",
+    errors.CallerReplaced: "token-outdated",
+    errors.CredentialInsufficient: "credentials-insufficient",
+    errors.PreconditionFailed: "precondition-failed",
+    errors.Conflict: "conflict",
+    errors.PolicyConflict: "conflict",
+    errors.StoreUnavailable: "unavailable",
+    errors.OutcomeUnknown: OUTCOME_UNKNOWN,
+    errors.PrimaryContested: "unavailable",
+    errors.LoadsUnavailable: "unavailable",
+    errors.PasswordsBusy: "unavailable",
+    errors.TooManyConnections: "unavailable",
+    errors.StoreReadOnly: "read-only",
+    errors.TooOften: "too-often",
+    errors.TooManyRoles: "too-many",
+    errors.TooLarge: "too-large",
+    errors.WrongDataKey: "data-key-wrong",
+}
+
+#: Answers to requests that cannot be read as one; the connection closes after each of them.
+MALFORMED: Final = _fault(400, "bad_request", "this is not a request of HTTP/1.1")
+TOO_SLOW: Final = _fault(408, "request_timeout", "the request did not arrive in time")
+TOO_LARGE: Final = _fault(413, "too_large", "the body is longer than any that is taken")
+LINE_TOO_LONG: Final = _fault(414, "uri_too_long", "the request line is too long")
+HEADERS_TOO_LARGE: Final = _fault(431, "headers_too_large", "the request has too many headers, or too long ones")
+
+
+def answer_to(refusal: errors.Refusal) -> Response | None:
+    """The answer that the table has for a refusal; ``None`` for one that should not have reached the web: a bug."""
+    fault = _FAULTS.get(type(refusal))
+    return None if fault is None else fault(refusal)
+
+
+def reason_of(refusal: errors.Refusal) -> str:
+    """The code of a refusal in the audit; there what is hidden from the caller is forbidden (wire facts, core 6)."""
+    if isinstance(refusal, errors.AuthenticationRefused):
+        return refusal.reason.value
+    if isinstance(refusal, errors.NotFound | errors.NoValue | errors.CredentialUnknown) and refusal.hidden:
+        return "forbidden"
+    return _REASONS.get(type(refusal), "invalid")
+
+
+def internal_error(incident: str) -> Response:
+    """The answer to a bug: it tells nothing but the id under which the log has it."""
+    return _fault(500, "internal_error", f"an internal error, in the log as incident {incident}")

@@ -1,0 +1,87 @@
+"""A request as it comes in: its head, which is complete, and its body, which may still be on the way."""
+
+from __future__ import annotations
+
+import attrs
+from twisted.internet.defer import Deferred
+from twisted.web.http_headers import Headers
+
+from svc.model.errors import TooLarge
+
+
+@attrs.define(eq=False)
+class Incoming:
+    """One request on its way in. The edge fills it, ``routing`` reads it.
+
+    The body is kept in memory, and never more of it than ``limit``; none of it once nobody asks for it any more.
+
+    ``target`` is the request's target as it arrived, in ASCII. ``declared`` is the value of ``Content-Length``, ``None`` for
+    a chunked body. ``overflow`` says that it came on a connection beyond the limit, ``abandoned`` that the client is gone,
+    or has had an answer already. ``route`` is the one that answers, once that is known.
+    """
+
+    method: str
+    target: str
+    headers: Headers
+    client_ip: str
+    request_id: str
+    declared: int | None
+    limit: int
+    overflow: bool = False
+    abandoned: bool = False
+    route: object | None = None
+    _received: int = 0
+    _complete: bool = False
+    _kept: bytearray | None = attrs.field(factory=bytearray, repr=False)
+    _waiting: Deferred[None] | None = None
+
+    @property
+    def complete(self) -> bool:
+        """Whether the whole body has arrived."""
+        return self._complete
+
+    @property
+    def too_large(self) -> bool:
+        """Whether the body is known to exceed ``limit``."""
+        return self._received > self.limit or (self.declared or 0) > self.limit
+
+    def header(self, name: bytes) -> str | None:
+        """The value of a header; several lines of one name are joined with commas (RFC 9110 5.3)."""
+        values = self.headers.getRawHeaders(name)
+        return None if values is None else b", ".join(values).decode("latin-1")
+
+    def append(self, chunk: bytes) -> None:
+        """Take a piece of the body in."""
+        self._received += len(chunk)
+        if self.too_large:
+            self.discard()
+            self._wake()
+        elif self._kept is not None:
+            # Not a list of chunks: 32 MiB in chunks of two bytes would weigh twenty times as much.
+            self._kept += chunk
+
+    def finish(self) -> None:
+        """Note that the body has ended."""
+        self._complete = True
+        self._wake()
+
+    def discard(self) -> None:
+        """Let go of the body: what was kept, and what is to come."""
+        self._kept = None
+
+    async def body(self) -> bytes:
+        """Wait for the body and return it.
+
+        :raises TooLarge: it has more than ``limit`` bytes; known as soon as ``Content-Length`` or the bytes say so.
+        """
+        if not self._complete and not self.too_large:
+            self._waiting = Deferred()
+            await self._waiting
+        if self.too_large:
+            raise TooLarge("the body", self.limit)
+        return bytes(self._kept or b"")
+
+    def _wake(self) -> None:
+        waiting, self._waiting = self._waiting, None
+        if waiting is not None:
+            waiting.callback(None)

@@ -1,0 +1,114 @@
+"""Parameters of requests that take them from the query, from a form, or from JSON, as client and server find it handy.
+
+So do the routes of host factories and of accounts (wire facts, core 0.3 and clients R10). What the body says counts before
+what the query says. A content type that isn't JSON's is taken for a form's: clients send none, or any.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+import attrs
+
+from svc.crypto.jose import Malformed, json_object, shown
+from svc.model.errors import BadRequest, InvalidParameter, TooLarge
+from svc.web.http.query import FORM_LIMIT, PARAMETERS_LIMIT, Pairs
+from svc.web.http.routing import Call
+
+_KEYED: Final = re.compile(r"\[([^\]]+)\]")
+
+
+@attrs.frozen
+class Parameters:
+    """What a request says; ``name[]`` is one of several values of ``name``, and ``name[key]`` its value for a key."""
+
+    _body: Pairs = attrs.field(repr=False)
+    _query: Pairs = attrs.field(repr=False)
+
+    @classmethod
+    def of(cls, call: Call) -> Parameters:
+        """Read the query and the body.
+
+        :raises BadRequest: the body can't be read.
+        :raises TooLarge: it is longer than forms are.
+        :raises InvalidParameter: a value in JSON is neither a text, a whole number, nor a list or an object of texts.
+        """
+        content_type = (call.header("Content-Type") or "").partition(";")[0].strip().lower()
+        pairs = _members(call.body) if content_type == "application/json" else call.form().pairs
+        return cls(pairs, call.query.pairs)
+
+    def text(self, name: str) -> str | None:
+        """The value of a parameter that may be given once; ``None`` when it is absent or empty.
+
+        :raises InvalidParameter: it is repeated, or written as an array.
+        """
+        for pairs in (self._body, self._query):
+            found = [pair for pair in pairs if pair[0] == name or pair[0].startswith(f"{name}[")]
+            if len(found) > 1 or (found and found[0][0] != name):
+                raise InvalidParameter(name, f"'{name}' may be given once, as '{name}=…'")
+            if found and found[0][1]:
+                return found[0][1]
+        return None
+
+    def texts(self, name: str) -> tuple[str, ...]:
+        """The values of a parameter that may be repeated, as ``name`` or ``name[]``; empty ones don't count."""
+        for pairs in (self._body, self._query):
+            if found := tuple(value for key, value in pairs if key in {name, f"{name}[]"} and value):
+                return found
+        return ()
+
+    def keyed(self, name: str) -> dict[str, str]:
+        """The values of a parameter by their keys, ``name[key]``; what comes last counts.
+
+        :raises InvalidParameter: it is written otherwise.
+        """
+        found = {}
+        for key, value in (*self._query, *self._body):
+            if key == name or key.startswith(f"{name}["):
+                matched = _KEYED.fullmatch(key, len(name))
+                if matched is None:
+                    raise InvalidParameter(name, f"'{name}' is written '{name}[key]=value'")
+                found[matched[1]] = value or ""
+        return found
+
+
+def _members(body: bytes) -> Pairs:
+    """The members of a JSON object, written as a form would have them.
+
+    :raises BadRequest: the body is none, or has too many.
+    :raises TooLarge: it is longer than forms are.
+    :raises InvalidParameter: a value is of another type.
+    """
+    if not body:
+        return ()
+    if len(body) > FORM_LIMIT:
+        raise TooLarge("the body", FORM_LIMIT)
+    try:
+        pairs = tuple(pair for name, value in json_object(body).items() for pair in _flat(name, value))
+    except Malformed as error:
+        raise BadRequest(f"the body can't be read as JSON: {error}") from None
+    if len(pairs) > PARAMETERS_LIMIT:
+        raise BadRequest(f"the body has more than {PARAMETERS_LIMIT} values")
+    return pairs
+
+
+def _flat(name: str, value: object) -> Iterator[tuple[str, str | None]]:
+    match value:
+        case None:
+            return
+        case list():
+            yield from ((f"{name}[]", _text(name, item)) for item in value)
+        case dict():
+            yield from ((f"{name}[{_text(name, key)}]", _text(name, item)) for key, item in value.items())
+        case _:
+            yield name, _text(name, value)
+
+
+def _text(name: str, value: object) -> str:
+    """A text, or a whole number as one. Those that no form can say are refused: with NUL, or with halves of surrogates."""
+    text = str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+    if not isinstance(text, str) or "\x00" in text or any("\ud800" <= char <= "\udfff" for char in text):
+        raise InvalidParameter(name, f"{shown(name)} has a value that is no text")
+    return text

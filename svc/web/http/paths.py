@@ -1,0 +1,132 @@
+"""The paths of requests as they stand on the wire, and the patterns that routes have.
+
+Note [Raw paths]: ``%2F`` and ``/`` differ in a path: the first belongs to a name, the second separates. So a path is matched
+as it arrived, undecoded, and each value is decoded after it was cut out, strictly (``query``, Note [Strict decoding]). The
+fixed words of a path have one spelling: ``/%68ealth`` is not ``/health``. A ``+`` is a ``+``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+import attrs
+from werkzeug.routing import BaseConverter, Map
+
+from svc.model.errors import InvalidName
+from svc.web.http.query import percent_decoded
+
+_ORIGIN: Final = re.compile("[A-Za-z][A-Za-z0-9+.-]*://[^/?]*")
+_VARIABLE: Final = re.compile("<(?:([a-z]+):)?([a-z_]+)>")
+_OPTIONAL: Final = re.compile("/<optional:([a-z_]+)>")
+
+#: A slash that may be encoded, in a pattern, and how it may be written in a path.
+_EITHER_SLASH: Final = "{/}"
+_SLASHES: Final = ("/", "%2F", "%2f")
+
+
+class _Flat(BaseConverter):
+    """One segment that may not hold a slash, not even an encoded one."""
+
+    regex = "(?:[^/%]|%(?!2[Ff]))+"
+    part_isolating = True
+
+
+class _Tail(BaseConverter):
+    """One segment or more."""
+
+    regex = ".+"
+    part_isolating = False
+    weight = 200
+
+
+class _Raw(BaseConverter):
+    """One segment as it stands on the wire."""
+
+    part_isolating = True
+
+
+class _Optional(BaseConverter):
+    """Any number of segments, none included."""
+
+    regex = ".*"
+    part_isolating = False
+    weight = 200
+
+
+def prepare(routes: Map) -> None:
+    """Teach a map the converters of :class:`Pattern`, and keep it from rewriting paths."""
+    routes.converters.update(flat=_Flat, tail=_Tail, raw=_Raw, optional=_Optional)
+    routes.merge_slashes = False
+    routes.redirect_defaults = False
+
+
+def split_target(target: str) -> tuple[str, str]:
+    """Cut a request's target into its raw path, less one trailing slash (rulings 2.16), and its raw query.
+
+    An absolute target (``http://host/path``), which servers must take (RFC 9112 3.2.2), is read without its origin. The
+    forms that name no path, ``*`` and the authority of a ``CONNECT``, are left as they are: no route begins without a slash.
+    """
+    origin = _ORIGIN.match(target)
+    if origin is not None:
+        rest = target[origin.end() :]
+        target = rest if rest.startswith("/") else f"/{rest}"
+    path, _, query = target.partition("?")
+    if len(path) > 1 and path.endswith("/"):
+        path = path[:-1]
+    return path, query
+
+
+@attrs.frozen
+class Pattern:
+    """What the path of a route looks like, and how its values are read.
+
+    ``<name>`` is one segment, ``%2F`` allowed; ``<flat:name>`` one without a slash, encoded or not; ``<tail:name>`` one or
+    more, where ``/`` and ``%2F`` are one; ``<optional:name>`` may be absent too, with its slash or without (rulings 2.16),
+    and is then ``None``. ``<raw:name>``, which has no other beside it, is one segment that isn't decoded, of any length.
+    ``{/}`` is a slash, encoded or not.
+    """
+
+    text: str
+
+    def __str__(self) -> str:
+        return self.text.replace(_EITHER_SLASH, "/")
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the values, in order."""
+        return tuple(name for _, name in _VARIABLE.findall(self.text))
+
+    def rules(self) -> Iterator[tuple[str, dict[str, str]]]:
+        """The rules that make it up, each with the values that it presupposes."""
+        for slash in _SLASHES if _EITHER_SLASH in self.text else ("/",):
+            text = self.text.replace(_EITHER_SLASH, slash)
+            yield text, {}
+            shorter, found = _OPTIONAL.subn("", text)
+            if found:
+                yield shorter, dict.fromkeys(_OPTIONAL.findall(text), "")
+
+    def shapes(self) -> set[str]:
+        """The rules without the names of their values: what makes two patterns match the same paths."""
+        return {_VARIABLE.sub(r"<\1>", rule) for rule, _ in self.rules()}
+
+    def read(self, raw: Mapping[str, str], limit: int) -> dict[str, str | None]:
+        """Decode the values that were cut out of a path; each may have at most ``limit`` bytes.
+
+        :raises InvalidName: one doesn't decode, or is too long.
+        """
+        if "<raw:" in self.text:
+            return dict(raw)
+        return {name: _value(name, text, limit) if text else None for name, text in raw.items()}
+
+
+def _value(name: str, raw: str, limit: int) -> str:
+    try:
+        # A byte takes three characters at most.
+        value = percent_decoded(raw) if len(raw) <= 3 * limit else raw
+    except ValueError as error:
+        raise InvalidName(name, f"the {name} in the path {error}") from None
+    if len(raw) > limit and len(value.encode("utf-8")) > limit:
+        raise InvalidName(name, f"the {name} in the path is longer than {limit} bytes")
+    return value

@@ -1,0 +1,93 @@
+"""Conditional requests: what ``If-Match`` and ``If-None-Match`` ask of the tag that a thing has now (RFC 9110 13)."""
+
+from __future__ import annotations
+
+import re
+from typing import Final, Self
+
+import attrs
+
+from svc.model.errors import InvalidParameter, PreconditionFailed
+from svc.web.http.response import HeaderPairs
+from svc.web.http.routing import Call
+
+_TAG: Final = r'(?:W/)?"[\x21\x23-\x7e\x80-\xff]*"'
+_EACH: Final = re.compile(_TAG)
+
+#: A list of tags; elements of lists may be empty (RFC 9110 5.6.1).
+_LIST: Final = re.compile(rf"[ \t,]*{_TAG}(?:[ \t]*,[ \t,]*{_TAG})*[ \t,]*")
+
+_WEAK: Final = "W/"
+
+
+@attrs.frozen
+class _Tags:
+    """The value of one of the two headers: ``*``, which is ``anything``, or entity tags, those that are ``weak`` apart."""
+
+    anything: bool
+    strong: frozenset[str] = frozenset()
+    weak: frozenset[str] = frozenset()
+
+    @classmethod
+    def of(cls, call: Call, header: str) -> Self | None:
+        """Read a header; ``None`` when the request has none.
+
+        :raises InvalidParameter: it is neither ``*`` nor a list of entity tags.
+        """
+        text = call.header(header)
+        if text is None:
+            return None
+        if text.strip(" \t") == "*":
+            return cls(True)
+        if not _LIST.fullmatch(text):
+            raise InvalidParameter(header, f'{header} must be * or entity tags such as "1-abc", in their quotation marks')
+        tags = frozenset(_EACH.findall(text))
+        strong = frozenset(tag for tag in tags if not tag.startswith(_WEAK))
+        return cls(False, strong, frozenset(tag.removeprefix(_WEAK) for tag in tags - strong))
+
+
+@attrs.frozen
+class Preconditions:
+    """What a request demands of the tag that the thing has at the moment; a thing that isn't there has none."""
+
+    _match: _Tags | None
+    _none_match: _Tags | None
+
+    @classmethod
+    def of(cls, call: Call) -> Self:
+        """Read the headers of a request.
+
+        :raises InvalidParameter: one of them can't be read.
+        """
+        return cls(_Tags.of(call, "If-Match"), _Tags.of(call, "If-None-Match"))
+
+    def demand(self, tag: str | None) -> None:
+        """Return when a write may go on; ``tag`` is that of what it would replace, ``None`` when there is nothing.
+
+        :raises PreconditionFailed: it may not.
+        """
+        self._demand_match(tag)
+        if self._names(self._none_match, tag):
+            raise PreconditionFailed("If-None-Match", tag)
+
+    def fresh(self, tag: str) -> bool:
+        """Whether a reader knows the thing already, so that 304 will do.
+
+        :raises PreconditionFailed: he asked for another one.
+        """
+        self._demand_match(tag)
+        return self._names(self._none_match, tag)
+
+    def _demand_match(self, tag: str | None) -> None:
+        # A weak tag never matches here: what is told by it may differ in its bytes (RFC 9110 13.1.1).
+        tags = self._match
+        if tags is not None and (tag is None or not (tags.anything or tag in tags.strong)):
+            raise PreconditionFailed("If-Match", tag)
+
+    def _names(self, tags: _Tags | None, tag: str | None) -> bool:
+        return tags is not None and tag is not None and (tags.anything or tag in tags.strong | tags.weak)
+
+
+def tagged(tag: str) -> HeaderPairs:
+    """The header that tells the tag of what an answer is about."""
+    return (("ETag", tag),)

@@ -1,0 +1,201 @@
+"""Percent-encoded text in paths, queries and forms, read strictly.
+
+Note [Strict decoding]: lenient decoders keep a stray ``%`` and replace bytes that are no UTF-8. Two parties that decode
+differently then disagree about which record a name means. Here a text either decodes in the one way of RFC 3986, or is
+refused. A NUL is refused everywhere, since no name and no search has one and PostgreSQL takes none.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+from urllib.parse import unquote_to_bytes
+
+import attrs
+
+from svc.model.errors import BadRequest, InvalidParameter, TooLarge
+
+#: More parameters than this in one query or form are refused: no client sends them, and splitting costs time.
+PARAMETERS_LIMIT: Final = 1000
+
+#: A longer form is refused unread: decoding takes time. A JWT of 16 KiB, every byte of it escaped, fits.
+FORM_LIMIT: Final = 64 * 1024
+
+_BROKEN_ESCAPE: Final = re.compile("%(?![0-9A-Fa-f]{2})")
+_SEPARATORS: Final = re.compile("[&;]")
+_INTEGER: Final = re.compile("-?[0-9]{1,19}", re.ASCII)
+_NATURAL: Final = re.compile("0|[1-9][0-9]{0,18}", re.ASCII)
+_INTEGER_MAX: Final = 2**63 - 1
+
+Pairs = tuple[tuple[str, str | None], ...]
+
+
+def percent_decoded(text: str) -> str:
+    """Decode ``text``; ``+`` is left as it is. See Note [Strict decoding].
+
+    :raises ValueError: the text has a broken escape, or is no UTF-8, or holds NUL; the message says which.
+    """
+    if "%" in text:
+        if _BROKEN_ESCAPE.search(text):
+            raise ValueError("has a '%' that two hexadecimal digits do not follow")
+        try:
+            text = unquote_to_bytes(text).decode("utf-8")
+        except UnicodeDecodeError:
+            raise ValueError("is not valid UTF-8") from None
+    if "\x00" in text:
+        raise ValueError("holds a NUL character")
+    return text
+
+
+def _form_decoded(text: str) -> str:
+    return percent_decoded(text.replace("+", " "))
+
+
+@attrs.frozen
+class Query:
+    """The parameters of a query in their order. A bare name (``?members``) has no value, which differs from an empty one."""
+
+    pairs: Pairs = ()
+
+    @classmethod
+    def parse(cls, raw: str) -> Query:
+        """Read what follows the ``?``; both ``&`` and ``;`` separate parameters, ``+`` is a blank (wire facts, core 0.3).
+
+        :raises InvalidParameter: one doesn't decode, or there are too many.
+        """
+        if not raw:
+            return _NO_QUERY
+        pieces = _SEPARATORS.split(raw, maxsplit=PARAMETERS_LIMIT)
+        if len(pieces) > PARAMETERS_LIMIT:
+            raise InvalidParameter("query", f"the query has more than {PARAMETERS_LIMIT} parameters")
+        return cls(tuple(cls._pair(piece) for piece in pieces if piece))
+
+    @staticmethod
+    def _pair(piece: str) -> tuple[str, str | None]:
+        raw_name, equals, raw_value = piece.partition("=")
+        try:
+            name = _form_decoded(raw_name)
+        except ValueError as error:
+            raise InvalidParameter("query", f"a parameter's name in the query {error}") from None
+        try:
+            return name, _form_decoded(raw_value) if equals else None
+        except ValueError as error:
+            raise InvalidParameter(name, f"'{name}' {error}") from None
+
+    def flag(self, name: str) -> bool:
+        """Whether the parameter is there, with any value or none, as ``?members``."""
+        return any(key == name for key, _ in self.pairs)
+
+    def text(self, name: str) -> str | None:
+        """The value of a parameter that may be given once; ``None`` when it is absent or bare.
+
+        :raises InvalidParameter: it is repeated, or written as an array (``limit[]=…``).
+        """
+        return self._single(name)[1]
+
+    def texts(self, name: str) -> tuple[str, ...]:
+        """The values of a parameter that may be repeated, as ``kind=…`` or ``kind[]=…``; bare ones don't count.
+
+        :raises InvalidParameter: it has a key in brackets, ``kind[a]=…``.
+        """
+        found = []
+        for key, value in self.pairs:
+            if key in {name, f"{name}[]"}:
+                if value is not None:
+                    found.append(value)
+            elif key.startswith(f"{name}["):
+                raise InvalidParameter(name, f"'{name}' takes no key in brackets")
+        return tuple(found)
+
+    def positive_integer(self, name: str) -> int | None:
+        """A canonical integer from 1 to 2**63-1; ``None`` when it is absent. The messages are those of core 3.1.
+
+        :raises InvalidParameter: it is anything else, bare, empty or repeated.
+        """
+        return self._counted(name, 1, "a positive integer")
+
+    def natural(self, name: str) -> int | None:
+        """A canonical integer from 0 to 2**63-1; ``None`` when it is absent. The messages are those of core 3.1.
+
+        :raises InvalidParameter: it is anything else, bare, empty or repeated.
+        """
+        return self._counted(name, 0, "an integer greater than or equal to 0")
+
+    def integer(self, name: str) -> int | None:
+        """Any integer of 64 bits; ``None`` when it is absent. The message is that of core 4, for ``version``.
+
+        :raises InvalidParameter: it is anything else, bare, empty or repeated.
+        """
+        given, text = self._single(name)
+        if not given:
+            return None
+        if text is not None and _INTEGER.fullmatch(text) and abs(value := int(text)) <= _INTEGER_MAX:
+            return value
+        raise InvalidParameter(name, f"invalid type for parameter '{name}'")
+
+    def boolean(self, name: str) -> bool:
+        """``true`` or ``false``; bare or empty is true, absent is false (rulings: two dialects, ``count``).
+
+        :raises InvalidParameter: it is anything else, or repeated.
+        """
+        given, text = self._single(name)
+        if not given:
+            return False
+        if text not in {None, "", "true", "false"}:
+            raise InvalidParameter(name, f"'{name}' must be true or false")
+        return text != "false"
+
+    def _single(self, name: str) -> tuple[bool, str | None]:
+        found = [pair for pair in self.pairs if pair[0] == name or pair[0].startswith(f"{name}[")]
+        if not found:
+            return False, None
+        if len(found) > 1 or found[0][0] != name:
+            raise InvalidParameter(name, f"'{name}' may be given once, as '{name}=…'")
+        return True, found[0][1]
+
+    def _counted(self, name: str, least: int, what: str) -> int | None:
+        given, text = self._single(name)
+        if not given:
+            return None
+        if text is not None and _NATURAL.fullmatch(text) and least <= (value := int(text)) <= _INTEGER_MAX:
+            return value
+        message = f"'{name}' contains an invalid value. '{name}' must be {what}."
+        raise InvalidParameter(name, message, code="unprocessable_entity")
+
+
+_NO_QUERY: Final = Query()
+
+
+@attrs.frozen
+class Form:
+    """The fields of a form in a request's body, whatever its content type (wire facts, authn 1.3)."""
+
+    pairs: Pairs = attrs.field(repr=False)
+
+    @classmethod
+    def parse(cls, body: bytes) -> Form:
+        """Read ``application/x-www-form-urlencoded``; only ``&`` separates fields (wire facts, authn 3.1).
+
+        :raises BadRequest: the body is no such form.
+        :raises TooLarge: it has more than ``FORM_LIMIT`` bytes.
+        """
+        if len(body) > FORM_LIMIT:
+            raise TooLarge("a form", FORM_LIMIT)
+        pieces = body.split(b"&", PARAMETERS_LIMIT)
+        if len(pieces) > PARAMETERS_LIMIT:
+            raise BadRequest(f"the form has more than {PARAMETERS_LIMIT} fields")
+        pairs: list[tuple[str, str | None]] = []
+        for piece in filter(None, pieces):
+            raw_name, equals, raw_value = piece.partition(b"=")
+            try:
+                name = _form_decoded(raw_name.decode("utf-8"))
+                pairs.append((name, _form_decoded(raw_value.decode("utf-8")) if equals else None))
+            except UnicodeDecodeError:
+                raise BadRequest("a field of the form is not valid UTF-8") from None
+            except ValueError as error:
+                raise BadRequest(f"a field of the form {error}") from None
+        return cls(tuple(pairs))
+
+    def text(self, name: str) -> str | None:
+        """The value of a field; when it is repeated, the last one counts (wire facts, authn 3.1)."""
+        return next((value for key, value in reversed(self.pairs) if key == name), None)

@@ -1,0 +1,219 @@
+"""One request between the connection it came on and the router that answers it.
+
+``twisted.web`` has a ``Request`` of its own, which isn't used: it parses forms before anyone asks, spills bodies to files in
+plain text, and answers in ways of its own (rulings: bad input). Its ``HTTPChannel`` asks no more of a request than the
+methods here whose names are in its style.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncGenerator, Callable
+from typing import Final, Protocol
+
+import attrs
+from twisted.internet.defer import CancelledError, Deferred, maybeDeferred
+from twisted.internet.interfaces import IReactorTime
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+from twisted.web.http import datetimeToString
+from twisted.web.http_headers import Headers
+
+from svc.model.clocks import WallClock
+from svc.model.errors import StoreUnavailable
+from svc.model.limits import Limits
+from svc.web.http.faults import MALFORMED, internal_error
+from svc.web.http.incoming import Incoming
+from svc.web.http.origin import TrustedProxies
+from svc.web.http.response import Response
+from svc.web.http.stream import Stream
+
+_log = Logger()
+
+#: A client's request id that is fit to stand in a header and in a log.
+_REQUEST_ID: Final = re.compile("[A-Za-z0-9._~:/+=@-]{1,128}", re.ASCII)
+
+
+@attrs.define(kw_only=True, eq=False)
+class Edge:
+    """What every connection of the server has in common."""
+
+    #: Answers a request; see ``routing.Router.respond``.
+    respond: Callable[[Incoming], Deferred[Response]]
+    limits: Limits
+    clock: IReactorTime
+    wall: WallClock
+    #: Makes ids for requests that bring none, and for bugs.
+    new_id: Callable[[], str]
+    proxies: TrustedProxies
+    _common_headers: str = attrs.field(default="", init=False)
+    _made_at: int = attrs.field(default=0, init=False)
+
+    def common_headers(self) -> str:
+        """The header lines that every answer has, with the date to the second."""
+        now = int(self.wall.seconds())
+        if now != self._made_at or not self._common_headers:
+            date = datetimeToString(now).decode("ascii")
+            self._common_headers = f"Server: svc\r\nDate: {date}\r\nX-Content-Type-Options: nosniff\r\n"
+            self._made_at = now
+        return self._common_headers
+
+
+class Connection(Protocol):
+    """What a request asks of the connection it came on."""
+
+    #: The address at the other end.
+    peer: str
+    #: Whether it is one beyond the limit; see ``occupancy``, Note [Room].
+    overflow: bool
+
+    def answer(self, request: Request, response: Response) -> None:
+        """Write the answer to a request that is complete, and go on to the next."""
+
+    def open(self, request: Request, response: Response) -> Stream:
+        """Write the head of an answer in pieces to a request that is complete, and return what writes them."""
+
+    def finish(self, request: Request) -> None:
+        """Go on to the next request, now that the last piece was written."""
+
+    def refuse(self, response: Response, request: Request | None = None) -> None:
+        """Write the answer to a request that is not complete, and take no other."""
+
+    def proceed(self) -> None:
+        """Tell the client to send the body."""
+
+    def abort(self) -> None:
+        """Close at once, whatever is under way."""
+
+
+class Request:
+    """One request: it collects what arrives, has it answered, and hands the answer back when its body is complete."""
+
+    def __init__(self, connection: Connection, edge: Edge) -> None:
+        self.requestHeaders = Headers()
+        #: The id that the answer carries; ``None`` until the head was read.
+        self.request_id: str | None = None
+        #: Whether this is a ``HEAD``, whose answer has no body.
+        self.head = False
+        self._connection = connection
+        self._edge = edge
+        self._incoming: Incoming | None = None
+        self._answer: Deferred[None] | None = None
+        self._sending: Deferred[None] | None = None
+        self._response: Response | None = None
+
+    def begin(self, method: bytes, target: bytes, length: int | None) -> None:
+        """Start to answer, now that the head is read; ``length`` is that of the body, ``None`` for a chunked one."""
+        edge = self._edge
+        header = self.requestHeaders.getRawHeaders
+        self.head = method == b"HEAD"
+        self.request_id = self._named_by_client() or edge.new_id()
+        try:
+            text = target.decode("ascii")
+        except UnicodeDecodeError:
+            self._connection.refuse(MALFORMED, self)
+            return
+        client_ip = edge.proxies.client_ip(self._connection.peer, header(b"X-Forwarded-For", ()))
+        self._incoming = incoming = Incoming(
+            method=method.decode("ascii"),
+            target=text,
+            headers=self.requestHeaders,
+            client_ip=client_ip,
+            request_id=self.request_id,
+            declared=length,
+            limit=edge.limits.body,
+            overflow=self._connection.overflow,
+        )
+        if length == 0:
+            incoming.finish()
+        self._answer = maybeDeferred(edge.respond, incoming).addCallbacks(self._answered, self._unanswered)
+        self._answer.addErrback(self._broken)
+
+    def invite(self) -> None:
+        """Ask for the body, unless there is an answer without it: ``Expect: 100-continue`` (RFC 9110 10.1.1)."""
+        if self._response is None:
+            self._connection.proceed()
+        else:
+            self._connection.refuse(self._response, self)
+
+    def abandon(self) -> None:
+        """Stop: the client is gone, or has had an answer. What was begun is cancelled, what arrives is dropped."""
+        if self._incoming is not None and not self._incoming.abandoned:
+            self._incoming.abandoned = True
+            self._incoming.discard()
+        for begun in (self._answer, self._sending):
+            if begun is not None:
+                begun.cancel()
+
+    def handleContentChunk(self, data: bytes) -> None:
+        """Take a piece of the body, as ``HTTPChannel`` calls it."""
+        assert self._incoming is not None
+        self._incoming.append(data)
+        if self._response is not None and self._incoming.too_large:
+            self._connection.refuse(self._response, self)
+
+    def requestReceived(self, command: bytes, path: bytes, _version: bytes) -> None:
+        """Note that the request is complete, as ``HTTPChannel`` calls it."""
+        if self._incoming is None:
+            self.begin(command, path, 0)
+            return
+        self._incoming.finish()
+        # The end of a body can come in one piece with what was too much of it.
+        if self._response is not None and not self._incoming.abandoned:
+            self._deliver(self._response)
+
+    def connectionLost(self, _reason: Failure) -> None:
+        """Note that the client is gone, as ``HTTPChannel`` calls it."""
+        self.abandon()
+
+    def _named_by_client(self) -> str | None:
+        values = self.requestHeaders.getRawHeaders(b"X-Request-Id", ())
+        named = values[-1].decode("latin-1") if values else ""
+        return named if _REQUEST_ID.fullmatch(named) else None
+
+    def _answered(self, response: Response) -> None:
+        incoming = self._incoming
+        assert incoming is not None
+        if incoming.abandoned:
+            return
+        if incoming.complete:
+            self._deliver(response)
+        elif incoming.too_large:
+            self._connection.refuse(response, self)
+        else:
+            # The rest of the body is read and dropped, so that the connection stays usable.
+            self._response = response
+            incoming.discard()
+
+    def _deliver(self, response: Response) -> None:
+        if response.pieces is None or self.head:
+            self._connection.answer(self, response)
+        else:
+            self._sending = Deferred.fromCoroutine(self._send(response, response.pieces)).addErrback(self._cut_off)
+
+    async def _send(self, response: Response, pieces: AsyncGenerator[bytes, None]) -> None:
+        await self._connection.open(self, response).send(pieces)
+        self._connection.finish(self)
+
+    def _cut_off(self, failure: Failure) -> None:
+        """End an answer whose next piece can't be had, without what would make it look whole."""
+        assert self._incoming is not None
+        if self._incoming.abandoned and failure.check(CancelledError):
+            return
+        if isinstance(failure.value, StoreUnavailable):
+            _log.warn("An answer was cut off: {why} ({id})", why=failure.value.why, id=self.request_id)
+        else:
+            _log.failure("An answer was cut off ({id})", failure, id=self.request_id)
+        self._connection.abort()
+
+    def _unanswered(self, failure: Failure) -> None:
+        assert self._incoming is not None
+        if self._incoming.abandoned and failure.check(CancelledError):
+            return
+        incident = self._edge.new_id()
+        _log.failure("A request failed outside its route, incident {incident}", failure, incident=incident)
+        self._answered(internal_error(incident))
+
+    def _broken(self, failure: Failure) -> None:
+        _log.failure("An answer could not be written", failure)
+        self._connection.abort()

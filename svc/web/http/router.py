@@ -1,0 +1,221 @@
+"""How a request finds its way to its route and an answer its way back; what a route is, ``routing`` tells.
+
+Note [Order of checks]: unknown route or method (404); a connection beyond the limit (503); access token (401); names in the
+path and the query (422); on a follower, whether the route writes (405); size of the body (413); then the route. All but the
+last two happen before the body has arrived: none of it is kept for strangers, nor where nothing can be done with it. A
+public route that writes proves by itself who calls, and then asks ``call.demand_primary()`` before it goes to any expense.
+
+Note [Recorded before it is answered]: a route that has ``audit`` begins only while the journal takes records, and its answer
+is written when the journal has taken the request's events, be it a refusal: no secret leaves, and nobody is told that
+something was done, without a record.
+
+Note [Klein without its resource]: Klein holds the map and runs the endpoints. Its ``KleinResource`` is not used: it decodes
+paths before it matches them, answers in HTML, runs on without a caller, and costs as much as all the rest of a request.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from typing import Any, Final
+
+from klein import Klein
+from twisted.internet.defer import CancelledError, Deferred, succeed
+from twisted.logger import Logger
+from werkzeug.exceptions import HTTPException
+
+from svc.audit.refusals import printable
+from svc.model.errors import (
+    AuditUnavailable,
+    BearerRefused,
+    Forbidden,
+    Refusal,
+    StoreUnavailable,
+    TooManyConnections,
+    WrongDataKey,
+)
+from svc.model.events import IJournal, Outcome
+from svc.model.limits import Limits
+from svc.model.query_results import Caller
+from svc.web.http.faults import answer_to, internal_error, no_route, reason_of
+from svc.web.http.incoming import Incoming
+from svc.web.http.paths import prepare, split_target
+from svc.web.http.query import Query
+from svc.web.http.response import Response
+from svc.web.http.routing import OPTIONAL, PUBLIC, Call, Noun, Route, Routes
+
+_log = Logger()
+
+#: The least status of an answer that tells of a failure.
+_FAULTY: Final = 400
+
+
+class Router:
+    """All routes of the server, complete when it is made."""
+
+    def __init__(
+        self,
+        nouns: Iterable[Noun],
+        *,
+        caller: Callable[[bytes | None], Awaitable[Caller]],
+        demand_primary: Callable[[], Awaitable[None]],
+        limits: Limits,
+        new_id: Callable[[], str],
+        journal: IJournal,
+    ) -> None:
+        """Compose the routes of ``nouns``.
+
+        :param caller: verifies the value of an ``Authorization`` header; raises ``BearerRefused``.
+        :param demand_primary: returns when this server may write; raises ``StoreReadOnly``.
+        :param journal: takes the events of a request before it is answered.
+        :param new_id: makes the ids under which bugs are logged.
+        :raises ValueError: two routes match the same requests.
+        """
+        self._nouns = tuple(nouns)
+        self._caller = caller
+        self._demand_primary = demand_primary
+        self._limits = limits
+        self._new_id = new_id
+        self._journal = journal
+        self._klein = _composed(tuple(noun.routes for noun in self._nouns))
+        self._map = self._klein.url_map.bind("svc")
+
+    def respond(self, incoming: Incoming) -> Deferred[Response]:
+        """Answer a request. The result fails only by cancellation, once ``incoming.abandoned`` is set."""
+        path, query = split_target(incoming.target)
+        # werkzeug would read "get" as "GET", and "//x" or "x" as "/x".
+        if incoming.method.isupper() and path.startswith("/") and not path.startswith("//"):
+            try:
+                endpoint, raw = self._map.match(path, incoming.method)
+            except HTTPException:
+                pass
+            else:
+                # Klein calls the first a request, and hands them all on to the endpoint untouched.
+                return self._klein.execute_endpoint(endpoint, self, incoming, raw, query)  # type: ignore[arg-type, return-value]
+        return succeed(no_route(path))
+
+    async def answer(self, number: int, route: Route, incoming: Incoming, raw: Mapping[str, str], query: str) -> Response:
+        """The answer of a route of the noun of this number, whatever happens."""
+        incoming.route = route
+        try:
+            return await self._perform(self._nouns[number], route, incoming, raw, query)
+        except Refusal as refusal:
+            return self._refused(route, incoming, refusal)
+        except CancelledError:
+            if incoming.abandoned:
+                raise
+            return self._failed(route, incoming)
+        except Exception:
+            return self._failed(route, incoming)
+
+    async def _perform(self, noun: Noun, route: Route, incoming: Incoming, raw: Mapping[str, str], query: str) -> Response:
+        """Note [Order of checks]."""
+        if incoming.overflow and not route.vital:
+            raise TooManyConnections
+        incoming.limit = route.body.limit(self._limits)
+        caller = await self._admitted(route, incoming)
+        values = route.pattern.read(raw, self._limits.identifier)
+        parameters = Query.parse(query if route.query else "")
+        if route.writes and route.admission is not PUBLIC:
+            await self._demand_primary()
+        body = await incoming.body()
+        origin = self._journal.origin(None if caller is None else caller.role, incoming.client_ip, incoming.request_id)
+        call = Call(incoming, caller, parameters, body, values, origin, self._demand_primary, route.audit)
+        if route.audit is None:
+            return _response(await route.handler(noun, call, **values))
+        return await self._audited(route.handler(noun, call, **values), call)
+
+    async def _audited(self, answer: Coroutine[Any, Any, Response], call: Call) -> Response:
+        """The answer of a route, once its events are recorded (Note [Recorded before it is answered])."""
+        try:
+            self._journal.admit()
+        except AuditUnavailable:
+            answer.close()
+            raise
+        try:
+            response = _response(await answer)
+        except Refusal as refusal:
+            await self._journal.take(call.origin, call.events, Outcome(reason_of(refusal)))
+            raise
+        except Exception as error:
+            # The client doesn't stay for the answer, or it is a bug's: nobody waits.
+            why = "client-gone" if isinstance(error, CancelledError) else "error"
+            taking = Deferred.fromCoroutine(self._journal.take(call.origin, call.events, Outcome(why)))
+            taking.addErrback(lambda failure: failure.trap(AuditUnavailable))
+            raise
+        reason = f"http-{response.status}" if response.status >= _FAULTY else None
+        await self._journal.take(call.origin, call.events, Outcome(reason))
+        return response
+
+    async def _admitted(self, route: Route, incoming: Incoming) -> Caller | None:
+        if route.admission is PUBLIC:
+            return None
+        values = incoming.headers.getRawHeaders(b"Authorization", ())
+        if len(values) > 1:
+            raise BearerRefused("Malformed authorization token")
+        authorization = values[0] if values else None
+        if route.admission is OPTIONAL and not (authorization or b"").startswith(b"Token "):
+            return None
+        caller = await self._caller(authorization)
+        # Nothing less will do, however the verifier was wired.
+        if not isinstance(caller, Caller):
+            raise TypeError("the verifier of access tokens returned no caller")
+        return caller
+
+    def _refused(self, route: Route, incoming: Incoming, refusal: Refusal) -> Response:
+        response = answer_to(refusal)
+        if response is None:
+            return self._failed(route, incoming)
+        if isinstance(refusal, Forbidden):
+            _log.info(
+                "{route} is forbidden: {why} ({id})", route=str(route), why=printable(refusal.why), id=incoming.request_id
+            )
+        elif isinstance(refusal, StoreUnavailable):
+            _log.warn("{route} lacks its store: {why} ({id})", route=str(route), why=refusal.why, id=incoming.request_id)
+        elif isinstance(refusal, WrongDataKey):
+            _log.error(
+                "{route}: {name} doesn't open ({id})", route=str(route), name=printable(refusal.name), id=incoming.request_id
+            )
+        return response
+
+    def _failed(self, route: Route, incoming: Incoming) -> Response:
+        incident = self._new_id()
+        _log.failure(
+            "{route} failed, incident {incident} ({id})", route=str(route), incident=incident, id=incoming.request_id
+        )
+        return internal_error(incident)
+
+
+def _response(answer: object) -> Response:
+    if not isinstance(answer, Response):
+        raise TypeError("the route returned no response")
+    return answer
+
+
+@functools.cache
+def _composed(declared: tuple[Routes, ...]) -> Klein:
+    """The map of all routes, each with the number of its noun; it depends on nothing but the declarations.
+
+    :raises ValueError: two routes match the same requests.
+    """
+    klein = Klein()
+    prepare(klein.url_map)
+    taken: set[tuple[str, str]] = set()
+    for number, routes in enumerate(declared):
+        for route in routes:
+            shapes = {(route.method, shape) for shape in route.pattern.shapes()}
+            if shapes & taken:
+                raise ValueError(f"{route} is declared twice")
+            taken |= shapes
+            _add(klein, number, route)
+    return klein
+
+
+def _add(klein: Klein, number: int, route: Route) -> None:
+    def endpoint(router: Router, incoming: Incoming, raw: Mapping[str, str], query: str) -> Awaitable[Response]:
+        return router.answer(number, route, incoming, raw, query)
+
+    for rule, values in route.pattern.rules():
+        name = f"{route.method} {rule}"
+        # Klein's types know of endpoints that return what it can render; it hands on whatever there is.
+        klein.route(rule, methods=[route.method], defaults=values, endpoint=name)(endpoint)  # type: ignore[type-var]

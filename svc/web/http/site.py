@@ -1,0 +1,66 @@
+"""The server's side of a listening port: it makes connections, keeps count of them, and ends them in good order."""
+
+from __future__ import annotations
+
+from twisted.internet import defer
+from twisted.internet.interfaces import IAddress, IProtocolNegotiationFactory
+from twisted.internet.protocol import ServerFactory
+from zope.interface import implementer
+
+from svc.model.counts import ConnectionCounts
+from svc.web.http.connection import Channel
+from svc.web.http.occupancy import Occupancy
+from svc.web.http.pacing import Turns
+from svc.web.http.request import Edge
+
+
+@implementer(IProtocolNegotiationFactory)
+class Site(ServerFactory):
+    """Makes a :class:`Channel` for each connection. One may serve several ports."""
+
+    noisy = False
+
+    def __init__(self, edge: Edge) -> None:
+        self._edge = edge
+        self._turns = Turns(edge.clock)
+        self._occupancy = Occupancy(edge.limits, edge.proxies, edge.clock)
+        self._open: set[Channel] = set()
+        self._draining = False
+        self._empty: defer.Deferred[None] | None = None
+
+    def acceptableProtocols(self) -> list[bytes]:
+        """The protocols that TLS offers: HTTP/1.1 and no other."""
+        return [b"http/1.1"]
+
+    def buildProtocol(self, addr: IAddress | None) -> Channel | None:  # noqa: ARG002
+        """Make a connection; none any more once the site drains."""
+        if self._draining:
+            return None
+        channel = Channel(self._edge, self._turns, self._occupancy, self._closed)
+        self._open.add(channel)
+        return channel
+
+    def counts(self) -> ConnectionCounts:
+        """How many connections there are; it may be asked from another thread."""
+        return self._occupancy.counts()
+
+    async def drain(self, timeout: float) -> None:
+        """Let requests in progress end, and close every connection: idle ones at once, all after ``timeout`` seconds.
+
+        To be called when the ports are closed; later connections are turned away.
+        """
+        self._draining = True
+        for channel in list(self._open):
+            channel.retire()
+        if self._open:
+            self._empty = defer.Deferred()
+            try:
+                await self._empty.addTimeout(timeout, self._edge.clock)
+            except defer.TimeoutError:
+                for channel in list(self._open):
+                    channel.abort()
+
+    def _closed(self, channel: Channel) -> None:
+        self._open.discard(channel)
+        if self._empty is not None and not self._open and not self._empty.called:
+            self._empty.callback(None)

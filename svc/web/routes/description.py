@@ -1,0 +1,167 @@
+"""Resources as they are told in JSON (wire facts, core 3.2); a record that no policy made has no "policy" (core 0.4)."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Final
+
+import attrs
+
+from svc.model.query_results import Annotation, Expiration, Permission, RecordedVersion, Resource
+from svc.web.http.response import gathered, json_elements, json_members
+
+
+async def described(
+    portions: AsyncIterator[Sequence[Resource]], more: Mapping[str, object] | None = None
+) -> AsyncGenerator[bytes, None]:
+    """All that the route of a resource tells, of each resource, in JSON with commas between: in pieces that aren't empty.
+
+    ``more`` are further members of each.
+    """
+    writing = _Writing(more or {})
+    async for portion in portions:
+        for piece in gathered(writing.chunks(portion)):
+            yield piece
+
+
+@attrs.define
+class _Writing:
+    """Resources being written down. ``_section``: in what of the last one, when that was ``continued``."""
+
+    _more: Mapping[str, object]
+    _comma: bytes = b""
+    _section: str | None = None
+    _inner: bytes = b""
+
+    def chunks(self, portion: Sequence[Resource]) -> Iterator[bytes]:
+        """The next portion: whole resources, or a part of one."""
+        whole = self._section is None and not any(resource.continued for resource in portion)
+        for resource in () if whole else portion:
+            yield from self._part(resource)
+        if whole and portion:
+            yield self._comma
+            yield from json_elements([{**_whole(resource), **self._more} for resource in portion])
+            self._comma = b","
+
+    def _part(self, resource: Resource) -> Iterator[bytes]:
+        if self._section is None:
+            yield self._comma + json_members(_head(resource)) + b',"permissions":['
+            self._section, self._inner, self._comma = "permissions", b"", b","
+        yield from self._listed([_permission(permission) for permission in resource.permissions])
+        if self._section == "permissions" and (resource.annotations or not resource.continued):
+            yield b'],"annotations":['
+            self._section, self._inner = "annotations", b""
+        yield from self._listed([_annotation(annotation) for annotation in resource.annotations])
+        if not resource.continued:
+            yield b"]"
+            for members in ({name: value} for name, value in {**_special(resource), **self._more}.items()):
+                yield b"," + json_members(members).removeprefix(b"{")
+            yield b"}"
+            self._section = None
+
+    def _listed(self, rows: Sequence[object]) -> Iterator[bytes]:
+        for chunk in json_elements(rows):
+            yield self._inner + chunk
+            self._inner = b""
+        self._inner = b"," if rows else self._inner
+
+
+def _whole(resource: Resource) -> dict[str, object]:
+    return {
+        **_head(resource),
+        "permissions": [_permission(permission) for permission in resource.permissions],
+        "annotations": [_annotation(annotation) for annotation in resource.annotations],
+        **_special(resource),
+    }
+
+
+def _head(resource: Resource) -> dict[str, object]:
+    return {
+        "created_at": _moment(resource.created_at),
+        "id": resource.id,
+        "owner": resource.owner,
+        **_recorded(resource.policy),
+    }
+
+
+def _permission(permission: Permission) -> dict[str, object]:
+    return {"privilege": permission.privilege, "role": permission.role, **_recorded(permission.policy)}
+
+
+def _annotation(annotation: Annotation) -> dict[str, object]:
+    return {"name": annotation.name, "value": annotation.value, **_recorded(annotation.policy)}
+
+
+def _special(resource: Resource) -> dict[str, object]:
+    special = _SPECIAL.get(resource.id.split(":", 2)[1])
+    return special(resource) if special else {}
+
+
+def expiration(seconds: float) -> str:
+    """When a host factory's token expires, in whole seconds (wire facts, core 5)."""
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+def _recorded(policy: str | None) -> dict[str, str]:
+    return {} if policy is None else {"policy": policy}
+
+
+def _moment(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
+
+
+def _secrets(variable: Resource) -> dict[str, object]:
+    return {
+        "secrets": [
+            {"version": version.number, "expires_at": _perhaps(version.expires_at)} for version in variable.secret_versions
+        ],
+        **({} if variable.expiration is None else {"expiration": _expiration(variable.expiration)}),
+    }
+
+
+def _expiration(expiration: Expiration) -> dict[str, object]:
+    return {"due_at": _perhaps(expiration.due_at), "failures": expiration.failures, "fault": expiration.fault}
+
+
+def _perhaps(seconds: float | None) -> str | None:
+    return None if seconds is None else _moment(seconds)
+
+
+def _policy_versions(policy: Resource) -> dict[str, object]:
+    return {"policy_versions": [_policy_version(policy.id, version) for version in policy.history]}
+
+
+def _policy_version(policy: str, version: RecordedVersion) -> dict[str, object]:
+    # A load happens all at once: it is finished when it begins to be there.
+    moment = _moment(version.created_at)
+    return {
+        "version": version.number,
+        "created_at": moment,
+        **({} if version.text is None else {"policy_text": version.text}),
+        "policy_sha256": version.sha256,
+        "finished_at": moment,
+        "client_ip": version.client_ip,
+        "id": policy,
+        "role": version.loaded_by,
+    }
+
+
+def _restricted_to(actor: Resource) -> dict[str, object]:
+    return {"restricted_to": list(actor.restrictions)}
+
+
+def _factory(host_factory: Resource) -> dict[str, object]:
+    # Their texts are known to nobody but those who were given them.
+    tokens = [{"expiration": expiration(token.expires_at), "cidr": list(token.networks)} for token in host_factory.tokens]
+    return {"tokens": tokens, "layers": list(host_factory.layers)}
+
+
+#: What resources of some kinds have besides.
+_SPECIAL: Final[Mapping[str, Callable[[Resource], dict[str, object]]]] = {
+    "variable": _secrets,
+    "policy": _policy_versions,
+    "host_factory": _factory,
+    "user": _restricted_to,
+    "host": _restricted_to,
+}

@@ -1,0 +1,173 @@
+"""Refusals in the log."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from typing import Any
+
+import attrs
+from hypothesis import given
+from hypothesis import strategies as st
+from twisted.internet.defer import Deferred
+from twisted.logger import LogEvent, LogLevel, capturedLogs, formatEvent
+from twisted.trial.unittest import SynchronousTestCase
+from zope.interface import implementer
+from zope.interface.verify import verifyObject
+
+from svc.audit.refusals import FIELD_LIMIT, LoggedAuthenticator, LoggedExpirations, LoggedLogin, printable
+from svc.model.authentication import Admitted, Attempt, IAuthenticator, ILogin, Refused
+from svc.model.expiration import IExpirationEvents
+from svc.model.host_factories import ExpiredToken
+from svc.model.names import ResourceName, RoleName
+from svc.model.reasons import Reason
+
+ATTEMPT = Attempt("acct", "host/web", b"the evidence", "10.0.0.1", "ci")
+ADMITTED = Admitted(RoleName("acct", "host", "web"), "key")
+REFUSED = Refused(Reason.CLAIM_MISMATCH, "ref is 'x' and should be 'main'", "acct:host:web")
+
+
+@implementer(IAuthenticator, ILogin)
+@attrs.frozen
+class Decided:
+    """Decides on every attempt alike."""
+
+    decision: Admitted | Refused
+
+    async def authenticate(self, attempt: Attempt) -> Admitted | Refused:
+        """The decision."""
+        return self.decision
+
+    async def api_key(self, attempt: Attempt) -> bytes | Refused:
+        """The evidence, or the decision."""
+        return self.decision if isinstance(self.decision, Refused) else attempt.evidence
+
+
+class PrintableTests(SynchronousTestCase):
+    """Text from outside."""
+
+    def test_plain_text_stays(self) -> None:
+        """Text of visible characters and blanks is shown as it is, in any script."""
+        for text in ("", "host/apps/web", "a b", "zoë 😀", "{reason}"):
+            self.assertEqual(printable(text), text)
+
+    def test_what_does_not_print_is_escaped(self) -> None:
+        """Ends of lines, terminal sequences, marks that turn the writing, and the backslash itself are escaped."""
+        self.assertEqual(printable("a\r\nb"), "a\\r\\nb")
+        self.assertEqual(printable("\x1b[2J\x00\x7f\x85"), "\\x1b[2J\\x00\\x7f\\x85")
+        self.assertEqual(printable("\u2028\u202e\ud800"), "\\u2028\\u202e\\ud800")
+        self.assertEqual(printable("\\n"), "\\\\n")
+
+    def test_long_text_is_cut(self) -> None:
+        """Text over the limit is cut and says so."""
+        self.assertEqual(printable("a" * FIELD_LIMIT), "a" * FIELD_LIMIT)
+        self.assertEqual(printable("a" * 10**6), "a" * FIELD_LIMIT + "…")
+
+    @given(st.text())
+    def test_any_text_fits_on_a_line(self, text: str) -> None:
+        """Whatever the text, what is shown prints, on one line."""
+        self.assertTrue(printable(text).isprintable())
+
+    @given(st.text(max_size=FIELD_LIMIT), st.text(max_size=FIELD_LIMIT))
+    def test_different_texts_look_different(self, one: str, other: str) -> None:
+        """Two texts that differ are shown differently."""
+        self.assertEqual(printable(one) == printable(other), one == other)
+
+
+class LoggedTests(SynchronousTestCase):
+    """The wrappers."""
+
+    def decide(self, decision: Admitted | Refused, attempt: Attempt = ATTEMPT) -> list[LogEvent]:
+        """Let both wrappers decide so; return what was logged, having seen that the decision came through."""
+        authenticator, login = LoggedAuthenticator(Decided(decision), "authn-jwt"), LoggedLogin(Decided(decision), "authn")
+        with capturedLogs() as events:
+            decided = self.successResultOf(Deferred.fromCoroutine(authenticator.authenticate(attempt)))
+            told = self.successResultOf(Deferred.fromCoroutine(login.api_key(attempt)))
+        self.assertIs(decided, decision)
+        self.assertIs(told, decision if isinstance(decision, Refused) else attempt.evidence)
+        return list(events)
+
+    def test_they_provide_what_they_enclose(self) -> None:
+        """A wrapper provides the interface of what it encloses."""
+        self.assertTrue(verifyObject(IAuthenticator, LoggedAuthenticator(Decided(ADMITTED), "authn")))
+        self.assertTrue(verifyObject(ILogin, LoggedLogin(Decided(ADMITTED), "authn")))
+
+    def test_a_refusal_is_logged(self) -> None:
+        """A refusal is one event at info that names the reason, what was compared, and who asked from where."""
+        events = self.decide(REFUSED)
+        self.assertEqual([event["authenticator"] for event in events], ["authn-jwt", "authn"])
+        for event in events:
+            self.assertEqual(event["log_level"], LogLevel.info)
+            self.assertEqual(
+                {name: event[name] for name in ("reason", "detail", "role", "account", "service", "client_ip")},
+                {
+                    "reason": "claim-mismatch",
+                    "detail": "ref is 'x' and should be 'main'",
+                    "role": "acct:host:web",
+                    "account": "acct",
+                    "service": "ci",
+                    "client_ip": "10.0.0.1",
+                },
+            )
+
+    def test_a_refusal_is_a_sentence(self) -> None:
+        """A refusal reads as a sentence on one line."""
+        self.assertEqual(
+            formatEvent(self.decide(REFUSED)[0]),
+            "authn-jwt refused acct:host:web, account acct, service ci, from 10.0.0.1: claim-mismatch"
+            " (ref is 'x' and should be 'main')",
+        )
+
+    def test_evidence_is_never_logged(self) -> None:
+        """No field of an event holds the evidence."""
+        for event in self.decide(REFUSED):
+            self.assertNotIn("the evidence", repr(event))
+
+    def test_an_admission_is_not_logged(self) -> None:
+        """An authentication that succeeds leaves nothing in this log."""
+        self.assertEqual(self.decide(ADMITTED), [])
+
+    def test_what_is_unknown_has_a_place(self) -> None:
+        """Where no role was determined the login stands in its place, and a hyphen where nothing was given."""
+        refused = Refused(Reason.TOKEN_MISSING, "no token")
+        self.assertEqual(self.decide(refused)[0]["role"], "host/web")
+        bare = self.decide(refused, Attempt("acct", None, b"", "10.0.0.1"))[0]
+        self.assertEqual((bare["role"], bare["service"]), ("-", "-"))
+
+    def test_a_client_cannot_write_the_log(self) -> None:
+        """Nothing that a client sends ends a line of the log or is taken for part of its form."""
+        nasty = "x\nauthn admitted {reason} \x1b[1A{log_level}" * 100
+        event = self.decide(Refused(Reason.ROLE_UNKNOWN, nasty, nasty), Attempt(nasty, nasty, b"", nasty, nasty))[0]
+        for name in ("detail", "role", "account", "service", "client_ip"):
+            self.assertEqual(event[name], printable(nasty))
+        self.assertTrue(formatEvent(event).isprintable())
+        self.assertIn("{log_level}", formatEvent(event))
+
+
+class ExpirationTests(SynchronousTestCase):
+    """``LoggedExpirations``."""
+
+    def test_what_became_of_values(self) -> None:
+        """Each event names its variable, on one line, and holds no value."""
+        logged = LoggedExpirations()
+        verifyObject(IExpirationEvents, logged)
+        variable = ResourceName("acct", "variable", "db/pass\nword")
+        with capturedLogs() as events:
+            self.tell(logged.expired(variable, 5.0))
+            self.tell(logged.rotated(variable, "postgresql/password", 3))
+            self.tell(logged.failed(variable, "postgresql/password", "the server\nrefused"))
+            self.tell(logged.failed(variable, None, "no duration"))
+            self.tell(logged.removed([ExpiredToken("sha256:1", RoleName("acct", "host_factory", "f"))]))
+        self.assertEqual(
+            [formatEvent(event) for event in events],
+            [
+                "The value of acct:variable:db/pass\\nword expired",
+                "postgresql/password rotated acct:variable:db/pass\\nword to version 3",
+                "postgresql/password did not rotate acct:variable:db/pass\\nword: the server\\nrefused",
+                "- did not rotate acct:variable:db/pass\\nword: no duration",
+                "1 tokens of host factories had expired and were removed",
+            ],
+        )
+
+    def tell(self, telling: Coroutine[Any, Any, None]) -> None:
+        """Tell, which the log waits for no one to do."""
+        self.successResultOf(Deferred.fromCoroutine(telling))

@@ -1,0 +1,420 @@
+"""Logging in by an LDAP directory: who is admitted, who isn't, and for which reason."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import attrs
+from twisted.internet.defer import Deferred
+from zope.interface.verify import verifyObject
+
+from svc.authn.ldap.authenticator import PASSWORD_LIMIT
+from svc.authn.ldapserver import LdapServers, Unusable
+from svc.crypto.vault import Vault
+from svc.model.authentication import Admitted, Attempt, IAuthenticator, ILogin, Refused
+from svc.model.dialect import CONJUR
+from svc.model.directories import DirectoryRefused, IDirectories, LdapServer, Security
+from svc.model.errors import StoreUnavailable
+from svc.model.names import ResourceName
+from svc.model.reasons import Reason
+from tests.web.world import ACCOUNT, WorldCase, user
+
+POLICY: Final = """
+- !policy
+  id: {prefix}/authn-ldap/corp
+  body:
+    - !webservice
+      annotations:
+        ldap-authn/uri: ldap://ldap.example
+        ldap-authn/base_dn: ou=people,dc=example
+        ldap-authn/bind_dn: cn=svc,dc=example
+    - !variable bind-password
+    - !variable tls-ca-cert
+    - !group users
+    - !permit {{ role: !group users, privileges: [ read, authenticate ], resource: !webservice }}
+- !user alice
+- !user bob
+- !user mallory
+- !user {{ id: near, restricted_to: 10.0.0.0/8 }}
+- !host web
+- !grant
+  role: !group {prefix}/authn-ldap/corp/users
+  members: [ !user alice, !user bob, !user near, !user admin, !host web ]
+"""
+
+PASSWORD = b"correct horse"
+CA = "-----BEGIN CERTIFICATE-----\nMA==\n-----END CERTIFICATE-----\n"
+
+
+class LdapCase(WorldCase):
+    """Some users, and a directory that knows them all, and one more."""
+
+    def setUp(self) -> None:
+        """Load the policy, and set the variables."""
+        super().setUp()
+        created = self.load(POLICY.format(prefix=self.dialect.prefix)).json()["created_roles"]
+        self.api_keys = {role.rpartition(":")[2]: made["api_key"].encode() for role, made in created.items()}
+        self.branch = f"{self.dialect.prefix}/authn-ldap/corp"
+        self.set_value(f"{self.branch}/bind-password", b"service password")
+        self.set_value(f"{self.branch}/tls-ca-cert", CA.encode())
+        self.directory.passwords = dict.fromkeys(
+            ("alice", "bob", "mallory", "near", "nobody", "admin", "web", "host/web"), PASSWORD
+        )
+
+    def trying(
+        self,
+        login: str | None,
+        evidence: bytes = PASSWORD,
+        *,
+        ip: str = "192.0.2.1",
+        account: str = ACCOUNT,
+        to: str = "corp",
+    ) -> Attempt:
+        """An attempt."""
+        return Attempt(account, login, evidence, ip, to)
+
+    def decide(self, attempt: Attempt) -> Admitted | Refused:
+        """The decision."""
+        decision: Admitted | Refused = self.result_of(self.ldap.authenticate(attempt))
+        return decision
+
+    def told(self, attempt: Attempt) -> bytes | Refused:
+        """The API key that is told."""
+        told: bytes | Refused = self.result_of(self.ldap.api_key(attempt))
+        return told
+
+    def assert_refused(self, reason: Reason, attempt: Attempt, status: int = 401) -> Refused:
+        """Neither a token nor an API key is to be had, for this reason, which shows no password."""
+        decision = self.decide(attempt)
+        for refused in (decision, self.told(attempt)):
+            assert isinstance(refused, Refused), refused
+            self.assertEqual((refused.reason, refused.status), (reason, status), refused.detail)
+            self.assertNotIn(PASSWORD.decode(), repr(refused))
+        assert isinstance(decision, Refused)
+        return decision
+
+    def annotate(self, **words: str | None) -> None:
+        """Give the webservice these annotations in the place of others; ``None`` takes one away."""
+        for word, text in words.items():
+            key = (f"{ACCOUNT}:webservice:{self.branch}", f"ldap-authn/{word}")
+            if text is None:
+                del self.memory.annotations[key]
+            else:
+                self.memory.annotations[key] = (text, None)
+
+
+class LdapTests(LdapCase):
+    """Logins, in the native dialect."""
+
+    def test_interfaces(self) -> None:
+        """It is an authenticator, and tells API keys; the directory of these tests is one."""
+        verifyObject(IAuthenticator, self.ldap)
+        verifyObject(ILogin, self.ldap)
+        verifyObject(IDirectories, self.directory)
+
+    def test_the_password_admits(self) -> None:
+        """The password that the directory takes for a login admits the user of that name, and tells the user's API key."""
+        self.memory.creations[str(user("alice"))] = 5
+        decision = self.decide(self.trying("alice"))
+        assert isinstance(decision, Admitted)
+        self.assertEqual((decision.role, decision.creation), (user("alice"), 5))
+        self.assertEqual(self.told(self.trying("alice")), self.api_keys["alice"])
+        (server, login, password), _ = self.directory.asked
+        self.assertEqual((login, password), ("alice", PASSWORD))
+        self.assertEqual(
+            server,
+            LdapServer(
+                "ldap.example",
+                389,
+                Security.START_TLS,
+                "ou=people,dc=example",
+                "(&(objectClass=posixAccount)(uid=%s))",
+                "cn=svc,dc=example",
+                b"service password",
+                CA,
+            ),
+        )
+
+    def test_the_api_key_admits(self) -> None:
+        """The user's own API key admits too, and no directory learns of it."""
+        attempt = self.trying("alice", self.api_keys["alice"])
+        self.assertIsInstance(self.decide(attempt), Admitted)
+        self.assertEqual(self.told(attempt), self.api_keys["alice"])
+        self.directory.refused = DirectoryRefused(Reason.LDAP_UNAVAILABLE, "down")
+        self.assertIsInstance(self.decide(attempt), Admitted)
+        self.assertEqual(self.directory.asked, [])
+
+    def test_an_expired_api_key(self) -> None:
+        """An API key that has expired is evidence like any other: the directory decides about it."""
+        self.memory.key_expirations[str(user("alice"))] = self.clock.seconds()
+        self.assert_refused(Reason.CREDENTIALS_WRONG, self.trying("alice", self.api_keys["alice"]))
+        self.assertEqual(self.directory.asked[0][1:], ("alice", self.api_keys["alice"]))
+
+    def test_others_credentials(self) -> None:
+        """Neither another's password nor another's API key admits."""
+        self.directory.passwords["alice"] = b"another"
+        self.assert_refused(Reason.CREDENTIALS_WRONG, self.trying("alice"))
+        self.assert_refused(Reason.CREDENTIALS_WRONG, self.trying("alice", self.api_keys["bob"]))
+
+    def test_empty_and_impossible_passwords(self) -> None:
+        """A password that is empty, holds NUL or is too long is refused, and no directory asked: some would take it."""
+        for login in ("alice", "nobody"):
+            self.directory.passwords[login] = b""
+            self.assert_refused(Reason.CREDENTIALS_MISSING, self.trying(login, b""))
+            self.assert_refused(Reason.REQUEST_MALFORMED, self.trying(login, b"\0"))
+            self.assert_refused(Reason.REQUEST_MALFORMED, self.trying(login, PASSWORD + b"\0"))
+            self.assert_refused(Reason.REQUEST_MALFORMED, self.trying(login, b"x" * (PASSWORD_LIMIT + 1)))
+        self.assertEqual(self.directory.asked, [])
+
+    def test_hosts_and_admin(self) -> None:
+        """Hosts and admin are refused, with a directory's password and with their API key, and no directory is asked."""
+        self.directory.passwords["user/admin"] = PASSWORD
+        for login in ("host/web", "admin", "user/admin"):
+            self.assert_refused(Reason.LDAP_ROLE_REFUSED, self.trying(login))
+        self.assert_refused(Reason.LDAP_ROLE_REFUSED, self.trying("host/web", self.api_keys["web"]))
+        self.assertEqual(self.directory.asked, [])
+
+    def test_unknown_roles(self) -> None:
+        """Whom the directory knows and policy doesn't is refused, and so is whom neither knows."""
+        self.assert_refused(Reason.ROLE_UNKNOWN, self.trying("nobody"))
+        self.assert_refused(Reason.ROLE_UNKNOWN, self.trying("stranger"))
+        self.assert_refused(Reason.ROLE_UNKNOWN, self.trying("Alice"))
+
+    def test_unknown_entries(self) -> None:
+        """Whom policy knows and the directory doesn't is refused."""
+        del self.directory.passwords["alice"]
+        self.assert_refused(Reason.LDAP_ENTRY_UNKNOWN, self.trying("alice"))
+
+    def test_privilege(self) -> None:
+        """Who lacks the privilege is refused, whether proven or not; nobody can tell."""
+        self.assert_refused(Reason.PRIVILEGE_MISSING, self.trying("mallory"))
+        self.assert_refused(Reason.PRIVILEGE_MISSING, self.trying("mallory", b"wrong"))
+        self.assert_refused(Reason.PRIVILEGE_MISSING, self.trying("mallory", self.api_keys["mallory"]))
+
+    def test_origin(self) -> None:
+        """A user logs in from where restricted_to says; an API key is told everywhere, since it counts only there."""
+        far, near = self.trying("near"), self.trying("near", ip="10.1.2.3")
+        self.assertIsInstance(self.decide(near), Admitted)
+        refused = self.decide(far)
+        assert isinstance(refused, Refused)
+        self.assertEqual((refused.reason, refused.status), (Reason.ORIGIN_REFUSED, 401))
+        self.assertEqual(self.told(far), self.api_keys["near"])
+        wrong = self.decide(self.trying("near", b"wrong"))
+        assert isinstance(wrong, Refused)
+        self.assertEqual(wrong.reason, Reason.ORIGIN_REFUSED)
+
+    def test_unknown_places(self) -> None:
+        """An account, a service or a webservice that there isn't is refused, and no directory asked."""
+        self.assert_refused(Reason.AUTHENTICATOR_NOT_ENABLED, self.trying("alice", to="other"))
+        self.assert_refused(Reason.REQUEST_MALFORMED, self.trying("alice", account="a:b"))
+        for login in (None, "", "a\0b", "x" * 2000):
+            self.assert_refused(Reason.REQUEST_MALFORMED, self.trying(login))
+        self.assert_refused(Reason.ACCOUNT_UNKNOWN, self.trying("alice", account="nowhere"))
+        self.load(f"- !delete {{ record: !webservice {self.branch} }}", method="PATCH")
+        self.assert_refused(Reason.WEBSERVICE_UNKNOWN, self.trying("alice"))
+        self.assertEqual(self.directory.asked, [])
+
+    def test_switched_off(self) -> None:
+        """An authenticator that was switched off admits nobody, not even by API key."""
+        self.memory.switches[f"{ACCOUNT}:webservice:{self.branch}"] = False
+        self.assert_refused(Reason.AUTHENTICATOR_NOT_ENABLED, self.trying("alice", self.api_keys["alice"]))
+
+    def test_directory_faults(self) -> None:
+        """What is wrong with the directory is the reason of the refusal, before anything that speaks against the role."""
+        credentials = self.memory.credentials
+        credentials[str(user("bob"))] = credentials[str(user("alice"))]
+        for reason in (Reason.LDAP_UNAVAILABLE, Reason.LDAP_TLS_FAILED, Reason.LDAP_BIND_REFUSED):
+            self.directory.refused = DirectoryRefused(reason, "it is")
+            for login in ("alice", "bob", "mallory", "near", "nobody", "stranger"):
+                self.assertEqual(self.assert_refused(reason, self.trying(login), 503).detail, "it is")
+
+    def test_the_work_is_alike(self) -> None:
+        """A directory is asked about everyone, be there such a role, may it log in, or not; so time tells nothing."""
+        works = set()
+        credentials = self.memory.credentials
+        credentials[str(user("bob"))] = credentials[str(user("alice"))]
+        for login in ("alice", "bob", "nobody", "mallory", "near"):
+            for evidence in (PASSWORD, b"wrong"):
+                asked = len(self.directory.asked)
+                self.decide(self.trying(login, evidence))
+                works.add(len(self.directory.asked) - asked)
+        self.assertEqual(works, {1})
+
+    def test_keys_that_do_not_open(self) -> None:
+        """An API key that can't be opened is told to nobody, and the refusal says that it can't be read."""
+        credentials = self.memory.credentials
+        credentials[str(user("alice"))] = credentials[str(user("bob"))]
+        self.assert_refused(Reason.CREDENTIALS_UNREADABLE, self.trying("alice"))
+
+    def test_no_signing_key(self) -> None:
+        """In an account without signing key whoever is proven is put off, and not called an impostor; others are refused."""
+        self.memory.accounts[ACCOUNT].clear()
+        for evidence in (PASSWORD, self.api_keys["alice"]):
+            decision = self.decide(self.trying("alice", evidence))
+            assert isinstance(decision, Refused)
+            self.assertEqual((decision.reason, decision.status), (Reason.SIGNING_KEY_UNUSABLE, 503))
+        self.assert_refused(Reason.CREDENTIALS_WRONG, self.trying("alice", b"wrong"))
+
+    def test_no_api_key(self) -> None:
+        """A user without an API key logs in by the directory, and is told none."""
+        del self.memory.credentials[str(user("alice"))]
+        self.assertIsInstance(self.decide(self.trying("alice")), Admitted)
+        told = self.told(self.trying("alice"))
+        assert isinstance(told, Refused)
+        self.assertEqual(told.reason, Reason.CREDENTIALS_MISSING)
+
+    def test_a_failing_store_is_no_refusal(self) -> None:
+        """While the store can't be asked the attempt is neither admitted nor refused, and no directory asked."""
+        self.memory.down = True
+        for asked in (self.ldap.authenticate(self.trying("alice")), self.ldap.api_key(self.trying("alice"))):
+            with self.assertRaises(StoreUnavailable):
+                asked.send(None)
+        self.assertEqual(self.directory.asked, [])
+
+
+class ConjurTests(LdapCase):
+    """What differs in the other dialect."""
+
+    dialect = CONJUR
+
+    def test_privilege(self) -> None:
+        """A proven identity without the privilege is 403; an unproven one is refused like any."""
+        self.assert_refused(Reason.PRIVILEGE_MISSING, self.trying("mallory"), 403)
+        self.assert_refused(Reason.PRIVILEGE_MISSING, self.trying("mallory", self.api_keys["mallory"]), 403)
+        self.assert_refused(Reason.PRIVILEGE_MISSING, self.trying("mallory", b"wrong"))
+
+    def test_switched_on(self) -> None:
+        """An authenticator that isn't listed can be switched on."""
+        self.ldap._enabled = frozenset()
+        self.assert_refused(Reason.AUTHENTICATOR_NOT_ENABLED, self.trying("alice"))
+        self.memory.switches[f"{ACCOUNT}:webservice:{self.branch}"] = True
+        self.assertIsInstance(self.decide(self.trying("alice")), Admitted)
+
+
+class ServerTests(LdapCase):
+    """Which directory is asked."""
+
+    def server(self) -> LdapServer | Unusable:
+        """What the settings mean."""
+        webservice = ResourceName(ACCOUNT, "webservice", self.branch)
+        settings = self.result_of(self.ldap_servers.settings(webservice))
+        server: LdapServer | Unusable = self.result_of(self.ldap_servers.of(webservice, settings))
+        return server
+
+    def address(self, **words: str | None) -> tuple[str, int, Security]:
+        """Where, and how, the directory is asked."""
+        self.annotate(**words)
+        server = self.server()
+        assert isinstance(server, LdapServer), str(server)
+        return server.host, server.port, server.security
+
+    def assert_unusable(self, *parts: str, **words: str | None) -> None:
+        """Nobody is asked, and why is told; afterwards all is as before."""
+        before = dict(self.memory.annotations)
+        self.annotate(**words)
+        self.assertIsInstance(self.server(), Unusable)
+        refused = self.assert_refused(Reason.CONFIGURATION_INVALID, self.trying("alice"))
+        for part in parts:
+            self.assertIn(part, refused.detail)
+        self.assertEqual(self.directory.asked, [])
+        self.memory.annotations.clear()
+        self.memory.annotations.update(before)
+
+    def test_addresses(self) -> None:
+        """An address says whether it is LDAPS; else there is StartTLS, unless policy wants something else."""
+        self.assertEqual(self.address(), ("ldap.example", 389, Security.START_TLS))
+        self.assertEqual(self.address(uri="ldap://ldap.example:1389/"), ("ldap.example", 1389, Security.START_TLS))
+        self.assertEqual(self.address(uri="ldaps://ldap.example"), ("ldap.example", 636, Security.TLS))
+        self.assertEqual(self.address(uri="ldaps://[2001:db8::1]:1636"), ("2001:db8::1", 1636, Security.TLS))
+        self.assertEqual(self.address(uri="ldap://192.0.2.1", connect_type="plain"), ("192.0.2.1", 389, Security.PLAIN))
+        self.assertEqual(self.address(connect_type="TLS"), ("192.0.2.1", 389, Security.START_TLS))
+        self.assertEqual(self.address(uri=None, host="ldap.example"), ("ldap.example", 389, Security.START_TLS))
+        self.assertEqual(self.address(connect_type="ssl"), ("ldap.example", 636, Security.TLS))
+        self.assertEqual(self.address(port="3269"), ("ldap.example", 3269, Security.TLS))
+
+    def test_filter(self) -> None:
+        """The filter is the one of the annotation."""
+        self.annotate(filter_template="(mail=%s@example.org)")
+        server = self.server()
+        assert isinstance(server, LdapServer)
+        self.assertEqual(server.filter_template, "(mail=%s@example.org)")
+
+    def test_unusable_annotations(self) -> None:
+        """What is wrong with an annotation is told by its name."""
+        self.assert_unusable("which directory is asked", uri=None)
+        self.assert_unusable("below which entry", base_dn=None)
+        self.assert_unusable("ldap-authn/base_dn is not usable", base_dn=" ")
+        self.assert_unusable("ldap-authn/filter_template", filter_template="(uid=%s)" + " " * 3000)
+        for uri in ("ldap.example", "http://ldap.example", "ldap://", "ldap://a/b", "ldap://a:b", "ldap://u@a", "ldapi://x"):
+            self.assert_unusable("ldap-authn/uri", uri=uri)
+        for uri in (
+            "ldap://a b",
+            "ldap://-a",
+            "ldap://[::1",
+            "ldap://[v1]",
+            f"ldap://{'a' * 300}",
+            "ldap://a..b",
+            "ldap://ä",
+        ):
+            self.assert_unusable("ldap-authn/uri", uri=uri)
+        for uri in ("ldap://a:0", "ldap://a:65536"):
+            self.assert_unusable("no port from 1 to 65535", uri=uri)
+        self.assert_unusable("ldap-authn/port", uri=None, host="a", port="x")
+        self.assert_unusable("beside it", host="ldap.example")
+        self.assert_unusable("it is 'starttls'", connect_type="starttls")
+        self.assert_unusable("doesn't fit", connect_type="ssl")
+        self.assert_unusable("doesn't fit", uri="ldaps://a", connect_type="plain")
+
+    def test_bind_account(self) -> None:
+        """The account that searches has a name and a password, or neither: half of it would be an anonymous bind."""
+        self.assert_unusable("whose password that is", bind_dn=None)
+        self.load(f"- !delete {{ record: !variable {self.branch}/bind-password }}", method="PATCH")
+        self.assert_unusable("no variable has its password")
+        self.annotate(bind_dn=None)
+        server = self.server()
+        assert isinstance(server, LdapServer)
+        self.assertEqual((server.bind_dn, server.bind_password), (None, None))
+
+    def test_authorities(self) -> None:
+        """The variable of authorities has two names, of which the newer counts; declared and not set it is a fault."""
+        self.load("- !variable tls-cert", policy=self.branch)
+        server = self.server()
+        assert isinstance(server, LdapServer)
+        self.assertEqual(server.ca_cert, CA)
+        self.load(f"- !delete {{ record: !variable {self.branch}/tls-ca-cert }}", method="PATCH")
+        self.assert_unusable("tls-cert is declared and has no value")
+        self.set_value(f"{self.branch}/tls-cert", b"older")
+        server = self.server()
+        assert isinstance(server, LdapServer)
+        self.assertEqual(server.ca_cert, "older")
+
+    def test_other_data_key(self) -> None:
+        """A password sealed under another data key is a fault of the configuration."""
+        memory = self.ldap_servers
+        servers = LdapServers(memory.readings, memory.store, Vault(b"o" * 32), memory.dialect, memory.enabled)
+        webservice = ResourceName(ACCOUNT, "webservice", self.branch)
+        settings = self.result_of(servers.settings(webservice))
+        self.assertIn("does not open under the data key", str(self.result_of(servers.of(webservice, settings))))
+
+    def test_all(self) -> None:
+        """Of all authenticators those are told that policy defines and that may be used; their status services aren't."""
+        name = f"{ACCOUNT}:webservice:{self.branch}"
+        self.load(f"- !policy {{ id: {self.dialect.prefix}/authn-ldap/other, body: [ !webservice ] }}")
+        self.load("- !webservice status", policy=self.branch)
+        webservice = ResourceName.parse(name)
+        self.assertEqual(self.result_of(self.ldap_servers.some("", 9)), [(ACCOUNT, [webservice])])
+        self.assertEqual(self.result_of(self.ldap_servers.server(webservice)), self.server())
+        self.annotate(base_dn=None)
+        self.assertIsInstance(self.result_of(self.ldap_servers.server(webservice)), Unusable)
+        self.memory.switches[name] = False
+        self.assertEqual(self.result_of(self.ldap_servers.some("", 9)), [(ACCOUNT, [])])
+
+    def test_none_listed(self) -> None:
+        """Where the configuration lists no directory, and none can be switched on without, the store isn't asked."""
+        servers = attrs.evolve(self.ldap_servers, enabled=frozenset({"authn", "authn-jwt/ldap"}))
+        self.memory.down = True
+        looking = Deferred.fromCoroutine(servers.some("", 9))
+        if self.dialect.switch_enables:
+            self.failureResultOf(looking, StoreUnavailable)
+        else:
+            self.assertEqual(self.successResultOf(looking), [])

@@ -1,0 +1,507 @@
+"""Tests of ``svc.authn.ldap`` without a network: a directory in memory, well behaved, broken and hostile."""
+
+from __future__ import annotations
+
+import attrs
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from ldaptor.protocols import pureldap
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.error import ConnectionLost
+from zope.interface.verify import verifyObject
+
+from svc.authn.ldap.client import IN_ALL, PER_SERVER
+from svc.authn.ldap.conversation import CONVERSATION_LIMIT
+from svc.model.directories import DirectoryRefused, IDirectories, LdapServer, Security
+from svc.model.reasons import Reason
+from tests.authn.ldap.directory import (
+    ALICE,
+    AUTHORITY,
+    CERTIFICATE,
+    HOST,
+    SERVER,
+    SERVICE,
+    Directory,
+    DirectoryCase,
+    entries,
+    message,
+    results,
+)
+from tests.authn.providers.authority import Authority
+
+LDAPS = attrs.evolve(SERVER, security=Security.TLS, port=636)
+PLAIN = attrs.evolve(SERVER, security=Security.PLAIN, ca_cert=None)
+ANONYMOUS = attrs.evolve(SERVER, bind_dn=None, bind_password=None)
+
+#: A hostile name nested far deeper than Python's stack.
+DEEP = b"\x30\x84\x00\x00\x10\x00" + b"\x30\x80" * 2048
+
+
+class ConversationTests(DirectoryCase):
+    """What is said, to whom, and within what."""
+
+    def test_provides(self) -> None:
+        """The client provides the seam."""
+        verifyObject(IDirectories, self.directories)
+
+    def test_the_right_password(self) -> None:
+        """A login is proven by TLS, the service's bind, a search and the bind as what was found, in this order."""
+        self.successResultOf(self.ask())
+        self.assertEqual(self.directory.kinds(), ["Extended", "Bind", "Search", "Bind"])
+        self.assertEqual([secure for _, secure in self.directory.asked], [False, True, True, True])
+        (service, search, person) = [request for request, _ in self.directory.asked[1:]]
+        self.assertEqual((service.dn, service.auth, service.version), (SERVICE.encode(), b"service password", 3))
+        self.assertEqual((person.dn, person.auth), (ALICE, b"alice's password"))
+        self.assertEqual((search.baseObject, search.scope, search.derefAliases), (b"ou=people,dc=example", 2, 0))
+        self.assertEqual((search.sizeLimit, search.timeLimit, search.attributes), (2, 5, [b"1.1"]))
+        self.assert_idle()
+
+    def test_the_connection_ends(self) -> None:
+        """When it is decided the connection is ended, whatever the directory does."""
+        asked = self.begin()
+        connection = self.connect()
+        connection.run()
+        self.successResultOf(asked)
+        self.assertTrue(connection.ours.disconnected)
+
+    def test_tls_from_the_first_byte(self) -> None:
+        """With LDAPS nothing is said outside of TLS."""
+        self.directory.tls_from_the_start = True
+        self.successResultOf(self.ask(server=LDAPS))
+        self.assertEqual(self.reactor.tcpClients[0][:2], ("93.184.216.34", 636))
+        self.assertEqual([secure for _, secure in self.directory.asked], [True, True, True])
+
+    def test_anonymous_search(self) -> None:
+        """Without an account that searches, the search is the first thing that is asked."""
+        self.successResultOf(self.ask(server=ANONYMOUS))
+        self.assertEqual(self.directory.kinds(), ["Extended", "Search", "Bind"])
+
+    def test_plain_is_off(self) -> None:
+        """In plain nobody is asked, unless the server's configuration allows it."""
+        self.assert_refused(self.begin(server=PLAIN), Reason.CONFIGURATION_INVALID, "allow_plain_ldap is off")
+        self.assertEqual(self.reactor.tcpClients, [])
+        self.directories = self.client(allow_plain=True)
+        self.successResultOf(self.ask(server=PLAIN))
+        self.assertEqual([secure for _, secure in self.directory.asked], [False, False, False])
+
+    def test_a_wrong_password(self) -> None:
+        """A password that the directory doesn't take is refused with its result code."""
+        refused = self.assert_refused(self.ask(password=b"wrong"), Reason.CREDENTIALS_WRONG, "49 (invalid credentials)")
+        self.assertNotIn("wrong", refused.detail.replace("wrong password", ""))
+
+    def test_an_empty_password_is_never_sent(self) -> None:
+        """No bind is without a password or without a name: a directory would call it anonymous, and a success."""
+        self.directory.passwords[ALICE] = b""
+        self.assert_refused(self.ask(password=b""), Reason.CREDENTIALS_MISSING)
+        self.assertEqual(self.directory.kinds(), ["Extended", "Bind", "Search"])
+        nameless = attrs.evolve(SERVER, bind_password=None)
+        self.assert_refused(self.ask(server=nameless), Reason.CREDENTIALS_MISSING)
+
+    def test_an_entry_without_a_name(self) -> None:
+        """A search that finds an entry without a name proves nobody: a bind as such is anonymous."""
+        self.directory.answers[pureldap.LDAPSearchRequest] = entries(b"")
+        self.directory.passwords[b""] = b"alice's password"
+        self.assert_refused(self.ask(), Reason.LDAP_ANSWER_MALFORMED, "without a name")
+
+    def test_reach(self) -> None:
+        """What comes before a search can be tried alone, without anybody's password."""
+        asked = Deferred.fromCoroutine(self.directories.reach(SERVER))
+        self.connect().run()
+        self.successResultOf(asked)
+        self.assertEqual(self.directory.kinds(), ["Extended", "Bind"])
+
+
+class SearchTests(DirectoryCase):
+    """Who is found."""
+
+    def test_one_entry(self) -> None:
+        """A login must stand for exactly one entry."""
+        self.assert_refused(self.ask("bob"), Reason.LDAP_ENTRY_UNKNOWN, "no entry below 'ou=people,dc=example'")
+        for found in (entries(ALICE, b"uid=alice,ou=other"), entries(ALICE, ALICE, ALICE), entries(ALICE, code=4)):
+            self.directory.answers[pureldap.LDAPSearchRequest] = found
+            self.assert_refused(self.ask(), Reason.LDAP_ENTRY_AMBIGUOUS)
+        self.assertNotIn(b"alice's password", [getattr(request, "auth", None) for request, _ in self.directory.asked])
+
+    def test_search_refused(self) -> None:
+        """A search that the directory refuses proves nobody, even when it found an entry; a referral is such a refusal."""
+        for code, name in (
+            (10, "referral"),
+            (32, "no such object"),
+            (50, "insufficient"),
+            (3, "time limit"),
+            (9999, "unknown"),
+        ):
+            for names in ((), (ALICE,)):
+                self.directory.answers[pureldap.LDAPSearchRequest] = entries(*names, code=code)
+                self.assert_refused(self.ask(), Reason.LDAP_SEARCH_REFUSED, f"{code} (", name)
+
+    def test_references_are_not_followed(self) -> None:
+        """References to other directories are counted and not followed; an entry beside them is found."""
+
+        def answer(number: int) -> bytes:
+            reference = b"\x73\x14\x04\x12ldap://evil.example"[:22]
+            whole = b"\x02\x01" + bytes([number]) + reference
+            return b"\x30" + bytes([len(whole)]) + whole + truth(number)
+
+        truth = entries()
+        self.directory.answers[pureldap.LDAPSearchRequest] = answer
+        self.assert_refused(self.ask(), Reason.LDAP_ENTRY_UNKNOWN, "refers to 1 others")
+        truth = entries(ALICE)
+        self.successResultOf(self.ask())
+        self.assertEqual({args[0] for args in self.reactor.tcpClients}, {"93.184.216.34"})
+
+    def test_binds_refused(self) -> None:
+        """A bind that isn't a success is a refusal, whatever the directory calls it: of the entry, unless it itself ails."""
+        for code, reason in (
+            (48, Reason.CREDENTIALS_WRONG),
+            *((code, Reason.LDAP_ENTRY_REFUSED) for code in (8, 10, 13, 14, 19, 50, 53, -1, 9999)),
+            *((code, Reason.LDAP_UNAVAILABLE) for code in (1, 3, 11, 51, 52, 80)),
+        ):
+            directory = Directory(codes={ALICE: code})
+            asked = self.begin()
+            self.connect(directory).run()
+            self.assert_refused(asked, reason, f"{code} (")
+
+    def test_the_service_is_refused(self) -> None:
+        """When the account that searches isn't let in, that is said, and nobody is searched for."""
+        self.directory.passwords[SERVICE.encode()] = b"changed"
+        self.assert_refused(self.ask(), Reason.LDAP_BIND_REFUSED, f"the bind as {SERVICE!r}", "invalid credentials")
+        self.assertEqual(self.directory.kinds(), ["Extended", "Bind"])
+        for code, reason in ((53, Reason.LDAP_BIND_REFUSED), (51, Reason.LDAP_UNAVAILABLE), (80, Reason.LDAP_UNAVAILABLE)):
+            asked = self.begin()
+            self.connect(Directory(codes={SERVICE.encode(): code})).run()
+            self.assert_refused(asked, reason, f"the bind as {SERVICE!r}", f"{code} (")
+
+    def test_an_unusable_template(self) -> None:
+        """A template that is no filter is told before anybody is asked."""
+        for template in ("", "(uid=alice)", "(uid=%s", "uid=%s", "(uid=%s*)", "(&)"):
+            asked = self.begin(server=attrs.evolve(SERVER, filter_template=template))
+            self.assert_refused(asked, Reason.CONFIGURATION_INVALID, "filter template")
+        self.assertEqual(self.reactor.tcpClients, [])
+
+
+class TLSTests(DirectoryCase):
+    """Who is trusted, and what is said before."""
+
+    def assert_said_nothing(self) -> None:
+        """No bind and no search left the client."""
+        self.assertLessEqual(set(self.directory.kinds()), {"Extended"})
+
+    def test_wrong_authority(self) -> None:
+        """A certificate of an authority that isn't trusted ends the conversation before anything is said."""
+        self.directory.certificate = Authority("other").issue(HOST)
+        self.assert_refused(self.ask(), Reason.LDAP_TLS_FAILED, "TLS failed", "certificate verify failed")
+        self.directory.tls_from_the_start = True
+        self.assert_refused(self.ask(server=LDAPS), Reason.LDAP_TLS_FAILED, "certificate verify failed")
+        self.assert_said_nothing()
+
+    def test_platform_authorities(self) -> None:
+        """Without authorities of its own, a directory must have a certificate of the platform's."""
+        asked = self.ask(server=attrs.evolve(SERVER, ca_cert=None))
+        self.assert_refused(asked, Reason.LDAP_TLS_FAILED, "certificate verify failed")
+
+    def test_authorities_on_one_line(self) -> None:
+        """Authorities whose ends of lines became blanks are trusted like those that have them."""
+        self.successResultOf(self.ask(server=attrs.evolve(SERVER, ca_cert=AUTHORITY.pem.replace("\n", " "))))
+
+    def test_wrong_name(self) -> None:
+        """A certificate for another host ends the conversation."""
+        self.directory.certificate = AUTHORITY.issue("other.example")
+        self.assert_refused(self.ask(), Reason.LDAP_TLS_FAILED, "the certificate is for another host")
+        self.assert_said_nothing()
+
+    def test_expired(self) -> None:
+        """An expired certificate ends the conversation."""
+        self.directory.certificate = AUTHORITY.issue(HOST, days=1)
+        self.assert_refused(self.ask(), Reason.LDAP_TLS_FAILED, "certificate verify failed")
+        self.assert_said_nothing()
+
+    def test_a_number_for_a_name(self) -> None:
+        """The certificate of a directory that is named by number is for that number."""
+        numbered = attrs.evolve(SERVER, host="93.184.216.34")
+        self.directory.certificate = AUTHORITY.issue("93.184.216.34")
+        self.successResultOf(self.ask(server=numbered))
+        self.directory.certificate = CERTIFICATE
+        self.assert_refused(self.ask(server=numbered), Reason.LDAP_TLS_FAILED, "for another host")
+
+    def test_start_tls_refused(self) -> None:
+        """Where StartTLS is refused nothing is said in plain."""
+        for code in (1, 2, 52, 53):
+            self.directory.answers[pureldap.LDAPExtendedRequest] = results(code, content=pureldap.LDAPExtendedResponse)
+            asked = self.begin()
+            self.connect().run()
+            self.assert_refused(asked, Reason.LDAP_TLS_FAILED, "refuses StartTLS", f"{code} (")
+        self.assert_said_nothing()
+
+    def test_start_tls_answered_by_another_answer(self) -> None:
+        """Another answer than one to StartTLS is none."""
+        self.directory.answers[pureldap.LDAPExtendedRequest] = results(0, content=pureldap.LDAPBindResponse)
+        self.assert_refused(self.ask(), Reason.LDAP_ANSWER_MALFORMED, "another question")
+
+    def test_nothing_is_taken_from_before_tls(self) -> None:
+        """What stands behind the answer to StartTLS, put there by whoever sits between, is refused, whole or in part."""
+        bound = message(2, pureldap.LDAPBindResponse(resultCode=0))
+        for injected in (bound, bound[:5], b"\x00", bound + bound):
+            agreed = message(1, pureldap.LDAPExtendedResponse(resultCode=0)) + injected
+            self.directory.answers[pureldap.LDAPExtendedRequest] = {1: agreed}.__getitem__
+            asked = self.begin()
+            self.connect().run()
+            self.assert_refused(asked, Reason.LDAP_TLS_FAILED, "spoke in plain")
+        self.assert_said_nothing()
+
+    def test_nothing_is_taken_from_after_start_tls(self) -> None:
+        """Plain messages in a segment of their own behind the answer are no TLS records, and end the conversation."""
+        asked = self.begin()
+        connection = self.connect(played=True)
+        connection.line.dataReceived(message(1, pureldap.LDAPExtendedResponse(resultCode=0)))
+        connection.line.dataReceived(message(2, pureldap.LDAPBindResponse(resultCode=0)) * 3)
+        connection.run()
+        self.assert_refused(asked, Reason.LDAP_TLS_FAILED)
+
+    def test_unusable_authorities(self) -> None:
+        """Authorities that are no certificates are a fault of the configuration, told by the variable's name."""
+        for text in ("", "nonsense", AUTHORITY.pem[:200]):
+            asked = self.begin(server=attrs.evolve(SERVER, ca_cert=text))
+            self.assert_refused(asked, Reason.CONFIGURATION_INVALID, "tls-ca-cert")
+
+    def test_authorities_of_one_directory_are_not_those_of_another(self) -> None:
+        """Each directory's authorities count for itself alone."""
+        self.directory.certificate = Authority("other").issue(HOST)
+        self.assert_refused(self.ask(), Reason.LDAP_TLS_FAILED)
+        self.directory.certificate = CERTIFICATE
+        self.successResultOf(self.ask())
+
+
+class FaultTests(DirectoryCase):
+    """Directories that are slow, broken or hostile."""
+
+    def test_refused_and_unknown(self) -> None:
+        """A directory that can't be connected to is unavailable, and all its addresses were tried."""
+        self.names.answers = [["93.184.216.34", "93.184.216.35"]]
+        asked = self.begin()
+        for _ in range(2):
+            self.assertNoResult(asked)
+            self.refuse()
+        self.assert_refused(
+            asked, Reason.LDAP_UNAVAILABLE, "no connection to 93.184.216.34", "no connection to 93.184.216.35"
+        )
+        self.names.answers = [[]]
+        self.assert_refused(self.begin(), Reason.LDAP_UNAVAILABLE, "ldap.example: the name has no address")
+
+    def test_the_second_address(self) -> None:
+        """Where the first address doesn't answer, the second is asked."""
+        self.names.answers = [["93.184.216.34", "93.184.216.35"]]
+        asked = self.begin()
+        self.refuse()
+        self.connect().run()
+        self.successResultOf(asked)
+        self.assertEqual([args[0] for args in self.reactor.tcpClients], ["93.184.216.34", "93.184.216.35"])
+
+    def test_forbidden_addresses(self) -> None:
+        """Loopback, private and link-local addresses are not connected to, unless the configuration lists the network."""
+        for address in ("127.0.0.1", "10.1.2.3", "169.254.169.254", "::1", "fd00::1"):
+            self.names.answers = [[address]]
+            refused = self.assert_refused(self.begin(), Reason.LDAP_UNAVAILABLE, "allow_private_providers")
+            self.assertNotIn(address, refused.detail)
+        self.assertEqual(self.reactor.tcpClients, [])
+        self.names.answers = [["10.1.2.3"]]
+        self.directories = self.client(networks=["10.0.0.0/8"])
+        self.successResultOf(self.ask())
+
+    def test_silence(self) -> None:
+        """A directory that says nothing is given up at the deadline, at whatever point it fell silent."""
+        self.names.answers = [None]
+        asked = self.begin()
+        self.reactor.advance(5)
+        self.assert_refused(asked, Reason.LDAP_UNAVAILABLE, "no name service answered in time")
+        self.names.answers = [["93.184.216.34"]]
+        asked = self.begin()
+        self.reactor.advance(5)
+        self.assert_refused(asked, Reason.LDAP_UNAVAILABLE)
+        for silent in (pureldap.LDAPExtendedRequest, pureldap.LDAPBindRequest, pureldap.LDAPSearchRequest):
+            directory = Directory(answers={silent: lambda number: b""})
+            asked = self.begin()
+            connection = self.connect(directory)
+            connection.run()
+            self.reactor.advance(4.9)
+            self.assertNoResult(asked)
+            self.reactor.advance(0.2)
+            self.assert_refused(asked, Reason.LDAP_UNAVAILABLE, "took too long")
+            self.assertTrue(connection.ours.disconnected)
+
+    def test_dripping(self) -> None:
+        """A directory that answers a byte at a time has the same deadline."""
+        asked = self.begin()
+        connection = self.connect(played=True)
+        for octet in b"\x30\x84\x00\x00\x10\x00" + b"\x02" * 4:
+            self.reactor.advance(0.5)
+            connection.line.dataReceived(bytes([octet]))
+        self.assert_refused(asked, Reason.LDAP_UNAVAILABLE, "took too long")
+
+    def test_closed(self) -> None:
+        """A directory that closes the connection, at whatever point, is unavailable."""
+        asked = self.begin()
+        self.connect(played=True).close(ConnectionLost())
+        self.assert_refused(asked, Reason.LDAP_UNAVAILABLE, "closed the connection")
+        for last in (pureldap.LDAPBindRequest, pureldap.LDAPSearchRequest):
+            asked = self.begin()
+            connection = self.connect(Directory(answers={last: lambda number: b""}))
+            connection.run()
+            connection.close()
+            self.assert_refused(asked, Reason.LDAP_UNAVAILABLE, "closed the connection")
+
+    def test_notice_of_disconnection(self) -> None:
+        """A directory that says why it ends the conversation is believed."""
+        notice = message(0, pureldap.LDAPExtendedResponse(resultCode=52, responseName=b"1.3.6.1.4.1.1466.20036"))
+        self.directory.answers[pureldap.LDAPSearchRequest] = lambda number: notice
+        self.assert_refused(self.ask(), Reason.LDAP_UNAVAILABLE, "ends the conversation: 52 (unavailable)")
+
+    def test_garbage(self) -> None:
+        """What is no message of LDAP ends the conversation at once, and nothing of it is quoted."""
+        for garbage in (
+            b"HTTP/1.1 400 Bad Request\r\n\r\n",
+            b"\x30\x80\x00\x00",
+            b"\x30\x85\x00\x00\x00\x00\x05",
+            b"\x30\x84\xff\xff\xff\xff",
+            b"\x30\x00",
+            b"\x30\x02\x02\x00",
+            b"\x30\x06\x02\x01\x01\x78\x01\x0a",
+            b"\x30\x0a\x02\x05\x01\x01\x01\x01\x01\x78\x01\x0a",
+            b"\x30\x0c\x02\x01\x01\x78\x07\x0a\x01\x00\x04\x00\x04\x7f",
+            b"\x30\x0c\x02\x01\x01\x78\x07\x0a\x03\x00\x00\x00\x04\x00",
+            b"\x30\x0c\x02\x01\x01\x77\x07\x0a\x01\x00\x04\x00\x04\x00",
+            b"\x30\x0c\x02\x01\x01\x79\x07\x0a\x01\x00\x04\x00\x04\x00",
+            b"\x30\x05\x02\x01\x01\x04\x00",
+            b"\x30\x03\x04\x01\x01",
+            DEEP,
+        ):
+            asked = self.begin()
+            connection = self.connect(played=True)
+            connection.line.dataReceived(garbage)
+            connection.run()
+            self.assert_refused(asked, Reason.LDAP_ANSWER_MALFORMED)
+            self.assertTrue(connection.ours.disconnected)
+
+    def test_deep_elements_are_not_entered(self) -> None:
+        """Elements that are nested two thousand deep where nothing is needed are passed over; elsewhere they are refused."""
+        deep = b""
+        for _ in range(2000):
+            deep = b"\x30\x82" + len(deep).to_bytes(2) + deep
+        name = b"\x04" + bytes([len(ALICE)]) + ALICE
+
+        def answer(number: int) -> bytes:
+            entry = name + deep
+            whole = b"\x02\x01" + bytes([number]) + b"\x64\x82" + len(entry).to_bytes(2) + entry
+            return b"\x30\x82" + len(whole).to_bytes(2) + whole + entries()(number)
+
+        self.directory.answers[pureldap.LDAPSearchRequest] = answer
+        self.successResultOf(self.ask())
+        name = b""
+        self.assert_refused(self.ask(), Reason.LDAP_ANSWER_MALFORMED)
+
+    def test_huge_answers(self) -> None:
+        """A message over its limit is refused by its length alone, and a conversation over its own when it gets there."""
+        asked = self.begin()
+        connection = self.connect(played=True)
+        connection.line.dataReceived(b"\x30\x84\x7f\xff\xff\xff")
+        self.assert_refused(asked, Reason.LDAP_ANSWER_MALFORMED, "longer than 65536 bytes")
+        many = entries(*[b"cn=" + b"x" * 1000] * 300)
+        self.directory.answers[pureldap.LDAPSearchRequest] = many
+        self.assert_refused(self.ask(), Reason.LDAP_ANSWER_MALFORMED, f"more than {CONVERSATION_LIMIT} bytes")
+
+    def test_unasked(self) -> None:
+        """An answer with another number, or before anything was asked, or too many of them, end the conversation."""
+        self.directory.answers[pureldap.LDAPSearchRequest] = lambda number: entries(ALICE)(number + 1)
+        self.assert_refused(self.ask(), Reason.LDAP_ANSWER_MALFORMED, "what it wasn't asked")
+        self.directory.answers[pureldap.LDAPSearchRequest] = lambda number: (
+            entries(ALICE)(number) + message(number + 1, pureldap.LDAPBindResponse(resultCode=0))
+        )
+        self.assert_refused(self.ask(password=b"wrong"), Reason.LDAP_ANSWER_MALFORMED, "what it wasn't asked")
+        greeted = attrs.evolve(self.directory, greeting=message(1, pureldap.LDAPExtendedResponse(resultCode=0)), answers={})
+        asked = self.begin()
+        self.connect(greeted).run()
+        self.failureResultOf(asked, DirectoryRefused)
+        self.assert_idle()
+
+    def test_what_a_directory_says(self) -> None:
+        """What a directory says of a result is cut, and shown so that it can neither break nor fake a line of the log."""
+        said = b"no\nway\x1b[2J\xff" + b"x" * 5000
+        self.directory.answers[pureldap.LDAPBindRequest] = results(53, content=pureldap.LDAPBindResponse, errorMessage=said)
+        refused = self.assert_refused(self.ask(), Reason.LDAP_BIND_REFUSED, "no\\nway")
+        self.assertTrue(refused.detail.isprintable())
+        self.assertLess(len(refused.detail), 400)
+
+    @settings(max_examples=200, deadline=None)
+    @given(st.binary(max_size=60) | st.binary(max_size=60).map(lambda body: b"\x30" + bytes([len(body)]) + body))
+    def test_any_octets(self, octets: bytes) -> None:
+        """Whatever a directory sends, the outcome is a refusal within the deadline."""
+        self.directories = self.client(allow_plain=True)
+        asked = self.begin(server=PLAIN)
+        connection = self.connect(played=True)
+        connection.line.dataReceived(octets)
+        connection.run()
+        self.reactor.advance(5)
+        self.failureResultOf(asked, DirectoryRefused)
+        self.assert_idle()
+
+
+class TurnTests(DirectoryCase):
+    """How many are asked at once."""
+
+    def begin_many(self, count: int, server: LdapServer = SERVER) -> list[Deferred[None]]:
+        """Begin to ask."""
+        return [self.begin(server=server) for _ in range(count)]
+
+    def test_one_directory(self) -> None:
+        """A directory holds only so many conversations; whoever comes then waits for a turn, within his own deadline."""
+        first = self.begin_many(PER_SERVER)
+        waiting = self.begin()
+        self.assertEqual(len(self.reactor.tcpClients), PER_SERVER)
+        self.reactor.advance(3)
+        later = self.begin()
+        self.reactor.advance(2)
+        for asked in (*first, waiting):
+            self.failureResultOf(asked, DirectoryRefused)
+        self.connect().run()
+        self.successResultOf(later)
+        self.assert_idle()
+
+    def test_one_who_leaves(self) -> None:
+        """Whoever leaves before it is decided, in a conversation or waiting for a turn, leaves nothing behind."""
+        *others, talking, waiting = self.begin_many(PER_SERVER + 1)
+        connection = self.connect(Directory(answers={pureldap.LDAPSearchRequest: lambda number: b""}))
+        connection.run()
+        for leaving in (waiting, talking, *others):
+            self.assertNoResult(leaving)
+            leaving.cancel()
+            self.failureResultOf(leaving, CancelledError)
+        self.assertTrue(connection.ours.disconnected)
+        self.assert_idle()
+
+    def test_others_go_on(self) -> None:
+        """While one directory hangs, with as many waiting as like, another is asked at once."""
+        hanging = self.begin_many(PER_SERVER * 3)
+        other = self.begin(server=attrs.evolve(SERVER, base_dn="dc=other"))
+        self.connect().run()
+        self.successResultOf(other)
+        self.reactor.advance(5)
+        for asked in hanging:
+            self.assert_refused(asked, Reason.LDAP_UNAVAILABLE)
+
+    def test_all_directories(self) -> None:
+        """All directories together hold only so many; beyond that a login is refused at once."""
+        hanging = []
+        for number in range(IN_ALL // PER_SERVER):
+            hanging += self.begin_many(PER_SERVER, attrs.evolve(SERVER, base_dn=f"dc=d{number}"))
+        refused = self.failureResultOf(self.begin(server=attrs.evolve(SERVER, base_dn="dc=more")), DirectoryRefused)
+        self.assertIn("too many directories", refused.value.detail)
+        self.assertEqual(len(self.reactor.tcpClients), IN_ALL)
+        self.reactor.advance(5)
+        for asked in hanging:
+            self.assert_refused(asked, Reason.LDAP_UNAVAILABLE)
+        self.names.answers = [["93.184.216.34"]]
+        self.successResultOf(self.ask())
+
+    def test_secrets_are_not_shown(self) -> None:
+        """No secret of a directory is shown."""
+        self.assertNotIn("service password", repr(SERVER))

@@ -1,0 +1,164 @@
+"""Tests of ``svc.authn.providers.waiting``: who may wait for keys, and who gives up his place to whom."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from hypothesis import given
+from hypothesis import strategies as st
+from twisted.internet.defer import CancelledError
+from twisted.internet.task import Clock
+from twisted.trial.unittest import SynchronousTestCase
+
+from svc.authn.providers.waiting import COPIES, PLACE, TURN, Crowd, Waiter, WaitingRoom
+from svc.crypto.jose import KeySet
+
+#: How many may wait in the room of these tests, with tokens of no length.
+PLACES = 12
+
+KEYS = KeySet(())
+
+
+class WaitingTests(SynchronousTestCase):
+    """A room of a few places."""
+
+    def setUp(self) -> None:
+        """An empty room."""
+        self.clock = Clock()
+        self.refused: list[Waiter] = []
+        self.room = WaitingRoom(self.clock, self.refused.append, PLACES * PLACE)
+        self.crowd = Crowd(self.room)
+
+    def enter(self, address: str, count: int = 1, crowd: Crowd | None = None, size: int = 0) -> list[Waiter | None]:
+        """Let so many from this address in, or try to; return them."""
+        return [(self.crowd if crowd is None else crowd).enter(address, size) for _ in range(count)]
+
+    def put_out(self) -> list[Waiter]:
+        """Those who lost their places until now."""
+        self.clock.advance(0)
+        return self.refused
+
+    def test_everybody_while_there_is_room(self) -> None:
+        """As long as there is room one address may have all of it, and nobody loses his place."""
+        self.assertNotIn(None, self.enter("a", PLACES))
+        self.assertEqual(self.put_out(), [])
+
+    def test_the_largest_share_yields(self) -> None:
+        """In a full room the newcomer's place is that of who came last from the address that has most."""
+        large = self.enter("a", 7)
+        small = self.enter("b", 5)
+        new = self.enter("c", 3)
+        self.assertNotIn(None, [*small, *new])
+        self.assertEqual(self.put_out(), large[:-4:-1])
+
+    def test_who_has_most_is_refused(self) -> None:
+        """Who would have more than anybody else is refused at once, and takes nobody's place."""
+        self.enter("a", 6)
+        self.enter("b", 6)
+        self.assertEqual([*self.enter("a"), *self.enter("b")], [None, None])
+        self.assertEqual(self.put_out(), [])
+
+    def test_as_many_addresses_as_places(self) -> None:
+        """When each place is of an address of its own, newcomers are refused."""
+        for number in range(PLACES):
+            self.enter(f"a{number}")
+        self.assertEqual(self.enter("b"), [None])
+
+    def test_the_largest_source_yields(self) -> None:
+        """A source for which many wait, from however many addresses, takes no room from others."""
+        for number in range(PLACES):
+            self.enter(f"a{number}")
+        other = Crowd(self.room)
+        self.assertEqual([each is None for each in self.enter("a0", 8, other)], [False] * 6 + [True] * 2)
+        self.assertEqual(len(self.put_out()), 6)
+
+    def test_large_tokens(self) -> None:
+        """Room is what tokens take: a large one takes the place of several small ones, and is refused sooner."""
+        small = self.enter("a", PLACES)
+        self.assertNotIn(None, self.enter("b", size=3 * PLACE // COPIES))
+        self.assertEqual(self.put_out(), small[:-5:-1])
+        self.assertEqual(self.enter("b", size=PLACES * PLACE), [None])
+
+    def test_what_was_given_up_in_vain_is_told(self) -> None:
+        """Who lost his place is told so, even if it wasn't enough for the newcomer."""
+        waiting = self.enter("a", PLACES)
+        self.assertEqual(self.enter("b", size=8 * PLACE // COPIES), [None])
+        gone = self.put_out()
+        self.assertEqual(gone, waiting[: -len(gone) - 1 : -1])
+        self.crowd.let_go(lambda waiter: waiter.callback(KEYS))
+        self.assertEqual(sum(each is not None and each.called for each in waiting), PLACES - len(gone))
+
+    def test_who_leaves(self) -> None:
+        """Who leaves gives up his place at once, and is told nothing later."""
+        waiting = [each for each in self.enter("a", PLACES) if each is not None]
+        for each in waiting:
+            each.cancel()
+            self.failureResultOf(each, CancelledError)
+        self.assertTrue(self.crowd.empty)
+        self.assertNotIn(None, self.enter("a", PLACES))
+        self.crowd.let_go(lambda waiter: waiter.callback(KEYS))
+
+    def test_who_leaves_when_he_has_lost_his_place(self) -> None:
+        """Who leaves between losing his place and being told so changes nothing any more."""
+        waiting = [each for each in self.enter("a", PLACES) if each is not None]
+        self.enter("b")
+        waiting[-1].cancel()
+        self.failureResultOf(waiting[-1], CancelledError)
+        self.assertEqual(self.enter("a"), [None])
+
+    def test_let_go_in_turn(self) -> None:
+        """When the keys are there one of each address goes on after the other, and so many in one turn of the reactor."""
+        room = WaitingRoom(self.clock, self.refused.append)
+        crowd = Crowd(room)
+        crowded, lonely = self.enter("a", 2 * TURN, crowd), self.enter("b", 2, crowd)
+        told: list[Waiter] = []
+        crowd.let_go(told.append)
+        self.assertEqual(told[:5], [crowded[0], lonely[0], crowded[1], lonely[1], crowded[2]])
+        self.assertEqual(len(told), TURN)
+        left = crowded[-1]
+        assert left is not None
+        left.cancel()
+        self.failureResultOf(left, CancelledError)
+        self.clock.advance(0)
+        self.assertEqual(told[5:], crowded[3:-1])
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+
+    @given(
+        st.lists(
+            st.tuples(st.sampled_from("abcdef"), st.integers(0, 2), st.integers(0, 3 * PLACE))
+            | st.integers(0, 30)
+            | st.sampled_from(["go"]),
+            max_size=80,
+        )
+    )
+    def test_any_course_of_events(self, events: list[tuple[str, int, int] | int | str]) -> None:
+        """Everybody waits, was told, or left; what all take is never more than the room, and nothing once all are gone."""
+        self.setUp()
+        crowds = [Crowd(self.room) for _ in range(3)]
+        here: dict[Waiter, tuple[str, int]] = {}
+        told: Counter[Waiter] = Counter()
+        for event in events:
+            if isinstance(event, tuple):
+                address, number, size = event
+                waiter = crowds[number].enter(address, size)
+                if waiter is not None:
+                    waiter.addErrback(lambda failure: failure.trap(CancelledError) and None)
+                    here[waiter] = address, PLACE + COPIES * size
+            elif isinstance(event, int) and event < len(here):
+                left = list(here)[event]
+                del here[left]
+                left.cancel()
+            elif event == "go":
+                crowds[0].let_go(lambda waiter: told.update([waiter]))
+                self.clock.advance(0)
+                crowds[0] = Crowd(self.room)
+            for gone in [*self.put_out(), *told]:
+                here.pop(gone, None)
+            self.assertEqual(sum(weight for _, weight in here.values()), sum(crowd.taken for crowd in crowds))
+            self.assertLessEqual(sum(crowd.taken for crowd in crowds), PLACES * PLACE)
+        for crowd in crowds:
+            crowd.let_go(lambda waiter: told.update([waiter]))
+        self.clock.advance(0)
+        self.assertLessEqual(set(here), set(told))
+        self.assertEqual(set(told.values()) - {1}, set())
+        self.assertNotIn(None, self.enter("z", PLACES, Crowd(self.room)))

@@ -1,0 +1,288 @@
+"""Tests of ``svc.authn.federated`` and ``checks``: what operators are told of logins, and of an authenticator."""
+
+from __future__ import annotations
+
+import json
+
+from twisted.internet.defer import Deferred
+
+from svc.authn.jwt import JWT
+from svc.model.authentication import Admitted, Refused, Step
+from svc.model.dialect import CONJUR
+from svc.model.errors import InvalidName, StoreUnavailable
+from svc.model.reasons import Reason
+from tests.authn.world import CLAIMS, HOST, ISSUER, NOW, PROVIDER, URI, Case
+from tests.signing import jwk, jwks, token
+
+
+class ExplainTests(Case):
+    """``explain``, in both dialects."""
+
+    def test_checks_have_names(self) -> None:
+        """Every check has a name of its own, of a fixed list."""
+        self.assertEqual(
+            " ".join(check.name for check in JWT.checks),
+            "enabled account token webservice configuration keys signature expiry not-before issuer issued-at audience "
+            "identity role privilege origin annotations-extent annotation-names annotations enforced-claims permitted-names "
+            "claims",
+        )
+
+    def test_admitted(self) -> None:
+        """Of a login that would be admitted every check has passed, and it's said what was compared."""
+        self.readings.set(self.branch, audience="svc", enforced_claims="ref", claim_aliases="branch: ref")
+        self.readings.annotations[HOST]["authn-jwt/ci/branch"] = "main"
+        self.readings.restrictions[HOST] = ("192.0.2.0/24",)
+        explanation = self.explained(self.claims(aud=["svc"], ref="main"))
+        self.assertTrue(explanation.admitted)
+        self.assertEqual(explanation.role, str(HOST))
+        self.assertEqual({step.outcome for step in explanation.steps}, {"passed"})
+        told = {step.check: step.detail for step in explanation.steps}
+        self.assertNotIn("", told.values())
+        for check, text in (
+            ("enabled", "'authn-jwt/ci' is listed in the configuration"),
+            ("account", "the account 'acme' exists"),
+            ("token", "it is signed with RS256, and names the key 'k1'"),
+            ("webservice", f"a policy defines the webservice '{self.branch}'"),
+            ("keys", f"from '{URI}': 'k1'"),
+            ("expiry", "'exp' is 1700000060.0, the time here is 1700000000"),
+            ("issuer", f"'iss' is or holds '{ISSUER}'"),
+            ("audience", "'aud' is or holds 'svc'"),
+            ("identity", f"the claim 'app' names '{HOST}'"),
+            ("privilege", "it has the privilege authenticate on 'authn-jwt/ci'"),
+            ("origin", "the request comes from '192.0.2.1', one that it is restricted to"),
+            ("enforced-claims", "enforced are: 'ref'"),
+            ("claims", "'repo' is 'org/app'; 'ref' is 'main'"),
+        ):
+            self.assertEqual(told[check], text)
+        self.assertIn("'branch' for 'ref'", told["permitted-names"])
+
+    def test_with_the_least(self) -> None:
+        """What a token needn't have, and settings don't say, is said too."""
+        self.readings.unset(self.branch, "issuer", "jwks-uri", "token-app-property", "identity-path")
+        self.readings.set(self.branch, issuer=ISSUER)
+        self.readings.set(self.branch, public_keys=json.dumps({"type": "jwks", "value": json.loads(jwks())}))
+        told = {step.check: step.detail for step in self.explained(self.claims(nbf=..., iat=...), login=HOST.login).steps}
+        self.assertEqual(told["not-before"], "the token has no 'nbf', and needs none")
+        self.assertEqual(told["issued-at"], "the token has no 'iat', and needs none")
+        self.assertEqual(told["audience"], "the token has no 'aud', and needs none")
+        self.assertEqual(told["keys"], "from the variable public-keys: 'k1'")
+        self.assertEqual(told["identity"], f"the path names '{HOST}'")
+        self.assertEqual(told["enforced-claims"], "enforced are: none")
+
+    def test_refused(self) -> None:
+        """The check that refuses a login has failed, those before it have passed, and those after it weren't reached."""
+        explanation = self.explained(self.claims(repo="other"))
+        *passed, failed = explanation.steps
+        self.assertEqual({step.outcome for step in passed}, {"passed"})
+        detail = "the claim 'repo' is 'other'; the annotation says 'org/app'"
+        self.assertEqual(failed, Step("claims", "failed", detail, Reason.CLAIM_MISMATCH))
+        self.assertFalse(explanation.admitted)
+        self.assertEqual(explanation.role, str(HOST))
+
+    def test_refused_early(self) -> None:
+        """Of what wasn't reached nothing is told, though it was looked at: an expired token of an unknown account."""
+        explanation = self.explained(self.claims(exp=NOW), account="other")
+        outcomes = [(step.check, step.outcome) for step in explanation.steps[:3]]
+        self.assertEqual(outcomes, [("enabled", "passed"), ("account", "failed"), ("token", "not reached")])
+        for step in explanation.steps[2:]:
+            self.assertEqual((step.outcome, step.detail, step.reason), ("not reached", "", None))
+
+    def test_refused_at_once(self) -> None:
+        """Authenticators and accounts that can't exist are explained as well."""
+        for options, check in (
+            ({"service": "x" * 2000}, "enabled"),
+            ({"account": "a b"}, "account"),
+            ({"account": "a b", "service": "off"}, "enabled"),
+        ):
+            failed = self.failed(token(CLAIMS), **options)
+            assert failed is not None
+            self.assertEqual(failed.check, check)
+
+    def test_agrees_with_the_decision(self) -> None:
+        """An explanation admits whom the decision admits, and refuses for the same reason in the same words."""
+        self.readings.set(self.branch, audience="svc")
+        good = {"aud": "svc"}
+        for evidence in (
+            self.claims(**good),
+            self.claims(),
+            self.claims(**good, exp=NOW),
+            self.claims(**good, app="x"),
+            self.claims(**good, repo=1),
+            token(CLAIMS, "k2"),
+            b"a.b.c",
+            b"",
+        ):
+            decision, explanation = self.attempt(evidence), self.explained(evidence)
+            self.assertEqual(isinstance(decision, Admitted), explanation.admitted)
+            if isinstance(decision, Refused):
+                (failed,) = (step for step in explanation.steps if step.outcome == "failed")
+                self.assertEqual((failed.reason, failed.detail), (decision.reason, decision.detail))
+                self.assertEqual(explanation.role, decision.role)
+
+    def test_store_unavailable(self) -> None:
+        """While the store can't be asked nothing is explained."""
+        self.readings.down = True
+        self.failureResultOf(
+            Deferred.fromCoroutine(self.authenticator.explain(self.trying(token(CLAIMS)))), StoreUnavailable
+        )
+
+    def test_many_keys(self) -> None:
+        """Of many keys the first few are named."""
+        self.provider.published[URI] = jwks(*(jwk("k1", kid=f"key-{number}") for number in range(20)))
+        told = {step.check: step.detail for step in self.explained(token(CLAIMS, kid="key-7")).steps}
+        self.assertTrue(told["keys"].endswith("'key-9', …"), told["keys"])
+
+
+class StatusTests(Case):
+    """``status``, in both dialects."""
+
+    def whats(self) -> list[str]:
+        """What is wrong, by the status."""
+        return [problem.what for problem in self.status().problems]
+
+    def test_well(self) -> None:
+        """Of an authenticator that is well there are the source of keys and the keys, and no problems."""
+        status = self.status()
+        self.assertEqual((status.problems, status.source, status.uri), ((), "jwks-uri", URI))
+        self.assertEqual([key_id for key_id, _ in status.keys.keys], ["k1"])
+        self.assertEqual((status.keys.fetched_at, status.keys.failure), (NOW, None))
+        self.assertEqual((status.clock_offset, status.tokens), (None, 0))
+        self.status()
+        self.assertEqual(self.provider.fetches, 1)
+
+    def test_sources(self) -> None:
+        """The source of keys is named by its variable."""
+        self.readings.unset(self.branch, "jwks-uri")
+        self.readings.set(self.branch, provider_uri=PROVIDER)
+        status = self.status()
+        self.assertEqual((status.source, status.uri, len(status.keys.keys)), ("provider-uri", PROVIDER, 1))
+        self.readings.unset(self.branch, "provider-uri")
+        entries = [jwk("k1"), jwk("weak", 1024)]
+        self.readings.set(self.branch, public_keys=json.dumps({"type": "jwks", "value": {"keys": entries}}))
+        status = self.status()
+        self.assertEqual((status.problems, status.source, status.uri), ((), "public-keys", None))
+        self.assertEqual(([key_id for key_id, _ in status.keys.keys], len(status.keys.problems)), (["k1"], 1))
+        self.readings.unset(self.branch, "public-keys")
+        status = self.status()
+        self.assertEqual((status.source, status.uri, status.keys.keys), (None, None, ()))
+
+    def test_every_problem(self) -> None:
+        """All problems of the settings are told together, each with its remedy, and the keys are looked at all the same."""
+        self.readings.set(self.branch, audience=None, enforced_claims="iss,a b", token_app_property="a b")
+        status = self.status()
+        self.assertEqual(len(status.problems), 4)
+        for problem in status.problems:
+            self.assertTrue(problem.what.endswith("."))
+            self.assertTrue(problem.remedy.endswith("."))
+        self.assertEqual((status.source, len(status.keys.keys)), ("jwks-uri", 1))
+
+    def test_no_keys(self) -> None:
+        """Keys that can't be had are a problem."""
+        self.provider.refused = "no route"
+        self.assertEqual(self.whats(), ["There are no keys: no route."])
+        self.assertEqual(self.status().keys.failure, "no route")
+
+    def test_old_keys(self) -> None:
+        """A provider that is down is none while its keys are at hand."""
+        self.status()
+        self.provider.refused = "no route"
+        self.assertEqual(self.whats(), [])
+
+    def test_refresh(self) -> None:
+        """A wish for newer keys is granted before the status is told."""
+        self.status()
+        self.provider.published[URI] = jwks(jwk("k2"))
+        self.readings.tell(self.branch, refreshes=1)
+        self.assertEqual([key_id for key_id, _ in self.status().keys.keys], ["k2"])
+
+    def test_every_key_distrusted(self) -> None:
+        """When no key is left that is trusted, that is a problem."""
+        self.provider.published[URI] = jwks(jwk("k1"), jwk("k2"))
+        thumbprint = dict(self.status().keys.keys)["k2"]
+        self.readings.tell(self.branch, distrusted=frozenset({"k1"}))
+        self.assertEqual(self.whats(), [])
+        self.readings.tell(self.branch, distrusted=frozenset({"k1", thumbprint}))
+        self.assertEqual(self.whats(), ["Every key of the provider is distrusted."])
+
+    def test_not_enabled(self) -> None:
+        """An authenticator that may not be used says so, and all the rest."""
+        off = f"{self.dialect.prefix}/authn-jwt/off"
+        self.readings.set(off, jwks_uri=URI, audience=None)
+        problems = self.status(service="off").problems
+        self.assertEqual(len(problems), 2)
+        self.assertIn("listed in the configuration", problems[0].what)
+
+    def test_clock_offset(self) -> None:
+        """The clock here is ahead of the provider's by the age of the youngest token at most, as recent tokens tell."""
+        for iat in (NOW - 30, NOW - 2, NOW - 7):
+            self.assert_admitted(self.claims(iat=iat))
+        self.refusal(Reason.TOKEN_EXPIRED, self.claims(iat=NOW - 1.5, exp=NOW - 1))
+        for unusable in (..., "x", None, 10**400):
+            self.attempt(self.claims(iat=unusable))
+        self.attempt(token({**CLAIMS, "iat": NOW + 9}, "k2"))
+        status = self.status()
+        self.assertEqual((status.clock_offset, status.tokens), (1.5, 4))
+
+    def test_clock_behind(self) -> None:
+        """A token from the future tells that the clock here is behind, though it is refused."""
+        self.refusal(Reason.TOKEN_NOT_YET_VALID, self.claims(iat=NOW + 9))
+        self.assertEqual(self.status().clock_offset, -9)
+
+    def test_recent_tokens(self) -> None:
+        """Only recent tokens count, of a bounded number."""
+        self.assert_admitted(self.claims(iat=NOW - 1))
+        old = self.claims(iat=NOW - 50)
+        for _ in range(100):
+            self.assert_admitted(old)
+        status = self.status()
+        self.assertEqual((status.clock_offset, status.tokens), (50, 100))
+
+    def test_impossible_names(self) -> None:
+        """There is no status of what can't exist."""
+        for account, service in (("a b", "ci"), ("acme", "x" * 2000), ("acme", "\x00")):
+            self.failureResultOf(Deferred.fromCoroutine(self.authenticator.status(account, service)), InvalidName)
+
+    def test_is_of_this_moment(self) -> None:
+        """Settings that changed since the last login are told as they are now."""
+        self.assert_admitted(token(CLAIMS))
+        self.readings.set(self.branch, audience=None)
+        self.assertEqual(self.whats(), ["The variable audience is declared and has no value."])
+        self.readings.set(self.branch, audience="svc")
+        self.assertEqual(self.whats(), [])
+
+
+class NativeStatusTests(Case):
+    """What holds in the service's own dialect alone."""
+
+    def test_switched(self) -> None:
+        """What is switched off says so; what isn't listed is told to be listed. Nobody is asked for keys then."""
+        self.readings.tell(self.branch, switched=False)
+        (problem,) = self.status().problems
+        self.assertEqual((problem.what, problem.remedy), ("'authn-jwt/ci' is switched off.", "Switch it on."))
+        self.readings.set("svc/authn-jwt/off", jwks_uri=URI)
+        self.readings.tell("svc/authn-jwt/off", switched=True)
+        (problem,) = self.status(service="off").problems
+        self.assertEqual(problem.what, "'authn-jwt/off' is not listed in the configuration.")
+        self.assertEqual(self.provider.fetches, 0)
+
+
+class ConjurExplainTests(ExplainTests):
+    """The same in the dialect of the installed base."""
+
+    dialect = CONJUR
+
+
+class ConjurStatusTests(StatusTests):
+    """The same in the dialect of the installed base."""
+
+    dialect = CONJUR
+
+    def test_switched(self) -> None:
+        """What is listed or switched on is well; an explanation says which it is."""
+        self.readings.set("conjur/authn-jwt/off", jwks_uri=URI)
+        self.readings.tell("conjur/authn-jwt/off", switched=True)
+        self.assertEqual(self.status(service="off").problems, ())
+        step = self.explained(token(CLAIMS), service="off").steps[0]
+        self.assertEqual(step, Step("enabled", "passed", "'authn-jwt/off' is switched on"))
+        self.readings.tell(self.branch, switched=False)
+        self.assertEqual(self.status().problems, ())

@@ -1,0 +1,571 @@
+"""Every rule of the wire facts, authn 3, that the authenticator keeps: each test names its row there, and the code of the
+installed base where it has one. Deciding and explaining say the same, and of no two ways to be refused the same.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from svc.model.authentication import ANNOTATIONS_LIMIT, Refused
+from svc.model.dialect import CONJUR
+from svc.model.reasons import Reason
+from tests.authn.world import ALICE, CLAIMS, HOST, ISSUER, NOW, PROVIDER, URI, Case, Webservice
+from tests.signing import jwk, jwks, signed, token
+
+#: More annotations than a login reads.
+TOO_MANY: Final = {f"authn-jwt/ci/a{number}": "x" for number in range(ANNOTATIONS_LIMIT + 1)}
+
+KEYS = json.dumps({"type": "jwks", "value": json.loads(jwks())})
+PEM = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
+
+
+class Rows(Case):
+    """A world in which rows are told."""
+
+    def setUp(self) -> None:
+        """Nothing is told yet."""
+        super().setUp()
+        self.told: list[tuple[Reason, str]] = []
+
+    def row(self, check: str, reason: Reason, evidence: bytes | None = None, status: int = 401, **options: Any) -> None:
+        """The token, a good one unless another is given, is refused by this check for this reason."""
+        evidence = token(CLAIMS) if evidence is None else evidence
+        decision = self.attempt(evidence, **options)
+        assert isinstance(decision, Refused), "it was admitted"
+        self.assertEqual((decision.reason, decision.status), (reason, status), decision.detail)
+        failed = self.failed(evidence, **options)
+        assert failed is not None
+        self.assertEqual((failed.check, failed.reason, failed.detail), (check, reason, decision.detail))
+        self.told.append((reason, decision.detail))
+
+    def faulty(self, *unset: str, **variables: str | None) -> None:
+        """With these settings nobody is admitted, until they are as before."""
+        webservice = self.readings.webservices[self.branch]
+        before = dict(webservice.variables)
+        self.readings.unset(self.branch, *unset)
+        self.readings.set(self.branch, **variables)
+        self.row("configuration", Reason.CONFIGURATION_INVALID)
+        webservice.variables = before
+        webservice.changes += 1
+        self.assert_admitted(token(CLAIMS))
+
+    def annotated(self, check: str, reason: Reason, annotations: Mapping[str, str], evidence: bytes | None = None) -> None:
+        """With these annotations for this service the host is refused."""
+        self.readings.annotations[HOST] = {f"authn-jwt/ci/{name}": value for name, value in annotations.items()}
+        self.row(check, reason, evidence)
+
+
+class EveryRowTests(Rows):
+    """Rows that hold in both dialects."""
+
+    def test_account(self) -> None:
+        """3.2 1, CONJ00008E: the account must exist."""
+        self.row("account", Reason.ACCOUNT_UNKNOWN, account="other")
+
+    def test_enabled(self) -> None:
+        """3.2 2, CONJ00004E: the authenticator must be enabled, whether it has a webservice or not."""
+        self.readings.webservices[f"{self.dialect.prefix}/authn-jwt/off"] = Webservice()
+        self.row("enabled", Reason.AUTHENTICATOR_NOT_ENABLED, service="off")
+        self.row("enabled", Reason.AUTHENTICATOR_NOT_ENABLED, service="offer")
+
+    def test_token_missing(self) -> None:
+        """3.2 3, 3.9, CONJ00009E: a request without token is a bad one, and is told so."""
+        self.row("token", Reason.TOKEN_MISSING, b" ", status=400)
+
+    def test_token_malformed(self) -> None:
+        """3.2 3, CONJ00077E: a token is three parts in base64url with dots between."""
+        self.row("token", Reason.TOKEN_MALFORMED, b"a.b")
+        self.row("token", Reason.TOKEN_MALFORMED, b"..a")
+        self.row("token", Reason.TOKEN_MALFORMED, b"a!.b.c")
+
+    def test_token_unsigned(self) -> None:
+        """3.2 3: a token must be signed."""
+        self.row("token", Reason.TOKEN_UNSIGNED, token(CLAIMS).rpartition(b".")[0] + b".")
+
+    def test_unset(self) -> None:
+        """3.3, CONJ00037E: every variable that is declared must have a value."""
+        for name in ("jwks_uri", "issuer", "audience", "enforced_claims", "claim_aliases", "mapping_claims", "ca_cert"):
+            self.faulty(**{name: None})
+        for name in ("token_app_property", "identity_path"):
+            self.faulty(**{name: None})
+        self.faulty("jwks-uri", public_keys=None)
+        self.faulty("jwks-uri", provider_uri=None)
+
+    def test_no_source(self) -> None:
+        """3.3, CONJ00122E: one of jwks-uri, public-keys and provider-uri must be declared."""
+        self.faulty("jwks-uri")
+
+    def test_three_sources(self) -> None:
+        """3.3, CONJ00122E: not all three of them."""
+        self.faulty(public_keys=KEYS, provider_uri=PROVIDER)
+
+    def test_two_sources(self) -> None:
+        """3.3, CONJ00122E: not any two of them."""
+        self.faulty(provider_uri=PROVIDER)
+        self.faulty(public_keys=KEYS)
+        self.faulty("jwks-uri", public_keys=KEYS, provider_uri=PROVIDER)
+
+    def test_authority_without_address(self) -> None:
+        """3.3, CONJ00122E: ca-cert needs jwks-uri or provider-uri."""
+        self.faulty("jwks-uri", public_keys=KEYS, ca_cert=PEM)
+
+    def test_authority_of_http(self) -> None:
+        """3.3, CONJ00087E: ca-cert is of no use for an address of http."""
+        self.faulty(ca_cert=PEM, jwks_uri="http://idp.example/keys")
+
+    def test_public_keys_without_issuer(self) -> None:
+        """3.3, CONJ00122E: public-keys needs issuer."""
+        self.faulty("jwks-uri", "issuer", public_keys=KEYS)
+
+    def test_public_keys(self) -> None:
+        """3.10, CONJ00120E: public-keys is an object, its type is jwks, its value is one, and that has keys."""
+        for text in ("?", "[]", '{"value": {}}', '{"type": "jwks"}', '{"type": "jwks", "value": {}}'):
+            self.faulty("jwks-uri", public_keys=text)
+        self.faulty("jwks-uri", public_keys='{"type": "jwks", "value": {"keys": []}}')
+
+    def test_keys(self) -> None:
+        """3.2 5, CONJ00087E and its kin: there must be keys; the provider's failure is told."""
+        for why in ("idp.example: connection refused", "idp.example: status 404", "idp.example: the answer is no JWK set"):
+            self.provider.refused = why
+            self.row("keys", Reason.KEYS_UNAVAILABLE, status=503)
+
+    def test_algorithm(self) -> None:
+        """3.4: RS256, RS384 and RS512 are all that there is."""
+        for algorithm in ("ES256", "HS256", "PS256", "EdDSA", "rs256"):
+            self.row("token", Reason.ALGORITHM_REFUSED, signed({"alg": algorithm, "kid": "k1"}, CLAIMS))
+
+    def test_algorithm_of_the_key(self) -> None:
+        """3.4: a key that is for one of them is not for the others."""
+        self.provider.published[URI] = jwks(jwk(alg="RS512"))
+        self.row("signature", Reason.ALGORITHM_REFUSED)
+
+    def test_key_id(self) -> None:
+        """3.4: a key id is text, and must be there when there are several keys."""
+        self.row("token", Reason.TOKEN_MALFORMED, signed({"alg": "RS256", "kid": 1}, CLAIMS))
+        self.provider.published[URI] = jwks(jwk("k1"), jwk("k2"))
+        self.row("signature", Reason.KEY_ID_MISSING, token(CLAIMS, kid=None))
+
+    def test_key_unknown(self) -> None:
+        """3.4, CONJ00035E: the key id must be that of a key."""
+        self.row("signature", Reason.KEY_UNKNOWN, token(CLAIMS, "k2"))
+
+    def test_signature(self) -> None:
+        """3.2 6, CONJ00035E: the signature must be by that key, also after the keys were fetched anew."""
+        self.row("signature", Reason.SIGNATURE_WRONG, token(CLAIMS, "k2", kid="k1"))
+        self.assertGreater(self.provider.fetches, 1)
+
+    def test_signature_before_expiry(self) -> None:
+        """3.4: of a token with a bad signature that is expired too the signature is told."""
+        expired = {**CLAIMS, "exp": NOW - 1}
+        self.provider.published[URI] = jwks(jwk(kid="k3"))
+        self.row("signature", Reason.SIGNATURE_WRONG, token(expired, "k2", kid="k3"))
+
+    def test_critical_header(self) -> None:
+        """3.4: a header that nothing here understands is refused, though the installed base ignores it."""
+        self.row("token", Reason.CRITICAL_HEADER, token(CLAIMS, crit=["exp"]))
+
+    def test_no_claims(self) -> None:
+        """3.2 7, CONJ00085E: a token must have claims."""
+        self.row("expiry", Reason.EXPIRY_MISSING, token({}))
+
+    def test_expiry_missing(self) -> None:
+        """3.2 8, CONJ00091E: a token must say when it expires."""
+        self.row("expiry", Reason.EXPIRY_MISSING, self.claims(exp=...))
+
+    def test_expired(self) -> None:
+        """3.2 6 and 9, 3.9, CONJ00016E: a token is dead from its expiry on; the client learns no more than otherwise."""
+        self.row("expiry", Reason.TOKEN_EXPIRED, self.claims(exp=NOW))
+
+    def test_not_yet_valid(self) -> None:
+        """3.2 9, 3.4: a token may not be from the future by nbf."""
+        self.row("not-before", Reason.TOKEN_NOT_YET_VALID, self.claims(nbf=NOW + 1))
+
+    def test_issued_in_the_future(self) -> None:
+        """3.2 9, 3.4: a token may not be from the future by iat, not by a fraction."""
+        self.row("issued-at", Reason.TOKEN_NOT_YET_VALID, self.claims(iat=NOW + 0.5))
+
+    def test_times(self) -> None:
+        """3.4: times are finite numbers; nothing else is read, though the installed base reads text and null."""
+        for name, check in (("exp", "expiry"), ("nbf", "not-before"), ("iat", "issued-at")):
+            values: tuple[object, ...] = ("1800000000", None, True, [], {})
+            for value in values:
+                self.row(check, Reason.TIME_CLAIM_INVALID, self.claims(**{name: value}))
+            self.row(check, Reason.TIME_CLAIM_INVALID, self.claims(**{name: 10**400}))
+
+    def test_issuer(self) -> None:
+        """3.2 9, 3.6: iss is exactly the issuer; an array never is."""
+        self.row("issuer", Reason.ISSUER_WRONG, self.claims(iss=f"{ISSUER}/"))
+        self.row("issuer", Reason.ISSUER_WRONG, self.claims(iss=[ISSUER]))
+
+    def test_issuer_of_the_provider(self) -> None:
+        """3.6: without the variable issuer it is the whole of provider-uri."""
+        self.readings.unset(self.branch, "issuer", "jwks-uri")
+        self.readings.set(self.branch, provider_uri=f"{PROVIDER}/a/")
+        self.provider.published[f"{PROVIDER}/a/"] = jwks()
+        self.assert_admitted(self.claims(iss=f"{PROVIDER}/a/"))
+        self.row("issuer", Reason.ISSUER_WRONG, self.claims(iss=f"{PROVIDER}/a"))
+
+    def test_audience_missing(self) -> None:
+        """3.2 8, CONJ00091E: aud must be there when an audience is configured."""
+        self.readings.set(self.branch, audience="svc")
+        self.row("audience", Reason.AUDIENCE_MISSING)
+
+    def test_audience(self) -> None:
+        """3.2 9, 3.3: aud is the audience, or an array that holds it."""
+        self.readings.set(self.branch, audience="svc")
+        self.assert_admitted(self.claims(aud=["x", "svc"]))
+        self.row("audience", Reason.AUDIENCE_WRONG, self.claims(aud="x"))
+        self.row("audience", Reason.AUDIENCE_WRONG, self.claims(aud=[]))
+
+    def test_audience_blank(self) -> None:
+        """3.2 8, CONJ00115E: the audience may not be blank."""
+        self.faulty(audience=" ")
+
+    def test_identity_from_both(self) -> None:
+        """3.7, CONJ00098E: not both the token and the path may name the host, even when they agree."""
+        self.row("identity", Reason.IDENTITY_AMBIGUOUS, login=HOST.login)
+
+    def test_identity_from_neither(self) -> None:
+        """3.7, CONJ00098E: one of them must."""
+        self.readings.unset(self.branch, "token-app-property")
+        self.row("identity", Reason.IDENTITY_AMBIGUOUS)
+
+    def test_identity_claim_missing(self) -> None:
+        """3.7, CONJ00081E: the claim that names the host must be there."""
+        self.row("identity", Reason.IDENTITY_CLAIM_MISSING, self.claims(app=...))
+
+    def test_identity_claim_type(self) -> None:
+        """3.7, CONJ00118E: it must be text."""
+        self.row("identity", Reason.IDENTITY_CLAIM_INVALID, self.claims(app=7))
+        self.row("identity", Reason.IDENTITY_CLAIM_INVALID, self.claims(app=["build"]))
+
+    def test_identity_claim_name(self) -> None:
+        """3.7, CONJ00117E and CONJ00116E: its name must be one that a claim can have."""
+        self.faulty(token_app_property="app[0]")
+        self.faulty(token_app_property="a//b")
+
+    def test_role(self) -> None:
+        """3.2 11, CONJ00007E: the role must exist."""
+        self.row("role", Reason.ROLE_UNKNOWN, self.claims(app="other"))
+
+    def test_host_is_no_user(self) -> None:
+        """3.7: a claim that begins like the login of a host or user names a host below the path all the same."""
+        self.row("role", Reason.ROLE_UNKNOWN, self.claims(app="host/build"))
+        self.row("role", Reason.ROLE_UNKNOWN, self.claims(app="user/alice"))
+
+    def test_webservice(self) -> None:
+        """3.2 11, CONJ00005E: the webservice must exist."""
+        self.readings.webservice_missing = True
+        self.row("webservice", Reason.WEBSERVICE_UNKNOWN)
+
+    def test_privilege(self) -> None:
+        """3.2 11, 3.9, CONJ00006E: the role must have the privilege; the client learns so where the dialect tells it."""
+        self.readings.permitted.clear()
+        self.row("privilege", Reason.PRIVILEGE_MISSING, status=self.dialect.privilege_missing_status)
+
+    def test_origin(self) -> None:
+        """3.2 12, CONJ00003E: the request must come from where the role may log in."""
+        self.readings.restrictions[HOST] = ("198.51.100.0/24",)
+        self.row("origin", Reason.ORIGIN_REFUSED)
+
+    def test_enforced_claims(self) -> None:
+        """3.8, CONJ00104E to 108E: a list that is blank, has an empty item, one twice, or a name that is none."""
+        for text in (" ", "a,", "a,a", "1a", "iss"):
+            self.faulty(enforced_claims=text)
+
+    def test_claim_aliases(self) -> None:
+        """3.8, CONJ00109E to 114E: a list that is blank, has an empty item, one without two sides, a slash on the left, a
+        name that is none, or one twice.
+        """
+        for text in (" ", "a:b,", "a", "a:b:c", "a/b:c", "1a:b", "a:1b", "exp:a", "a:aud", "a:b,a:c", "a:c,b:c"):
+            self.faulty(claim_aliases=text)
+
+    def test_mapping_claims(self) -> None:
+        """0, 3.3: the same under the old name."""
+        self.faulty(mapping_claims="a")
+
+    def test_annotations_excessive(self) -> None:
+        """Who has more annotations than a login reads is refused, whatever they say."""
+        self.readings.annotations[HOST] = {**self.readings.annotations[HOST], **TOO_MANY}
+        self.row("annotations-extent", Reason.ANNOTATIONS_EXCESSIVE)
+
+    def test_annotation_names(self) -> None:
+        """3.2 14, CONJ00119E: an annotation has a name that a claim could have."""
+        self.annotated("annotation-names", Reason.ANNOTATION_NAME_INVALID, {"a[0]": "x"})
+
+    def test_annotations_missing(self) -> None:
+        """3.2 15, CONJ00099E: there must be one for this service; those for others, or for all, are none."""
+        self.readings.annotations[HOST] = {"authn-jwt/repo": "org/app", "authn-jwt/other/repo": "org/app"}
+        self.row("annotations", Reason.ANNOTATIONS_MISSING)
+
+    def test_enforced(self) -> None:
+        """3.2 15, CONJ00057E: every enforced claim must be among them."""
+        self.readings.set(self.branch, enforced_claims="repo,ref")
+        self.row("enforced-claims", Reason.ANNOTATION_ENFORCED)
+
+    def test_enforced_by_alias(self) -> None:
+        """3.8: an enforced claim with an alias must be among them by that."""
+        self.readings.set(self.branch, enforced_claims="repo", claim_aliases="repository: repo")
+        self.row("enforced-claims", Reason.ANNOTATION_ENFORCED)
+
+    def test_forbidden(self) -> None:
+        """3.2 15, CONJ00069E: none is named after a registered claim."""
+        for name in ("iss", "exp", "nbf", "iat", "jti", "aud"):
+            self.annotated("permitted-names", Reason.ANNOTATION_FORBIDDEN, {"repo": "org/app", name: "x"})
+
+    def test_forbidden_by_alias(self) -> None:
+        """3.2 15, 3.8, CONJ00069E: none is named after a claim that has an alias."""
+        self.readings.set(self.branch, claim_aliases="repository: repo")
+        self.annotated("permitted-names", Reason.ANNOTATION_FORBIDDEN, {"repo": "x", "repository": "x"})
+
+    def test_annotation_empty(self) -> None:
+        """3.2 16, CONJ00100E: none is blank."""
+        self.annotated("claims", Reason.ANNOTATION_EMPTY, {"repo": " "}, self.claims(repo=" "))
+
+    def test_claim_missing(self) -> None:
+        """3.2 16, CONJ00084E: the claim of each must be there."""
+        self.row("claims", Reason.CLAIM_MISSING, self.claims(repo=...))
+
+    def test_claim_missing_by_alias(self) -> None:
+        """3.10, CONJ00084E: of a claim with an alias both names are told."""
+        self.readings.set(self.branch, claim_aliases="repository: repo")
+        self.annotated("claims", Reason.CLAIM_MISSING, {"repository": "x"}, self.claims(repo=...))
+        self.assertIn("'repo' (annotation 'repository')", self.told[-1][1])
+
+    def test_claim_mismatch(self) -> None:
+        """3.2 16, CONJ00049E: the claim must be equal."""
+        self.row("claims", Reason.CLAIM_MISMATCH, self.claims(repo="org/App"))
+
+    def test_claim_type(self) -> None:
+        """3.8: the claim must be text; each other type has its own reason."""
+        for value, reason in (
+            (1, Reason.CLAIM_IS_NUMBER),
+            (True, Reason.CLAIM_IS_BOOLEAN),
+            (["org/app"], Reason.CLAIM_IS_ARRAY),
+            ({"org": "app"}, Reason.CLAIM_IS_OBJECT),
+        ):
+            self.row("claims", reason, self.claims(repo=value))
+
+    def test_distinct(self) -> None:
+        """No two rows are told alike."""
+        seen: dict[tuple[Reason, str], str] = {}
+        for name in sorted(dir(self)):
+            if name.startswith("test_") and name not in {"test_distinct", "test_order"}:
+                self.setUp()
+                getattr(self, name)()
+                self.assertTrue(self.told, name)
+                for told in self.told:
+                    self.assertNotIn(told, seen, (name, seen.get(told)))
+                    seen[told] = name
+        self.assertGreater(len(seen), 100)
+
+    def test_order(self) -> None:
+        """3.2: of several things that are wrong the first is told, in the order of the checks."""
+        self.readings.set(self.branch, audience=None)
+        self.readings.annotations.clear()
+        self.readings.permitted.clear()
+        self.readings.restrictions[HOST] = ("198.51.100.0/24",)
+        self.readings.webservice_missing = True
+        self.provider.refused = "no route"
+        wrong: dict[str, Any] = {"exp": NOW, "nbf": NOW + 9, "iss": "x", "iat": NOW + 9, "aud": "x", "app": 7, "repo": "x"}
+        world: dict[str, Any] = {"service": "off", "account": "other"}
+        found: list[str] = []
+        mended: dict[str, Callable[[], object]] = {
+            "enabled": lambda: world.update(service="ci"),
+            "account": lambda: world.update(account="acme"),
+            "token": lambda: world.update(evidence=None),
+            "webservice": lambda: setattr(self.readings, "webservice_missing", False),
+            "configuration": lambda: self.readings.set(self.branch, audience="svc", enforced_claims="repo"),
+            "keys": lambda: setattr(self.provider, "refused", None),
+            "signature": lambda: self.provider.published.update({URI: jwks(jwk("k2"))}),
+            "expiry": lambda: wrong.update(exp=NOW + 9),
+            "not-before": lambda: wrong.update(nbf=NOW),
+            "issuer": lambda: wrong.update(iss=ISSUER),
+            "issued-at": lambda: wrong.update(iat=NOW),
+            "audience": lambda: wrong.update(aud="svc"),
+            "identity": lambda: wrong.update(app="build"),
+            "role": lambda: self.readings.annotations.update({HOST: TOO_MANY}),
+            "privilege": lambda: self.readings.permitted.add(HOST),
+            "origin": self.readings.restrictions.clear,
+            "annotations-extent": lambda: self.readings.annotations.update({HOST: {"authn-jwt/ci/a b": "x"}}),
+            "annotation-names": lambda: self.readings.annotations.update({HOST: {}}),
+            "annotations": lambda: self.readings.annotations.update({HOST: {"authn-jwt/ci/iss": "x"}}),
+            "enforced-claims": lambda: self.readings.annotations[HOST].update({"authn-jwt/ci/repo": "org/app"}),
+            "permitted-names": lambda: self.readings.annotations[HOST].pop("authn-jwt/ci/iss"),
+            "claims": lambda: wrong.update(repo="org/app"),
+        }
+        world["evidence"] = b"a.b"
+        while len(found) <= len(mended):
+            options = {name: world[name] for name in ("service", "account")}
+            failed = self.failed(world["evidence"] or token(wrong, "k2"), **options)
+            if failed is None:
+                break
+            found.append(failed.check)
+            mended[failed.check]()
+        self.assertEqual(found, list(mended))
+
+
+class AdmittedRowTests(Rows):
+    """Rows by which a token is good, in both dialects."""
+
+    def test_success(self) -> None:
+        """3.2 17: when nothing is wrong the identity is admitted."""
+        self.assert_admitted(token(CLAIMS))
+
+    def test_algorithms(self) -> None:
+        """3.4: RS256, RS384 and RS512 are good."""
+        for algorithm in ("RS256", "RS384", "RS512"):
+            self.assert_admitted(token(CLAIMS, algorithm=algorithm))
+
+    def test_keys_beside(self) -> None:
+        """3.4: keys of other types in the set are harmless, those of a type that nobody knows too (rulings 2.5)."""
+        others = ({"kty": "EC", "kid": "e"}, {"kty": "OKP", "kid": "o"}, {"kty": "AKP", "kid": "p"})
+        self.provider.published[URI] = jwks(*others, jwk("k1"))
+        self.assert_admitted(token(CLAIMS))
+
+    def test_headers_that_name_keys(self) -> None:
+        """3.4: jku, jwk, x5c and x5u are ignored."""
+        evil: dict[str, Any] = {
+            "jku": "https://evil.example",
+            "x5u": "https://evil.example",
+            "jwk": jwk("k2"),
+            "x5c": ["AAAA"],
+        }
+        self.assert_admitted(token(CLAIMS, **evil))
+
+    def test_public_keys_are_not_cached(self) -> None:
+        """3.3: keys in a variable are those that it has now."""
+        self.readings.unset(self.branch, "jwks-uri")
+        for key in ("k1", "k2"):
+            entries = {"type": "jwks", "value": {"keys": [jwk(key)]}}
+            self.readings.set(self.branch, public_keys=json.dumps(entries))
+            self.assert_admitted(token(CLAIMS, key))
+
+    def test_refresh(self) -> None:
+        """3.2 6, 3.5: a failing signature makes the keys be fetched anew and the token be tried again; expiry never does."""
+        self.assert_admitted(token(CLAIMS))
+        self.attempt(self.claims(exp=NOW))
+        self.assertEqual(self.provider.fetches, 1)
+        self.provider.published[URI] = jwks(jwk("k2", kid="k1"))
+        self.assert_admitted(token(CLAIMS, "k2", kid="k1"))
+        self.assertEqual(self.provider.fetches, 2)
+
+    def test_issuer_comes_first(self) -> None:
+        """3.6: the variable issuer comes before provider-uri."""
+        self.readings.unset(self.branch, "jwks-uri")
+        self.readings.set(self.branch, provider_uri=PROVIDER)
+        self.assert_admitted(token(CLAIMS))
+
+    def test_optional_times(self) -> None:
+        """3.2 8: nbf and iat may be absent."""
+        self.assert_admitted(self.claims(nbf=..., iat=...))
+
+    def test_identity_from_the_token(self) -> None:
+        """3.7: the claim names a host below identity-path, joined with single slashes."""
+        for path in ("jwt-apps", "/jwt-apps/"):
+            self.readings.set(self.branch, identity_path=path)
+            for value in ("build", "/build"):
+                self.assert_admitted(self.claims(app=value))
+
+    def test_identity_from_the_path(self) -> None:
+        """3.7: without token-app-property the path names a host or user, and identity-path is not looked at."""
+        self.readings.unset(self.branch, "token-app-property")
+        self.readings.annotations[ALICE] = {"authn-jwt/ci/repo": "org/app"}
+        self.readings.permitted.add(ALICE)
+        for path in ("elsewhere", None):
+            self.readings.set(self.branch, identity_path=path)
+            self.assert_admitted(token(CLAIMS), login=HOST.login)
+            self.assert_admitted(token(CLAIMS), role=ALICE, login="alice")
+
+    def test_enforced_and_aliases(self) -> None:
+        """3.8: an enforced claim is satisfied by its alias, and the claim is compared."""
+        self.readings.set(self.branch, enforced_claims=" repo ", claim_aliases="repository: repo")
+        self.readings.annotations[HOST] = {"authn-jwt/ci/repository": "org/app"}
+        self.assert_admitted(token(CLAIMS))
+
+    def test_chain_of_aliases(self) -> None:
+        """3.8: aliases are followed once."""
+        self.readings.set(self.branch, claim_aliases="a: repo, repo: c")
+        self.readings.annotations[HOST] = {"authn-jwt/ci/a": "org/app"}
+        self.assert_admitted(self.claims(c="other"))
+
+    def test_other_annotations(self) -> None:
+        """3.8: annotations for the authenticator in general, and for other services, count for nothing."""
+        self.readings.annotations[HOST] |= {"authn-jwt/repo": "x", "authn-jwt/other/repo": "x", "authn-jwt": "x"}
+        self.assert_admitted(token(CLAIMS))
+
+
+class ConjurAdmittedRowTests(AdmittedRowTests):
+    """The same in the dialect of the installed base."""
+
+    dialect = CONJUR
+
+    def test_nested_identity(self) -> None:
+        """0, 3.7: the claim that names the host may be nested; a flat one of that name comes first."""
+        self.readings.set(self.branch, token_app_property="k8s/app")
+        self.assert_admitted(self.claims(k8s={"app": "build"}))
+        self.assert_admitted(self.claims(k8s={"app": "other"}, **{"k8s/app": "build"}))
+
+    def test_nested_alias(self) -> None:
+        """0, 3.8: an alias may stand for a nested claim, which may be enforced."""
+        self.readings.set(self.branch, claim_aliases="pod: k8s/pod", enforced_claims="k8s/pod")
+        self.readings.annotations[HOST] = {"authn-jwt/ci/pod": "p"}
+        self.assert_admitted(self.claims(k8s={"pod": "p"}))
+
+
+class ConjurEveryRowTests(EveryRowTests):
+    """The same in the dialect of the installed base, and its own rows."""
+
+    dialect = CONJUR
+
+    def test_issuer_missing(self) -> None:
+        """0, 3.2 8, CONJ00091E: iss must be there when an issuer can be determined."""
+        self.row("issuer", Reason.ISSUER_MISSING, self.claims(iss=...))
+
+    def test_issuer_of_the_address(self) -> None:
+        """3.6: without the variables issuer and provider-uri it is the host of jwks-uri."""
+        self.readings.unset(self.branch, "issuer")
+        self.assert_admitted(self.claims(iss="idp.example"))
+        self.row("issuer", Reason.ISSUER_WRONG)
+        self.row("issuer", Reason.ISSUER_MISSING, self.claims(iss=...))
+
+    def test_issuer_of_no_address(self) -> None:
+        """3.6, CONJ00079E and CONJ00080E: an address without host tells no issuer."""
+        self.faulty("issuer", jwks_uri="idp.example/keys")
+
+    def test_nested(self) -> None:
+        """0, 3.8: a path leads through objects alone, and to text alone."""
+        self.readings.annotations[HOST] = {"authn-jwt/ci/k8s/pod": "p"}
+        self.assert_admitted(self.claims(k8s={"pod": "p"}))
+        self.row("claims", Reason.CLAIM_MISSING, self.claims(k8s="p"))
+        self.row("claims", Reason.CLAIM_IS_ARRAY, self.claims(k8s={"pod": ["p"]}))
+
+    def test_flat_name_first(self) -> None:
+        """0, 3.8: a claim whose whole name is the path comes before the one at its end."""
+        self.readings.annotations[HOST] = {"authn-jwt/ci/example.org/role": "r"}
+        self.assert_admitted(self.claims(**{"example.org/role": "r", "example.org": {"role": "x"}}))
+        self.row("claims", Reason.CLAIM_MISMATCH, self.claims(**{"example.org/role": "x", "example.org": {"role": "r"}}))
+
+
+class NativeRowTests(Rows):
+    """Rows of the service's own dialect alone."""
+
+    def test_switched_off(self) -> None:
+        """An authenticator that is listed may be switched off."""
+        self.readings.tell(self.branch, switched=False)
+        self.row("enabled", Reason.AUTHENTICATOR_NOT_ENABLED)
+
+    def test_nested(self) -> None:
+        """0: a path is no claim, wherever one is named."""
+        for name, value in (("enforced_claims", "a/b"), ("claim_aliases", "x: a/b"), ("token_app_property", "a/b")):
+            self.faulty(**{name: value})
+        self.readings.annotations[HOST] = {"authn-jwt/ci/k8s/pod": "p"}
+        self.row("annotation-names", Reason.ANNOTATION_NAME_INVALID, self.claims(k8s={"pod": "p"}))
+
+    def test_issuer_of_another_type(self) -> None:
+        """0: where no issuer is known any text will do, and nothing else."""
+        self.readings.unset(self.branch, "issuer")
+        self.assert_admitted(self.claims(iss="whoever"))
+        self.row("issuer", Reason.ISSUER_WRONG, self.claims(iss=7))

@@ -1,0 +1,292 @@
+"""Tests of ``svc.authn.settings``: what variables mean, and all that can be wrong with them."""
+
+from __future__ import annotations
+
+import json
+
+from hypothesis import given
+from hypothesis import strategies as st
+from twisted.trial.unittest import SynchronousTestCase
+
+from svc.authn.settings import VARIABLES, Configuration, Misconfiguration, configuration_of, opened
+from svc.crypto.jose import KeySet
+from svc.crypto.vault import Vault
+from svc.model.authentication import AuthenticatorSettings, KeySource, Problem
+from svc.model.dialect import CONJUR, NATIVE, Dialect
+from svc.model.query_results import Sealed
+from tests.authn.world import PROVIDER, URI
+from tests.signing import jwk, jwks
+
+#: Keys in a variable.
+KEYS = json.dumps({"type": "jwks", "value": json.loads(jwks())})
+
+#: A certificate, as far as settings look at it.
+PEM = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
+
+#: A value for each variable with which it can stand beside ``jwks-uri``.
+GOOD = {
+    "jwks-uri": URI,
+    "ca-cert": PEM,
+    "issuer": "i",
+    "audience": "a",
+    "enforced-claims": "ref",
+    "claim-aliases": "branch: ref",
+    "token-app-property": "app",
+    "identity-path": "/p",
+}
+
+
+class Case(SynchronousTestCase):
+    """Variables as keyword arguments; underscores stand for dashes."""
+
+    def understood(self, dialect: Dialect, **values: str | None) -> Configuration | Misconfiguration:
+        """What the variables mean."""
+        return configuration_of({name.replace("_", "-"): text for name, text in values.items()}, dialect)
+
+    def faults(self, dialect: Dialect = NATIVE, /, **values: str | None) -> tuple[str, ...]:
+        """What is wrong with the variables; each fault has a remedy."""
+        understood = self.understood(dialect, **values)
+        if isinstance(understood, Configuration):
+            return ()
+        for problem in understood.problems:
+            for sentence in (problem.what, problem.remedy):
+                self.assertRegex(sentence, r"^['A-Z].*\.$")
+                self.assertTrue(sentence.isprintable(), sentence)
+        return tuple(problem.what for problem in understood.problems)
+
+    def fault(self, dialect: Dialect = NATIVE, /, **values: str | None) -> str:
+        """The one thing that is wrong."""
+        (fault,) = self.faults(dialect, **values)
+        return fault
+
+    def good(self, dialect: Dialect = NATIVE, /, **values: str | None) -> Configuration:
+        """What the variables mean, with which nothing is wrong."""
+        understood = self.understood(dialect, **values)
+        assert isinstance(understood, Configuration), understood
+        return understood
+
+
+class ConfigurationTests(Case):
+    """``configuration_of``."""
+
+    def test_everything(self) -> None:
+        """Every variable has its place."""
+        for dialect in (NATIVE, CONJUR):
+            self.assertEqual(
+                configuration_of(GOOD, dialect),
+                Configuration(KeySource(URI, False, PEM), "i", "a", "app", "/p", ("ref",), {"branch": "ref"}),
+            )
+
+    def test_one_source_of_keys(self) -> None:
+        """Exactly one of the three sources must be declared."""
+        self.assertEqual(self.fault(), "It is not said where keys come from.")
+        for others, named in (
+            ({"public_keys": KEYS, "issuer": "i"}, "jwks-uri and public-keys"),
+            ({"provider_uri": PROVIDER}, "jwks-uri and provider-uri"),
+            ({"public_keys": KEYS, "provider_uri": PROVIDER, "issuer": "i"}, "jwks-uri, public-keys and provider-uri"),
+        ):
+            self.assertEqual(
+                self.fault(NATIVE, jwks_uri=URI, **others), f"The variables {named} are declared beside each other."
+            )
+        self.assertEqual(
+            self.fault(public_keys=KEYS, provider_uri=PROVIDER, issuer="i"),
+            "The variables public-keys and provider-uri are declared beside each other.",
+        )
+
+    def test_what_is_declared_counts_as_a_source(self) -> None:
+        """A source that is declared conflicts with another, set or not."""
+        self.assertEqual(len(self.faults(jwks_uri=URI, public_keys=None, issuer="i")), 2)
+        self.assertEqual(len(self.faults(jwks_uri=None, provider_uri=None)), 3)
+
+    def test_discovery(self) -> None:
+        """An OIDC provider's address is one whose keys are discovered."""
+        self.assertEqual(self.good(provider_uri=PROVIDER).keys, KeySource(PROVIDER, discovered=True))
+        self.assertEqual(self.good(provider_uri=PROVIDER, ca_cert=PEM).keys, KeySource(PROVIDER, True, PEM))
+
+    def test_authority_without_address(self) -> None:
+        """A certificate of an authority needs an address that it is used for."""
+        expected = "The variable ca-cert is declared, and there is no address to use it for."
+        self.assertEqual(self.fault(public_keys=KEYS, issuer="i", ca_cert=PEM), expected)
+        self.assertIn(expected, self.faults(ca_cert=PEM))
+
+    def test_authority_of_http(self) -> None:
+        """A certificate of an authority is of no use where none is shown."""
+        for scheme in ("http", "HTTP"):
+            self.assertIn("jwks-uri begins with http:", self.fault(jwks_uri=f"{scheme}://idp/keys", ca_cert=PEM))
+            self.assertIn("provider-uri begins with http:", self.fault(provider_uri=f"{scheme}://idp", ca_cert=PEM))
+
+    def test_authority_that_is_none(self) -> None:
+        """A certificate of an authority is written in PEM."""
+        self.assertIn("it holds no certificate in PEM", self.fault(jwks_uri=URI, ca_cert="MIIB"))
+
+    def test_long_lists(self) -> None:
+        """Lists as long as a value may be are read at once, and of their faults a few are told."""
+        faults = self.faults(jwks_uri="https://i/k", enforced_claims="a," * 30_000, claim_aliases="a:b," * 15_000)
+        self.assertEqual(len(faults), 20)
+        self.assertLess(max(map(len, faults)), 300)
+        enforced = self.good(
+            jwks_uri="https://i/k", enforced_claims=",".join(f"c{number}" for number in range(9000))
+        ).enforced
+        self.assertEqual(len(enforced), 9000)
+
+    def test_public_keys_need_an_issuer(self) -> None:
+        """Keys in a variable say nothing about who issues tokens."""
+        for dialect in (NATIVE, CONJUR):
+            self.assertEqual(
+                self.fault(dialect, public_keys=KEYS), "The variable public-keys is declared without the variable issuer."
+            )
+            self.assertIsInstance(self.good(dialect, public_keys=KEYS, issuer="i").keys, KeySet)
+
+    def test_malformed_public_keys(self) -> None:
+        """Keys in a variable are as strictly read as fetched ones, and must hold a usable one."""
+        for text in (
+            *(
+                "",
+                "x",
+                "[]",
+                "{}",
+                jwks().decode(),
+                '{"type":"jwks"}',
+                '{"type":"jwks","value":{}}',
+                '{"type":"jwks","value":[]}',
+            ),
+            *(
+                '{"type":"pem","value":{"keys":[]}}',
+                '{"type":"jwks","value":{"keys":[]}}',
+                '{"type":["jwks"],"value":{"keys":[]}}',
+            ),
+            json.dumps({"type": "jwks", "value": {"keys": [jwk("weak", 1024)]}}),
+        ):
+            (fault,) = self.faults(public_keys=text, issuer="i")
+            self.assertIn("The variable public-keys is", fault)
+
+    def test_declared_but_unset(self) -> None:
+        """A variable that is declared must be set, and not to blanks."""
+        for name in GOOD:
+            for value, what in ((None, "is declared and has no value."), ("", "is blank."), (" \n", "is blank.")):
+                understood = configuration_of({**GOOD, name: value}, NATIVE)
+                assert isinstance(understood, Misconfiguration)
+                self.assertEqual([problem.what for problem in understood.problems], [f"The variable {name} {what}"])
+        for name in ("provider-uri", "public-keys", "mapping-claims"):
+            values = {"issuer": "i", name: None} if name != "mapping-claims" else {"jwks-uri": URI, name: None}
+            understood = configuration_of(values, CONJUR)
+            assert isinstance(understood, Misconfiguration)
+            self.assertEqual(understood.problems[0].what, f"The variable {name} is declared and has no value.")
+
+    def test_blanks_around(self) -> None:
+        """A line end at the end of an address or name, which nobody sees, is told; elsewhere it counts for nothing."""
+        for name, value in GOOD.items():
+            understood = configuration_of({**GOOD, name: value + "\n"}, NATIVE)
+            if name in {"ca-cert", "enforced-claims", "claim-aliases"}:
+                self.assertIsInstance(understood, Configuration)
+            else:
+                assert isinstance(understood, Misconfiguration)
+                (problem,) = understood.problems
+                self.assertEqual(problem.what, f"The variable {name} begins or ends with a blank or line end.")
+
+    def test_identity_path(self) -> None:
+        """The identity path matters only beside token-app-property."""
+        for value in (None, " ", "p"):
+            self.assertEqual(self.good(jwks_uri=URI, identity_path=value).identity_path, "")
+        self.assertEqual(len(self.faults(jwks_uri=URI, identity_path=None, token_app_property="a")), 1)
+
+    def test_aliases_by_the_old_name(self) -> None:
+        """``mapping-claims`` is the old name of ``claim-aliases``, and not looked at beside it."""
+        for name in ("claim_aliases", "mapping_claims"):
+            self.assertEqual(self.good(NATIVE, jwks_uri=URI, **{name: "a: b"}).aliases, {"a": "b"})
+            self.assertIn(name.replace("_", "-"), self.fault(NATIVE, jwks_uri=URI, **{name: "a"}))
+        for old in ("c: d", "?", None):
+            self.assertEqual(self.good(jwks_uri=URI, claim_aliases="a: b", mapping_claims=old).aliases, {"a": "b"})
+        self.assertIn("claim-aliases", self.fault(jwks_uri=URI, claim_aliases=None, mapping_claims="c: d"))
+
+    def test_lists(self) -> None:
+        """Each fault of a list is a problem of its own."""
+        self.assertEqual(len(self.faults(jwks_uri=URI, enforced_claims="iss,a b", claim_aliases="a,b:c:d,e:exp")), 5)
+
+    def test_nested(self) -> None:
+        """A path may stand where a claim is named in the dialect that has nested claims, and is a fault in the other."""
+        for name, value in (("enforced_claims", "a/b"), ("claim_aliases", "x: a/b"), ("token_app_property", "a/b")):
+            self.good(CONJUR, jwks_uri=URI, **{name: value})
+            self.assertIn("is a path", self.fault(NATIVE, jwks_uri=URI, **{name: value}))
+
+    def test_all_faults_at_once(self) -> None:
+        """Faults are told together, and where keys come from all the same."""
+        self.assertEqual(len(self.faults(ca_cert="x", audience=None, token_app_property="a b")), 5)
+        understood = configuration_of({"jwks-uri": URI, "audience": None, "token-app-property": "a b"}, NATIVE)
+        assert isinstance(understood, Misconfiguration)
+        self.assertEqual(len(understood.problems), 2)
+        self.assertEqual(understood.keys, KeySource(URI))
+
+    def test_keys_are_not_asked_for_with_faulty_settings(self) -> None:
+        """Where something is wrong with the source of keys, there is none."""
+        for values in ({"jwks-uri": URI, "provider-uri": PROVIDER}, {"jwks-uri": URI, "ca-cert": None}, {"jwks-uri": " "}):
+            understood = configuration_of(values, NATIVE)
+            assert isinstance(understood, Misconfiguration)
+            self.assertIsNone(understood.keys)
+
+    def test_every_variable_is_asked_for(self) -> None:
+        """All ten variables and the old name of one are among those read."""
+        self.assertEqual(len(set(VARIABLES)), 11)
+
+    @given(st.dictionaries(st.sampled_from(VARIABLES), st.none() | st.text(max_size=10) | st.sampled_from([URI, KEYS, PEM])))
+    def test_any_values_are_decided(self, values: dict[str, str | Problem | None]) -> None:
+        """Whatever the variables are, they mean something or there is a problem."""
+        for dialect in (NATIVE, CONJUR):
+            understood = configuration_of(values, dialect)
+            if isinstance(understood, Misconfiguration):
+                self.assertTrue(understood.problems)
+
+
+class IssuerTests(Case):
+    """Which issuer is expected."""
+
+    def test_provider(self) -> None:
+        """The provider's address is the issuer in both dialects, to the last character, unless the variable says another."""
+        for dialect in (NATIVE, CONJUR):
+            for uri in (PROVIDER, f"{PROVIDER}/", f"{PROVIDER}/realm"):
+                self.assertEqual(self.good(dialect, provider_uri=uri).issuer, uri)
+            self.assertEqual(self.good(dialect, provider_uri=PROVIDER, issuer="i").issuer, "i")
+
+    def test_issuer_by_dialect(self) -> None:
+        """The host of the address is the issuer in the dialect of the installed base, as it is written there."""
+        self.assertIsNone(self.good(jwks_uri=URI).issuer)
+        for uri, issuer in (
+            (URI, "idp.example"),
+            ("https://IdP.example:8443/keys?x=/", "IdP.example"),
+            ("https://idp.example?x", "idp.example"),
+            ("https://[2001:db8::1]:8443/keys", "[2001:db8::1]"),
+        ):
+            self.assertEqual(self.good(CONJUR, jwks_uri=uri).issuer, issuer)
+        for uri in ("idp.example/keys", "https://", "https:///keys", "https://:8443/"):
+            self.assertEqual(len(self.faults(CONJUR, jwks_uri=uri)), 1)
+        self.assertEqual(self.good(CONJUR, jwks_uri="idp.example", issuer="i").issuer, "i")
+
+
+class OpenedTests(SynchronousTestCase):
+    """``opened``."""
+
+    def test_values(self) -> None:
+        """Values are opened under their names; what doesn't open, or is no text, is a problem, and the others are read."""
+        vault = Vault(bytes(32))
+        branch = "svc/authn-jwt/ci"
+
+        def sealed(name: str, value: bytes) -> Sealed:
+            return vault.seal(f"acme:variable:{branch}/{name}", value)
+
+        values = {
+            "issuer": sealed("issuer", b"i"),
+            "audience": sealed("other", b"a"),
+            "jwks-uri": sealed("jwks-uri", b"\xff"),
+        }
+        values["enforced-claims"] = vault.seal(f"acme:variable:{branch}/enforced-claims", b"a," * 40_000)
+        read = opened("acme", branch, AuthenticatorSettings("1", {**values, "identity-path": None}), vault)
+        self.assertIn("more than 64 KiB", getattr(read.pop("enforced-claims"), "what", ""))
+        self.assertEqual((read["issuer"], read["identity-path"]), ("i", None))
+        for name, what in (("audience", "data key"), ("jwks-uri", "UTF-8")):
+            problem = read[name]
+            assert isinstance(problem, Problem)
+            self.assertIn(name, problem.what)
+            self.assertIn(what, problem.what)
+        understood = configuration_of(read, NATIVE)
+        assert isinstance(understood, Misconfiguration)
+        self.assertEqual(understood.problems, (read["jwks-uri"], read["audience"]))

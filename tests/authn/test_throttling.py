@@ -1,0 +1,250 @@
+"""Guessing is slowed down."""
+
+from __future__ import annotations
+
+from ipaddress import ip_network
+from typing import Any
+
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.task import Clock
+from twisted.trial.unittest import SynchronousTestCase
+from zope.interface import implementer
+from zope.interface.verify import verifyObject
+
+from svc.authn import throttling
+from svc.authn.throttling import ADDRESS_FAILURES, KEPT, Throttle, ThrottledAuthenticator, ThrottledLogin
+from svc.model.authentication import Admitted, Attempt, IAuthenticator, ILogin, Refused
+from svc.model.errors import InvalidName, StoreUnavailable
+from svc.model.names import RoleName
+from svc.model.reasons import PUT_OFF, Reason
+
+KEY = b"the key"
+
+
+@implementer(IAuthenticator, ILogin)
+class Keeper:
+    """Admits everybody by one key; ``reason`` is that of its refusals. It counts what it is asked, and may be ``slow``."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self.reason = Reason.CREDENTIALS_WRONG
+        self.slow: Deferred[None] | None = None
+        self.down = False
+
+    async def authenticate(self, attempt: Attempt) -> Admitted | Refused:
+        """Decide."""
+        self.asked += 1
+        if self.down:
+            raise StoreUnavailable("it is down")
+        if self.slow is not None:
+            await self.slow
+        try:
+            role = RoleName.from_login(attempt.account, attempt.login or "")
+        except InvalidName:
+            return Refused(Reason.REQUEST_MALFORMED, "no")
+        return Admitted(role, "key") if attempt.evidence == KEY else Refused(self.reason, "no", str(role))
+
+    async def api_key(self, attempt: Attempt) -> bytes | Refused:
+        """Decide."""
+        decision = await self.authenticate(attempt)
+        return decision if isinstance(decision, Refused) else KEY
+
+
+class ThrottleTests(SynchronousTestCase):
+    """Failures, and what comes of them."""
+
+    def setUp(self) -> None:
+        """Make a throttle that trusts a proxy."""
+        self.clock = Clock()
+        self.keeper = Keeper()
+        self.throttle = Throttle(self.clock, (ip_network("10.9.0.0/16"),))
+        self.authenticator = ThrottledAuthenticator(self.keeper, self.throttle)
+        self.login = ThrottledLogin(self.keeper, self.throttle)
+
+    def attempt(self, login: str = "alice", evidence: bytes = b"", address: str = "192.0.2.1") -> Deferred[Any]:
+        """Try to authenticate."""
+        attempt = Attempt("acct", login, evidence, address)
+        return Deferred.fromCoroutine(self.authenticator.authenticate(attempt))
+
+    def fail_at_once(self, count: int, login: str = "alice", address: str = "192.0.2.1") -> None:
+        """Fail so often, with answers that come at once."""
+        for _ in range(count):
+            refused = self.successResultOf(self.attempt(login, address=address))
+            self.assertEqual(refused.status, 401)
+
+    def failure_seconds(self, login: str = "alice", address: str = "192.0.2.1") -> float:
+        """Fail once, and wait for the answer; how long that was."""
+        began, failing = self.clock.seconds(), self.attempt(login, address=address)
+        while not failing.called:
+            self.clock.advance(0.5)
+        self.assertEqual(self.successResultOf(failing).status, 401)
+        return self.clock.seconds() - began
+
+    def test_provides(self) -> None:
+        """The wrappers are what they enclose."""
+        self.assertTrue(verifyObject(IAuthenticator, self.authenticator))
+        self.assertTrue(verifyObject(ILogin, self.login))
+
+    def test_delays(self) -> None:
+        """After ten failures in a minute further ones wait one second, two, and so on up to a minute."""
+        self.fail_at_once(10)
+        self.assertEqual([self.failure_seconds() for _ in range(9)], [1, 2, 4, 8, 16, 32, 60, 60, 60])
+
+    def test_the_right_key_is_admitted_at_once(self) -> None:
+        """Whoever has the key is admitted at once, however slow failures are, and others' failures stay slow."""
+        self.fail_at_once(10)
+        self.failure_seconds()
+        self.assertIsInstance(self.successResultOf(self.attempt(evidence=KEY)), Admitted)
+        self.assertEqual(self.failure_seconds(), 2)
+
+    def test_a_minute_of_quiet(self) -> None:
+        """After a minute without a failure, counted from the last answer, failures are answered at once again."""
+        self.fail_at_once(10)
+        self.failure_seconds()
+        self.clock.advance(59.5)
+        self.assertEqual(self.failure_seconds(), 2)
+        self.clock.advance(60)
+        self.fail_at_once(10)
+        self.assertEqual(self.failure_seconds(), 1)
+
+    def test_few_failures(self) -> None:
+        """Ten failures that take a minute or longer slow nobody down."""
+        for _ in range(30):
+            self.fail_at_once(1)
+            self.clock.advance(6.1)
+
+    def test_failures_at_the_same_time(self) -> None:
+        """Failures that run side by side wait as long as those that come one after the other."""
+        self.fail_at_once(10)
+        failing = [self.attempt() for _ in range(4)]
+        for seconds, done in ((0, 0), (1, 1), (1, 2), (2, 3), (3.5, 3), (0.5, 4)):
+            self.clock.advance(seconds)
+            self.assertEqual(sum(each.called for each in failing), done)
+
+    def test_all_ways_count_together(self) -> None:
+        """Authenticating and logging in are counted together, from all addresses, and for each role by itself."""
+        for number in range(10):
+            attempt = Attempt("acct", "user/alice" if number % 2 else "alice", b"", f"192.0.2.{number}")
+            self.successResultOf(Deferred.fromCoroutine(self.login.api_key(attempt)))
+        self.assertEqual(self.failure_seconds(address="192.0.2.77"), 1)
+        self.fail_at_once(10, "bob")
+        self.fail_at_once(10, "host/alice")
+
+    def test_unknown_roles(self) -> None:
+        """An unknown role, and one that can't be, become slow as any other: that tells nobody who there is."""
+        self.keeper.reason = Reason.ROLE_UNKNOWN
+        self.fail_at_once(10, "nobody")
+        self.assertEqual(self.failure_seconds("nobody"), 1)
+        self.fail_at_once(10, "odd\udc80")
+        self.assertEqual(self.failure_seconds("odd\udc80"), 1)
+
+    def test_a_right_key_from_elsewhere(self) -> None:
+        """A refusal for the address is slow, too: it would tell that the key was right."""
+        self.keeper.reason = Reason.ORIGIN_REFUSED
+        self.fail_at_once(10)
+        self.assertEqual(self.failure_seconds(), 1)
+
+    def test_the_servers_own_faults(self) -> None:
+        """What the server itself can't do is no failure, nor is a store that is away."""
+        for reason in (Reason.CREDENTIALS_UNREADABLE, Reason.CONFIGURATION_INVALID, *sorted(PUT_OFF)):
+            self.keeper.reason = reason
+            self.fail_at_once(400)
+        self.keeper.down = True
+        for _ in range(400):
+            self.failureResultOf(self.attempt(), StoreUnavailable)
+        self.keeper.down, self.keeper.reason = False, Reason.CREDENTIALS_WRONG
+        self.fail_at_once(10)
+
+    def exhaust(self, address: str = "192.0.2.1") -> None:
+        """Fail as often as an address may, for a role each."""
+        for number in range(ADDRESS_FAILURES):
+            self.fail_at_once(1, f"user-{number}", address)
+
+    def test_addresses(self) -> None:
+        """After 300 failures an address is refused until the minute is over, and nothing is asked; others are not."""
+        self.exhaust()
+        self.clock.advance(20)
+        asked = self.keeper.asked
+        refused = self.successResultOf(self.attempt(evidence=KEY))
+        self.assertEqual((refused.reason, refused.status, refused.retry_after), (Reason.FAILURES_TOO_MANY, 429, 40))
+        self.assertEqual(self.keeper.asked, asked)
+        self.assertIsInstance(self.successResultOf(self.attempt(evidence=KEY, address="192.0.2.2")), Admitted)
+        self.clock.advance(40)
+        self.assertIsInstance(self.successResultOf(self.attempt(evidence=KEY)), Admitted)
+        self.fail_at_once(1, "zoe")
+
+    def test_networks_of_ipv6(self) -> None:
+        """All addresses of an IPv6 network of 64 bits are one; the network beside it is another."""
+        for number in range(ADDRESS_FAILURES):
+            self.fail_at_once(1, f"user-{number}", f"2001:db8::{number:x}:1")
+        self.assertEqual(self.successResultOf(self.attempt(evidence=KEY, address="2001:db8::ffff")).status, 429)
+        self.assertIsInstance(self.successResultOf(self.attempt(evidence=KEY, address="2001:db8:0:1::1")), Admitted)
+
+    def test_trusted_proxies(self) -> None:
+        """A proxy that is trusted, and names no client, is never refused: it stands for many."""
+        self.exhaust("10.9.1.1")
+        self.assertIsInstance(self.successResultOf(self.attempt(evidence=KEY, address="10.9.1.1")), Admitted)
+        self.exhaust("10.8.1.1")
+        self.assertEqual(self.successResultOf(self.attempt(evidence=KEY, address="10.8.1.1")).status, 429)
+
+    def test_no_address(self) -> None:
+        """A client without an address, as at a socket of the file system, counts as one."""
+        self.exhaust("")
+        self.assertEqual(self.successResultOf(self.attempt(address="")).status, 429)
+
+    def test_successes(self) -> None:
+        """Any number of successes, from one address and at the same time, is no failure."""
+        for _ in range(1000):
+            self.assertIsInstance(self.successResultOf(self.attempt(evidence=KEY)), Admitted)
+
+    def test_who_leaves_early(self) -> None:
+        """Whoever leaves before the answer is counted for his address, since the work was done."""
+        for number in range(ADDRESS_FAILURES):
+            self.keeper.slow = Deferred()
+            attempt = self.attempt(f"user-{number}")
+            attempt.cancel()
+            self.failureResultOf(attempt, CancelledError)
+        self.keeper.slow = None
+        self.assertEqual(self.successResultOf(self.attempt(evidence=KEY)).status, 429)
+
+    def test_who_does_not_wait(self) -> None:
+        """Whoever doesn't wait for a late answer leaves nothing behind, and is slowed down all the same."""
+        self.fail_at_once(10)
+        for _ in range(3):
+            attempt = self.attempt()
+            attempt.cancel()
+            self.failureResultOf(attempt, CancelledError)
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+        self.assertEqual(self.failure_seconds(), 8)
+
+    def test_held_answers_are_bounded(self) -> None:
+        """No more answers are held at once than may be; further ones come at once."""
+        self.patch(throttling, "HELD", 2)
+        self.fail_at_once(10)
+        held = [self.attempt() for _ in range(2)]
+        self.fail_at_once(1)
+        self.clock.advance(1)
+        self.assertEqual([each.called for each in held], [True, False])
+        self.assertFalse(self.attempt().called)
+
+    def test_memory_is_bounded(self) -> None:
+        """Of roles and addresses so many are kept, those that failed last; who goes on failing is not forgotten."""
+        for number in range(KEPT + 50):
+            if number % 1000 == 0 and number < 10_000:
+                self.fail_at_once(1, "alice", "198.51.100.1")
+            self.fail_at_once(1, "x" * 500 + str(number), f"2001:db8:{number:x}::1")
+        self.assertEqual(len(self.throttle._roles), KEPT)
+        self.assertEqual(len(self.throttle._addresses), KEPT)
+        self.fail_at_once(1, "alice", "198.51.100.1")
+        self.assertEqual(self.failure_seconds(), 1)
+
+    def test_stopping(self) -> None:
+        """When the server stops, held answers come at once, and further ones aren't held."""
+        self.throttle.startService()
+        self.fail_at_once(10)
+        held = self.attempt()
+        self.assertNoResult(held)
+        self.throttle.stopService()
+        self.assertEqual(self.successResultOf(held).status, 401)
+        self.fail_at_once(3)
+        self.assertEqual(self.clock.getDelayedCalls(), [])

@@ -1,0 +1,109 @@
+"""Files that hold a key: made once, for the owner alone."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from svc.crypto.keyfiles import admin_key_file, data_key_file, make_data_key, read_data_key, write_admin_key
+from svc.model.errors import StartRefused
+
+
+class DataKeyTests(SynchronousTestCase):
+    """The file of the data key."""
+
+    def setUp(self) -> None:
+        """Prepare a data directory."""
+        self.directory = Path(self.mktemp())
+        self.directory.mkdir()
+        self.path = data_key_file(self.directory)
+
+    def test_name(self) -> None:
+        """It is the file ``data-key`` of the data directory."""
+        self.assertEqual(self.path, self.directory / "data-key")
+
+    def test_make(self) -> None:
+        """A key that is made is read again, its file has mode 0600 whatever the umask, and nothing lies beside it."""
+        self.addCleanup(os.umask, os.umask(0))
+        key = make_data_key(self.path)
+        self.assertEqual((len(key), read_data_key(self.path)), (32, key))
+        self.assertEqual(stat.S_IMODE(self.path.stat().st_mode), 0o600)
+        self.assertEqual(os.listdir(self.directory), ["data-key"])
+
+    def test_never_replaced(self) -> None:
+        """A file that is there is never replaced by a new key."""
+        key = make_data_key(self.path)
+        self.assertRaises(FileExistsError, make_data_key, self.path)
+        self.assertEqual(read_data_key(self.path), key)
+        self.assertEqual(os.listdir(self.directory), ["data-key"])
+
+    def test_left_behind(self) -> None:
+        """What a crash in the middle of making a key left behind is in nobody's way."""
+        (self.directory / "data-key.new").write_text("half")
+        self.assertEqual(make_data_key(self.path), read_data_key(self.path))
+
+    def test_absent(self) -> None:
+        """Without a file there is no key."""
+        self.assertIsNone(read_data_key(self.path))
+
+    def test_readable_by_others(self) -> None:
+        """A file that others can read or write is refused, and the refusal tells how to mend that."""
+        make_data_key(self.path)
+        for mode in (0o640, 0o604, 0o620, 0o601):
+            self.path.chmod(mode)
+            self.assertIn("chmod 600", str(self.assertRaises(StartRefused, read_data_key, self.path)))
+
+    def test_another_owner(self) -> None:
+        """A file that belongs to another user is refused."""
+        if os.geteuid() != 0:
+            return
+        make_data_key(self.path)
+        os.chown(self.path, 12345, 12345)
+        self.assertRaises(StartRefused, read_data_key, self.path)
+
+    def test_no_regular_file(self) -> None:
+        """A link isn't followed, and a pipe isn't waited for."""
+        make_data_key(self.directory / "elsewhere")
+        self.path.symlink_to(self.directory / "elsewhere")
+        self.assertRaises(OSError, read_data_key, self.path)
+        self.path.unlink()
+        os.mkfifo(self.path, 0o600)
+        self.assertRaises(StartRefused, read_data_key, self.path)
+
+    def test_no_key(self) -> None:
+        """A file that holds something else is refused without being repeated; a final newline doesn't matter."""
+        key = make_data_key(self.path)
+        text = self.path.read_text()
+        self.path.write_text(text.strip())
+        self.assertEqual(read_data_key(self.path), key)
+        for wrong in ("", "c2VjcmV0\n", text + text, text.replace("=", "")):
+            self.path.write_text(wrong)
+            refusal = self.assertRaises(StartRefused, read_data_key, self.path)
+            self.assertNotIn("c2VjcmV0", str(refusal))
+
+
+class AdminKeyTests(SynchronousTestCase):
+    """The file in which a daemon leaves an admin's API key."""
+
+    def test_write(self) -> None:
+        """It bears the account's name, has mode 0600, and its directory is made, closed to others, where it isn't there."""
+        directory = Path(self.mktemp()) / "data"
+        path = admin_key_file(directory, "acme")
+        self.addCleanup(os.umask, os.umask(0o022))
+        write_admin_key(path, "1txwjer3x8rq1x")
+        self.assertEqual((path.name, path.read_text()), ("admin-key-acme", "1txwjer3x8rq1x\n"))
+        self.assertEqual(stat.S_IMODE(path.stat().st_mode), 0o600)
+        self.assertEqual(stat.S_IMODE(directory.stat().st_mode), 0o700)
+
+    def test_replace(self) -> None:
+        """A key of an earlier time is replaced, and its file's mode is put right."""
+        directory = Path(self.mktemp())
+        directory.mkdir()
+        path = admin_key_file(directory, "acme")
+        path.write_text("old")
+        write_admin_key(path, "new")
+        self.assertEqual((path.read_text(), stat.S_IMODE(path.stat().st_mode)), ("new\n", 0o600))
+        self.assertEqual(os.listdir(directory), ["admin-key-acme"])

@@ -1,0 +1,48 @@
+"""Clocks: what timers go by, and what tells the time of day."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from twisted.internet.selectreactor import SelectReactor
+from twisted.trial.unittest import SynchronousTestCase
+
+from svc.model.clocks import MachineClock, run_steadily
+
+
+class SteadyTests(SynchronousTestCase):
+    """A reactor that runs steadily."""
+
+    def setUp(self) -> None:
+        """Make a reactor that goes by a clock which a test sets, as reactors go by the machine's, and a timer of it."""
+        self.reactor: Any = SelectReactor()
+        self.addCleanup(self.reactor.removeAll)
+        self.ahead = 0.0
+        real = time.time
+        self.patch(time, "time", lambda: real() + self.ahead)
+        self.reactor.seconds = time.time
+        self.fired: list[str] = []
+        self.reactor.callLater(100, self.fired.append, "earlier")
+        run_steadily(self.reactor)
+        self.reactor.callLater(50, self.fired.append, "later")
+
+    def test_clock_set_back(self) -> None:
+        """Timers are due when they would have been, those too that were running before."""
+        self.ahead = -3600.0
+        self.assertLessEqual(self.reactor.timeout(), 50)
+        self.assertGreater(self.reactor.timeout(), 0)
+        self.assertLessEqual(max(call.getTime() for call in self.reactor.getDelayedCalls()) - self.reactor.seconds(), 100)
+
+    def test_clock_set_forwards(self) -> None:
+        """No timer is due because of it."""
+        self.ahead = 3600.0
+        self.reactor.runUntilCurrent()
+        self.assertEqual(self.fired, [])
+
+    def test_time_of_day(self) -> None:
+        """The wall clock follows the machine's; a reactor begins with its time, which libraries write as a date."""
+        self.assertLess(abs(self.reactor.seconds() - time.time()), 60)
+        before = MachineClock().seconds()
+        self.ahead = -3600.0
+        self.assertLess(MachineClock().seconds(), before - 3000)

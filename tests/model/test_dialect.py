@@ -1,0 +1,49 @@
+"""The two vocabularies."""
+
+from __future__ import annotations
+
+import attrs
+from twisted.trial.unittest import SynchronousTestCase
+
+from svc.model.dialect import CONJUR, NATIVE, dialect_named
+from svc.model.errors import ConfigurationInvalid
+
+
+class DialectTests(SynchronousTestCase):
+    """Choosing a dialect, and what it says."""
+
+    def test_by_name(self) -> None:
+        """A dialect is had by its name."""
+        self.assertIs(dialect_named("native"), NATIVE)
+        self.assertIs(dialect_named("conjur"), CONJUR)
+
+    def test_unknown_names_are_refused(self) -> None:
+        """A dialect that doesn't exist is refused by the name of the setting, with those that do."""
+        for name in ("", "Native", "conjur ", "other"):
+            refusal = self.assertRaises(ConfigurationInvalid, dialect_named, name)
+            self.assertEqual(refusal.key, "dialect")
+            self.assertIn("native, conjur", refusal.message)
+
+    def test_every_field_tells_them_apart(self) -> None:
+        """There is no field in which the dialects agree: what doesn't differ is no matter of dialect."""
+        for field in attrs.fields(type(NATIVE)):
+            self.assertNotEqual(getattr(NATIVE, field.name), getattr(CONJUR, field.name), field.name)
+
+    def test_a_dialect_does_not_change(self) -> None:
+        """A dialect is a frozen value."""
+        with self.assertRaises(attrs.exceptions.FrozenInstanceError):
+            NATIVE.prefix = "other"  # type: ignore[misc] # the point of the test
+
+    def test_native_names(self) -> None:
+        """The native dialect speaks the service's own names."""
+        self.assertEqual(NATIVE.cloud, "authn-cloud")
+        self.assertEqual((NATIVE.prefix, NATIVE.replication_prefix, NATIVE.reported_version), ("svc", "db_", None))
+        self.assertEqual((NATIVE.hidden_role_status, NATIVE.privilege_missing_status), (403, 401))
+        self.assertEqual(NATIVE.authenticators_environment, ("SERVICE_AUTHENTICATORS",))
+
+    def test_conjur_names(self) -> None:
+        """The conjur dialect speaks those of the installed base, and the service's own list of authenticators goes first."""
+        self.assertEqual(CONJUR.cloud, "authn-azure")
+        self.assertEqual((CONJUR.prefix, CONJUR.replication_prefix, CONJUR.reported_version), ("conjur", "pg_", "1.22.3"))
+        self.assertEqual((CONJUR.hidden_role_status, CONJUR.privilege_missing_status), (404, 403))
+        self.assertEqual(CONJUR.authenticators_environment, ("SERVICE_AUTHENTICATORS", "CONJUR_AUTHENTICATORS"))

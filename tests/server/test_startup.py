@@ -1,0 +1,241 @@
+"""What a process says to whoever started it, and how it ends."""
+
+from __future__ import annotations
+
+import gc
+import io
+import os
+import signal
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from twisted.application.service import MultiService
+from twisted.internet.defer import Deferred
+from twisted.internet.error import ReactorNotRunning
+from twisted.internet.testing import MemoryReactorClock
+from twisted.trial.unittest import SynchronousTestCase
+from zope.interface import implementer
+
+from svc.model.errors import ConfigurationInvalid, Conflict, OutcomeUnknown, StartRefused, StoreUnavailable
+from svc.server.startup import STOP_SIGNALS, Console, IProcessReactor, Launch, reason_of
+from svc.server.succession import Server
+
+
+class Broken(io.StringIO):
+    """A stream that nobody reads any more."""
+
+    def write(self, text: str) -> int:
+        """Fail."""
+        raise BrokenPipeError
+
+
+@implementer(IProcessReactor)
+class FakeReactor(MemoryReactorClock):
+    """A reactor that counts how often it was stopped, and like a real one refuses a second time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stops = 0
+
+    def callFromThread(self, callable: Callable[..., Any], *args: object, **kwargs: object) -> None:  # noqa: A002
+        """Call."""
+        callable(*args, **kwargs)
+
+    def run(self) -> None:
+        """Run, and go on running."""
+        self.running = True
+        for function, args, kwargs in self.whenRunningHooks:
+            function(*args, **kwargs)
+
+    def stop(self) -> None:
+        """Count."""
+        if self.stops:
+            raise ReactorNotRunning
+        self.stops += 1
+
+
+class ReasonTests(SynchronousTestCase):
+    """Reasons of refusals."""
+
+    def test_reasons(self) -> None:
+        """A refusal is told in a sentence: the key with what is wrong with it, or the message, without names of classes."""
+        for refusal, reason in (
+            (ConfigurationInvalid("SERVICE_LISTEN", "must list at least one"), "SERVICE_LISTEN must list at least one"),
+            (StartRefused("the data key does not fit"), "the data key does not fit"),
+            (StoreUnavailable("connection lost"), "the database went away: connection lost"),
+            (
+                OutcomeUnknown("connection lost"),
+                "the database did not confirm the change, which may have been made: connection lost",
+            ),
+            (Conflict("account", "acme", "exists"), "Conflict: account: acme: exists"),
+        ):
+            self.assertEqual(reason_of(refusal), reason)
+
+
+class ConsoleTests(SynchronousTestCase):
+    """The console, in the foreground and for a daemon."""
+
+    def daemon(self) -> tuple[Console, dict[str, Any], io.StringIO, io.StringIO, int]:
+        """A console of a daemon that has been started, twistd's options, its streams, and the launcher's end of the pipe."""
+        reader, writer = os.pipe()
+        self.addCleanup(os.close, reader)
+        twistd: dict[str, Any] = {"nodaemon": False, "statusPipe": writer}
+        out, err = io.StringIO(), io.StringIO()
+        console = Console(out, err, twistd)
+        console.attach()
+        return console, twistd, out, err, reader
+
+    def test_foreground(self) -> None:
+        """Under ``twistd -n``, or no twistd at all, the process is no daemon."""
+        self.assertFalse(Console.of_process(None).is_daemon)
+        self.assertFalse(Console.of_process({"nodaemon": True}).is_daemon)
+
+    def test_lines_are_bare(self) -> None:
+        """What is said is one line, and nothing else."""
+        out = io.StringIO()
+        self.assertTrue(Console(out, None).say("svc ready: http://127.0.0.1:1"))
+        self.assertEqual(out.getvalue(), "svc ready: http://127.0.0.1:1\n")
+
+    def test_refusal(self) -> None:
+        """A refusal goes to standard error."""
+        out, err = io.StringIO(), io.StringIO()
+        Console(out, err).refused("no port")
+        self.assertEqual((out.getvalue(), err.getvalue()), ("", "svc did not start: no port\n"))
+
+    def test_nobody_listens(self) -> None:
+        """Where nobody can hear, that is told to the caller and does no harm."""
+        closed = io.StringIO()
+        closed.close()
+        for stream in (None, Broken(), closed):
+            console = Console(stream, stream)
+            self.assertFalse(console.say("API key for admin: k"))
+            console.refused("no port")
+
+    def test_daemon_keeps_the_streams_of_its_launcher(self) -> None:
+        """A daemon's console has copies of the standard streams, which twistd will replace; children don't inherit them."""
+        console = Console.of_process({"nodaemon": False})
+        self.assertTrue(console.is_daemon)
+        copies = [stream.fileno() for stream in (console._out, console._err) if stream is not None]
+        self.assertEqual([os.get_inheritable(copy) for copy in copies], [False, False])
+        self.assertFalse({1, 2} & set(copies))
+        console.started()
+
+    def test_launcher_waits(self) -> None:
+        """The pipe that a launcher waits at is taken from twistd, which would answer too early."""
+        _, twistd, _, _, reader = self.daemon()
+        self.assertIsNone(twistd["statusPipe"])
+        os.set_blocking(reader, False)
+        self.assertRaises(BlockingIOError, os.read, reader, 100)
+
+    def test_launcher_succeeds(self) -> None:
+        """When the daemon has started, its launcher is told what twistd itself would tell, and the streams are let go."""
+        console, _, out, err, reader = self.daemon()
+        self.assertTrue(console.say("svc ready: http://127.0.0.1:1"))
+        console.started()
+        self.assertEqual((os.read(reader, 100), os.read(reader, 100)), (b"0", b""))
+        self.assertTrue(out.closed and err.closed)
+        self.assertFalse(console.say("anything"))
+
+    def test_launcher_fails(self) -> None:
+        """When the daemon has failed, its launcher hears the reason, and goes on waiting until the process ends."""
+        console, _, _, err, reader = self.daemon()
+        console.interrupted()
+        self.assertEqual(err.getvalue(), "svc was stopped before it was ready\n")
+        os.set_blocking(reader, False)
+        self.assertRaises(BlockingIOError, os.read, reader, 100)
+        console.leave()
+        self.assertEqual(os.read(reader, 100)[:2], b"1 ")
+
+    def test_launcher_is_gone(self) -> None:
+        """A launcher that is gone doesn't keep the server from starting."""
+        reader, writer = os.pipe()
+        os.close(reader)
+        console = Console(io.StringIO(), io.StringIO(), {"nodaemon": False, "statusPipe": writer})
+        console.attach()
+        console.started()
+        self.assertRaises(OSError, os.fstat, writer)
+
+
+class LaunchTests(SynchronousTestCase):
+    """A server under ``twistd``."""
+
+    def setUp(self) -> None:
+        """Prepare a server, its start in the test's hands."""
+        self.addCleanup(gc.unfreeze)
+        self.reactor = FakeReactor()
+        self.composed: Deferred[Sequence[str]] = Deferred()
+        self.out, self.err = io.StringIO(), io.StringIO()
+        self.console = Console(self.out, self.err)
+        self.handlers: dict[int, Callable[[int, object], object]] = {}
+        self.launch = Launch(
+            self.reactor,
+            Server(self.reactor, self.compose),
+            self.console,
+            self.handlers.__setitem__,
+        )
+        self.launch.startService()
+
+    async def compose(self, parent: MultiService) -> Sequence[str]:
+        """Wait."""
+        return await self.composed
+
+    def test_ready(self) -> None:
+        """When the server can serve, the ready line tells all its addresses; not before."""
+        self.reactor.run()
+        self.assertEqual(self.out.getvalue(), "")
+        self.composed.callback(["http://127.0.0.1:1", "https://[::1]:2"])
+        self.assertEqual(self.out.getvalue(), "svc ready: http://127.0.0.1:1 https://[::1]:2\n")
+        self.assertEqual((self.err.getvalue(), self.console.failed, self.reactor.stops), ("", False, 0))
+
+    def test_garbage(self) -> None:
+        """From then on the collector of garbage looks only at what comes later: a look at all stops the loop for long."""
+        gc.unfreeze()
+        self.reactor.run()
+        self.assertEqual(gc.get_freeze_count(), 0)
+        self.composed.callback(["http://127.0.0.1:1"])
+        self.assertGreater(gc.get_freeze_count(), 10_000)
+
+    def refused(self, error: Exception) -> str:
+        """Let the start fail, and return what standard error says."""
+        self.reactor.run()
+        self.composed.errback(error)
+        self.assertEqual((self.out.getvalue(), self.console.failed, self.reactor.stops), ("", True, 1))
+        return self.err.getvalue()
+
+    def test_refused(self) -> None:
+        """A start that is refused gives its reason on standard error, stops the process, and makes its exit code 1."""
+        self.assertEqual(self.refused(StartRefused("no port")), "svc did not start: no port\n")
+
+    def test_system_error(self) -> None:
+        """An error of the operating system is a reason, too."""
+        self.assertIn("/d/data-key", self.refused(PermissionError(13, "Permission denied", "/d/data-key")))
+
+    def test_fault(self) -> None:
+        """A fault in the program is logged with its traceback, and ends the start as well."""
+        self.assertIn("a fault in the program: LookupError: x", self.refused(LookupError("x")))
+        self.assertEqual(len(self.flushLoggedErrors(LookupError)), 1)
+
+    def test_signals(self) -> None:
+        """Either signal stops the reactor, a second one changes nothing, and the exit code stays 0."""
+        self.reactor.run()
+        self.composed.callback([])
+        self.assertEqual(set(self.handlers), set(STOP_SIGNALS))
+        self.handlers[signal.SIGTERM](signal.SIGTERM, None)
+        self.handlers[signal.SIGINT](signal.SIGINT, None)
+        self.assertEqual((self.reactor.stops, self.console.failed), (1, False))
+
+    def test_stopped_while_starting(self) -> None:
+        """A start that is interrupted says so, and that it was asked for leaves the exit code 0."""
+        self.reactor.run()
+        stopped = self.launch.stopService()
+        self.successResultOf(stopped)
+        self.assertIn("stopped before it was ready", self.err.getvalue())
+        self.assertFalse(self.console.failed)
+
+    def test_handlers_follow_those_of_the_reactor(self) -> None:
+        """The signal handlers are put up when the reactor runs, after its own."""
+        self.assertEqual(self.handlers, {})
+
+    def test_leave(self) -> None:
+        """At the end of a process whose start didn't fail, its exit code is left alone."""
+        self.console.leave()

@@ -1,0 +1,95 @@
+"""Where policy loads are done: small ones near, others far."""
+
+from __future__ import annotations
+
+import attrs
+from zope.interface import implementer
+from zope.interface.verify import verifyObject
+
+from svc.model.policy_rows import Load, LoadAnswer
+from svc.model.ports import ILoads
+from svc.policy.document import Bounds
+from svc.services.policy_loads import NEAR_BYTES, Loads, NearAndFar
+from svc.web.routes.policies import Policies
+from tests.chronicle import Chronicle
+from tests.memory import MemoryRoles
+from tests.memory_events import MemoryEvents
+from tests.memory_policies import MemoryPolicies
+from tests.web.support import Client
+from tests.web.world import WorldCase
+
+MOST = 5
+
+
+@implementer(ILoads)
+@attrs.define
+class Counted:
+    """Counts loads on their way to another ``ILoads``."""
+
+    inner: ILoads
+    count: int = 0
+
+    async def load(self, load: Load) -> LoadAnswer:
+        """Pass it on."""
+        self.count += 1
+        return await self.inner.load(load)
+
+
+class NearAndFarTests(WorldCase):
+    """Loads that are small, and loads that are not."""
+
+    def setUp(self) -> None:
+        """Have loads done in two places, on one store."""
+        super().setUp()
+        store = MemoryPolicies(self.memory)
+        self.far = Counted(Loads(store, self.vault, self.dialect, Bounds()))
+        loads = NearAndFar(Loads(store, self.vault, self.dialect, Bounds(), MOST), self.far)
+        verifyObject(ILoads, loads)
+        self.client = Client(Policies(loads, MemoryRoles(self.memory), MemoryEvents(self.memory), Chronicle()))
+
+    def went_far(self, text: str, method: str = "POST", query: str = "", status: int = 201) -> bool:
+        """Load a document, and tell where that was done."""
+        before = self.far.count
+        self.load(text, policy=f"root{query}", method=method, status=status)
+        return self.far.count > before
+
+    def test_small(self) -> None:
+        """A small document is loaded near, in every mode, and so are its faults found."""
+        for method in ("POST", "PATCH", "PUT"):
+            self.assertFalse(self.went_far("- !user bob\n- !group g\n", method))
+        self.assertFalse(self.went_far("- !usr bob\n", status=422))
+
+    def test_long(self) -> None:
+        """A document of more bytes is loaded far."""
+        self.assertFalse(self.went_far("#" * (NEAR_BYTES - 1) + "\n"))
+        self.assertTrue(self.went_far("#" * NEAR_BYTES + "\n"))
+
+    def test_aliases(self) -> None:
+        """So is one that may say at length what is short, by an alias."""
+        self.assertTrue(self.went_far("- &a !user bob\n- !group g\n- !grant { role: !group g, member: *a }\n"))
+
+    def test_rehearsal(self) -> None:
+        """So is a load that is only rehearsed."""
+        self.assertTrue(self.went_far("- !user bob\n", query="?dryRun=true", status=200))
+
+    def test_many_grants(self) -> None:
+        """So is a document whose lists of grants multiply to more than a few rows; where it began nothing remains."""
+        names = [f"!user u{number}" for number in range(3)] + ["!group g", "!group h"]
+        grant = f"- !grant {{ roles: [ !group g, !group h ], members: [ {', '.join(names[:3])} ] }}\n"
+        self.assertTrue(self.went_far("".join(f"- {name}\n" for name in names) + grant))
+        self.assertEqual(list(self.memory.versions["acme:policy:root"]), [1])
+
+    def test_large_policy(self) -> None:
+        """So is a document for a policy that holds many rows already."""
+        self.assertFalse(self.went_far("".join(f"- !variable v{number}\n" for number in range(MOST))))
+        self.assertFalse(self.went_far("- !variable w\n"))
+        self.assertTrue(self.went_far("- !variable x\n"))
+
+    def test_deletions(self) -> None:
+        """So is a document that deletes things, since others may go with them; to revoke a grant goes no further."""
+        text = "- !user bob\n- !group g\n"
+        self.assertFalse(self.went_far(text + "- !grant { role: !group g, member: !user bob }\n"))
+        self.assertFalse(self.went_far("- !revoke { role: !group g, member: !user bob }\n", "PATCH"))
+        self.assertFalse(self.went_far(text, "PUT"))
+        self.assertTrue(self.went_far("- !delete { record: !user bob }\n", "PATCH"))
+        self.assertTrue(self.went_far("[]\n", "PUT"))

@@ -1,0 +1,56 @@
+"""Columns of many rows as PostgreSQL's text form of arrays; that PostgreSQL reads them back is tested with the stores."""
+
+from __future__ import annotations
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from svc.storage.driver.columns import BATCH, TEXT, batches, column
+
+
+class ColumnTests(SynchronousTestCase):
+    """``column``."""
+
+    def test_texts(self) -> None:
+        """Texts are quoted, each by itself, so that none is taken for more than text."""
+        texts = ["a", "", "NULL", "a,b", "{}", 'say "so"', "back\\slash", "it's"]
+        self.assertEqual(column(texts), '{"a","","NULL","a,b","{}","say \\"so\\"","back\\\\slash","it\'s"}')
+
+    def test_bytes(self) -> None:
+        """Bytes are written in hexadecimal, behind a backslash that is itself quoted."""
+        self.assertEqual(column([b"\x00\\", b""]), '{"\\\\x005c","\\\\x"}')
+
+    def test_booleans(self) -> None:
+        """Booleans are single letters."""
+        self.assertEqual(column([True, False]), "{t,f}")
+
+    def test_nothing(self) -> None:
+        """A column of nothing is an empty array."""
+        self.assertEqual(column([]), "{}")
+
+
+class BatchTests(SynchronousTestCase):
+    """``batches``."""
+
+    def test_columns(self) -> None:
+        """Rows become columns."""
+        self.assertEqual(list(batches([("a", True), ("b", False)])), [['{"a","b"}', "{t,f}"]])
+
+    def test_long_texts(self) -> None:
+        """Long texts go in smaller batches, a single one as it is, and none is lost or changes its place."""
+        rows = [("x" * (TEXT // 4), number % 2 == 0, b"") for number in range(11)] + [("y" * (TEXT + 1), True, b"z")]
+        made = list(batches(rows))
+        self.assertEqual("".join(flags[1:-1] + "," for _, flags, _ in made), "t,f," * 5 + "t,t,")
+        self.assertEqual(made[-1], [column([value]) for value in rows[-1]])
+        for texts, flags, _ in made[:-1]:
+            self.assertLessEqual(len(texts) - 3 * len(flags.split(",")), TEXT)
+
+    def test_no_rows(self) -> None:
+        """Where there are no rows, there is no batch."""
+        self.assertEqual(list(batches([])), [])
+
+    def test_size(self) -> None:
+        """A batch is full before the next one begins."""
+        rows = [(str(number),) for number in range(2 * BATCH + 1)]
+        made = [columns for (columns,) in batches(rows)]
+        self.assertEqual([columns.count(",") + 1 for columns in made], [BATCH, BATCH, 1])
+        self.assertEqual(made[2], column([str(2 * BATCH)]))

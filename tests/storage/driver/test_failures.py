@@ -1,0 +1,82 @@
+"""The table of what PostgreSQL raises."""
+
+from __future__ import annotations
+
+import psycopg2
+from psycopg2 import errors as sqlstates
+from twisted.trial.unittest import SynchronousTestCase
+
+from svc.model.errors import StoreReadOnly, StoreUnavailable
+from svc.storage.driver.failures import (
+    Contention,
+    ForeignKeyViolation,
+    LockNotAvailable,
+    UniqueViolation,
+    ends_session,
+    summary,
+    translated,
+)
+
+
+def raised(sqlstate: str) -> Exception:
+    """An error as the driver raises it for that SQLSTATE."""
+    error: Exception = sqlstates.lookup(sqlstate)("What happened\nDETAIL:  A row (secret)")
+    error.__setstate__({"pgcode": sqlstate})
+    return error
+
+
+class FailuresTests(SynchronousTestCase):
+    """Translation of errors."""
+
+    def test_unavailable(self) -> None:
+        """Time-outs, lost connections, shutdowns and lack of resources mean that the store is unavailable now."""
+        for sqlstate in ("57014", "08006", "57P01", "57P02", "57P03", "53100", "53200", "53300", "58030", "25P03"):
+            translation = translated(raised(sqlstate))
+            self.assertIsInstance(translation, StoreUnavailable, sqlstate)
+            self.assertEqual(summary(translation), "What happened")
+
+    def test_the_drivers_own(self) -> None:
+        """What the driver itself says of a connection means that the store is unavailable, and the connection lost."""
+        for kind in (psycopg2.OperationalError, psycopg2.InterfaceError, psycopg2.DatabaseError):
+            error = kind("server closed the connection\n\tunexpectedly")
+            self.assertIsInstance(translated(error), StoreUnavailable)
+            self.assertEqual(summary(translated(error)), "server closed the connection")
+            self.assertTrue(ends_session(error))
+
+    def test_read_only(self) -> None:
+        """A write on a standby is refused as such."""
+        self.assertIsInstance(translated(raised("25006")), StoreReadOnly)
+
+    def test_contention(self) -> None:
+        """Serialization failures and deadlocks are conflicts, after which a transaction can be run again."""
+        for sqlstate in ("40001", "40P01"):
+            self.assertIsInstance(translated(raised(sqlstate)), Contention)
+
+    def test_stale(self) -> None:
+        """A prepared statement that has become stale makes the store unavailable and ends the session."""
+        for sqlstate in ("0A000", "26000"):
+            self.assertIsInstance(translated(raised(sqlstate)), StoreUnavailable)
+            self.assertTrue(ends_session(raised(sqlstate)))
+
+    def test_what_passes(self) -> None:
+        """What says something about the rows, or is a bug, passes as it is, and the session stays."""
+        passing = {
+            "23505": UniqueViolation,
+            "23503": ForeignKeyViolation,
+            "55P03": LockNotAvailable,
+            "42601": psycopg2.Error,
+        }
+        for sqlstate, kind in passing.items():
+            error = raised(sqlstate)
+            self.assertIs(translated(error), error)
+            self.assertIsInstance(error, kind)
+            self.assertFalse(ends_session(error))
+        for bug in (ValueError("a NUL"), TypeError(), psycopg2.ProgrammingError("can't adapt"), psycopg2.DataError("date")):
+            self.assertIs(translated(bug), bug)
+            self.assertFalse(ends_session(bug))
+
+    def test_summary(self) -> None:
+        """A summary has no detail that could quote a row, and an error without a text is called by its type."""
+        self.assertEqual(summary(raised("23505")), "What happened")
+        self.assertEqual(summary(StoreUnavailable("asleep")), "asleep")
+        self.assertEqual(summary(TypeError()), "TypeError")

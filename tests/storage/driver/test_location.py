@@ -1,0 +1,157 @@
+"""How a DSN becomes parameters, with names looked up by a resolver that is only imagined."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from twisted.internet.address import IPv4Address, IPv6Address
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import (
+    IAddress,
+    IHostnameResolver,
+    IHostResolution,
+    IReactorPluggableNameResolver,
+    IResolutionReceiver,
+)
+from twisted.trial.unittest import SynchronousTestCase
+from zope.interface import implementer
+from zope.interface.verify import verifyObject
+
+from svc.model.errors import ConfigurationInvalid, StoreUnavailable
+from svc.storage.driver.location import Location, milliseconds
+
+
+@implementer(IHostResolution)
+class Resolution:
+    """A look-up of a name."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def cancel(self) -> None:
+        """It is too late."""
+
+
+@implementer(IHostnameResolver)
+class Resolver:
+    """Knows some names."""
+
+    def __init__(self, known: Mapping[str, Sequence[str]]) -> None:
+        self.known = known
+
+    def resolveHostName(
+        self,
+        resolutionReceiver: IResolutionReceiver,  # noqa: N803
+        hostName: str,  # noqa: N803
+        portNumber: int = 0,  # noqa: N803
+        addressTypes: Sequence[type[IAddress]] | None = None,  # noqa: N803
+        transportSemantics: str = "TCP",  # noqa: N803
+    ) -> IHostResolution:
+        """Answer at once."""
+        resolution = Resolution(hostName)
+        resolutionReceiver.resolutionBegan(resolution)
+        for text in self.known.get(hostName, ()):
+            kind: Any = IPv6Address if ":" in text else IPv4Address
+            resolutionReceiver.addressResolved(kind("TCP", text, portNumber))
+        resolutionReceiver.resolutionComplete()
+        return resolution
+
+
+@implementer(IReactorPluggableNameResolver)
+class Reactor:
+    """A reactor that resolves names and does nothing else."""
+
+    def __init__(self, known: Mapping[str, Sequence[str]]) -> None:
+        self.nameResolver = Resolver(known)
+
+    def installNameResolver(self, resolver: IHostnameResolver) -> IHostnameResolver:
+        """Keep the one it has."""
+        return self.nameResolver
+
+
+KNOWN = {"db.example": ["192.0.2.1", "2001:db8::1", "192.0.2.1"], "other.example": ["192.0.2.7"]}
+
+
+class LocationTests(SynchronousTestCase):
+    """Parameters for libpq."""
+
+    def located(self, dsn: str) -> Mapping[str, str]:
+        """What a DSN becomes."""
+        location = Location(Reactor(KNOWN), dsn, 2.5)
+        return self.successResultOf(Deferred.fromCoroutine(location.parameters(read_only=False)))
+
+    def hosts(self, dsn: str) -> tuple[str | None, str | None, str | None]:
+        """Where a DSN leads."""
+        located = self.located(dsn)
+        return located.get("host"), located.get("hostaddr"), located.get("port")
+
+    def test_fakes(self) -> None:
+        """The imagined reactor and resolver are what Twisted expects."""
+        verifyObject(IReactorPluggableNameResolver, Reactor(KNOWN))
+        verifyObject(IHostnameResolver, Resolver(KNOWN))
+        verifyObject(IHostResolution, Resolution("db.example"))
+
+    def test_settings(self) -> None:
+        """What the program counts on is set last, so that nothing in the DSN undoes it."""
+        options = self.located("dbname=svc options='-c search_path=svc -c timezone=Mars'")["options"]
+        self.assertTrue(options.startswith("-c search_path=svc -c timezone=Mars -c statement_timeout=2500 "))
+        self.assertTrue(options.index("timezone=Mars") < options.index("timezone=UTC"))
+        self.assertEqual(self.located("client_encoding=LATIN1")["client_encoding"], "UTF8")
+
+    def test_read_only(self) -> None:
+        """A session for readings may not write, whatever the DSN says, and whether or not its host is looked up."""
+        for host in ("", "host=db.example"):
+            location = Location(Reactor(KNOWN), f"{host} options='-c default_transaction_read_only=off'", 2.5)
+            for read_only in (True, False):
+                found = self.successResultOf(Deferred.fromCoroutine(location.parameters(read_only=read_only)))
+                self.assertEqual(found["options"].endswith("-c default_transaction_read_only=on"), read_only)
+
+    def test_defaults(self) -> None:
+        """The name under which connections appear, and how dead peers are noticed, is the DSN's affair when it says so."""
+        self.assertEqual(self.located("dbname=svc")["application_name"], "svc")
+        given = self.located("postgresql:///svc?application_name=other&keepalives_idle=5")
+        self.assertEqual((given["application_name"], given["keepalives_idle"]), ("other", "5"))
+
+    def test_unreadable(self) -> None:
+        """A DSN that cannot be read is refused without repeating it, since a password may be in it."""
+        for dsn in ("postgresql://user:hidden@[", "password=hidden host", "hidden", "hidden=1"):
+            with self.assertRaises(ConfigurationInvalid) as caught:
+                Location(Reactor(KNOWN), dsn, 1.0)
+            self.assertNotIn("hidden", str(caught.exception))
+            self.assertTrue(caught.exception.__suppress_context__)
+
+    def test_no_names(self) -> None:
+        """Sockets, addresses and hosts whose addresses are given are not looked up."""
+        self.assertEqual(self.hosts("dbname=svc"), (None, None, None))
+        for host in ("/run/postgresql", "@abstract", "192.0.2.9", "2001:db8::9", "/one,192.0.2.9"):
+            self.assertEqual(self.hosts(f"host={host} port=5433"), (host, None, "5433"))
+        self.assertEqual(self.hosts("host=missing hostaddr=192.0.2.9"), ("missing", "192.0.2.9", None))
+
+    def test_name(self) -> None:
+        """A name goes with each of its addresses, and stays with them for the check of a certificate."""
+        self.assertEqual(self.hosts("host=db.example"), ("db.example,db.example", "192.0.2.1,2001:db8::1", ","))
+        self.assertEqual(
+            self.hosts("host=db.example port=5433"), ("db.example,db.example", "192.0.2.1,2001:db8::1", "5433,5433")
+        )
+
+    def test_several(self) -> None:
+        """Names, addresses and sockets may stand beside each other, each with its port; a missing name is passed over."""
+        self.assertEqual(
+            self.hosts("host=missing,db.example,/run,192.0.2.9,other.example port=1,2,3,4,5"),
+            (
+                "db.example,db.example,/run,192.0.2.9,other.example",
+                "192.0.2.1,2001:db8::1,,,192.0.2.7",
+                "2,2,3,4,5",
+            ),
+        )
+
+    def test_missing(self) -> None:
+        """When no name has an address, the store is unavailable."""
+        location = Location(Reactor(KNOWN), "host=missing,absent", 1.0)
+        failure = self.failureResultOf(Deferred.fromCoroutine(location.parameters(read_only=False)), StoreUnavailable)
+        self.assertIn("missing, absent", failure.value.why)
+
+    def test_milliseconds(self) -> None:
+        """A time-out is never rounded to none."""
+        self.assertEqual([milliseconds(seconds) for seconds in (5, 0.25, 0.0001)], [5000, 250, 1])

@@ -1,0 +1,229 @@
+"""Tests of the data directory."""
+
+from __future__ import annotations
+
+import os
+import stat
+import tempfile
+from pathlib import Path
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from svc.model.errors import StartRefused
+from svc.storage.embedded.directory import LOG_LIMIT, DataDirectory, printable
+
+
+def mode(path: Path) -> int:
+    """The permissions of a file."""
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+class DirectoryTestCase(SynchronousTestCase):
+    """A test with a data directory that isn't made yet."""
+
+    def setUp(self) -> None:
+        """Choose a place."""
+        self.root = Path(tempfile.mkdtemp(dir=os.path.realpath(tempfile.gettempdir())))
+        self.directory = DataDirectory(self.root / "new" / "data")
+        self.addCleanup(self.directory.release)
+
+
+class MakeTests(DirectoryTestCase):
+    """Making the directory."""
+
+    def test_new(self) -> None:
+        """A new directory is closed to others, whatever the umask, but root's lets them pass."""
+        for umask in (0, 0o077):
+            self.addCleanup(os.umask, os.umask(umask))
+            directory = DataDirectory(self.root / str(umask) / "data")
+            directory.make()
+            self.assertEqual(mode(directory.path), 0o711 if os.geteuid() == 0 else 0o700)
+
+    def test_parents(self) -> None:
+        """Nobody else can write in the directories made above it."""
+        self.addCleanup(os.umask, os.umask(0))
+        self.directory.make()
+        self.assertEqual(mode(self.directory.path.parent), 0o755)
+
+    def test_present(self) -> None:
+        """A directory that is there keeps its mode."""
+        for present in (0o700, 0o750, 0o755):
+            path = self.root / f"{present:o}"
+            path.mkdir()
+            path.chmod(present)
+            DataDirectory(path).make()
+            self.assertEqual(mode(path), present)
+
+    def test_writable(self) -> None:
+        """A directory in which others can write is refused."""
+        for present in (0o720, 0o702, 0o1777):
+            path = self.root / f"{present:o}"
+            path.mkdir()
+            path.chmod(present)
+            self.assertRaises(StartRefused, DataDirectory(path).make)
+
+    def test_file(self) -> None:
+        """A file is refused."""
+        (self.root / "file").touch()
+        self.assertRaises(StartRefused, DataDirectory(self.root / "file").make)
+
+
+class LockTests(DirectoryTestCase):
+    """The lock."""
+
+    def setUp(self) -> None:
+        """Make the directory."""
+        super().setUp()
+        self.directory.make()
+
+    def other(self) -> DataDirectory:
+        """The same directory, as another svc sees it."""
+        other = DataDirectory(self.directory.path)
+        self.addCleanup(other.release)
+        return other
+
+    def test_held(self) -> None:
+        """The lock is held by one, and says who that is, and what for."""
+        for serving in (True, False):
+            self.assertIsNone(self.directory.lock(serving=serving))
+            holder = self.other().lock(serving=True)
+            assert holder is not None
+            self.assertEqual((holder.pid, holder.serving), (str(os.getpid()), serving))
+            self.directory.release()
+
+    def test_released(self) -> None:
+        """A lock that was released is free; releasing it again does nothing."""
+        self.directory.lock(serving=True)
+        self.directory.release()
+        self.directory.release()
+        self.assertIsNone(self.other().lock(serving=True))
+
+    def test_mode(self) -> None:
+        """Nobody else can open the lock, and so hold it."""
+        self.directory.lock(serving=True)
+        self.assertEqual(mode(self.directory.path / "lock"), 0o600)
+
+    def test_link(self) -> None:
+        """A symbolic link in place of the lock isn't followed."""
+        target = self.root / "target"
+        target.write_text("precious")
+        (self.directory.path / "lock").symlink_to(target)
+        self.assertRaises(OSError, self.directory.lock, serving=True)
+        self.assertEqual(target.read_text(), "precious")
+
+
+class ClusterTests(DirectoryTestCase):
+    """PostgreSQL's own directory."""
+
+    def setUp(self) -> None:
+        """Make the directory."""
+        super().setUp()
+        self.directory.make()
+
+    def test_none(self) -> None:
+        """There is no cluster at first."""
+        self.assertIsNone(self.directory.cluster_version())
+
+    def test_unfinished(self) -> None:
+        """A cluster in the making is none, until it gets its name."""
+        place = self.directory.new_cluster(os.geteuid(), os.getegid())
+        self.assertEqual(mode(place), 0o700)
+        (place / "PG_VERSION").write_text("18\n")
+        self.assertIsNone(self.directory.cluster_version())
+        self.directory.adopt_cluster(place)
+        self.assertEqual(self.directory.cluster_version(), "18")
+
+    def test_clear(self) -> None:
+        """What a crash left is removed; the cluster, and anything that others put there, is not."""
+        self.directory.adopt_cluster(self.directory.new_cluster(os.geteuid(), os.getegid()))
+        (self.directory.new_cluster(os.geteuid(), os.getegid()) / "PG_VERSION").write_text("18\n")
+        for name in ("cluster-of-yesterday", "programs", "data-key"):
+            (self.directory.path / name).mkdir()
+        self.directory.clear()
+        names = {path.name for path in self.directory.path.iterdir()}
+        self.assertEqual(names, {"cluster", "cluster-of-yesterday", "programs", "data-key"})
+
+    def test_damaged(self) -> None:
+        """A cluster without its version is refused."""
+        self.directory.cluster.mkdir()
+        self.assertRaises(StartRefused, self.directory.cluster_version)
+
+    def test_dangling(self) -> None:
+        """A link that leads nowhere in place of the cluster is refused, not replaced."""
+        self.directory.cluster.symlink_to(self.root / "nowhere")
+        self.assertRaises(StartRefused, self.directory.cluster_version)
+
+    def test_pipe(self) -> None:
+        """A pipe that PostgreSQL's user could have put there isn't waited for."""
+        self.directory.cluster.mkdir()
+        os.mkfifo(self.directory.cluster / "PG_VERSION")
+        self.assertRaises(OSError, self.directory.cluster_version)
+
+
+class AnnexTests(DirectoryTestCase):
+    """The record of the annex."""
+
+    def test_recorded(self) -> None:
+        """An annex that was recorded is removed, also when its name is no UTF-8."""
+        self.directory.make()
+        self.directory.lock(serving=True)
+        annex = self.root / os.fsdecode(b"svc-\xe4")
+        (annex / "socket").mkdir(parents=True)
+        self.directory.record_annex(annex)
+        self.directory.clear()
+        self.assertFalse(annex.exists())
+        self.directory.clear()
+
+    def test_without_lock(self) -> None:
+        """Who doesn't hold the lock doesn't record his annex over the holder's."""
+        self.directory.make()
+        self.directory.record_annex(self.root / "svc-mine")
+        self.assertEqual(list(self.directory.path.iterdir()), [])
+
+
+class LogTests(DirectoryTestCase):
+    """PostgreSQL's log."""
+
+    def setUp(self) -> None:
+        """Make the directory."""
+        super().setUp()
+        self.directory.make()
+
+    def write(self, text: bytes) -> None:
+        """Append to the log."""
+        file = self.directory.open_log()
+        os.write(file, text)
+        os.close(file)
+
+    def test_appended(self) -> None:
+        """The log grows over starts, and is its owner's alone."""
+        self.write(b"one\n")
+        self.write(b"two\n")
+        self.assertEqual(self.directory.log.read_text(), "one\ntwo\n")
+        self.assertEqual(mode(self.directory.log), 0o600)
+
+    def test_limit(self) -> None:
+        """A log that has grown too large is put aside at the next start, and the one before it dropped."""
+        self.write(b"x")
+        os.truncate(self.directory.log, LOG_LIMIT + 1)
+        self.write(b"anew")
+        self.assertEqual(self.directory.log.read_bytes(), b"anew")
+        self.assertEqual((self.directory.path / "postgres.log.1").stat().st_size, LOG_LIMIT + 1)
+
+    def test_tail(self) -> None:
+        """The tail is the last lines of this start, however much was said before or since."""
+        self.write(b"before\n")
+        since = self.directory.log.stat().st_size
+        self.write(b"caf\xe9\n" + b"line\n" * 10000 + b"last\n")
+        lines = self.directory.log_tail(since).splitlines()
+        self.assertEqual((len(lines), lines[-1]), (15, "last"))
+        self.assertNotIn("before", self.directory.log_tail(0))
+        self.assertEqual(self.directory.log_tail(self.directory.log.stat().st_size), "")
+
+
+class PrintableTests(SynchronousTestCase):
+    """Paths in a log."""
+
+    def test_printable(self) -> None:
+        """A byte that is no UTF-8 is written as an escape."""
+        self.assertEqual(printable(Path(os.fsdecode(b"/\xe4/\xc3\xa4"))), "/\\udce4/ä")

@@ -1,0 +1,180 @@
+"""What is counted."""
+
+from __future__ import annotations
+
+import attrs
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client import generate_latest
+from twisted.internet.address import IPv4Address
+from twisted.internet.defer import Deferred
+from twisted.internet.error import ConnectionDone
+from twisted.internet.task import Clock
+from twisted.internet.testing import StringTransport
+from twisted.python.failure import Failure
+from twisted.trial.unittest import SynchronousTestCase
+from zope.interface import implementer
+from zope.interface.verify import verifyObject
+
+from svc.model.authentication import Admitted, Attempt, IAuthenticator, Refused
+from svc.model.counts import Census, ConnectionCounts
+from svc.model.names import RoleName
+from svc.model.query_results import Finding
+from svc.model.reasons import Reason
+from svc.telemetry.metrics import BEAT, SCRAPES, CountedAuthenticator, Metrics, ReactorLag
+
+ADMITTED = Admitted(RoleName("acct", "host", "web"), "key")
+
+
+@implementer(IAuthenticator)
+@attrs.frozen
+class Decided:
+    """Decides on every attempt alike."""
+
+    decision: Admitted | Refused
+
+    async def authenticate(self, attempt: Attempt) -> Admitted | Refused:
+        """The decision."""
+        return self.decision
+
+
+class MetricsTests(SynchronousTestCase):
+    """Counters of authentications."""
+
+    def setUp(self) -> None:
+        """Start from nothing."""
+        self.metrics = Metrics()
+
+    def decide(self, decision: Admitted | Refused, name: str = "authn-jwt", text: str = "ci") -> None:
+        """Let an authenticator decide, having seen that the decision comes through."""
+        authenticator = CountedAuthenticator(Decided(decision), name, self.metrics)
+        attempt = Attempt(text, text, text.encode("utf-8", "surrogatepass"), text, text)
+        self.assertIs(self.successResultOf(Deferred.fromCoroutine(authenticator.authenticate(attempt))), decision)
+
+    def counted(self, *labels: str) -> float | None:
+        """How often there was such an authentication."""
+        named = dict(zip(("authenticator", "outcome", "reason"), labels, strict=True))
+        return self.metrics.registry.get_sample_value("svc_authentications_total", named)
+
+    def test_it_provides_what_it_encloses(self) -> None:
+        """The wrapper is an authenticator."""
+        self.assertTrue(verifyObject(IAuthenticator, CountedAuthenticator(Decided(ADMITTED), "authn", self.metrics)))
+
+    def test_decisions_are_counted(self) -> None:
+        """Each decision counts once, by authenticator, outcome and reason; who can't be judged is not refused."""
+        for _ in range(2):
+            self.decide(ADMITTED)
+            self.decide(Refused(Reason.CLAIM_MISMATCH, "detail"))
+            self.decide(Refused(Reason.KEYS_UNAVAILABLE, "detail", None, 503, 1))
+            self.decide(Refused.of(Reason.LDAP_UNAVAILABLE, "detail"), "authn-ldap")
+        self.decide(Refused(Reason.CREDENTIALS_WRONG, "detail"), "authn")
+        self.assertEqual(self.counted("authn-jwt", "admitted", ""), 2)
+        self.assertEqual(self.counted("authn-jwt", "refused", "claim-mismatch"), 2)
+        self.assertEqual(self.counted("authn-jwt", "undecided", "keys-unavailable"), 2)
+        self.assertEqual(self.counted("authn-ldap", "undecided", "ldap-unavailable"), 2)
+        self.assertEqual(self.counted("authn", "refused", "credentials-wrong"), 1)
+        self.assertIsNone(self.counted("authn", "admitted", ""))
+
+    def test_servers_count_for_themselves(self) -> None:
+        """Two servers in one process share no counter."""
+        self.decide(ADMITTED)
+        self.metrics = Metrics()
+        self.assertIsNone(self.counted("authn-jwt", "admitted", ""))
+
+    def test_connections_are_told(self) -> None:
+        """How many connections there are is read when somebody asks."""
+        for counts in (ConnectionCounts(3, 2, 1), ConnectionCounts(0, 7, 5)):
+            metrics = Metrics()
+            metrics.watch_connections(lambda counts=counts: counts)  # type: ignore[misc]  # bound for this turn
+            names = ("svc_connections", "svc_connections_evicted_total", "svc_connections_overflowed_total")
+            told = tuple(metrics.registry.get_sample_value(name) for name in names)
+            self.assertEqual(told, attrs.astuple(counts))
+
+    def test_few_connections(self) -> None:
+        """Counters are read on a few connections: more are turned away until one of these closes."""
+        site = self.metrics.site()
+        taken = []
+        for _ in range(SCRAPES):
+            protocol = site.buildProtocol(IPv4Address("TCP", "127.0.0.1", 1))
+            assert protocol is not None
+            protocol.makeConnection(StringTransport())
+            taken.append(protocol)
+        self.assertIsNone(site.buildProtocol(IPv4Address("TCP", "127.0.0.1", 1)))
+        for protocol in taken:
+            protocol.connectionLost(Failure(ConnectionDone()))
+        self.assertIsNotNone(site.buildProtocol(IPv4Address("TCP", "127.0.0.1", 1)))
+
+    def test_lost_records_are_counted(self) -> None:
+        """Audit records that were lost are counted, from none on."""
+        for lost, count in ((0, 0.0), (3, 3.0), (2, 5.0)):
+            self.metrics.count_lost_records(lost)
+            self.assertEqual(self.metrics.registry.get_sample_value("svc_audit_records_lost_total"), count)
+
+    @given(st.text(min_size=1))
+    def test_labels_are_bounded(self, text: str) -> None:
+        """Nothing that is sent becomes a label."""
+        self.metrics = Metrics()
+        self.decide(ADMITTED)
+        self.decide(Refused(Reason.ROLE_UNKNOWN, "detail", "role"))
+        before = _series(self.metrics)
+        self.decide(ADMITTED, text=text)
+        self.decide(Refused(Reason.ROLE_UNKNOWN, text, text), text=text)
+        self.assertEqual(_series(self.metrics), before)
+
+    def test_requests_are_counted(self) -> None:
+        """Each request counts once, by route and status, and takes its time."""
+        for status, seconds in (("200", 0.01), ("200", 0.03), ("404", 2.0)):
+            self.metrics.count_request("GET /health", status, seconds)
+        sample = self.metrics.registry.get_sample_value
+        self.assertEqual(sample("svc_requests_total", {"operation": "GET /health", "status": "200"}), 2)
+        self.assertEqual(sample("svc_requests_total", {"operation": "GET /health", "status": "404"}), 1)
+        self.assertAlmostEqual(sample("svc_request_seconds_sum", {"operation": "GET /health"}) or 0.0, 2.04)
+
+    def test_what_is_watched(self) -> None:
+        """Checks, key sets and sessions are read when somebody asks, each time anew."""
+        findings, ages, census = (
+            [Finding("core", "ok", 0.25), Finding("ldap", "starting", None)],
+            [3.0, 40.5],
+            [Census(4, 3, 2, 7, 1.5)],
+        )
+        self.metrics.watch_checks(lambda: findings)
+        self.metrics.watch_key_sets(lambda: ages)
+        self.metrics.watch_sessions(lambda: census[-1])
+        self.metrics.watch_backlogs(lambda: [("/a", len(ages))])
+        self.metrics.watch_rivals(lambda: {"newer": 1, "same": 0})
+        sample = self.metrics.registry.get_sample_value
+        self.assertEqual([sample("svc_probe_ok", {"service": name}) for name in ("core", "ldap")], [1.0, 0.0])
+        self.assertEqual([sample("svc_probe_seconds", {"service": name}) for name in ("core", "ldap")], [0.25, None])
+        self.assertEqual((sample("svc_key_sets"), sample("svc_key_set_oldest_seconds")), (2, 40.5))
+        stock = [sample(f"svc_database_{name}") for name in ("sessions", "sessions_lent", "waiting")]
+        self.assertEqual(stock, [4, 3, 2])
+        self.assertEqual((sample("svc_database_waits_total"), sample("svc_database_wait_seconds_total")), (7, 1.5))
+        self.assertEqual(sample("svc_audit_records_waiting", {"sink": "/a"}), 2)
+        rivals = [sample("svc_other_primaries", {"timeline": timeline}) for timeline in ("newer", "same", "older")]
+        self.assertEqual(rivals, [1, 0, None])
+        findings[0] = Finding("core", "failed", 2.0)
+        ages.clear()
+        census.append(Census(0, 0, 9, 16, 2.0))
+        self.assertEqual((sample("svc_probe_ok", {"service": "core"}), sample("svc_key_set_oldest_seconds")), (0.0, 0.0))
+        self.assertIn(b"svc_database_waits_total 16.0", generate_latest(self.metrics.registry))
+
+
+class ReactorLagTests(SynchronousTestCase):
+    """How late the event loop is."""
+
+    def test_lag(self) -> None:
+        """It is what passes beyond the time at which a call was due; none is negative, and none comes after the end."""
+        clock, late = Clock(), list[float]()
+        lag = ReactorLag(clock, late.append)
+        lag.startService()
+        for passed in (BEAT, BEAT + 0.5, BEAT):
+            clock.advance(passed)
+        self.assertEqual(late, [0.0, 0.5, 0.0])
+        lag.stopService()
+        clock.advance(10)
+        self.assertEqual((len(late), clock.getDelayedCalls()), (3, []))
+
+
+def _series(metrics: Metrics) -> list[bytes]:
+    """The names and labels of all counters, without their values."""
+    return [line.rpartition(b" ")[0] for line in generate_latest(metrics.registry).splitlines()]

@@ -1,0 +1,224 @@
+"""The table of refusals and their answers, row by row as the wire facts have it (core 0.4)."""
+
+from __future__ import annotations
+
+import json
+
+import attrs
+from twisted.trial.unittest import SynchronousTestCase
+
+from svc.model import errors
+from svc.model.reasons import Reason
+from svc.web.http.faults import (
+    HEADERS_TOO_LARGE,
+    LINE_TOO_LONG,
+    MALFORMED,
+    TOO_LARGE,
+    TOO_SLOW,
+    answer_to,
+    internal_error,
+    reason_of,
+)
+
+#: Refusals that end a start, or that an authenticator turns into another: none of them reaches a route.
+ELSEWHERE = {
+    errors.ConfigurationInvalid,
+    errors.StartRefused,
+    errors.StandbyBehind,
+    errors.KeysUnavailable,
+    errors.AddressRefused,
+}
+
+
+class FaultTests(SynchronousTestCase):
+    """``answer_to``."""
+
+    def error(self, refusal: errors.Refusal, status: int) -> dict[str, object]:
+        """The error that the answer's body tells."""
+        response = answer_to(refusal)
+        assert response is not None
+        self.assertEqual((response.status, response.content_type), (status, "application/json"))
+        document = json.loads(response.body)
+        self.assertEqual(list(document), ["error"])
+        error: dict[str, object] = document["error"]
+        return error
+
+    def test_every_refusal_has_its_answer(self) -> None:
+        """No refusal that can reach a route lacks a row."""
+        types = [value for value in vars(errors).values() if isinstance(value, type)]
+        for refusal in (t for t in types if issubclass(t, errors.Refusal) and t is not errors.Refusal):
+            # All fields may be text here: a row says what it makes of them, not whether they make sense.
+            example = refusal(**{field.name: "401" for field in attrs.fields(refusal)})
+            if refusal is errors.AuthenticationRefused:
+                example = errors.AuthenticationRefused(Reason.TOKEN_MISSING)
+            elif refusal is errors.NoValue:
+                example = errors.NoValue("acct:variable:v", 401.0)
+            self.assertEqual(answer_to(example) is None, refusal in ELSEWHERE, refusal.__name__)
+
+    def test_not_found(self) -> None:
+        """A missing record is told with its kind capitalised, its target and its full id."""
+        self.assertEqual(
+            self.error(errors.NotFound("acct", "group", "ops"), 404),
+            {
+                "code": "not_found",
+                "message": "Group 'ops' not found in account 'acct'",
+                "target": "group",
+                "details": {"code": "not_found", "target": "id", "message": "acct:group:ops"},
+            },
+        )
+        error = self.error(errors.NotFound("acct", "host_factory", "x"), 404)
+        self.assertEqual(error["message"], "Host_factory 'x' not found in account 'acct'")
+
+    def test_too_many_roles(self) -> None:
+        """Roles that are too many to be followed are told with their limit."""
+        error = self.error(errors.TooManyRoles(50), 422)
+        self.assertEqual(error["code"], "unprocessable_entity")
+        self.assertIn("more than 50 roles", str(error["message"]))
+
+    def test_no_value(self) -> None:
+        """A missing secret is told without target and details."""
+        self.assertEqual(
+            self.error(errors.NoValue("acct:variable:v"), 404),
+            {"code": "not_found", "message": "CONJ00076E Variable acct:variable:v is empty or not found."},
+        )
+
+    def test_ended_value(self) -> None:
+        """A value that has expired is told in the words of a missing one, with when it expired after them."""
+        error = self.error(errors.NoValue("acct:variable:v", 1_700_000_000.5), 404)
+        self.assertEqual(error["code"], "not_found")
+        self.assertEqual(
+            error["message"],
+            "CONJ00076E Variable acct:variable:v is empty or not found."
+            " Its value expired at 2023-11-14T22:13:20.500+00:00: set a new one.",
+        )
+
+    def test_preconditions(self) -> None:
+        """A precondition that fails is told with its header, and with the tag that the value has now."""
+        refusal = errors.PreconditionFailed("If-Match", '"2-abc"')
+        self.assertIn("If-Match", str(self.error(refusal, 412)["message"]))
+        response = answer_to(refusal)
+        assert response is not None
+        self.assertEqual(response.headers, (("ETag", '"2-abc"'),))
+        self.assertEqual(self.error(errors.PreconditionFailed("If-Match", None), 412)["code"], "precondition_failed")
+
+    def test_invalid(self) -> None:
+        """A bad parameter is named, in the words of the wire facts where those name it already."""
+        self.assertEqual(
+            self.error(errors.InvalidParameter("privilege", "privilege"), 422),
+            {"code": "argument_error", "message": "privilege"},
+        )
+        self.assertEqual(
+            self.error(errors.InvalidParameter("limit", "'limit' is wrong", "unprocessable_entity"), 422),
+            {"code": "unprocessable_entity", "message": "'limit' is wrong"},
+        )
+        self.assertEqual(
+            self.error(errors.InvalidParameter("limit", "'Limit' is too much", "unprocessable_entity"), 422)["message"],
+            "'Limit' is too much",
+        )
+        self.assertEqual(
+            self.error(errors.InvalidName("kind", "no such thing"), 422),
+            {"code": "argument_error", "message": "kind: no such thing"},
+        )
+
+    def test_empty_answers(self) -> None:
+        """Who is forbidden something, or not let in, learns the status alone."""
+        for refusal, status in (
+            (errors.Forbidden("he lacks execute"), 403),
+            (errors.AuthenticationRefused(Reason.ROLE_UNKNOWN), 401),
+            (errors.AuthenticationRefused(Reason.PRIVILEGE_MISSING, 403), 403),
+        ):
+            response = answer_to(refusal)
+            assert response is not None
+            self.assertEqual((response.status, response.body, response.content_type), (status, b"", None))
+
+    def test_bearer(self) -> None:
+        """A bad access token is told in plain text."""
+        response = answer_to(errors.BearerRefused("Authorization missing"))
+        assert response is not None
+        self.assertEqual((response.status, response.body), (401, b"Authorization missing"))
+        self.assertEqual(response.content_type, "text/plain; charset=utf-8")
+
+    def test_policy(self) -> None:
+        """A policy's fault is told with its place, if it has one."""
+        self.assertEqual(
+            self.error(errors.PolicyInvalid("User 'zed' not found in account 'acct'"), 422),
+            {"code": "policy_invalid", "message": "User 'zed' not found in account 'acct'"},
+        )
+        self.assertEqual(
+            self.error(errors.PolicyInvalid("Unrecognized data type '!x'", 3, 5), 422),
+            {
+                "code": "policy_invalid",
+                "message": "Error at line 3, column 5 in policy : Unrecognized data type '!x'",
+                "innererror": {"code": "policy_invalid", "filename": "policy", "line": 3, "column": 5},
+            },
+        )
+
+    def test_conflict(self) -> None:
+        """A record that exists already is told with its id."""
+        self.assertEqual(
+            self.error(errors.Conflict("account", "x", 'account "x" already exists'), 409),
+            {
+                "code": "conflict",
+                "message": 'account "x" already exists',
+                "target": "account",
+                "details": {"code": "conflict", "target": "id", "message": "x"},
+            },
+        )
+
+    def test_try_again(self) -> None:
+        """What may work later says when to try again, and not why it doesn't work now."""
+        for refusal, status, code in (
+            (errors.PolicyConflict(3), 409, "policy_conflict"),
+            (errors.StoreUnavailable("10.0.0.5 is down", 3), 503, "unavailable"),
+            (errors.PrimaryContested("the server two has it", 3), 503, "unavailable"),
+            (errors.TooOften("try again soon", 3), 429, "too_many_requests"),
+        ):
+            self.assertEqual(self.error(refusal, status)["code"], code)
+            response = answer_to(refusal)
+            assert response is not None
+            self.assertEqual(response.headers, (("Retry-After", "3"),))
+            self.assertNotIn(b"10.0.0.5", response.body)
+
+    def test_outcome_unknown(self) -> None:
+        """What may have happened says so, and nothing by which a library would do it once more."""
+        refusal = errors.OutcomeUnknown("10.0.0.5 is down", 3)
+        error = self.error(refusal, 503)
+        self.assertEqual(error["code"], "outcome_unknown")
+        self.assertIn("it may have been made, or not", str(error["message"]))
+        response = answer_to(refusal)
+        assert response is not None
+        self.assertEqual(response.headers, ())
+        self.assertNotIn(b"10.0.0.5", response.body)
+        self.assertEqual(reason_of(refusal), "outcome-unknown")
+
+    def test_read_only(self) -> None:
+        """A write on a standby has a number for its code, as installed clients know it."""
+        self.assertEqual(
+            self.error(errors.StoreReadOnly(), 405), {"code": 405, "message": "Write operations are not allowed"}
+        )
+
+    def test_sizes_and_forms(self) -> None:
+        """Too large is 413, unreadable 400, no route 404, a value that doesn't open 422."""
+        for refusal, status, code in (
+            (errors.TooLarge("the token", 16384), 413, "too_large"),
+            (errors.BadRequest("no form"), 400, "bad_request"),
+            (errors.RouteNotFound("GET", "/x"), 404, "not_found"),
+            (errors.WrongDataKey("acct:variable:v"), 422, "data_key_invalid"),
+        ):
+            self.assertEqual(self.error(refusal, status)["code"], code)
+        self.assertIn("16384", str(self.error(errors.TooLarge("the token", 16384), 413)["message"]))
+
+    def test_long_paths_are_not_echoed(self) -> None:
+        """An unknown path is told, but no more of it than helps."""
+        self.assertLess(len(str(self.error(errors.RouteNotFound("GET", "/x" * 30000), 404))), 300)
+
+    def test_before_a_request(self) -> None:
+        """What can't be read as a request has an answer with the status of its limit."""
+        statuses = [response.status for response in (MALFORMED, TOO_SLOW, TOO_LARGE, LINE_TOO_LONG, HEADERS_TOO_LARGE)]
+        self.assertEqual(statuses, [400, 408, 413, 414, 431])
+
+    def test_bug(self) -> None:
+        """A bug tells its incident and nothing else."""
+        response = internal_error("i-7")
+        self.assertEqual(response.status, 500)
+        self.assertIn(b"i-7", response.body)

@@ -1,0 +1,254 @@
+"""Logging in by an LDAP directory, over HTTP."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from pathlib import Path
+
+from svc.authn.ldap.filters import search_filter
+from svc.authn.throttling import MINUTE
+from svc.model.dialect import CONJUR
+from svc.model.directories import DirectoryRefused, Security
+from svc.model.reasons import Reason
+from tests.authn.ldap.test_authenticator import CA, PASSWORD, LdapCase
+from tests.web.support import Answer
+from tests.web.world import ADMIN, WorldCase
+
+DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "ldap.md"
+
+
+#: What the client gets for each reason for which an LDAP login may be refused.
+STATUSES = {
+    Reason.LDAP_UNAVAILABLE: 503,
+    Reason.LDAP_TLS_FAILED: 503,
+    Reason.LDAP_ANSWER_MALFORMED: 503,
+    Reason.LDAP_BIND_REFUSED: 503,
+    Reason.LDAP_SEARCH_REFUSED: 503,
+    Reason.CREDENTIALS_WRONG: 401,
+    Reason.LDAP_ENTRY_UNKNOWN: 401,
+    Reason.LDAP_ENTRY_AMBIGUOUS: 401,
+    Reason.LDAP_ENTRY_REFUSED: 401,
+    Reason.LDAP_ROLE_REFUSED: 401,
+    Reason.CONFIGURATION_INVALID: 401,
+}
+
+#: Who sends a password, good or not, so that the directory is asked: people that policy and the directory know, one or none.
+PEOPLE = ("alice", "bob", "near", "mallory", "nobody", "stranger", "*")
+
+
+class RouteCase(LdapCase):
+    """Logins over HTTP."""
+
+    def login(self, login: str = "alice", password: bytes = PASSWORD, path: str = "/authn-ldap/corp/acme/login") -> Answer:
+        """Ask for the API key."""
+        credentials = base64.b64encode(login.encode() + b":" + password).decode()
+        return self.client.get(path, headers=[("Authorization", f"Basic {credentials}")])
+
+    def authenticate(self, login: str = "alice", evidence: bytes = PASSWORD, **more: object) -> Answer:
+        """Ask for an access token."""
+        return self.client.post(f"/authn-ldap/corp/acme/{login}/authenticate", evidence, **more)
+
+    def assert_refused(self, answer: Answer) -> None:  # type: ignore[override] # here it is of answers
+        """It is like any other refusal."""
+        self.assertEqual((answer.status, answer.body), (401, b""))
+        self.assertNotIn("www-authenticate", answer.headers)
+
+
+class OutcomeTests(RouteCase):
+    """Who is told that his credentials are bad, and who that nobody knows, in the native dialect."""
+
+    def outcomes(self, login: str, password: bytes = PASSWORD) -> set[tuple[int, bytes, bool]]:
+        """What both routes answer, and whether they say when to come again: in 2 to 4 seconds."""
+        found = set()
+        for answer in (self.login(login, password), self.authenticate(login, password)):
+            again = answer.headers.get("retry-after")
+            self.assertIn(again, {None, "2", "3", "4"})
+            found.add((answer.status, answer.body, again is not None))
+        return found
+
+    def test_every_reason(self) -> None:
+        """Each reason is decided, and the answer is the same for everybody: known, unknown or barred."""
+        self.assertEqual({reason for reason in Reason if reason.name.startswith("LDAP_")} - set(STATUSES), set())
+        for reason, status in STATUSES.items():
+            self.directory.refused = DirectoryRefused(reason, "it says so")
+            answers = set()
+            for login in PEOPLE:
+                self.directory.asked.clear()
+                answers |= self.outcomes(login) | self.outcomes(login, b"wrong")
+                self.assertEqual(len(self.directory.asked), 4, login)
+            self.assertEqual(answers, {(status, b"", status == 503)}, reason)
+            self.clock.advance(MINUTE)
+
+    def test_the_page(self) -> None:
+        """``docs/ldap.md`` has a row for each reason, with the status that the client gets."""
+        rows = re.findall(r"^\|.*\| (\d+) \| `([a-z-]+)` \|$", DOCUMENT.read_text(encoding="utf-8"), re.MULTILINE)
+        self.assertEqual({reason: int(status) for status, reason in rows}, {str(key): STATUSES[key] for key in STATUSES})
+
+    def test_what_needs_no_directory(self) -> None:
+        """While the directory is away nothing changes for those about whom it isn't asked."""
+        self.directory.refused = DirectoryRefused(Reason.LDAP_UNAVAILABLE, "down")
+        self.assertEqual(
+            self.outcomes("near", self.api_keys["near"]), {(200, self.api_keys["near"], False), (401, b"", False)}
+        )
+        self.assertEqual(self.authenticate("alice", self.api_keys["alice"]).status, 200)
+        for login, password in (
+            ("admin", PASSWORD),
+            ("host/web", PASSWORD),
+            ("host/absent", PASSWORD),
+            ("alice", b""),
+            ("nobody", b""),
+            ("alice", b"\0"),
+        ):
+            self.assertEqual(self.outcomes(login, password), {(401, b"", False)}, login)
+        barred = self.dialect.privilege_missing_status
+        self.assertEqual({status for status, _, _ in self.outcomes("mallory", self.api_keys["mallory"])}, {barred})
+        self.assertEqual(self.directory.asked, [])
+
+    def test_when_it_is_back(self) -> None:
+        """An outage leaves nobody slow, however often he tried; then good passwords are taken and wrong ones refused."""
+        for reason, status in STATUSES.items():
+            if status == 503:
+                self.directory.refused = DirectoryRefused(reason, "down")
+                for _ in range(20):
+                    self.assertEqual(self.outcomes("alice", b"wrong"), {(503, b"", True)})
+        self.directory.refused = None
+        for _ in range(5):
+            self.assertEqual(self.outcomes("alice", b"wrong"), {(401, b"", False)})
+        self.assertEqual({status for status, _, _ in self.outcomes("alice")}, {200})
+
+
+class ConjurOutcomeTests(OutcomeTests):
+    """They are the same in the other dialect."""
+
+    dialect = CONJUR
+
+
+class LdapRouteTests(RouteCase):
+    """The routes, in the native dialect."""
+
+    def test_login_and_authenticate(self) -> None:
+        """The directory's password gives the API key, and this an access token for the user; so does the password."""
+        told = self.login()
+        self.assertEqual((told.status, told.body), (200, self.api_keys["alice"]))
+        self.assertEqual(told.headers["content-type"], "text/plain; charset=utf-8")
+        for evidence in (told.body, PASSWORD):
+            answer = self.authenticate(evidence=evidence)
+            self.assertEqual((answer.status, answer.headers["content-type"]), (200, "application/json"))
+            claims = json.loads(base64.urlsafe_b64decode(json.loads(answer.body)["payload"]))
+            self.assertEqual(claims["sub"], "alice")
+
+    def test_base64(self) -> None:
+        """The access token comes in base64 where the client accepts that."""
+        answer = self.authenticate(headers=[("Accept-Encoding", "base64")])
+        self.assertEqual(answer.headers["content-encoding"], "base64")
+        self.assertIn("payload", json.loads(base64.b64decode(answer.body)))
+
+    def test_refusals_are_alike(self) -> None:
+        """Whoever is refused, for whatever reason, is answered the same."""
+        answers = set()
+        self.directory.passwords["bob"] = b"other"
+        for login, password in (
+            ("alice", b"wrong"),
+            ("alice", b""),
+            ("alice", b"\0"),
+            ("bob", PASSWORD),
+            ("mallory", PASSWORD),
+            ("nobody", PASSWORD),
+            ("stranger", PASSWORD),
+            ("admin", PASSWORD),
+            ("host/web", PASSWORD),
+            ("*", PASSWORD),
+            ("x" * 2000, PASSWORD),
+        ):
+            told = self.login(login, password)
+            self.assert_refused(told)
+            answers.add(frozenset((name, value) for name, value in told.headers.items() if name != "x-request-id"))
+        self.assertEqual(len(answers), 1)
+
+    def test_guessing(self) -> None:
+        """Guesses by a directory are slowed down with all others of that user; its owner's password is taken at once."""
+        for _ in range(5):
+            self.assert_refused(self.login(password=b"wrong"))
+            self.assert_refused(self.authenticate(evidence=b"wrong"))
+        guess = base64.b64encode(b"alice:wrong").decode()
+        slow = [
+            self.client.begin("GET", path, headers=[("Authorization", f"Basic {guess}")])
+            for path in ("/authn-ldap/corp/acme/login", "/authn/acme/login")
+        ]
+        self.assertEqual([connection.received() for connection in slow], [b"", b""])
+        self.assertEqual((self.login().status, self.authenticate().status), (200, 200))
+        self.clock.advance(2)
+        for connection in slow:
+            self.assert_refused(connection.answer())
+
+    def test_who_has_left(self) -> None:
+        """Who is gone from the directory goes on with the API key that he was told, until it is rotated."""
+        key = self.login().body
+        self.directory.passwords.clear()
+        self.assert_refused(self.login())
+        self.assertEqual(self.client.post("/authn/acme/alice/authenticate", key).status, 200)
+        self.assertEqual(self.client.request("PUT", "/authn/acme/api_key?role=user:alice", role=ADMIN).status, 200)
+        self.assert_refused(self.client.post("/authn/acme/alice/authenticate", key))
+        self.assert_refused(self.authenticate(evidence=key))
+
+    def test_no_credentials(self) -> None:
+        """Without HTTP Basic credentials nobody is told a key, not even with an access token."""
+        path = "/authn-ldap/corp/acme/login"
+        self.assert_refused(self.client.get(path))
+        self.assert_refused(self.client.get(path, role=ADMIN))
+        self.assert_refused(self.client.get(path, headers=[("Authorization", "Basic !")]))
+        self.assertEqual(self.directory.asked, [])
+
+    def test_passwords_are_octets(self) -> None:
+        """A password is any octets: colons, blanks and line ends are a part of it."""
+        for password in (b"a:b", b" x ", b"x\n", "пароль".encode(), b"\xff\xfe"):
+            self.directory.passwords["alice"] = password
+            self.assertEqual(self.login(password=password).status, 200)
+            self.assertEqual(self.authenticate(evidence=password).status, 200)
+
+    def test_other_places(self) -> None:
+        """Another service or account is refused alike; another method is no route."""
+        self.assert_refused(self.login(path="/authn-ldap/other/acme/login"))
+        self.assert_refused(self.login(path="/authn-ldap/corp/nowhere/login"))
+        self.assertEqual(self.client.get("/authn-ldap/corp/acme/alice/authenticate").status, 404)
+
+    def test_status(self) -> None:
+        """The type has no status, which is told as the installed base does."""
+        answer = self.client.get("/authn-ldap/corp/acme/status", role=ADMIN)
+        self.assertEqual(answer.status, 501)
+        self.assertIn("CONJ00056E", answer.json()["error"])
+        self.assertEqual(self.client.get("/authn-ldap/corp/acme/status").status, 401)
+
+    def test_listing_and_switching(self) -> None:
+        """The type is installed, the authenticator configured, and PATCH switches it off and on again."""
+        told = self.client.get("/authenticators").json()
+        self.assertIn("authn-ldap", told["installed"])
+        self.assertIn("authn-ldap/corp", told["configured"])
+        form = [("Content-Type", "application/x-www-form-urlencoded")]
+        for value, status in ((b"enabled=false", 401), (b"enabled=true", 200)):
+            switched = self.client.request("PATCH", "/authn-ldap/corp/acme", body=value, headers=form, role=ADMIN)
+            self.assertEqual(switched.status, 204)
+            self.assertEqual(self.login().status, status)
+
+
+class DocumentTests(WorldCase):
+    """``docs/ldap.md``."""
+
+    def test_the_example(self) -> None:
+        """The policy of the page loads, and lets its user log in once the variables are set."""
+        self.load(DOCUMENT.read_text(encoding="utf-8").split("```yaml\n")[1].partition("```")[0])
+        self.set_value("svc/authn-ldap/corp/bind-password", b"service password")
+        self.set_value("svc/authn-ldap/corp/tls-ca-cert", CA.encode())
+        self.directory.passwords["alice"] = PASSWORD
+        answer = self.client.post("/authn-ldap/corp/acme/alice/authenticate", PASSWORD)
+        self.assertEqual(answer.status, 200)
+        ((server, _, _),) = self.directory.asked
+        self.assertEqual((server.host, server.security, server.port), ("ldap.example.org", Security.START_TLS, 389))
+        self.assertIsNotNone(search_filter(server.filter_template, "alice"))
+
+    def test_filters(self) -> None:
+        """Every filter that the page shows is one."""
+        for template in re.findall(r"`(\([^`]*%s[^`]*\))`", DOCUMENT.read_text(encoding="utf-8")):
+            self.assertIsNotNone(search_filter(template, "alice"))
