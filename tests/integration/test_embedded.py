@@ -92,7 +92,7 @@ class StartTests(EmbeddedTestCase):
         self.assertEqual({modes["postgres.log"], modes["lock"], modes["postmaster.lock"]}, {0o600})
 
     async def test_acknowledged_writes(self) -> None:
-        """What PostgreSQL acknowledges is on the disk."""
+        """What PostgreSQL acknowledges is on the disk (DATA-17)."""
         directory = await self.made()
         dsn = await self.postgres(directory, durable=True).ready()
         for name in ("fsync", "full_page_writes", "synchronous_commit"):

@@ -91,7 +91,7 @@ class YamlTests(SynchronousTestCase):
         self.assertNotIn("\n", quoted(text))
 
     def test_form(self) -> None:
-        """A thing that has but an id has the short form; privileges are in one line, members below each other."""
+        """A thing that has but an id has the short form; privileges are in one line, members below each other (POL-76)."""
         document = [
             Tagged("user", {"id": "alice"}),
             Tagged(
