@@ -420,7 +420,7 @@ class EmbeddedTests(StartTestCase):
             self.assertNotIn(DATA_KEY.encode(), Path(f"/proc/{child}/environ").read_bytes())
 
     async def test_directory_in_use(self) -> None:
-        """A second server on the same data directory is refused, and the first goes on."""
+        """A second server on the same data directory is refused, and the first goes on (DATA-23)."""
         first = self.serve()
         url = await first.ready()
         self.assertIn("in use by another svc", await self.refused(self.serve(data_dir=first.data_dir)))
