@@ -35,7 +35,7 @@ class EffectiveContract(Contract):
 
     @scenario
     async def test_root(self) -> None:
-        """Of the root, the whole account is read, whoever recorded it, and nothing of another account (POL-73)."""
+        """Of the root, the whole account is read, whoever recorded it, and nothing of another account (POL-75)."""
         stores = await self.stores_with_account("acct2", "acc")
         draft = Draft().define("policy:team", "user:bob@x-y", "variable:v", "layer:team/l")
         draft.grant("layer:team/l", "user:bob@x-y", admin=True).permit("variable:v", "layer:team/l", "read")
@@ -55,7 +55,7 @@ class EffectiveContract(Contract):
     @scenario
     async def test_unseen(self) -> None:
         """A viewer is told nothing of resources that he doesn't see but of which kinds they are; of others, as ever
-        (POL-77).
+        (POL-80).
         """
         stores = await self.stores_with_account()
         draft = Draft().define("user:lead", "user:carol").define("policy:a", owner="user:lead")
@@ -84,7 +84,7 @@ class EffectiveContract(Contract):
     @scenario
     async def test_beneath(self) -> None:
         """Of any other policy, what lies beneath it by its id is read, itself, and nothing that only begins alike
-        (POL-73).
+        (POL-75).
         """
         stores = await self.stores_with_account()
         draft = Draft().define("policy:a", "policy:a/b", "policy:a/b/c", "host:a/b/h", "host:a/b/c/h", "variable:a/b/c/d/v")
@@ -148,7 +148,7 @@ class EffectiveContract(Contract):
     @scenario
     async def test_limit(self) -> None:
         """More resources, annotations and permissions than the limit are not read, and counted; memberships don't count
-        (POL-78).
+        (POL-81).
         """
         stores = await self.stores_with_account()
         draft = Draft().define("policy:a", "host:a/h", "group:a/g").annotate("host:a/h", {"x": "1", "y": "2"})

@@ -215,7 +215,7 @@ class PoliciesContract(PolicyCase):
 
     @scenario
     async def test_hosts_of_factories_do_not_keep_out(self) -> None:
-        """What a host factory made beneath a policy is no reason to deny a replacement of the policy (POL-41)."""
+        """What a host factory made beneath a policy is no reason to deny a replacement of the policy (POL-41, POL-67)."""
         stores = await self._team()
         await load(stores, Draft().define("host_factory:f", owner="user:outsider"))
         await stores.factories.add_tokens([digest_of("one")], FactoryToken(role("host_factory:f"), 2000.5))
@@ -258,7 +258,7 @@ class PoliciesContract(PolicyCase):
 
     @scenario
     async def test_not_grantable(self) -> None:
-        """A role may be granted by who holds it with admin option, whatever else he may (POL-57)."""
+        """A role may be granted by who holds it with admin option, whatever else he may (POL-58)."""
         stores = await self._team()
         await load(stores, Draft().define("group:mine", owner="user:outsider"), role("policy:other"))
         draft = Draft().define("group:lead", "user:lead", "user:updater", "user:member").grant("group:lead", "user:lead")
@@ -282,7 +282,7 @@ class PoliciesContract(PolicyCase):
 
     @scenario
     async def test_not_permittable_and_not_updatable(self) -> None:
-        """A thing may be permitted by who owns it; who owns it or was given ``update`` on it may update it (POL-57)."""
+        """A thing may be permitted by who owns it; who owns it or was given ``update`` on it may update it (POL-58)."""
         stores = await self._team()
         draft = Draft().define("user:updater", "group:updaters", "user:thing").grant("group:updaters", "user:updater")
         draft.permit("policy:team", "group:updaters", "update").permit("variable:team/v", "user:thing", "update")
@@ -311,7 +311,7 @@ class PoliciesContract(PolicyCase):
     @scenario
     async def test_ownership(self) -> None:
         """Whose a record is, is told with its owners and recorders, and those of these, to the end of the chain, or once
-        round a circle.
+        round a circle (POL-55).
         """
         stores = await self._team()
         deep = [f"group:deep{number}" for number in range(300)]
@@ -343,7 +343,9 @@ class PoliciesContract(PolicyCase):
 
     @scenario
     async def test_policies_around(self) -> None:
-        """The policy around an id is the longest whose own id begins it, with a slash; where there is none, the root."""
+        """The policy around an id is the longest whose own id begins it, with a slash; where there is none, the root
+        (POL-55).
+        """
         stores = await self.stores_with_account("acct2")
         policies = ("a", "a-b", "a.b", "a/b/c", "a/b/c-", "a/b0", "b", "ü/☃", "root/x", "a/b/c/d/e/f")
         await load(stores, Draft().define(*(f"policy:{name}" for name in policies), "group:a/b", "host:a/b/c/d"))

@@ -156,7 +156,7 @@ class PolicyRoutesTests(InPostgres):
 
     @scenario
     async def test_read_back(self) -> None:
-        """What is printed of root loads back to the same rows, in place and into an empty account (POL-75)."""
+        """What is printed of root loads back to the same rows, in place and into an empty account (POL-77)."""
         await self.served()
         self.assertEqual((await self.ask("POST", body=DOCUMENT)).status, 201)
         printed = (await self.ask("GET")).body.decode()
@@ -171,7 +171,7 @@ class PolicyRoutesTests(InPostgres):
 
     @scenario
     async def test_dry_run(self) -> None:
-        """A dry run on PostgreSQL tells what the load then does, and leaves nothing behind (POL-66, POL-68)."""
+        """A dry run on PostgreSQL tells what the load then does, and leaves nothing behind (POL-68, POL-70)."""
         await self.served()
         self.assertEqual((await self.ask("POST", body=DOCUMENT)).status, 201)
         before = self.everything()

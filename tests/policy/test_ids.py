@@ -95,7 +95,7 @@ class InsideTests(SynchronousTestCase):
             self.assertFalse(inside(policy_named("jenkins"), kind, "jenkins"), kind)
 
     def test_users_are_outside(self) -> None:
-        """Folding makes the users of a-b, of a/b and of the root alike: names prove nothing about them (POL-61)."""
+        """Folding makes the users of a-b, of a/b and of the root alike: names prove nothing about them (POL-62)."""
         for identifier in ("bob@a-b", "bob@a-b-c", "a-b", "a-b/bob", "bob"):
             self.assertFalse(inside(policy_named("a-b"), "user", identifier), identifier)
 

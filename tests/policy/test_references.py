@@ -156,7 +156,7 @@ class AttackTests(SynchronousTestCase):
             self.refused(f"- !permit {{role: !user /mallory, privilege: [read, execute], resource: {resource}}}")
 
     def test_namesakes_of_the_policy(self) -> None:
-        """What stands beside the policy and is called like it isn't his: blank ids and absolute ones mean it (POL-61)."""
+        """What stands beside the policy and is called like it isn't his: blank ids and absolute ones mean it (POL-62)."""
         for host, variable in (("!host ", "!variable "), ("!host /jenkins", "!variable /jenkins")):
             self.refused(f"- !grant {{role: {host}, member: !user /mallory}}")
             self.refused(f"- !permit {{role: !user /mallory, privilege: execute, resource: {variable}}}")
@@ -164,7 +164,7 @@ class AttackTests(SynchronousTestCase):
         self.refused("- !webservice\n- !permit {role: !user /mallory, privilege: authenticate, resource: !webservice }")
 
     def test_namesakes_of_users(self) -> None:
-        """Users that folding makes look like his aren't: neither the root's, nor those of a/b, nor of jenkins-x (POL-61)."""
+        """Users that folding makes look like his aren't: neither the root's, nor those of a/b, nor of jenkins-x (POL-62)."""
         self.refused("- !grant {role: !user bob, member: !user /mallory}")
         self.refused("- !grant {role: !user x/bob, member: !user /mallory}")
         self.refused("- !permit {role: !user /mallory, privilege: update, resource: !user bob}")
@@ -233,7 +233,7 @@ class AttackTests(SynchronousTestCase):
         self.assertEqual(self.world.all("restrictions"), before)
 
     def test_what_is_inside_is_his(self) -> None:
-        """He may grant and permit what lies in his policy, old and new, and give it away (POL-56)."""
+        """He may grant and permit what lies in his policy, old and new, and give it away (POL-57)."""
         self.world.load("- !policy {id: jenkins, body: [!group old, !variable v]}", "root", LoadMode.APPEND)
         self.world.load(
             "- !group new\n- !user carl\n"
@@ -250,7 +250,7 @@ class AttackTests(SynchronousTestCase):
         self.assertIn(PermissionRow("acct:variable:jenkins/v", "x", "acct:group:admins"), self.world.all("permissions"))
 
     def test_the_policy_itself(self) -> None:
-        """Its own role, which may hold what others gave to it, is not his to grant, unless he owns it (POL-59)."""
+        """Its own role, which may hold what others gave to it, is not his to grant, unless he owns it (POL-60)."""
         self.world.load("- !policy {id: jenkins}", "root", LoadMode.APPEND)
         for text in (
             "- !grant {role: !policy , member: !user /mallory}",
@@ -259,20 +259,20 @@ class AttackTests(SynchronousTestCase):
             self.refused(text)
 
     def test_his_own_namesakes_are_his(self) -> None:
-        """What is called like the policy, and was recorded by it or is made by this load, is his (POL-56)."""
+        """What is called like the policy, and was recorded by it or is made by this load, is his (POL-57)."""
         text = "- !layer {annotations: {a: b}}\n- !grant {role: !layer , member: !user /mallory}"
         self.world.load(text, "jenkins", LoadMode.APPEND, ())
         self.world.load("- !grant {role: !layer , member: !host /jenkins}", "jenkins", LoadMode.APPEND, ())
         self.assertIn(AnnotationRow("acct:layer:jenkins", "a", "b"), self.world.all("annotations"))
 
     def test_powers_open_what_is_outside(self) -> None:
-        """With the authority over a thing outside, a document may dispose of it (POL-57)."""
+        """With the authority over a thing outside, a document may dispose of it (POL-58)."""
         text = "- !grant {role: !group /admins, member: !user /mallory}"
         self.world.load(text, "jenkins", LoadMode.APPEND, ["acct:group:admins"])
         self.assertIn(MembershipRow("acct:group:admins", "acct:user:mallory", False, False), self.world.all("memberships"))
 
     def test_the_admin_is_above_the_root(self) -> None:
-        """Who may update the root policy still can't help himself to the admin's role (POL-59)."""
+        """Who may update the root policy still can't help himself to the admin's role (POL-60)."""
         for text in (
             "- !grant {role: !user admin, member: !user mallory}",
             "- !permit {role: !user mallory, privilege: update, resource: !user admin}",

@@ -155,7 +155,7 @@ class LoadTests(WorldCase):
 
     def test_users_of_others_are_not_taken_for_ones_own(self) -> None:
         """Users of two policies may fold to one id; the policy that comes second grants nothing to the other's user
-        (POL-61).
+        (POL-62).
         """
         self.load("- !policy { id: a/b, owner: !user lead }\n- !policy { id: a-b, owner: !user alice }\n")
         made = self.load("- !user dave\n", policy="a/b", role=LEAD).json()["created_roles"]

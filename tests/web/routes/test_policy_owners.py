@@ -86,7 +86,7 @@ class OwnersTests(WorldCase):
 
     def test_what_others_own(self) -> None:
         """Whoever may load a policy, even its owner, disposes of nothing beneath it that somebody else owns, in no mode
-        (POL-55).
+        (POL-56).
         """
         for statement, modes in STATEMENTS:
             for method in modes:
@@ -97,7 +97,7 @@ class OwnersTests(WorldCase):
                         self.assertEqual(self.statuses(text, role, method, rehearse=rehearse), 403, (text, method, role))
 
     def test_what_the_policy_owns(self) -> None:
-        """All of it may be done to what the policy owns, directly or through a policy of its own (POL-55)."""
+        """All of it may be done to what the policy owns, directly or through a policy of its own (POL-55, POL-56)."""
         for statement, modes in STATEMENTS:
             for method in set(modes) - {"PUT"}:
                 for role in (user("lead"), user("bob"), user("una")) if method == "POST" else (user("lead"), user("bob")):
@@ -107,7 +107,7 @@ class OwnersTests(WorldCase):
                         self.assertEqual(self.statuses(text, role, method, rehearse=rehearse), status, (text, method, role))
 
     def test_those_who_may(self) -> None:
-        """Who owns both, as the admin does, may do it through either, and so may who is their owner's role (POL-57)."""
+        """Who owns both, as the admin does, may do it through either, and so may who is their owner's role (POL-58)."""
         self.load("- !grant { role: !user other, member: !user lead }")
         self.stored = self.memory.copied()
         for statement, modes in STATEMENTS:
@@ -117,7 +117,7 @@ class OwnersTests(WorldCase):
                     self.assertEqual(self.statuses(text, role, method), 201, (text, method, role))
 
     def test_what_was_given_away(self) -> None:
-        """What a policy recorded and gave away is the new owner's: neither changed, taken back, nor disposed of (POL-58)."""
+        """What a policy recorded and gave away is the new owner's: neither changed, taken back, nor disposed of (POL-59)."""
         self.load(
             "- !group { id: gift, owner: !user /other }\n- !user { id: eve, owner: !user /other }\n", "team", user("lead")
         )
@@ -140,7 +140,7 @@ class OwnersTests(WorldCase):
 
     def test_what_a_replacement_drops(self) -> None:
         """A replacement neither deletes nor bares what was given away, of which nothing beneath the policy's id tells
-        (POL-58).
+        (POL-59).
         """
         fay = "- !user { id: fay, owner: !user /other }\n"
         eve = f"- !user {{ id: eve, owner: !user /other, annotations: {{ a: b }}, restricted_to: 10.0.0.1 }}\n{fay}"
@@ -160,7 +160,7 @@ class OwnersTests(WorldCase):
 
     def test_the_same_once_more(self) -> None:
         """Who loads the same again, in which things were given away with grants and permissions, is not refused for that
-        (POL-63).
+        (POL-64).
         """
         text = """
 - !policy
@@ -182,7 +182,7 @@ class OwnersTests(WorldCase):
 
     def test_owners_prove_nothing(self) -> None:
         """That somebody else named the policy for the owner gives the policy's loaders no power over things outside
-        (POL-55).
+        (POL-56).
         """
         self.load("- !policy { id: giver, owner: !user other }")
         self.load(
@@ -198,7 +198,7 @@ class OwnersTests(WorldCase):
 
     def test_the_root(self) -> None:
         """To the root belongs what is the admin's directly or through policies; a policy of another owner doesn't
-        (POL-60).
+        (POL-61).
         """
         self.load(
             "- !permit { role: !user una, privileges: [ create, update ], resource: !policy root }\n"
@@ -239,7 +239,7 @@ class OwnersTests(WorldCase):
                 self.assertEqual(self.statuses(text, role, "POST"), 201, text)
 
     def test_things_of_a_nested_policys_own_name(self) -> None:
-        """So do the owner and the delegates of a policy that stands in another, be that somebody else's (POL-62)."""
+        """So do the owner and the delegates of a policy that stands in another, be that somebody else's (POL-63)."""
         nested = "[ !policy team/sub, !policy team/mine ]"
         self.load(f"- !user dee\n- !permit {{ role: !user dee, privilege: create, resources: {nested} }}\n")
         self.stored = self.memory.copied()
@@ -396,7 +396,7 @@ class DeclaredHostTests(FactoryCase):
         self.load(TEAMS, method="PATCH")
 
     def test_hosts_of_factories(self) -> None:
-        """A host that another policy's factory made is declared by nobody, whoever asks: 403 that names it (POL-65)."""
+        """A host that another policy's factory made is declared by nobody, whoever asks: 403 that names it (POL-66)."""
         self.early()
         document = "- !variable s\n- !layer l\n- !host-factory { id: f, layers: !layer l }\n- !host app0\n"
         permit = "- !permit { role: !host app0, privilege: execute, resource: !variable s }\n"
@@ -410,7 +410,7 @@ class DeclaredHostTests(FactoryCase):
 
     def test_hosts_at_the_root(self) -> None:
         """So it is at the root: a host that another policy's factory made isn't the root's, one that its own made is
-        (POL-65).
+        (POL-66).
         """
         self.make("A/f", "app0")
         self.make("f", "app1")
@@ -422,7 +422,9 @@ class DeclaredHostTests(FactoryCase):
         self.assertEqual(list(self.load("- !host app0").json()["created_roles"]), ["acme:host:app0"])
 
     def test_hosts_of_a_new_policy(self) -> None:
-        """Nor does a host become a new policy's that a factory made before, be it one of the policy that declares both."""
+        """Nor does a host become a new policy's that a factory made before, be it one of the policy that declares both
+        (POL-66).
+        """
         self.make("A/f", "N/app0")
         self.make("f", "N/app1")
         self.make("B/f", "B/n/app2")
@@ -434,7 +436,7 @@ class DeclaredHostTests(FactoryCase):
 
     def test_hosts_of_its_own_factory(self) -> None:
         """A host that the policy's own factory made is left as it is, with a warning, and may be permitted what is there
-        (POL-64).
+        (POL-65).
         """
         self.make("B/f", "B/app1")
         text = "- !host app1\n- !permit { role: !host app1, privilege: execute, resource: !variable s }\n"
@@ -448,7 +450,7 @@ class DeclaredHostTests(FactoryCase):
 
     def test_hosts_from_above(self) -> None:
         """A host that the root declared for the policy, as the policy's or as of one who owns it, is left as it is
-        (POL-64).
+        (POL-65).
         """
         self.load("- !policy { id: B, body: [ !host app0 ] }\n- !host B/app1\n- !host { id: B/app2, owner: !user lead-b }\n")
         answer = self.load("- !host app0\n- !host app1\n- !host app2\n", "B", user("lead-b"))
@@ -457,7 +459,9 @@ class DeclaredHostTests(FactoryCase):
         self.refused("- !host app3", role=user("lead-b"), host="B/app3")
 
     def test_hosts_of_a_policy_around(self) -> None:
-        """What the policy around had made before the policy was, is somebody else's unless the one owns the other."""
+        """What the policy around had made before the policy was, is somebody else's unless the one owns the other
+        (POL-66).
+        """
         for owner in ("!policy /A", "!user /admin", "!user /lead-b"):
             self.setUp()
             self.load(f"- !host {{ id: C/app0, owner: {owner} }}\n- !group C/g\n- !host D/app0\n", "A", user("lead-a"))
@@ -468,7 +472,7 @@ class DeclaredHostTests(FactoryCase):
 
     def test_deleted(self) -> None:
         """Whoever may update the policy that the id begins with may delete the host, and then the policy may declare it
-        (POL-65).
+        (POL-67).
         """
         for role, method in ((user("lead-b"), "PATCH"), (user("keeper"), "PATCH"), (user("keeper"), "PUT"), (ADMIN, "PUT")):
             self.setUp()
@@ -482,7 +486,7 @@ class DeclaredHostTests(FactoryCase):
 
     def test_deleted_from_elsewhere(self) -> None:
         """From another policy, too, it is deleted by whoever may update the policy that its id begins with, or owns it
-        (POL-65).
+        (POL-67).
         """
         self.early()
         self.load("- !user carl\n- !policy { id: C, owner: !user carl }\n")
@@ -502,7 +506,7 @@ class DeclaredHostTests(FactoryCase):
         self.load(delete, "C", user("carl"), "PATCH", 403)
 
     def test_replaced(self) -> None:
-        """Such a host doesn't keep anybody from replacing the policy, who leaves it where it is (POL-65)."""
+        """Such a host doesn't keep anybody from replacing the policy, who leaves it where it is (POL-67)."""
         self.early()
         document = "- !variable s\n- !layer l\n- !host-factory { id: f, layers: !layer l }\n"
         for role in (user("lead-b"), user("keeper")):
@@ -510,7 +514,9 @@ class DeclaredHostTests(FactoryCase):
         self.assertEqual(self.memory.resources["acme:host:B/app0"], ("acme:host_factory:A/f", None))
 
     def test_users(self) -> None:
-        """A user whom another policy made isn't taken for one's own for having been given its name as owner (POL-61)."""
+        """A user whom another policy made isn't taken for one's own for having been given its name as owner (POL-62,
+        POL-65).
+        """
         self.load("- !policy { id: a/b, owner: !user lead-a }\n- !policy { id: a-b, owner: !user lead-b }\n")
         self.load("- !user { id: dave, owner: !policy /a-b }\n", "a/b", user("lead-a"))
         for method in EVERY:
