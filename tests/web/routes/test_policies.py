@@ -43,6 +43,14 @@ class LoadTests(WorldCase):
         self.assertEqual(answer.status, 200)
         self.assertEqual(self.load(TEAM).json(), {"created_roles": {}, "version": 2})
 
+    def test_any_content_type(self) -> None:
+        """The body is the document, whatever content type it is sent with, or none (POL-37)."""
+        for number, sent in enumerate((None, "application/x-www-form-urlencoded", "application/json", "text/plain")):
+            headers = [] if sent is None else [("Content-Type", sent)]
+            answer = self.client.post("/policies/acme/policy/root", b"- !group g%d\n" % number, role=ADMIN, headers=headers)
+            self.assertEqual(answer.status, 201, sent)
+            self.assertIn(f"acme:group:g{number}", self.memory.resources)
+
     def test_warnings(self) -> None:
         """An annotation that is called like an attribute draws a warning (POL-36)."""
         loaded = self.load("- !variable { id: v, annotations: { owner: me } }\n").json()

@@ -45,6 +45,14 @@ class SecretsTests(WorldCase):
         self.assertEqual(answer.headers["content-disposition"], "attachment")
         self.assertEqual(answer.headers["cache-control"], "no-store")
 
+    def test_any_content_type(self) -> None:
+        """The body is the value, whatever content type it is sent with, or none (SEC-1)."""
+        for sent in (None, "application/x-www-form-urlencoded", "application/json", "text/plain; charset=utf-8"):
+            value = f"a=1&b=%2F&c={sent}".encode()
+            headers = [] if sent is None else [("Content-Type", sent)]
+            self.assertEqual(self.client.post(PATH, value, role=ADMIN, headers=headers).status, 201, sent)
+            self.assertEqual(self.client.get(PATH, role=ADMIN).body, value, sent)
+
     def test_the_content_type_of_policy(self) -> None:
         """The variable's ``mime_type`` is the content type of its value (SEC-11)."""
         self.set_value("key", b"-----BEGIN")
