@@ -300,7 +300,7 @@ class TriesTests(ClientCase):
     """What is sent again."""
 
     def test_later(self) -> None:
-        """When the service says when to come again, that is waited for, at logins and reads alike."""
+        """When the service says when to come again, that is waited for, at logins and reads alike (NET-23)."""
         client = self.client()
         self.service.troubles = [(503, "2"), (429, "1")]
         waiting = self.begin(client.secret("apps/password"))
@@ -315,7 +315,7 @@ class TriesTests(ClientCase):
         self.assertEqual((len(self.service.logins), len(self.service.reads)), (3, 3))
 
     def test_connections(self) -> None:
-        """A request that was not answered is sent again, with pauses that grow."""
+        """A request that was not answered is sent again, with pauses that grow (NET-23)."""
         lost = Failure(ConnectError())
         self.wire.faults = [ConnectError(), RequestTransmissionFailed([lost]), ResponseNeverReceived([lost])]
         waiting = self.begin(self.client().access_token())
@@ -345,7 +345,7 @@ class TriesTests(ClientCase):
         self.assertEqual(self.wire.asked, 1)
 
     def test_not_again(self) -> None:
-        """What the service refuses, or can't do without saying for how long, is not asked again."""
+        """What the service refuses, or can't do without saying for how long, is not asked again (NET-23)."""
         for status, kind in (
             (401, LoginRefused),
             (403, LoginRefused),
