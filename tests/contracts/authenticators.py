@@ -454,7 +454,9 @@ class AuthenticatorsContract(Contract):
 
     @scenario
     async def test_too_many_distrusted(self) -> None:
-        """Every login reads what is distrusted, so there is an end to that; what is distrusted already may be said again."""
+        """Every login reads what is distrusted, so there is an end to that; what is distrusted already may be said again
+        (AUTH-64).
+        """
         stores = await self.stores_with_account()
         await load(stores, authenticator())
         for number in range(DISTRUSTED_LIMIT):
