@@ -193,7 +193,7 @@ class FreshTests(ClientCase):
     """How a client stays logged in."""
 
     def test_renewed_ahead(self) -> None:
-        """A token serves most of its life; then the next read renews it, at a moment that chance chooses."""
+        """A token serves most of its life; then the next read renews it, at a moment that chance chooses (NET-24)."""
         for chance, moment in ((0.0, 336.0), (0.999, 408.0)):
             client = self.client(chance=lambda chance=chance: chance)
             self.result(client.access_token())
@@ -205,7 +205,7 @@ class FreshTests(ClientCase):
             self.assertEqual(len(self.service.logins), before + 1)
 
     def test_shared_login(self) -> None:
-        """Those who read at once share one login; one that gives up takes nothing from the others."""
+        """Those who read at once share one login; one that gives up takes nothing from the others (NET-24)."""
         self.service.held = Deferred()
         client = self.client()
         waiting = [self.begin(client.access_token()) for _ in range(3)]
@@ -217,7 +217,7 @@ class FreshTests(ClientCase):
         self.assertEqual(len(self.service.logins), 1)
 
     def test_a_token_that_ends_while_reading(self) -> None:
-        """A read whose token is refused logs in afresh, once, and reads."""
+        """A read whose token is refused logs in afresh, once, and reads (NET-24)."""
         client = self.client()
         self.result(client.secret("apps/password"))
         self.service.valid.clear()
