@@ -392,8 +392,8 @@ class ProviderTests(CommandTestCase, PostgresTestCase):
     """``svc provider``, beside a server."""
 
     async def test_walkthrough(self) -> None:
-        """What the README tells to do with a provider on one's own machine leads from a JWT to a secret."""
-        walkthrough = (Path(__file__).resolve().parents[2] / "README.md").read_text(encoding="utf-8")
+        """What the first steps tell to do with a provider on one's own machine leads from a JWT to a secret."""
+        walkthrough = (Path(__file__).resolve().parents[2] / "docs" / "start" / "first-steps.md").read_text(encoding="utf-8")
         policy = re.search(r"```yaml\n(.*?)```", walkthrough, re.DOTALL)
         assert policy is not None
         provider = self.start("provider", "serve", "--port", "0", awaited=b"issuer: ")

@@ -16,7 +16,7 @@ from tests.authn.ldap.test_authenticator import CA, PASSWORD, LdapCase
 from tests.web.support import Answer
 from tests.web.world import ADMIN, WorldCase
 
-DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "ldap.md"
+DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "guides" / "ldap.md"
 
 
 #: What the client gets for each reason for which an LDAP login may be refused.
@@ -82,7 +82,7 @@ class OutcomeTests(RouteCase):
             self.clock.advance(MINUTE)
 
     def test_the_page(self) -> None:
-        """``docs/ldap.md`` has a row for each reason, with the status that the client gets."""
+        """``docs/guides/ldap.md`` has a row for each reason, with the status that the client gets."""
         rows = re.findall(r"^\|.*\| (\d+) \| `([a-z-]+)` \|$", DOCUMENT.read_text(encoding="utf-8"), re.MULTILINE)
         self.assertEqual({reason: int(status) for status, reason in rows}, {str(key): STATUSES[key] for key in STATUSES})
 
@@ -238,7 +238,7 @@ class LdapRouteTests(RouteCase):
 
 
 class DocumentTests(WorldCase):
-    """``docs/ldap.md``."""
+    """``docs/guides/ldap.md``."""
 
     def test_the_example(self) -> None:
         """The policy of the page loads, and lets its user log in once the variables are set."""
