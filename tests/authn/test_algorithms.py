@@ -29,7 +29,7 @@ class AlgorithmsTests(Case):
         self.readings.set(self.branch, algorithms=", ".join(algorithms))
 
     def test_default(self) -> None:
-        """Without the variable the three algorithms of RSA admit, and keys of other types are no hindrance."""
+        """Without the variable the three algorithms of RSA admit, and keys of other types are no hindrance (AUTH-17)."""
         for algorithm in ALGORITHMS:
             if algorithm in DEFAULT_ALGORITHMS:
                 self.assert_admitted(self.signed(algorithm))
@@ -77,7 +77,7 @@ class AlgorithmsTests(Case):
         self.assert_admitted(self.signed("RS256"))
 
     def test_keys_of_other_authenticators(self) -> None:
-        """Two authenticators of one provider have the algorithms that each one's operator allows, and no others."""
+        """Two authenticators of one provider have the algorithms that each one's operator allows, no others (AUTH-43)."""
         other = self.branch.replace("/ci", "/bare")
         self.readings.set(other, jwks_uri=URI, issuer=ISSUER, token_app_property="app", identity_path="/jwt-apps")
         self.readings.annotations[HOST]["authn-jwt/bare/repo"] = "org/app"
@@ -107,7 +107,7 @@ class AlgorithmsTests(Case):
         self.refusal(Reason.CONFIGURATION_INVALID, self.signed("EdDSA"))
 
     def test_faulty_lists(self) -> None:
-        """With a list that can't be read nobody logs in, by whatever algorithm, and status names what is wrong."""
+        """With a list that can't be read nobody logs in, by whatever algorithm, and status names what is wrong (AUTH-17)."""
         for text in ("none", "HS256", "RS256, HS256", "RS256 none", "rs256", ",", "ES512", " ", None):
             self.readings.set(self.branch, algorithms=text)
             for algorithm in ALGORITHMS:

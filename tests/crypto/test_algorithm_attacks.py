@@ -109,7 +109,7 @@ class EveryAlgorithmAttacks(Attack):
                     self.assertEqual(self.verified(text, self.keys(entry, allowed=allowed), allowed), CLAIMS)
 
     def test_what_is_not_allowed(self) -> None:
-        """No key and no header widens what the operator allows: a token is refused for its algorithm, and so is its key."""
+        """No key and no header widens what the operator allows: neither the token nor its key is used (AUTH-17)."""
         for algorithm in ALGORITHMS:
             others = tuple(other for other in ALGORITHMS if other != algorithm)
             for allowed in (others, DEFAULT_ALGORITHMS if algorithm not in DEFAULT_ALGORITHMS else ("ES256",)):
@@ -122,7 +122,7 @@ class EveryAlgorithmAttacks(Attack):
                 self.assert_refused(text, keys, Reason.KEY_UNKNOWN)
 
     def test_what_the_key_is_not_for(self) -> None:
-        """A key that names an algorithm verifies no other, though the type of the key were right."""
+        """A key that names an algorithm verifies no other, though the type of the key were right (AUTH-17)."""
         for algorithm in ALGORITHMS:
             for other in set(ALGORITHMS) - {algorithm}:
                 entry = jwk_for(algorithm, alg=other)
@@ -242,7 +242,7 @@ class EveryAlgorithmAttacks(Attack):
         self.assertEqual(self.verified(token(CLAIMS), keys), CLAIMS)
 
     def test_an_id_of_two_types(self) -> None:
-        """Where both types are allowed, two keys of one id are used as little as two of one type."""
+        """Where both types are allowed, two keys of one id are used as little as two of one type (AUTH-40)."""
         entries = jwk_for("ES256", "k1"), jwk_for("RS256", "k1"), jwk_for("ES256", "k2")
         keys = self.keys(*entries)
         self.assertEqual([key.key_id for key in keys.keys], ["k2"])
@@ -313,7 +313,7 @@ class EllipticAttacks(Attack):
                 self.assert_wrong(resigned(text, by), keys, (algorithm, digest.name))
 
     def test_another_curve(self) -> None:
-        """A key on another curve verifies nothing, and the curve's name alone makes no key."""
+        """A key on another curve verifies nothing, and the curve's name alone makes no key (AUTH-40)."""
         for algorithm, (curve, _, size) in CURVES.items():
             other = {"ES256": "ES384", "ES384": "ES256"}[algorithm]
             text = token(CLAIMS, algorithm=algorithm)
@@ -446,7 +446,7 @@ class EdwardsAttacks(Attack):
             self.assertEqual((len(keys.keys), len(keys.problems)), (1, 1))
 
     def test_keys_of_small_order(self) -> None:
-        """A key for which anybody could sign is refused, though the library would take the signature."""
+        """A key for which anybody could sign is refused, though the library would take the signature (AUTH-40)."""
         neutral = b"\x01" + bytes(31)
         anybodys = neutral + bytes(32)
         ed25519.Ed25519PublicKey.from_public_bytes(neutral).verify(anybodys, b"whatever")

@@ -93,14 +93,14 @@ class CompactTests(SynchronousTestCase):
         self.assertEqual(repr(parse_compact(token(CLAIMS))), "Unverified(algorithm='RS256', key_id='k1')")
 
     def test_bounds_size(self) -> None:
-        """A token of a megabyte is refused by its length, before it is taken apart."""
+        """A token of a megabyte is refused by its length, before it is taken apart (AUTH-14)."""
         self.refusal(b"a" * (1 << 20), Reason.TOKEN_TOO_LARGE)
         text = token({"pad": "x" * 100})
         self.assertRaises(EvidenceRefused, parse_compact, text, len(text) - 1)
         parse_compact(text, len(text))
 
     def test_has_three_parts(self) -> None:
-        """Fewer or more parts, empty ones, and the JSON serialisation are no compact JWS."""
+        """Fewer or more parts, empty ones, and the JSON serialisation are no compact JWS (AUTH-14)."""
         good = token(CLAIMS)
         head, body, signature = good.split(b".")
         for text in (
@@ -119,13 +119,13 @@ class CompactTests(SynchronousTestCase):
         self.refusal(json.dumps({"payload": "e30", "signatures": []}).encode(), Reason.TOKEN_MALFORMED)
 
     def test_unsigned_tokens_are_refused(self) -> None:
-        """A token without signature, or with ``none`` in any spelling, is unsigned."""
+        """A token without signature, or with ``none`` in any spelling, is unsigned (AUTH-16)."""
         self.refusal(token(CLAIMS).rpartition(b".")[0] + b".", Reason.TOKEN_UNSIGNED)
         for spelling in ("none", "None", "NONE", "nOnE"):
             self.refusal(signed({"alg": spelling}, CLAIMS), Reason.TOKEN_UNSIGNED)
 
     def test_other_algorithms_are_refused(self) -> None:
-        """Only RS256, RS384 and RS512 in exactly this spelling are read."""
+        """Only RS256, RS384 and RS512 in exactly this spelling are read (AUTH-17)."""
         for name in ("rs256", "RS256 ", "RS1", "HS256", "ES256", "PS256", "EdDSA", "", "RS256\x00", "x" * 5000):
             self.refusal(signed({"alg": name}, CLAIMS), Reason.ALGORITHM_REFUSED)
         for value in (None, 256, ["RS256"], {"RS256": 1}, True):
@@ -143,7 +143,7 @@ class CompactTests(SynchronousTestCase):
             self.refusal(forged, Reason.ALGORITHM_REFUSED)
 
     def test_critical_extensions_are_refused(self) -> None:
-        """No ``crit`` and no ``b64`` is understood, whatever its value."""
+        """No ``crit`` and no ``b64`` is understood, whatever its value (AUTH-18)."""
         for extension in (b'"crit":["exp"]', b'"crit":[]', b'"crit":null', b'"b64":false,"crit":["b64"]', b'"b64":true'):
             self.refusal(signed(b'{"alg":"RS256","kid":"k1",' + extension + b"}", CLAIMS), Reason.CRITICAL_HEADER)
 
@@ -153,7 +153,7 @@ class CompactTests(SynchronousTestCase):
             self.refusal(signed({"alg": "RS256", "kid": value}, CLAIMS), Reason.TOKEN_MALFORMED)
 
     def test_headers_are_strict_json(self) -> None:
-        """A header that names a member twice, or is no JSON object, is refused."""
+        """A header that names a member twice, or is no JSON object, is refused (AUTH-15)."""
         for header in (
             b'{"alg":"none","alg":"RS256"}',
             b"[]",
@@ -165,7 +165,7 @@ class CompactTests(SynchronousTestCase):
             self.refusal(signed(header, CLAIMS), Reason.TOKEN_MALFORMED)
 
     def test_parts_are_strict_base64url(self) -> None:
-        """Padding, blanks, foreign characters, needless bits and trailing NULs are refused in every part."""
+        """Padding, blanks, foreign characters, needless bits and trailing NULs are refused in every part (AUTH-14)."""
         parts = token(CLAIMS).split(b".")
         for number_ in range(3):
             for spoilt in (b"=", b"==", b" ", b"\n", b"\x00", b"+", b"\xff"):

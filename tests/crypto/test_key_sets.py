@@ -36,7 +36,7 @@ class KeySetTests(SynchronousTestCase):
         return problem
 
     def test_keys_of_other_types_and_uses_are_skipped(self) -> None:
-        """Keys for something else lie beside a usable one without harm or report."""
+        """Keys for something else lie beside a usable one without harm or report (AUTH-40)."""
         others = [
             {"kty": "EC", "kid": "ec", "crv": "P-256", "x": "AA", "y": "AA"},
             {"kty": "OKP", "crv": "Ed25519", "x": "AA"},
@@ -53,7 +53,7 @@ class KeySetTests(SynchronousTestCase):
         self.assertEqual((self.ids(keys), keys.problems), (["k1"], ()))
 
     def test_secret_keys_are_refused(self) -> None:
-        """A private or symmetric key has no place in a published set."""
+        """A private or symmetric key has no place in a published set (AUTH-40)."""
         private = private_key().private_numbers()
         for entry in (
             jwk(d=number(private.d)),
@@ -65,7 +65,7 @@ class KeySetTests(SynchronousTestCase):
         self.assertNotIn(number(private.d), self.problem(jwk(d=number(private.d))))
 
     def test_weak_and_huge_keys_are_refused(self) -> None:
-        """A modulus has 2048 to 8192 bits."""
+        """A modulus has 2048 to 8192 bits (AUTH-40)."""
         self.assertEqual(
             self.problem(jwk("weak", 1024)), "key 1 'weak' is refused: it has 1024 bits; 2048 to 8192 are allowed"
         )
@@ -75,7 +75,9 @@ class KeySetTests(SynchronousTestCase):
         self.assertEqual(self.ids(parse_key_set(jwks(jwk(n=number(largest))))), ["k1"])
 
     def test_keys_that_can_be_broken_are_refused(self) -> None:
-        """A key by a library whose keys can be broken is left out and reported, though its signatures are right."""
+        """A key by a library whose keys can be broken is left out and reported, though its signatures are right
+        (AUTH-40).
+        """
         p, q = roca_prime(), roca_prime()
         numbers = RSAPublicNumbers(65537, p * q)
         d = pow(65537, -1, math.lcm(p - 1, q - 1))
@@ -90,7 +92,7 @@ class KeySetTests(SynchronousTestCase):
         self.assertRaises(EvidenceRefused, verified, evidence, keys)
 
     def test_strange_exponents_are_refused(self) -> None:
-        """An exponent is odd, at least 65537, and no longer than 32 bits."""
+        """An exponent is odd, at least 65537, and no longer than 32 bits (AUTH-40)."""
         for exponent in (0, 1, 2, 3, 17, 65535, 65536, 65538, (1 << 32) + 1, (1 << 2047) + 1):
             self.assertIn("exponent", self.problem(jwk(e=number(exponent))))
         self.assertEqual(self.ids(parse_key_set(jwks(jwk(e=number((1 << 32) - 1))))), ["k1"])
@@ -114,7 +116,7 @@ class KeySetTests(SynchronousTestCase):
         self.assertEqual(keys.keys[0].thumbprint, parse_key_set(jwks()).keys[0].thumbprint)
 
     def test_different_keys_of_one_id_are_refused(self) -> None:
-        """When two keys share an id neither is used, and others are."""
+        """When two keys share an id neither is used, and others are (AUTH-40)."""
         keys = parse_key_set(jwks(jwk("k1", kid="same"), jwk("k2", kid="same"), jwk("k3")))
         self.assertEqual(self.ids(keys), ["k3"])
         self.assertEqual(keys.problems, ("2 different keys are refused: they share the id 'same'",))

@@ -67,11 +67,11 @@ class VerifyTests(SynchronousTestCase):
         self.refusal(signed({"alg": "RS512", "kid": "k1"}, CLAIMS, algorithm="RS256"), Reason.SIGNATURE_WRONG)
 
     def test_missing_key_id_with_several_keys(self) -> None:
-        """A token without key id isn't tried against every key."""
+        """A token without key id isn't tried against every key (AUTH-41)."""
         self.refusal(token(CLAIMS, kid=None), Reason.KEY_ID_MISSING)
 
     def test_missing_key_id_with_one_key(self) -> None:
-        """When the set has one usable key, a missing key id on either side is no hindrance."""
+        """When the set has one usable key, a missing key id on either side is no hindrance (AUTH-41)."""
         named, nameless = parse_key_set(jwks(jwk("k1"))), parse_key_set(jwks(jwk("k1", kid=None)))
         self.assertEqual(verified(token(CLAIMS, kid=None), named), CLAIMS)
         self.assertEqual(verified(token(CLAIMS, kid=None), nameless), CLAIMS)
@@ -79,7 +79,7 @@ class VerifyTests(SynchronousTestCase):
         self.refusal(token(CLAIMS, kid="any"), Reason.KEY_UNKNOWN, named)
 
     def test_brought_keys_are_ignored(self) -> None:
-        """A key, certificate or address in the header changes nothing."""
+        """A key, certificate or address in the header changes nothing (AUTH-18)."""
         brought: dict[str, Any] = {
             "jwk": jwk("evil"),
             "jku": "https://evil.example",
@@ -90,7 +90,7 @@ class VerifyTests(SynchronousTestCase):
         self.assertEqual(verified(token(CLAIMS, **brought), self.keys), CLAIMS)
 
     def test_algorithm_of_the_key(self) -> None:
-        """A key that names its algorithm verifies no other."""
+        """A key that names its algorithm verifies no other (AUTH-17)."""
         keys = parse_key_set(jwks(jwk(alg="RS512")))
         self.assertEqual(verified(token(CLAIMS, algorithm="RS512"), keys), CLAIMS)
         self.refusal(token(CLAIMS), Reason.ALGORITHM_REFUSED, keys)
@@ -114,7 +114,7 @@ class VerifyTests(SynchronousTestCase):
             self.assertEqual(verify(self.keys, parse_compact(token(CLAIMS, "k2")), frozenset({name})), CLAIMS)
 
     def test_distrusted_under_every_name(self) -> None:
-        """A key that its set publishes under two ids is distrusted by either."""
+        """A key that its set publishes under two ids is distrusted by either (AUTH-51)."""
         keys = parse_key_set(jwks(jwk("k1"), jwk("k1", kid="again"), jwk("k2")))
         for name in ("k1", "again"):
             refused = self.assertRaises(
@@ -131,7 +131,7 @@ class VerifyTests(SynchronousTestCase):
         self.assertRaises(EvidenceRefused, verify, keys, parsed, frozenset({"k7"}))
 
     def test_payload_is_read_after_the_signature(self) -> None:
-        """A payload that is no JSON object is malformed under a right signature, and unread under a wrong one."""
+        """A payload that is no JSON object is malformed under a right signature, and unread under a wrong one (AUTH-15)."""
         for payload in (b"[]", b"x", b'{"a":1,"a":2}', b'{"exp":NaN}', b'"eyJ"', token(CLAIMS), b"\xff"):
             good = token(payload)
             refused = self.assertRaises(EvidenceRefused, verified, good, self.keys)

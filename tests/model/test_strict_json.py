@@ -36,7 +36,7 @@ class JsonTests(SynchronousTestCase):
             self.refusal(document)
 
     def test_refuses_members_named_twice(self) -> None:
-        """A member that is named twice, at any depth and in any spelling, has no one meaning."""
+        """A member that is named twice, at any depth and in any spelling, has no one meaning (WIRE-26)."""
         for document in (b'{"a": 1, "a": 1}', b'{"b": [{"a": 1, "a": 2}]}', b'{"a": 1, "\\u0061": 2}'):
             self.assertIn("twice", self.refusal(document))
 
@@ -50,12 +50,12 @@ class JsonTests(SynchronousTestCase):
         self.refusal(b'{"a": ' + b"1" * 10_000 + b"}")
 
     def test_refuses_other_encodings(self) -> None:
-        """Invalid UTF-8, a byte order mark, and UTF-16 are refused."""
+        """Invalid UTF-8, a byte order mark, and UTF-16 are refused (WIRE-26)."""
         for document in (b'{"a": "\xff"}', b"\xef\xbb\xbf{}", '{"a": 1}'.encode("utf-16"), b'{"a": "\xed\xa0\x80"}'):
             self.refusal(document)
 
     def test_bounds_nesting(self) -> None:
-        """64 levels are read, 65 are refused, and brackets in texts are not levels."""
+        """64 levels are read, 65 are refused, and brackets in texts are not levels (WIRE-26)."""
         for left, right in ((b"[", b"]"), (b'{"a":', b"}")):
             inner = b"1" if right == b"}" else b""
             json_object(b'{"a":' + left * 63 + inner + right * 63 + b"}")

@@ -27,7 +27,7 @@ from svc.net.addresses import Address
 from svc.net.lookup import LookUps
 
 #: Makes the TLS of a connection to the host of that name, with the certificates of the authorities to trust, which the
-#: variable of that name has: ``client_tls`` of ``providers.trust``.
+#: variable of that name has: ``client_tls`` of ``net.trust``.
 ClientTLS = Callable[[str, str | None, str], IOpenSSLClientConnectionCreator]
 
 #: Seconds for a whole conversation, the wait for its turn included.
