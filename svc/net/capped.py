@@ -12,10 +12,12 @@ from typing import Any
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IProtocol, IProtocolFactory, IStreamClientEndpoint
 from twisted.protocols.policies import ProtocolWrapper, WrappingFactory
+from twisted.web.client import URI
+from twisted.web.iweb import IAgentEndpointFactory
 from zope.interface import implementer
 
 
-@implementer(IStreamClientEndpoint)
+@implementer(IAgentEndpointFactory, IStreamClientEndpoint)
 class CappedEndpoint:
     """Makes one connection through another endpoint, over which ``limit`` bytes may arrive (Note [Hanging up])."""
 
@@ -28,6 +30,10 @@ class CappedEndpoint:
     def overrun(self) -> bool:
         """Whether more arrived than was allowed."""
         return self._left < 0
+
+    def endpointForURI(self, uri: URI) -> IStreamClientEndpoint:  # noqa: ARG002 (there is one)
+        """Return itself: an agent that connects by it can go nowhere else."""
+        return self
 
     def connect(self, protocolFactory: IProtocolFactory) -> Deferred[IProtocol]:
         """Connect, counting."""

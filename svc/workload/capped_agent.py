@@ -14,7 +14,7 @@ from twisted.internet.interfaces import IStreamClientEndpoint
 from twisted.python.failure import Failure
 from twisted.web.client import URI, Agent
 from twisted.web.http_headers import Headers
-from twisted.web.iweb import IAgent, IAgentEndpointFactory, IBodyProducer, IResponse
+from twisted.web.iweb import IAgent, IBodyProducer, IResponse
 from zope.interface import implementer
 
 from svc.net.capped import CappedEndpoint
@@ -29,29 +29,6 @@ CONNECT_TIMEOUT: Final = 10
 HEADERS_LIMIT: Final = 256 * 1024
 
 
-@implementer(IAgentEndpointFactory)
-class _Line:
-    """The connection of one request."""
-
-    capped: CappedEndpoint | None = None
-
-    def __init__(self, reactor: Any, trust: Trust) -> None:
-        self._reactor = reactor
-        self._trust = trust
-
-    def endpointForURI(self, uri: URI) -> IStreamClientEndpoint:
-        """Connect there, when it is time."""
-        host = uri.host.decode("ascii")
-        endpoint: IStreamClientEndpoint = HostnameEndpoint(self._reactor, host, uri.port, timeout=CONNECT_TIMEOUT)
-        if uri.scheme == b"https":
-            try:
-                endpoint = wrapClientTLS(self._trust.client(host), endpoint)
-            except UnicodeError:
-                raise Untrusted(f"https://{host}", "no certificate can be for a host of that name") from None
-        self.capped = CappedEndpoint(endpoint, HEADERS_LIMIT)
-        return self.capped
-
-
 @implementer(IAgent)
 @attrs.frozen
 class BoundedAgent:
@@ -64,19 +41,27 @@ class BoundedAgent:
         self, method: bytes, uri: bytes, headers: Headers | None = None, bodyProducer: IBodyProducer | None = None
     ) -> Deferred[IResponse]:
         """Ask."""
-        line = _Line(self.reactor, self.trust)
+        line = CappedEndpoint(self._endpoint(URI.fromBytes(uri)), HEADERS_LIMIT)
 
         def answered(response: IResponse) -> IResponse:
-            if line.capped is not None:
-                line.capped.lift()
+            line.lift()
             return response
 
         def failed(failure: Failure) -> Failure:
-            if line.capped is not None and line.capped.overrun:
+            if line.overrun:
                 raise TooLong(origin(uri.decode("ascii")), HEADERS_LIMIT)
             return failure
 
-        asked: Deferred[IResponse] = Agent.usingEndpointFactory(self.reactor, line).request(
-            method, uri, headers, bodyProducer
-        )
+        agent = Agent.usingEndpointFactory(self.reactor, line)
+        asked: Deferred[IResponse] = agent.request(method, uri, headers, bodyProducer)
         return asked.addCallbacks(answered, failed)
+
+    def _endpoint(self, uri: URI) -> IStreamClientEndpoint:
+        host = uri.host.decode("ascii")
+        endpoint: IStreamClientEndpoint = HostnameEndpoint(self.reactor, host, uri.port, timeout=CONNECT_TIMEOUT)
+        if uri.scheme != b"https":
+            return endpoint
+        try:
+            return wrapClientTLS(self.trust.client(host), endpoint)
+        except UnicodeError:
+            raise Untrusted(f"https://{host}", "no certificate can be for a host of that name") from None
