@@ -165,6 +165,7 @@ class Composition:
             limits=settings.limits,
             new_id=_new_id,
             journal=journal,
+            dialect=settings.dialect,
         )
         respond = router.respond if metrics is None else Measured(router.respond, reactor, metrics.count_request)
         site = Site(

@@ -208,6 +208,7 @@ class WorldCase(SynchronousTestCase):
             Status(MemoryState(memory), roles, authenticators.tell_all, self.dialect),
             demand_primary=memory.demand_primary,
             journal=self.journal,
+            dialect=self.dialect,
         )
 
     async def create_account(self, account: str, api_key: str, trail: Trail | None = None) -> None:
