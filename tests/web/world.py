@@ -30,6 +30,7 @@ from svc.model.names import RoleName, admin_of
 from svc.model.reasons import Reason
 from svc.policy.document import Bounds
 from svc.services.policy_loads import Loads
+from svc.services.roles import RoleService
 from svc.web.routes.accounts import Accounts
 from svc.web.routes.audit import Audit
 from svc.web.routes.authenticators import Authenticators
@@ -192,7 +193,7 @@ class WorldCase(SynchronousTestCase):
             ),
             authenticators,
             Resources(resources, roles, self.dialect),
-            Roles(roles, self.dialect),
+            Roles(RoleService(roles, self.dialect)),
             Policies(
                 Loads(MemoryPolicies(memory), vault, self.dialect, Bounds(records=self.records)),
                 roles,
