@@ -35,6 +35,7 @@ from svc.server.foundation import Foundation
 from svc.server.listening import Endpoint, Listening
 from svc.server.parts import Parts
 from svc.server.renewal import Renewals
+from svc.services.resources import ResourceService
 from svc.services.roles import RoleService
 from svc.settings.config import Settings
 from svc.storage.authenticators import AuthenticatorStore
@@ -251,7 +252,7 @@ class Composition:
                 )
                 for name, each in federated.items()
             ),
-            Resources(resources, roles, settings.dialect),
+            Resources(ResourceService(resources, roles)),
             Roles(RoleService(roles, settings.dialect)),
             Policies(loads, roles, events, journal),
             Audit(events, roles),

@@ -30,6 +30,7 @@ from svc.model.names import RoleName, admin_of
 from svc.model.reasons import Reason
 from svc.policy.document import Bounds
 from svc.services.policy_loads import Loads
+from svc.services.resources import ResourceService
 from svc.services.roles import RoleService
 from svc.web.routes.accounts import Accounts
 from svc.web.routes.audit import Audit
@@ -192,7 +193,7 @@ class WorldCase(SynchronousTestCase):
                 ThrottledAuthenticator(self.ldap, self.throttle), ThrottledLogin(self.ldap, self.throttle), self.tokens
             ),
             authenticators,
-            Resources(resources, roles, self.dialect),
+            Resources(ResourceService(resources, roles)),
             Roles(RoleService(roles, self.dialect)),
             Policies(
                 Loads(MemoryPolicies(memory), vault, self.dialect, Bounds(records=self.records)),
