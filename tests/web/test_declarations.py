@@ -10,6 +10,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from svc.model.errors import Conflict, Refusal, StoreReadOnly
 from svc.model.names import RoleName
 from svc.web.http.declarations import NO_BODY, Answer, Parameter, PathName, Unaudited
+from svc.web.http.faults import ANSWERED
 from svc.web.http.response import Response
 from svc.web.http.routing import PUBLIC, REQUIRED, Call, Route, Routes
 from svc.web.http.shapes import ANY, BOOLEAN, INTEGER, NUMBER, TEXT, array, integer, keyed, obj, text
@@ -75,6 +76,11 @@ class DeclarationsTests(SynchronousTestCase):
         """Modules whose routes declare everything are not in ``UNDECLARED``."""
         waiting = {_module(route) for _, route in declared() if _missing(route)}
         self.assertEqual(UNDECLARED - waiting, set())
+
+    def test_refusals_have_answers(self) -> None:
+        """Every refusal that a route declares, or that follows from its declaration, is one that is answered."""
+        refused = {refusal for _, route in declared() for refusal in route.refusals}
+        self.assertEqual(refused - ANSWERED, set())
 
     def test_names(self) -> None:
         """No route declares two parameters, nor two answers of the same status and description, alike."""

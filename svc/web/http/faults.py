@@ -161,6 +161,9 @@ _FAULTS: Final[Mapping[type[errors.Refusal], Callable[[Any], Response]]] = {
     errors.WrongDataKey: lambda _: _fault(422, "data_key_invalid", "a value does not open under the server's data key"),
 }
 
+#: The refusals that the table has an answer for.
+ANSWERED: Final = frozenset(_FAULTS)
+
 #: What the audit calls each; what isn't here is ``invalid``.
 _REASONS: Final[Mapping[type[errors.Refusal], str]] = {
     errors.Forbidden: "forbidden",
