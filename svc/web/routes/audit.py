@@ -1,9 +1,4 @@
-"""The audit over HTTP: the events that changed something, newest first (wire facts, core 5).
-
-Who may read them, the source leaves open; so it is what is safe. Whoever owns the account's root policy, as its admin does,
-reads all of the account's events. Others read those of a resource, or of a role, whose owner they are. Nobody reads another
-account's.
-"""
+"""The audit over HTTP (wire facts, core 5)."""
 
 from __future__ import annotations
 
@@ -14,11 +9,10 @@ from typing import Final
 
 import attrs
 
-from svc.model.authorization import demand_ownership
-from svc.model.errors import Forbidden, InvalidName, InvalidParameter, NotFound
-from svc.model.events import PARAMETERS, EventsQuery, IEvents, StoredEvent
-from svc.model.names import ResourceName, root_policy
-from svc.model.ports import IRoles
+from svc.model.errors import InvalidName, InvalidParameter
+from svc.model.events import PARAMETERS, EventsQuery, StoredEvent
+from svc.model.names import ResourceName
+from svc.services.audit_reading import AuditReading
 from svc.web.http.query import Query
 from svc.web.http.response import Response
 from svc.web.http.routing import REQUIRED, Call, Routes
@@ -40,21 +34,17 @@ _DIGITS: Final = re.compile(r"[0-9]{1,2}", re.ASCII)
 
 
 @attrs.frozen
-class Audit:
+class AuditRoutes:
     """The routes of the audit."""
 
     routes = Routes()
 
-    events: IEvents
-    roles: IRoles
+    audit: AuditReading
 
     @routes.add("GET", "/audit", caller=REQUIRED, audit=auditing.audit_read)
     async def everything(self, call: Call) -> Response:
         """List the events of the caller's account."""
-        query = _query(call)
-        if not await self._sees_all(call):
-            raise Forbidden("does not own the root policy, which the whole audit takes")
-        return await self._list(query)
+        return await _listed(await self.audit.all_events(call.invocation, _query(call)))
 
     @routes.add("GET", "/audit/resources/<tail:identifier>", caller=REQUIRED, audit=auditing.audit_read)
     async def of_resource(self, call: Call, identifier: str) -> Response:
@@ -73,26 +63,11 @@ class Audit:
 
     async def _of(self, call: Call, identifier: str, parameter: str | None) -> Response:
         query, name = _query(call), _named(identifier)
-        if name.account != call.caller.role.account:
-            raise NotFound.of(name)
-        if not await self._sees_all(call):
-            demand_ownership(await self.roles.standing(call.caller, name), name)
-        if parameter is None:
-            return await self._list(attrs.evolve(query, about=str(name)))
-        wanted = ("subject", parameter, str(name))
-        if any(given[:2] == wanted[:2] and given != wanted for given in query.data):
-            return await _listed([])
-        return await self._list(attrs.evolve(query, data=tuple({*query.data, wanted})))
-
-    async def _sees_all(self, call: Call) -> bool:
-        return (await self.roles.standing(call.caller, root_policy(call.caller.role.account).resource)).owns
-
-    async def _list(self, query: EventsQuery) -> Response:
-        return await _listed(await self.events.listed(query))
+        return await _listed(await self.audit.events_of(call.invocation, query, name, parameter))
 
 
 async def _listed(events: list[StoredEvent]) -> Response:
-    """The answer to a list; one of nothing is 404 (wire facts, core 5)."""
+    """Return the answer to a list; one of nothing is 404 (wire facts, core 5)."""
 
     async def shown() -> AsyncIterator[Sequence[object]]:
         for start in range(0, len(events), BATCH):
