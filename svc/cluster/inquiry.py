@@ -13,7 +13,7 @@ from twisted.internet.error import ConnectError, DNSLookupError
 from twisted.internet.interfaces import IStreamClientEndpoint
 
 from svc.cluster.claims import Claims
-from svc.cluster.reports import UNREACHABLE, Told, told
+from svc.cluster.reports import UNREACHABLE, ProbeReply, read_reply
 from svc.model.errors import ConfigurationInvalid
 from svc.model.query_results import ClusterMember, DatabaseIdentity
 from svc.net.outgoing import Answer, Unanswered, get
@@ -56,15 +56,15 @@ class Inquiry:
             wrapClientTLS(trust().client(host), endpoint) if secure else endpoint
         )
 
-    async def ask(self) -> Told:
+    async def ask(self) -> ProbeReply:
         """Ask for its health. Whatever goes wrong is told, none of it is raised."""
         try:
             answer = await self._get(_HEALTH, DEADLINE)
         except Unanswered as error:
-            return Told(fault=UNREACHABLE, why=error.why)
+            return ProbeReply(fault=UNREACHABLE, why=error.why)
         except (ConnectError, DNSLookupError) as error:
-            return Told(fault=UNREACHABLE, why=f"no connection: {error}")
-        return told(answer.status, answer.body)
+            return ProbeReply(fault=UNREACHABLE, why=f"no connection: {error}")
+        return read_reply(answer.status, answer.body)
 
     async def database(self, claims: Claims) -> DatabaseIdentity | None:
         """Ask what its database is now; ``None`` when nobody says it who knows the data key, or not in time."""

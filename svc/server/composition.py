@@ -130,7 +130,7 @@ class Composition:
         expirations = parts.expirations(journal, demand_primary)
         expirations.setServiceParent(server)  # type: ignore[no-untyped-call] # Twisted's
         servers, directories = parts.ldap_servers(), functools.cache(parts.directories)
-        rounds = parts.rounds(
+        checks_loop = parts.checks_loop(
             rivals,
             # Its rounds are also how this server learns that a key retires.
             AuthnProbe(keys, tokens, reactor),
@@ -138,12 +138,12 @@ class Composition:
             LdapProbe(servers, directories),
             ExpirationProbe(expirations, reactor),
         )
-        rounds.setServiceParent(server)  # type: ignore[no-untyped-call] # Twisted's
+        checks_loop.setServiceParent(server)  # type: ignore[no-untyped-call] # Twisted's
 
         def changed() -> None:
             """The database has gone, or come back, perhaps as another."""
             rivals.doubt()
-            rounds.hasten()
+            checks_loop.hasten()
 
         pulse = Pulse(reactor, foundation.state.connected, foundation.database.readings, changed)
         pulse.setServiceParent(server)  # type: ignore[no-untyped-call] # Twisted's
@@ -154,12 +154,12 @@ class Composition:
         router = Router(
             [
                 *self._nouns(parts, keys, tokens, loads, metrics, events, journal, passwords, throttle, ldap),
-                Health(rounds, settings.dialect, lambda: pulse.beats, lambda: replication.writable and rivals.writable),
+                Health(checks_loop, settings.dialect, lambda: pulse.beats, lambda: replication.writable and rivals.writable),
                 Cluster(
-                    rounds,
+                    checks_loop,
                     settings.dialect,
                     parts.members(inquiries),
-                    lambda: rivals.crowd,
+                    lambda: rivals.contenders,
                     claims,
                     replication.identity,
                 ),
@@ -188,14 +188,14 @@ class Composition:
             # After the ports, so that it stops before they do: what it holds back they would wait for.
             throttle.setServiceParent(server)  # type: ignore[no-untyped-call] # Twisted's
         if self.metrics_endpoint is not None and metrics is not None:
-            metrics.watch_checks(rounds.findings)
+            metrics.watch_checks(checks_loop.findings)
             metrics.watch_backlogs(journal.backlogs)
             metrics.watch_sessions(foundation.database.census)
             metrics.watch_rivals(rivals.counted)
             metrics.watch_connections(site.counts)
             ReactorLag(reactor, metrics.observe_lag).setServiceParent(server)  # type: ignore[no-untyped-call] # Twisted's
             await self._serve(metrics, self.metrics_endpoint, server)
-        await rounds.first_round()
+        await checks_loop.first_round()
         return urls
 
     def _nouns(

@@ -12,8 +12,8 @@ import attrs
 
 from svc.cluster.claims import Claims
 from svc.cluster.members import Members
-from svc.cluster.reports import Sight, Told, sight
-from svc.health.checks_loop import HealthReport, Rounds
+from svc.cluster.reports import MemberHealth, ProbeReply, member_health
+from svc.health.checks_loop import ChecksLoop, HealthReport
 from svc.model.dialect import Dialect
 from svc.model.errors import RouteNotFound
 from svc.model.query_results import DatabaseIdentity
@@ -33,11 +33,11 @@ class Cluster:
 
     routes = Routes()
 
-    rounds: Rounds
+    checks: ChecksLoop
     dialect: Dialect
     members: Members
     #: The members that have two primaries between them, by name.
-    crowd: Callable[[], frozenset[str]]
+    contenders: Callable[[], frozenset[str]]
     claims: Claims
     #: What this server's database is, asked of it now.
     identity: Callable[[], Awaitable[DatabaseIdentity]]
@@ -56,38 +56,38 @@ class Cluster:
 
         Names have no character that needs an escape, so the path is compared as it stands; any other name is 404.
         """
-        told = await self.members.answer(server)
-        if told is None:
+        reply = await self.members.answer(server)
+        if reply is None:
             message = "This server's configuration lists no server of that name under cluster"
             return Response.json({"error": {"code": "not_found", "message": message}}, 404)
-        if told.fault:
-            return Response.json(self._without(told).document(), 502)
-        return Response.content(told.body, "application/json", told.status)
+        if reply.fault:
+            return Response.json(self._without(reply).document(), 502)
+        return Response.content(reply.body, "application/json", 200 if reply.ok else 502)
 
     @routes.add("GET", "/ui/health", caller=PUBLIC, query=False)
     async def view(self, call: Call) -> Response:
         """Show this server and all members: as JSON to whom accepts JSON, as a page to others."""
-        crowd = self.crowd()
-        members = [_crowded(each) if each.name in crowd else each for each in await self.members.glance()]
-        sights = [self._own(), *members]
+        contenders = self.contenders()
+        members = [_contended(each) if each.name in contenders else each for each in await self.members.overview()]
+        servers = [self._own(), *members]
         if "json" in (call.header("Accept") or "").lower():
-            ok = all(each.ok for each in sights)
-            return Response.json({"ok": ok, "servers": [each.document() for each in sights]}, headers=_VARIES)
-        text = page(sights, self.rounds.now())
+            ok = all(each.ok for each in servers)
+            return Response.json({"ok": ok, "servers": [each.document() for each in servers]}, headers=_VARIES)
+        text = page(servers, self.checks.now())
         return Response.content(text.encode("utf-8"), "text/html; charset=utf-8", headers=PAGE_HEADERS)
 
-    def _own(self) -> Sight:
-        report = self.rounds.report(self.dialect)
-        age = 0.0 if report.moment is None else max(0.0, self.rounds.now() - report.moment)
-        return sight(_HERE, report.document(), here=True, changed=max(report.changed.values()), age=age)
+    def _own(self) -> MemberHealth:
+        report = self.checks.report(self.dialect)
+        age = 0.0 if report.moment is None else max(0.0, self.checks.now() - report.moment)
+        return member_health(_HERE, report.document(), here=True, changed=max(report.changed.values()), age=age)
 
-    def _without(self, told: Told) -> HealthReport:
+    def _without(self, reply: ProbeReply) -> HealthReport:
         """The report on a server that gave none: of the same shape, with one word for everything."""
-        own, fault = self.rounds.report(self.dialect), told.fault
+        own, fault = self.checks.report(self.dialect), reply.fault
         primaries = None if own.primaries is None else fault
         return HealthReport(self.dialect, dict.fromkeys(own.services, fault), fault, None, primaries=primaries)
 
 
-def _crowded(each: Sight) -> Sight:
+def _contended(each: MemberHealth) -> MemberHealth:
     """One of two primaries that may not know of each other."""
     return attrs.evolve(each, word="failed" if each.reachable else each.word, primaries="two")

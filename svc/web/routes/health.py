@@ -1,6 +1,6 @@
-"""The routes of this server's own health, which anyone may ask and which ask nobody.
+"""The health of this server over HTTP: routes that anyone may call, and which ask nobody.
 
-Health is told as of the last round. Readiness is that and what is known now: a database that has just gone, or taken another
+Health is that of the last round. Readiness is that and what is known now: a database that has just gone, or taken another
 part, is known at once, and a proxy that asks every second is to hear of it.
 """
 
@@ -11,7 +11,7 @@ from typing import Final
 
 import attrs
 
-from svc.health.checks_loop import Rounds
+from svc.health.checks_loop import ChecksLoop
 from svc.health.draft import MEDIA_TYPE, health_json
 from svc.model.dialect import Dialect
 from svc.web.http.response import Response
@@ -26,7 +26,7 @@ class Health:
 
     routes = Routes()
 
-    rounds: Rounds
+    checks: ChecksLoop
     dialect: Dialect
     #: Whether the database can be asked now, and whether it may be written to, as far as is known without asking it.
     answers: Callable[[], bool]
@@ -38,10 +38,11 @@ class Health:
 
         To whom accepts ``application/health+json`` it is told in that form.
         """
-        report = self.rounds.report(self.dialect)
+        report = self.checks.report(self.dialect)
+        status = 200 if report.ok else 502
         if MEDIA_TYPE in (call.header("Accept") or "").lower():
-            return attrs.evolve(Response.json(health_json(report), report.status, headers=_VARIES), content_type=MEDIA_TYPE)
-        return Response.json(report.document(), report.status, headers=_VARIES)
+            return attrs.evolve(Response.json(health_json(report), status, headers=_VARIES), content_type=MEDIA_TYPE)
+        return Response.json(report.document(), status, headers=_VARIES)
 
     @routes.add("GET", "/livez", caller=PUBLIC, query=False, vital=True)
     async def live(self, call: Call) -> Response:  # noqa: ARG002 (every route takes its call)
@@ -54,7 +55,7 @@ class Health:
 
         It is 200, or 503 (rulings 9.5).
         """
-        report, answers = self.rounds.report(self.dialect), self.answers()
+        report, answers = self.checks.report(self.dialect), self.answers()
         if call.query.boolean("write"):
             ready = answers and report.ready_to_write and self.writable()
         else:
