@@ -66,7 +66,7 @@ UP: set[tuple[str, str]] = {
 
 #: Rooms whose modules import each other only through the modules named here.
 SIBLINGS: dict[str, set[str]] = {
-    "web.routes": {"cursors", "listing", "description", "auditing", "clusterpage"},
+    "web.routes": {"cursors", "listing", "description", "auditing", "clusterpage", "healthjson"},
     "authn": {"claims", "annotations", "settings", "resourceid", "constraints", "evaluation", "checks"},
 }
 

@@ -1,4 +1,4 @@
-"""How another server of the cluster is asked: over treq, and within the limits of the rulings on health."""
+"""Questions to another server of the cluster, over HTTP and within the limits of the rulings on health."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Inquiry:
         )
 
     async def ask(self) -> ProbeReply:
-        """Ask for its health. Whatever goes wrong is told, none of it is raised."""
+        """Ask for its health. Whatever goes wrong is in the reply; nothing is raised."""
         try:
             answer = await self._get(_HEALTH, DEADLINE)
         except Unanswered as error:
@@ -67,7 +67,7 @@ class Inquiry:
         return read_reply(answer.status, answer.body)
 
     async def database(self, claims: Claims) -> DatabaseIdentity | None:
-        """Ask what its database is now; ``None`` when nobody says it who knows the data key, or not in time."""
+        """Ask what its database is now; ``None`` when no answer comes in time that proves to know the data key."""
         challenge, code = claims.question()
         try:
             answer = await self._get(f"{_DATABASE}?challenge={challenge}&code={code}", CLAIM_DEADLINE)
@@ -89,7 +89,7 @@ class Inquiry:
 
 
 def trust_of(path: Path, key: str) -> Trust:
-    """What trusts the authorities in a file of PEM alone; ``key`` is the setting that names it.
+    """Return trust in the authorities of a file of PEM alone; ``key`` is the setting that names it.
 
     :raises ConfigurationInvalid: it can't be read, or holds no certificates.
     """

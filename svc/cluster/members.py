@@ -1,4 +1,4 @@
-"""The members of the cluster: asked when somebody wants to know, all together as rarely as that allows.
+"""The members of the cluster, asked for their health on demand, each at most once a second.
 
 Note [No amplifier]. Anyone may ask this server about another, without a login. So each member is asked once at a time,
 however many wait for the answer, and an answer is good for a second: nobody can make this server send a member more than one
@@ -36,7 +36,7 @@ _log = Logger()
 
 @attrs.frozen
 class _Known:
-    """An answer, when it came, and since when it is the same; both in epoch seconds."""
+    """A reply, when it came, and since when it is the same; both in epoch seconds."""
 
     reply: ProbeReply
     at: float
@@ -44,7 +44,7 @@ class _Known:
 
     @property
     def state(self) -> object:
-        """What makes a change: not where the database's log stands."""
+        """Return what counts as the state: not where the database's log stands."""
         document = self.reply.document
         database = document.get("database")
         return (
@@ -68,7 +68,7 @@ class _Member:
         self._waiters: list[Deferred[None]] | None = None
 
     def inform(self) -> Deferred[None]:
-        """Fires when what is known is fresh (Note [No amplifier]); never fails but by cancellation."""
+        """Fire when what is known is fresh (Note [No amplifier]); never fail but by cancellation."""
         known: Deferred[None] = Deferred()
         if self._age() <= FRESH and self._waiters is None:
             known.callback(None)

@@ -1,4 +1,4 @@
-"""Health reports of other servers, read with suspicion: what came, and whether it is a report at all.
+"""Health reports of other servers, read strictly: what came, and whether it is a report at all.
 
 Note [Strict reports]. A report is a JSON object whose ``ok`` is a boolean that fits the status: true with 200, false with
 502 (rulings: health). Text that two readers could understand differently is none: members that stand there twice, ``NaN``,
@@ -28,7 +28,7 @@ _WORD_LIMIT: Final = 32
 
 @attrs.frozen
 class ProbeReply:
-    """What came of asking a server for its health.
+    """The result of asking a server for its health.
 
     ``ok``: whether it says that it is well. ``fault`` is empty when a report came, and otherwise the word that says why none
     did; then ``why`` tells operators more.

@@ -71,7 +71,7 @@ def is_rival(own: DatabaseIdentity, other: DatabaseIdentity) -> bool:
 
 
 class Rivals(Service):
-    """Asks the members every ``interval`` seconds, and knows whether this server may write.
+    """Asks the members every ``interval`` seconds for their databases, and decides whether this server may write.
 
     ``observe`` returns what one's own database is now, and ``asking`` has for each member what asks it the same, which gives
     ``None`` when it doesn't answer in time.
@@ -114,24 +114,24 @@ class Rivals(Service):
             self._looks.start()
 
     def stopService(self) -> None:
-        """End the loop; what is under way is told to nobody."""
+        """End the loop; the result of a look that is under way is dropped."""
         super().stopService()  # type: ignore[no-untyped-call] # Twisted's
         self._looks.stop()
 
     def doubt(self) -> None:
-        """Have no write begin until the members were asked again: one's own database was away."""
+        """Let no write begin until the members were asked again: one's own database was away."""
         if self._looks.running:
             self._certain, self._lacking = False, None
             self._looks.trigger()
 
     @property
     def word(self) -> str | None:
-        """What health says of primaries; ``None`` where there are no others to ask."""
+        """Return the word for the primaries in health reports; ``None`` where there are no others to ask."""
         return self._word if self._asking else None
 
     @property
     def changed(self) -> float:
-        """When that became so, in epoch seconds."""
+        """Return when that became so, in epoch seconds."""
         return self._changed
 
     @property
@@ -141,11 +141,11 @@ class Rivals(Service):
 
     @property
     def contenders(self) -> frozenset[str]:
-        """The members that have primaries beside each other, or beside ours, of the one system that is ours too."""
+        """Return the members that have primaries beside each other, or beside ours, of the one system that is ours too."""
         return self._contenders
 
     def counted(self) -> Mapping[str, int]:
-        """How many rivals are known, by their timelines beside ours: ``newer``, ``same``, ``older``."""
+        """Count the known rivals by their timelines beside ours: ``newer``, ``same``, ``older``."""
         own = self._own
         if own is None:
             return {}
@@ -237,7 +237,7 @@ class Rivals(Service):
             each.errback(StoreUnavailable(why))
 
     def _judge(self, own: DatabaseIdentity, answers: Mapping[str, DatabaseIdentity | None]) -> None:
-        """Take what was found out (Note [What is remembered])."""
+        """Update the rivals by the answers (Note [What is remembered])."""
         now, before, refused = self._clock.seconds(), self._rivals, self._refusal()
         kept = {} if own.standby or self._own is None or self._own.system != own.system else dict(before)
         for name, answer in answers.items():
@@ -260,7 +260,7 @@ class Rivals(Service):
         self._tell(before, refused)
 
     def _say(self) -> None:
-        """Change what health says, where it has changed."""
+        """Update the word for health reports."""
         word = TWO if self._rivals else UNKNOWN if self._blind else ONE
         if word != self._word:
             self._word, self._changed = word, self._wall.seconds()

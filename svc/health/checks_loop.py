@@ -57,7 +57,7 @@ log = Logger()
 
 @attrs.frozen
 class HealthReport:
-    """What ``/health`` answers: one word for each service and for the database (rulings: health).
+    """The health of this server: one word for each service and for the database (rulings: health).
 
     ``position`` is where the database's log stands; ``None`` unless the database is ok. ``moment`` is when the last round
     ended, and ``changed`` when each value became what it is, that of the database under ``database``: both in epoch seconds.
@@ -124,7 +124,7 @@ def _lag(position: ReplicationPosition | None) -> dict[str, float | None]:
 
 
 class _Watch(Generic[T]):
-    """One check, and what came of it last: ``value`` is the word for the report, ``seen`` what the check returned.
+    """One check, and its last result: ``value`` is the word for the report, ``seen`` what the check returned.
 
     ``changed`` is when the word became what it is, ``took`` how long the last check did, in seconds.
     """

@@ -76,7 +76,7 @@ class Accounts:
         Its tokens are refused here at once, and on other servers after their next round of health checks.
 
         :raises Forbidden: the caller lacks it.
-        :raises NotFound: there is no such account, or it is the service's own.
+        :raises NotFound: the account doesn't exist, or is the service's own.
         """
         await self._demand(invocation, "update")
         if account == RESERVED_ACCOUNT:

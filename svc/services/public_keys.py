@@ -30,7 +30,7 @@ class PublicKeys:
     async def write(self, invocation: Invocation, name: ResourceName, key: bytes) -> None:
         """Replace a key; the caller needs ``update``. An unchanged one makes no new version.
 
-        :raises NotFound: there is no such key, or as good as.
+        :raises NotFound: the key doesn't exist, or as good as.
         :raises Forbidden: the caller sees it and may not replace it.
         :raises InvalidParameter: ``key`` is no public key.
         """

@@ -124,7 +124,7 @@ class Secrets:
         ``require`` is called, while other writers wait, with the tag of the value that would be replaced, ``None`` when
         there is none. What it raises ends the write.
 
-        :raises NotFound: there is no such variable, or as good as.
+        :raises NotFound: the variable doesn't exist, or as good as.
         :raises Forbidden: the caller sees the variable and may not set its value.
         :raises InvalidParameter: the value is empty, or blank.
         """
@@ -152,7 +152,7 @@ class Secrets:
     async def clear_expirations(self, invocation: Invocation, variable: ResourceName) -> None:
         """Have no value end, and what is rotated be rotated soon; the caller needs ``update``.
 
-        :raises NotFound: there is no such variable, or as good as.
+        :raises NotFound: the variable doesn't exist, or as good as.
         :raises Forbidden: the caller sees the variable and may not set its value.
         """
         await self.expirations.clear(

@@ -3,8 +3,8 @@
 Everything in it that isn't written here goes through ``html.escape``, what comes from other servers before all. Its style is
 the one that the Content-Security-Policy names by its hash; nothing else is loaded, run, framed or sent.
 
-Tables lose their meaning for screen readers where a style lays them out anew, as it does on a phone. So each part says its
-role once more.
+Tables lose their meaning for screen readers where a style lays them out otherwise, as it does on a phone. So each part
+says its role once more.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from html import escape
 from typing import Final
 
 from svc.cluster.reports import INVALID, UNREACHABLE, MemberHealth
-from svc.health.draft import instant
+from svc.web.routes.healthjson import instant
 
-#: Seconds after which a browser asks anew.
+#: Seconds after which a browser asks again.
 REFRESH: Final = 10
 
 #: An answer that is older than this is shown with its age, in seconds.

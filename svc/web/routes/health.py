@@ -12,10 +12,10 @@ from typing import Final
 import attrs
 
 from svc.health.checks_loop import ChecksLoop
-from svc.health.draft import MEDIA_TYPE, health_json
 from svc.model.dialect import Dialect
 from svc.web.http.response import Response
 from svc.web.http.routing import PUBLIC, Call, Routes
+from svc.web.routes.healthjson import MEDIA_TYPE, health_json
 
 _VARIES: Final = (("Vary", "Accept"),)
 

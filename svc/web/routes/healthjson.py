@@ -18,7 +18,7 @@ _UNITS: Final = {"_bytes": "bytes", "_seconds": "s"}
 
 
 def health_json(report: HealthReport) -> dict[str, Any]:
-    """The document: ``status`` is ``pass`` or ``fail``, ``checks`` has a list of one for each thing that is measured."""
+    """Return the document: ``status`` is ``pass`` or ``fail``; ``checks`` has a list of one for each thing measured."""
     return {"status": _status(report.ok), "checks": dict(_checks(report))}
 
 
@@ -50,5 +50,5 @@ def _status(passed: bool) -> str:
 
 
 def instant(moment: float) -> str:
-    """A moment, in epoch seconds, as RFC 3339 writes it, to the second."""
+    """Return a moment, in epoch seconds, as RFC 3339 writes it, to the second."""
     return datetime.fromtimestamp(int(moment), UTC).isoformat().replace("+00:00", "Z")
