@@ -35,10 +35,10 @@ from svc.server.foundation import Foundation
 from svc.server.listening import Endpoint, Listening
 from svc.server.parts import Parts
 from svc.server.renewal import Renewals
-from svc.services.accounts import Accounts
-from svc.services.audit_reading import AuditReading
-from svc.services.public_keys import PublicKeys
-from svc.services.secrets import Secrets
+from svc.services.accounts import AccountService
+from svc.services.audit_reading import AuditService
+from svc.services.public_keys import PublicKeyService
+from svc.services.secrets import SecretService
 from svc.settings.config import Settings
 from svc.storage.authenticators import AuthenticatorStore
 from svc.storage.credentials import CredentialStore
@@ -57,8 +57,8 @@ from svc.web.http.origin import TrustedProxies
 from svc.web.http.request import Edge
 from svc.web.http.router import Router
 from svc.web.http.site import Site
-from svc.web.routes.accounts import AccountRoutes
-from svc.web.routes.audit import AuditRoutes
+from svc.web.routes.accounts import Accounts
+from svc.web.routes.audit import Audit
 from svc.web.routes.authenticators import Authenticators, FederatedAuthenticators
 from svc.web.routes.authn import Authn, FederatedAuthn, LdapAuthn
 from svc.web.routes.cluster import Cluster
@@ -67,10 +67,10 @@ from svc.web.routes.effective import EffectivePolicies
 from svc.web.routes.health import Health
 from svc.web.routes.hostfactories import HostFactories
 from svc.web.routes.policies import Policies
-from svc.web.routes.publickeys import PublicKeyRoutes
+from svc.web.routes.publickeys import PublicKeys
 from svc.web.routes.resources import Resources
 from svc.web.routes.roles import Roles
-from svc.web.routes.secrets import SecretRoutes
+from svc.web.routes.secrets import Secrets
 from svc.web.routes.status import Status
 
 #: Bytes of the random ids under which requests and bugs are logged.
@@ -169,6 +169,7 @@ class Composition:
             limits=settings.limits,
             new_id=_new_id,
             journal=journal,
+            dialect=settings.dialect,
         )
         respond = router.respond if metrics is None else Measured(router.respond, reactor, metrics.count_request)
         site = Site(
@@ -256,9 +257,9 @@ class Composition:
             Resources(resources, roles, settings.dialect),
             Roles(roles, settings.dialect),
             Policies(loads, roles, events, journal),
-            AuditRoutes(AuditReading(events, roles)),
+            Audit(AuditService(events, roles)),
             EffectivePolicies(EffectiveStore(database), roles, vault, self.reactor),
-            SecretRoutes(Secrets(secrets, ExpirationStore(database), vault)),
+            Secrets(SecretService(secrets, ExpirationStore(database), vault)),
             HostFactories(
                 HostFactoryStore(database),
                 roles,
@@ -268,8 +269,8 @@ class Composition:
                 foundation.wall,
                 settings.record_limits,
             ),
-            PublicKeyRoutes(PublicKeys(PublicKeyStore(database), secrets, vault)),
-            AccountRoutes(Accounts(foundation.accounts, roles, keys, foundation.create_account)),
+            PublicKeys(PublicKeyService(PublicKeyStore(database), secrets, vault)),
+            Accounts(AccountService(foundation.accounts, roles, keys, foundation.create_account)),
             Status(foundation.state, roles, authenticators.tell_all, settings.dialect),
         ]
 

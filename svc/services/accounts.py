@@ -38,7 +38,7 @@ class NewAccount:
 
 
 @attrs.frozen
-class Accounts:
+class AccountService:
     """The use cases of accounts. ``make`` makes one, whose admin has the API key, and records the events."""
 
     store: IAccounts

@@ -18,7 +18,7 @@ from svc.services.invocation import Invocation
 
 
 @attrs.frozen
-class AuditReading:
+class AuditService:
     """The use cases of reading the audit. Each lists events that ``query`` matches, of the caller's account alone."""
 
     events: IEvents

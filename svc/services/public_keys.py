@@ -16,7 +16,7 @@ from svc.services.secrets import holds
 
 
 @attrs.frozen
-class PublicKeys:
+class PublicKeyService:
     """The use cases of public keys (wire facts, core 4 and 5). Policy declares them, with the first value of each."""
 
     store: IPublicKeys

@@ -42,7 +42,7 @@ class Secret:
 
 
 @attrs.frozen
-class Secrets:
+class SecretService:
     """The use cases of secrets (wire facts, core 4)."""
 
     store: ISecrets

@@ -29,23 +29,23 @@ from svc.model.limits import RECORD_LIMITS, RecordLimits
 from svc.model.names import RoleName, admin_of
 from svc.model.reasons import Reason
 from svc.policy.document import Bounds
-from svc.services.accounts import Accounts
-from svc.services.audit_reading import AuditReading
+from svc.services.accounts import AccountService
+from svc.services.audit_reading import AuditService
 from svc.services.policy_loads import Loads
-from svc.services.public_keys import PublicKeys
-from svc.services.secrets import Secrets
-from svc.web.routes.accounts import AccountRoutes
-from svc.web.routes.audit import AuditRoutes
+from svc.services.public_keys import PublicKeyService
+from svc.services.secrets import SecretService
+from svc.web.routes.accounts import Accounts
+from svc.web.routes.audit import Audit
 from svc.web.routes.authenticators import Authenticators
 from svc.web.routes.authn import Authn, FederatedAuthn, LdapAuthn
 from svc.web.routes.credentials import Credentials
 from svc.web.routes.effective import EffectivePolicies
 from svc.web.routes.hostfactories import HostFactories
 from svc.web.routes.policies import Policies
-from svc.web.routes.publickeys import PublicKeyRoutes
+from svc.web.routes.publickeys import PublicKeys
 from svc.web.routes.resources import Resources
 from svc.web.routes.roles import Roles
-from svc.web.routes.secrets import SecretRoutes
+from svc.web.routes.secrets import Secrets
 from svc.web.routes.status import Status
 from tests.chronicle import Chronicle
 from tests.memory import (
@@ -203,15 +203,16 @@ class WorldCase(SynchronousTestCase):
                 self.events,
                 self.journal,
             ),
-            AuditRoutes(AuditReading(self.events, roles)),
+            Audit(AuditService(self.events, roles)),
             EffectivePolicies(MemoryEffectivePolicies(memory), roles, vault, clock),
-            SecretRoutes(Secrets(secrets, MemoryExpirations(memory), vault)),
+            Secrets(SecretService(secrets, MemoryExpirations(memory), vault)),
             HostFactories(MemoryHostFactories(memory), roles, resources, vault, self.dialect, clock),
-            PublicKeyRoutes(PublicKeys(MemoryPublicKeys(memory), secrets, vault)),
-            AccountRoutes(Accounts(accounts, roles, self.keys, self.create_account)),
+            PublicKeys(PublicKeyService(MemoryPublicKeys(memory), secrets, vault)),
+            Accounts(AccountService(accounts, roles, self.keys, self.create_account)),
             Status(MemoryState(memory), roles, authenticators.tell_all, self.dialect),
             demand_primary=memory.demand_primary,
             journal=self.journal,
+            dialect=self.dialect,
         )
 
     async def create_account(self, account: str, api_key: str, trail: Trail | None = None) -> None:

@@ -2,36 +2,67 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import attrs
 
-from svc.services.accounts import Accounts
-from svc.web.http.parameters import Parameters
+from svc.model.errors import BadRequest, Conflict, Forbidden, NotFound
+from svc.services.accounts import AccountService
+from svc.web.http.declarations import PARAMETERS, Answer, Body, Parameter
 from svc.web.http.response import Response
 from svc.web.http.routing import REQUIRED, Call, Routes
+from svc.web.http.shapes import TEXT, array, obj
 from svc.web.routes import auditing
+
+_ID: Final = Parameter.body_text("id", "the name of the account", required=True, late=True)
 
 
 @attrs.frozen
-class AccountRoutes:
+class Accounts:
     """The routes of accounts."""
 
     routes = Routes()
 
-    accounts: Accounts
+    accounts: AccountService
 
-    @routes.add("POST", "/accounts", caller=REQUIRED, audit=auditing.account_made)
+    @routes.add(
+        "POST",
+        "/accounts",
+        caller=REQUIRED,
+        body=Body("the account", PARAMETERS, fields=(_ID,)),
+        answers=(Answer(201, "the account, and the API key of its admin", obj({"id": TEXT, "api_key": TEXT})),),
+        errors=(Forbidden, BadRequest, Conflict),
+        privileges="execute on !:webservice:accounts",
+        audit=auditing.account_made,
+    )
     async def create(self, call: Call) -> Response:
-        """Make the account ``id``, and return the API key of its admin; takes ``execute``."""
-        account = await self.accounts.create(call.invocation, lambda: Parameters.of(call).text("id"))
+        """Make an account, and return the API key of its admin."""
+        account = await self.accounts.create(call.invocation, lambda: call.late(_ID))
         return Response.json({"id": account.name, "api_key": account.api_key}, 201)
 
-    @routes.add("GET", "/accounts", caller=REQUIRED, audit=auditing.accounts_listed)
+    @routes.add(
+        "GET",
+        "/accounts",
+        caller=REQUIRED,
+        answers=(Answer(200, "the names of all accounts, in order", array(TEXT)),),
+        errors=(Forbidden,),
+        privileges="read on !:webservice:accounts",
+        audit=auditing.accounts_listed,
+    )
     async def list_names(self, call: Call) -> Response:
-        """Return the names of all accounts, in order; takes ``read``."""
+        """Return the names of all accounts."""
         return Response.json(await self.accounts.names(call.invocation))
 
-    @routes.add("DELETE", "/accounts/<account>", caller=REQUIRED, audit=auditing.account_deleted)
+    @routes.add(
+        "DELETE",
+        "/accounts/<account>",
+        caller=REQUIRED,
+        answers=(Answer(204, "the account is deleted"),),
+        errors=(Forbidden, NotFound),
+        privileges="update on !:webservice:accounts",
+        audit=auditing.account_deleted,
+    )
     async def delete(self, call: Call, account: str) -> Response:
-        """Delete an account with all that it holds; takes ``update``."""
+        """Delete an account with all that it holds."""
         await self.accounts.delete(call.invocation, account)
         return Response.empty()

@@ -12,7 +12,7 @@ import attrs
 from svc.model.errors import InvalidName, InvalidParameter
 from svc.model.events import PARAMETERS, EventsQuery, StoredEvent
 from svc.model.names import ResourceName
-from svc.services.audit_reading import AuditReading
+from svc.services.audit_reading import AuditService
 from svc.web.http.query import Query
 from svc.web.http.response import Response
 from svc.web.http.routing import REQUIRED, Call, Routes
@@ -34,12 +34,12 @@ _DIGITS: Final = re.compile(r"[0-9]{1,2}", re.ASCII)
 
 
 @attrs.frozen
-class AuditRoutes:
+class Audit:
     """The routes of the audit."""
 
     routes = Routes()
 
-    audit: AuditReading
+    audit: AuditService
 
     @routes.add("GET", "/audit", caller=REQUIRED, audit=auditing.audit_read)
     async def everything(self, call: Call) -> Response:

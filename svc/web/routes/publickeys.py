@@ -6,19 +6,19 @@ import attrs
 
 from svc.model.errors import InvalidParameter
 from svc.model.names import ResourceName, RoleName
-from svc.services.public_keys import PublicKeys
+from svc.services.public_keys import PublicKeyService
 from svc.web.http.response import Response
 from svc.web.http.routing import OPTIONAL, REQUIRED, Call, Routes
 from svc.web.routes import auditing
 
 
 @attrs.frozen
-class PublicKeyRoutes:
+class PublicKeys:
     """The routes of public keys."""
 
     routes = Routes()
 
-    keys: PublicKeys
+    keys: PublicKeyService
 
     @routes.add("GET", "/public_keys/<flat:account>/user/<tail:identifier>", caller=OPTIONAL)
     async def show(self, call: Call, account: str, identifier: str) -> Response:  # noqa: ARG002 (every route takes its call)

@@ -10,7 +10,7 @@ import attrs
 
 from svc.model.errors import InvalidParameter, NotText, RouteNotFound
 from svc.model.names import ResourceName
-from svc.services.secrets import Secrets
+from svc.services.secrets import SecretService
 from svc.web.http.preconditions import Preconditions, tagged
 from svc.web.http.response import Response
 from svc.web.http.routing import REQUIRED, Call, Routes
@@ -29,12 +29,12 @@ _LINE: Final = 45
 
 
 @attrs.frozen
-class SecretRoutes:
+class Secrets:
     """The routes of secrets."""
 
     routes = Routes()
 
-    secrets: Secrets
+    secrets: SecretService
 
     @routes.add("GET", "/secrets/<flat:account>/variable/<tail:identifier>", caller=REQUIRED, audit=auditing.fetched)
     async def read(self, call: Call, account: str, identifier: str) -> Response:
