@@ -38,6 +38,7 @@ from svc.server.renewal import Renewals
 from svc.services.accounts import AccountService
 from svc.services.audit_reading import AuditService
 from svc.services.public_keys import PublicKeyService
+from svc.services.roles import RoleService
 from svc.services.secrets import SecretService
 from svc.settings.config import Settings
 from svc.storage.authenticators import AuthenticatorStore
@@ -255,7 +256,7 @@ class Composition:
                 for name, each in federated.items()
             ),
             Resources(resources, roles, settings.dialect),
-            Roles(roles, settings.dialect),
+            Roles(RoleService(roles, settings.dialect)),
             Policies(loads, roles, events, journal),
             Audit(AuditService(events, roles)),
             EffectivePolicies(EffectiveStore(database), roles, vault, self.reactor),

@@ -67,9 +67,9 @@ class SecretService:
         """
         reading = await self.store.read(invocation.caller, variable, version)
         demand_value(reading.standing, "execute", variable)
-        tag = self._tag(reading.version, reading.sealed)
-        if tag is None or reading.sealed is None:
+        if reading.sealed is None:
             raise NoValue(str(variable), reading.ended_at)
+        tag = self._tag(reading.version, reading.sealed)
         value = None if is_known(tag) else self.vault.open(str(variable), reading.sealed)
         return Secret(tag, value, reading.mime_type)
 
@@ -115,7 +115,7 @@ class SecretService:
         variable: ResourceName,
         value: bytes,
         require: Callable[[str | None], None] = lambda _: None,
-    ) -> str | None:
+    ) -> str:
         """Set the value, and return its tag; the caller needs ``update``. An unchanged value makes no new version.
 
         That tells whether ``value`` is the value already, by the tag and by the variable's versions. So it holds for those
@@ -128,26 +128,24 @@ class SecretService:
         :raises Forbidden: the caller sees the variable and may not set its value.
         :raises InvalidParameter: the value is empty, or blank.
         """
-        kept: SecretReading | None = None
-        sealed: Sealed | None = None
+        kept: int | None = None
+        sealed = Sealed(b"")
 
         def decide(reading: SecretReading) -> Sealed | None:
             nonlocal kept, sealed
             demand(reading.standing, "update", variable)
             if not value.strip():
                 raise InvalidParameter("value", "'value' may not be empty")
-            require(self._tag(reading.version, reading.sealed))
-            kept = reading
+            require(None if reading.sealed is None else self._tag(reading.version, reading.sealed))
             readable = use(reading.standing, "execute") == Allowed()
             if readable and reading.sealed is not None and holds(self.vault, variable, reading.sealed, value):
-                sealed = None
-            else:
-                sealed = self.vault.seal(str(variable), value)
+                kept, sealed = reading.version, reading.sealed
+                return None
+            sealed = self.vault.seal(str(variable), value)
             return sealed
 
         version = await self.store.write(invocation.caller, variable, decide, invocation.recorder.trail)
-        assert kept is not None
-        return self._tag(kept.version, kept.sealed) if sealed is None else self._tag(version, sealed)
+        return self._tag(kept if version is None else version, sealed)
 
     async def clear_expirations(self, invocation: Invocation, variable: ResourceName) -> None:
         """Have no value end, and what is rotated be rotated soon; the caller needs ``update``.
@@ -159,8 +157,8 @@ class SecretService:
             invocation.caller, variable, lambda standing: demand(standing, "update", variable), invocation.recorder.trail
         )
 
-    def _tag(self, version: int | None, sealed: Sealed | None) -> str | None:
-        return None if sealed is None else f'"{version}-{self.vault.fingerprint(sealed)}"'
+    def _tag(self, version: int | None, sealed: Sealed) -> str:
+        return f'"{version}-{self.vault.fingerprint(sealed)}"'
 
 
 def holds(vault: Vault, name: ResourceName, sealed: Sealed, value: bytes) -> bool:

@@ -33,6 +33,7 @@ from svc.services.accounts import AccountService
 from svc.services.audit_reading import AuditService
 from svc.services.policy_loads import Loads
 from svc.services.public_keys import PublicKeyService
+from svc.services.roles import RoleService
 from svc.services.secrets import SecretService
 from svc.web.routes.accounts import Accounts
 from svc.web.routes.audit import Audit
@@ -196,7 +197,7 @@ class WorldCase(SynchronousTestCase):
             ),
             authenticators,
             Resources(resources, roles, self.dialect),
-            Roles(roles, self.dialect),
+            Roles(RoleService(roles, self.dialect)),
             Policies(
                 Loads(MemoryPolicies(memory), vault, self.dialect, Bounds(records=self.records)),
                 roles,

@@ -79,6 +79,11 @@ class Parameter(Generic[T]):
     required: bool = attrs.field(default=False, kw_only=True)
     late: bool = attrs.field(default=False, kw_only=True)
 
+    @property
+    def ignored(self) -> Parameter[T]:
+        """The same parameter, for a route that refuses what is no value of it, and does nothing with one."""
+        return attrs.evolve(self, field="")
+
     @staticmethod
     def text(name: str, description: str, **more: Any) -> Parameter[str | None]:
         """Declare a text that may be given once (``Query.text``)."""

@@ -276,7 +276,7 @@ class Route:
 
         :raises TypeError: it is no coroutine, or takes something else.
         """
-        fields = [parameter.field for parameter in self.early]
+        fields = [parameter.field for parameter in self.early if parameter.field]
         named = self.pattern.names if self.name is None else (self.name.field,)
         expected = ["self", "call", *named, *fields]
         given = inspect.signature(self.handler).parameters.values()
@@ -300,6 +300,7 @@ class Route:
             values = {self.name.field: self.name.make(values["account"], kind, values["identifier"])}
         for parameter in self.early:
             values[parameter.field] = parameter.read(call)
+        values.pop("", None)
         return values
 
 

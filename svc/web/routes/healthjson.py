@@ -9,10 +9,28 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any, Final
 
+import attrs
+
 from svc.health.checks_loop import HealthReport
+from svc.web.http.shapes import ANY, BOOLEAN, TEXT, Shape, array, keyed, obj, text
 
 #: The media type of this form.
 MEDIA_TYPE: Final = "application/health+json"
+
+_CHECK: Final = obj({"componentType": TEXT, "observedValue": ANY, "status": TEXT}, {"time": TEXT, "observedUnit": TEXT})
+
+#: The shapes of both forms of a report.
+HEALTH_JSON: Final = attrs.evolve(
+    obj({"status": text("pass", "fail"), "checks": keyed(array(_CHECK))}), media_type=MEDIA_TYPE
+)
+REPORT: Final = obj(
+    {
+        "services": Shape("object", members={"ok": BOOLEAN}, items=TEXT),
+        "database": obj({"ok": BOOLEAN, "connect": keyed(TEXT), "replication_status": keyed(ANY)}),
+        "ok": BOOLEAN,
+    },
+    {"cluster": obj({"ok": BOOLEAN, "primaries": TEXT})},
+)
 
 _UNITS: Final = {"_bytes": "bytes", "_seconds": "s"}
 

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import attrs
 
-from svc.model.errors import InvalidParameter
+from svc.model.errors import Forbidden, InvalidParameter, NotFound, WrongDataKey
 from svc.model.names import ResourceName, RoleName
 from svc.services.public_keys import PublicKeyService
+from svc.web.http.declarations import Answer, Body, Parameter, PathName, Unaudited
 from svc.web.http.response import Response
 from svc.web.http.routing import OPTIONAL, REQUIRED, Call, Routes
+from svc.web.http.shapes import raw
 from svc.web.routes import auditing
+
+_TEXT: Final = "text/plain; charset=utf-8"
+
+EXPIRATIONS: Final = Parameter.flag("expirations", "always refused: public keys don't end")
 
 
 @attrs.frozen
@@ -20,18 +28,34 @@ class PublicKeys:
 
     keys: PublicKeyService
 
-    @routes.add("GET", "/public_keys/<flat:account>/user/<tail:identifier>", caller=OPTIONAL)
-    async def show(self, call: Call, account: str, identifier: str) -> Response:  # noqa: ARG002 (every route takes its call)
-        """Return a user's keys, one a line, as an ``authorized_keys`` file has them; an empty line where there are none."""
-        keys = await self.keys.of_user(RoleName.of(account, "user", identifier))
-        return Response.content(b"\n".join(keys) + b"\n", "text/plain; charset=utf-8")
+    @routes.add(
+        "GET",
+        "/public_keys/<flat:account>/user/<tail:identifier>",
+        name=PathName("user", RoleName.of, "user"),
+        caller=OPTIONAL,
+        answers=(Answer(200, "the keys, one a line, as an authorized_keys file has them; else an empty line", raw(_TEXT)),),
+        errors=(WrongDataKey,),
+        privileges="none",
+        audit=Unaudited("anybody may ask, and nothing is secret"),
+    )
+    async def show(self, call: Call, user: RoleName) -> Response:  # noqa: ARG002 (every route takes its call)
+        """Return a user's keys in the order of their names."""
+        return Response.content(b"\n".join(await self.keys.of_user(user)) + b"\n", _TEXT)
 
     @routes.add(
-        "POST", "/secrets/<flat:account>/public_key/<tail:identifier>", caller=REQUIRED, audit=auditing.public_key_updated
+        "POST",
+        "/secrets/<flat:account>/public_key/<tail:identifier>",
+        caller=REQUIRED,
+        query=(EXPIRATIONS,),
+        body=Body("the key, as an authorized_keys file has it", ("text/plain",)),
+        answers=(Answer(201, "the key is replaced, or was the same"),),
+        errors=(Forbidden, NotFound),
+        privileges="update on the public key",
+        audit=auditing.public_key_updated,
     )
-    async def write(self, call: Call, account: str, identifier: str) -> Response:
-        """Replace a key, which is the raw body."""
-        if call.query.flag("expirations"):
+    async def write(self, call: Call, account: str, identifier: str, *, expirations: bool) -> Response:
+        """Replace a key."""
+        if expirations:
             raise InvalidParameter("kind", "Invalid secret kind: public_key")
         await self.keys.write(call.invocation, ResourceName.of(account, "public_key", identifier), call.body)
         return Response.empty(201)

@@ -8,12 +8,14 @@ from typing import Final
 
 import attrs
 
-from svc.model.errors import InvalidParameter, NotText, RouteNotFound
+from svc.model.errors import Forbidden, InvalidParameter, NotFound, NotText, NoValue, PreconditionFailed, WrongDataKey
 from svc.model.names import ResourceName
 from svc.services.secrets import SecretService
-from svc.web.http.preconditions import Preconditions, tagged
+from svc.web.http.declarations import NO_BODY, Answer, Body, Parameter, PathName, Source
+from svc.web.http.preconditions import IF_MATCH, IF_NONE_MATCH, Preconditions, Tags, tagged
 from svc.web.http.response import Response
 from svc.web.http.routing import REQUIRED, Call, Routes
+from svc.web.http.shapes import TEXT, keyed, raw
 from svc.web.routes import auditing
 
 #: The content type of a secret whose variable doesn't say another.
@@ -28,6 +30,22 @@ _TYPE_LIMIT: Final = 255
 _LINE: Final = 45
 
 
+def _ids(source: Source) -> list[str]:
+    """Read the full ids of a list that commas separate, each once; commas at the end don't count."""
+    ids = (source.query.text("variable_ids") or "").rstrip(",").split(",")
+    if not all(text.strip() for text in ids):
+        raise InvalidParameter("variable_ids", "variable_ids")
+    return list(dict.fromkeys(ids))
+
+
+_VARIABLE: Final = "/secrets/<flat:account>/variable/<tail:identifier>"
+_NAME: Final = PathName("variable", ResourceName.of, "variable")
+
+VERSION: Final = Parameter.integer("version", "the number of the version that is read, instead of the newest")
+IDS: Final = Parameter("variable_ids", _ids, TEXT, "full ids, separated by commas; a repeated one counts once", field="ids")
+ENCODING: Final = Parameter.header("Accept-Encoding", "'base64' for values in base64", field="encoding")
+
+
 @attrs.frozen
 class Secrets:
     """The routes of secrets."""
@@ -36,60 +54,107 @@ class Secrets:
 
     secrets: SecretService
 
-    @routes.add("GET", "/secrets/<flat:account>/variable/<tail:identifier>", caller=REQUIRED, audit=auditing.fetched)
-    async def read(self, call: Call, account: str, identifier: str) -> Response:
-        """Return a value: the newest, or the one of ``version``. Who knows it already, by its tag, is told so."""
-        variable = ResourceName.of(account, "variable", identifier)
-        version, preconditions = call.query.integer("version"), Preconditions.of(call)
-        secret = await self.secrets.read(call.invocation, variable, version, preconditions.fresh)
+    @routes.add(
+        "GET",
+        _VARIABLE,
+        name=_NAME,
+        caller=REQUIRED,
+        query=(VERSION,),
+        headers=(IF_MATCH, IF_NONE_MATCH),
+        answers=(
+            Answer(200, "the value, under the content type of the variable", raw("*/*"), ("ETag", "Content-Disposition")),
+            Answer(304, "the client has the value", None, ("ETag",)),
+        ),
+        errors=(Forbidden, NoValue, PreconditionFailed, WrongDataKey),
+        privileges="execute on the variable",
+        audit=auditing.fetched,
+    )
+    async def read(
+        self, call: Call, variable: ResourceName, *, version: int | None, match: Tags | None, none_match: Tags | None
+    ) -> Response:
+        """Return a value: the newest, or the one of a version."""
+        known = Preconditions(match, none_match).fresh
+        secret = await self.secrets.read(call.invocation, variable, version, known)
         if secret.value is None:
             return Response.empty(304, tagged(secret.tag))
         headers = (("Content-Disposition", "attachment"), *tagged(secret.tag))
         return Response.content(secret.value, _content_type(secret.mime_type), headers=headers)
 
-    @routes.add("GET", "/secrets", caller=REQUIRED, audit=auditing.fetched_several)
-    async def read_several(self, call: Call) -> Response:
-        """Return the newest values of several resources by their full ids. An id that is repeated counts once."""
-        values = await self.secrets.read_several(call.invocation, _ids(call.query.text("variable_ids")))
-        if (call.header("Accept-Encoding") or "").strip().lower() == "base64":
+    @routes.add(
+        "GET",
+        "/secrets",
+        caller=REQUIRED,
+        query=(IDS,),
+        headers=(ENCODING,),
+        answers=(
+            Answer(200, "the newest values by the ids that were asked for", keyed(TEXT)),
+            Answer(200, "the same in base64, in lines of 60 characters", keyed(TEXT), ("Content-Encoding",)),
+        ),
+        errors=(Forbidden, NoValue, NotText, WrongDataKey),
+        privileges="execute on each",
+        audit=auditing.fetched_several,
+    )
+    async def read_several(self, call: Call, *, ids: list[str], encoding: str | None) -> Response:
+        """Return the newest values of several resources."""
+        values = await self.secrets.read_several(call.invocation, ids)
+        if (encoding or "").strip().lower() == "base64":
             encoded = {text: _in_lines(value) for text, value in values.items()}
             return Response.json(encoded, headers=(("Content-Encoding", "base64"),))
         return Response.json({text: _text(text, value) for text, value in values.items()})
 
-    @routes.add("POST", "/secrets/<flat:account>/variable/<tail:identifier>", caller=REQUIRED, audit=auditing.updated)
-    async def write(self, call: Call, account: str, identifier: str) -> Response:
-        """Set the value, which is the raw body; with ``expirations`` no value is set, and none ends any more."""
-        if call.query.flag("expirations"):
-            return await self.clear_expirations(call, account, "variable", identifier)
-        variable = ResourceName.of(account, "variable", identifier)
-        tag = await self.secrets.write(call.invocation, variable, call.body, Preconditions.of(call).demand)
-        return Response.empty(201, tagged(tag) if tag else ())
+    @routes.add(
+        "POST",
+        _VARIABLE,
+        name=_NAME,
+        caller=REQUIRED,
+        headers=(IF_MATCH, IF_NONE_MATCH),
+        body=Body("the value"),
+        answers=(Answer(201, "the value is set, or was the same", None, ("ETag",)),),
+        errors=(Forbidden, NotFound, PreconditionFailed),
+        privileges="update on the variable",
+        audit=auditing.updated,
+    )
+    async def write(self, call: Call, variable: ResourceName, *, match: Tags | None, none_match: Tags | None) -> Response:
+        """Set the value."""
+        tag = await self.secrets.write(call.invocation, variable, call.body, Preconditions(match, none_match).demand)
+        return Response.empty(201, tagged(tag))
 
     @routes.add(
-        "POST", "/secrets/<flat:account>/<kind>/<tail:identifier>", caller=REQUIRED, audit=auditing.expirations_cleared
+        "POST",
+        _VARIABLE,
+        when="expirations",
+        name=_NAME,
+        caller=REQUIRED,
+        body=NO_BODY,
+        answers=(Answer(201, "no value ends any more"),),
+        errors=(Forbidden, NotFound),
+        privileges="update on the variable",
+        audit=auditing.expirations_cleared,
     )
-    async def clear_expirations(self, call: Call, account: str, kind: str, identifier: str) -> Response:
-        """Have no value end, and what is rotated be rotated soon; only variables have such values."""
-        if not call.query.flag("expirations"):
-            raise RouteNotFound("POST", f"/secrets/{account}/{kind}/{identifier}")
-        if kind != "variable":
-            raise InvalidParameter("kind", f"Invalid secret kind: {kind[:40]}")
-        await self.secrets.clear_expirations(call.invocation, ResourceName.of(account, kind, identifier))
+    async def clear_expirations(self, call: Call, variable: ResourceName) -> Response:
+        """Have no value end, and what is rotated be rotated soon."""
+        await self.secrets.clear_expirations(call.invocation, variable)
         return Response.empty(201)
+
+    @routes.add(
+        "POST",
+        "/secrets/<flat:account>/<kind>/<tail:identifier>",
+        when="expirations",
+        caller=REQUIRED,
+        body=NO_BODY,
+        answers=(Answer(201, "never: only variables have values that end"),),
+        privileges="none is enough",
+        audit=auditing.expirations_cleared,
+    )
+    async def refuse_kind(self, call: Call, account: str, kind: str, identifier: str) -> Response:  # noqa: ARG002
+        """Refuse other kinds: only variables have values that end."""
+        raise InvalidParameter("kind", f"Invalid secret kind: {kind[:40]}")
 
 
 def _content_type(annotated: str | None) -> str:
     """Return the content type that policy gives, if it is one; no header can be forged with what isn't."""
     fits = annotated is not None and len(annotated) <= _TYPE_LIMIT and _TYPE.fullmatch(annotated)
     return annotated if annotated is not None and fits else _ANY
-
-
-def _ids(listed: str | None) -> list[str]:
-    """Return the full ids of a list that commas separate, each once; commas at the end don't count."""
-    ids = (listed or "").rstrip(",").split(",")
-    if not all(text.strip() for text in ids):
-        raise InvalidParameter("variable_ids", "variable_ids")
-    return list(dict.fromkeys(ids))
 
 
 def _in_lines(value: bytes) -> str:
