@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import binascii
+import functools
 import re
 from typing import Final
 
@@ -39,7 +40,9 @@ def _ids(source: Source) -> list[str]:
 
 
 _VARIABLE: Final = "/secrets/<flat:account>/variable/<tail:identifier>"
-_NAME: Final = PathName("variable", ResourceName.of, "variable")
+
+#: Names are remembered, as many as here: the same variables are read again and again.
+_NAME: Final = PathName("variable", functools.lru_cache(1024)(ResourceName.of), "variable")
 
 VERSION: Final = Parameter.integer("version", "the number of the version that is read, instead of the newest")
 IDS: Final = Parameter("variable_ids", _ids, TEXT, "full ids, separated by commas; a repeated one counts once", field="ids")
