@@ -10,12 +10,12 @@ Note [Same work]. That reading is made for every token, proven or not, and for a
 an unknown host, a wrong claim and a missing membership cost the same, and a stopwatch learns nothing (rulings 2.11). It also
 makes refusals that depend on the settings as fresh as admissions.
 
-Note [Who can't be judged]. Who needs keys that can't be had is told to come again, with 503, and not that his token is bad
+Note [Who can't be judged]. Who needs keys that can't be had is told to come again, and not that his token is bad
 (rulings 9.1). Whom a token speaks for is read once its signature is verified, and nobody looks up the host of a path before
 that. So this depends on the authenticator and the text of the token alone, and is the same for hosts that are there and
-others. What comes before the keys stays 401: an authenticator that isn't enabled or defined, settings that don't fit, a text
-that is no token. An unknown account has no provider that could be away, and is 401 too: which accounts there are is no
-secret, since their own keys are published. In an account without a signing key everybody is put off alike.
+others. What comes before the keys is unproven still: an authenticator that isn't enabled or defined, settings that don't
+fit, a text that is no token. An unknown account has no provider that could be away, and is unproven too: which accounts
+there are is no secret, since their own keys are published. In an account without a signing key everybody is put off alike.
 
 What is distrusted, what is switched off, and how often an operator asked for newer keys are settings in this sense: they
 hold on every server from the moment on at which its database has them (rulings 4).
@@ -54,7 +54,7 @@ from svc.model.clocks import WallClock
 from svc.model.dialect import Dialect
 from svc.model.errors import InvalidName, KeysUnavailable, StoreUnavailable
 from svc.model.names import ResourceName, RoleName
-from svc.model.reasons import PUT_OFF, Reason
+from svc.model.reasons import PUT_OFF, Reason, RefusalKind
 
 #: Authenticators whose settings are remembered, and as many without any.
 _REMEMBERED: Final = 1000
@@ -62,11 +62,11 @@ _REMEMBERED: Final = 1000
 #: How often a login is decided afresh because its settings changed meanwhile.
 _DECISIONS: Final = 3
 
-#: What the client learns of a refusal, if not 401.
-_STATUSES: Final[Mapping[Reason, int]] = {
-    Reason.REQUEST_MALFORMED: 400,
-    Reason.TOKEN_MISSING: 400,
-    Reason.TOKEN_TOO_LARGE: 413,
+#: The kinds of refusals that are told apart from evidence that proves nothing.
+_KINDS: Final[Mapping[Reason, RefusalKind]] = {
+    Reason.REQUEST_MALFORMED: RefusalKind.MALFORMED,
+    Reason.TOKEN_MISSING: RefusalKind.MALFORMED,
+    Reason.TOKEN_TOO_LARGE: RefusalKind.TOO_LARGE,
 }
 
 
@@ -127,19 +127,19 @@ class FederatedAuthenticator:
                 refusal.reason,
                 refusal.detail,
                 None if trial.role is None else str(trial.role),
-                self._status_of(refusal.reason),
+                self._kind_of(refusal.reason),
                 refusal.retry_after,
             )
         assert trial.role is not None
         assert trial.applicant.signing_key is not None
         return Admitted(trial.role, trial.applicant.signing_key, trial.applicant.creation)
 
-    def _status_of(self, reason: Reason) -> int:
-        if reason is Reason.PRIVILEGE_MISSING:
-            return self._dialect.privilege_missing_status
+    def _kind_of(self, reason: Reason) -> RefusalKind:
+        if reason is Reason.PRIVILEGE_MISSING and self._dialect.tells_missing_privilege:
+            return RefusalKind.UNPRIVILEGED
         if reason in PUT_OFF:
-            return 503
-        return _STATUSES.get(reason, 401)
+            return RefusalKind.POSTPONED
+        return _KINDS.get(reason, RefusalKind.UNPROVEN)
 
     async def explain(self, attempt: Attempt) -> Explanation:
         """Decide in the same way, and tell of every check.

@@ -32,7 +32,7 @@ from zope.interface import implementer
 
 from svc.model.authentication import Admitted, Attempt, IAuthenticator, ILogin, Refused
 from svc.model.query_results import Network, counted_as, is_within
-from svc.model.reasons import PUT_OFF, Reason
+from svc.model.reasons import PUT_OFF, Reason, RefusalKind
 
 K = TypeVar("K")
 T = TypeVar("T")
@@ -113,7 +113,7 @@ class Throttle(Service):
         wait = self._wait(attempt.client_ip)
         if wait is not None:
             detail = f"there were {ADDRESS_FAILURES} failures from this address within a minute"
-            return Refused(Reason.FAILURES_TOO_MANY, detail, None, 429, wait)
+            return Refused(Reason.FAILURES_TOO_MANY, detail, None, RefusalKind.TOO_OFTEN, wait)
         try:
             decision = await decide(attempt)
         except CancelledError:

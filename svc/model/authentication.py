@@ -21,7 +21,7 @@ from svc.crypto.jose import KeySet
 from svc.model.events import Trail
 from svc.model.names import ResourceName, RoleName
 from svc.model.query_results import Network, Sealed
-from svc.model.reasons import PUT_OFF, Reason
+from svc.model.reasons import PUT_OFF, Reason, RefusalKind
 
 
 @attrs.frozen
@@ -56,14 +56,14 @@ class Admitted:
 class Refused:
     """The authentication failed. ``detail`` names and compares what an operator needs to see, never evidence.
 
-    ``role`` is the full id of the would-be role where one was determined. ``status`` is what the client gets, and with
+    ``role`` is the full id of the would-be role where one was determined. ``kind`` is what the client learns, and with
     ``retry_after`` the seconds after which it may come again.
     """
 
     reason: Reason
     detail: str
     role: str | None = None
-    status: int = 401
+    kind: RefusalKind = RefusalKind.UNPROVEN
     retry_after: int | None = None
 
     @classmethod
@@ -72,14 +72,14 @@ class Refused:
         reason: Reason,
         detail: str,
         role: str | None = None,
-        status: int = 401,
+        kind: RefusalKind = RefusalKind.UNPROVEN,
         *,
         chance: Callable[[], float] = random.random,
     ) -> Refused:
-        """A refusal with this status, unless the reason is one of ``PUT_OFF``; for ``chance`` see ``moment``."""
+        """Make a refusal of this kind; for a reason of ``PUT_OFF``, one that postpones; for ``chance`` see ``moment``."""
         if reason in PUT_OFF:
-            return cls(reason, detail, role, 503, moment(chance=chance))
-        return cls(reason, detail, role, status)
+            return cls(reason, detail, role, RefusalKind.POSTPONED, moment(chance=chance))
+        return cls(reason, detail, role, kind)
 
 
 #: After how many seconds somebody may come again where nothing tells when he can be judged, and over how many others are

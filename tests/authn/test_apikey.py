@@ -20,6 +20,7 @@ from svc.model.policy_rows import ResourceRow, Rows
 from svc.model.query_results import Sealed, StoredSigningKey
 from svc.model.reasons import Reason
 from tests.memory import Memory, MemoryAccounts, MemoryCredentials
+from tests.statuses import refusal_status
 from tests.threads import CHEAP, Threads, passwords_in
 
 KEY = new_api_key().encode()
@@ -86,7 +87,7 @@ class ApiKeyTests(SynchronousTestCase):
         """The attempt is refused for that reason."""
         decision = self.decide(login, evidence, account)
         assert isinstance(decision, Refused), (reason, login, decision)
-        self.assertEqual((decision.reason, decision.status), (reason, 401), login)
+        self.assertEqual((decision.reason, refusal_status(decision)), (reason, 401), login)
         return decision
 
     def test_interfaces(self) -> None:
@@ -141,7 +142,7 @@ class ApiKeyTests(SynchronousTestCase):
         attempt = Attempt("acct", "alice", KEY, "10.0.0.1")
         decision = self.successResultOf(Deferred.fromCoroutine(self.authenticator.authenticate(attempt)))
         assert isinstance(decision, Refused)
-        self.assertEqual((decision.reason, decision.status), (Reason.SIGNING_KEY_UNUSABLE, 503))
+        self.assertEqual((decision.reason, refusal_status(decision)), (Reason.SIGNING_KEY_UNUSABLE, 503))
         self.assertIsNotNone(decision.retry_after)
         self.assertRefused(Reason.CREDENTIALS_WRONG, "alice", b"wrong")
         self.assertEqual(self.successResultOf(Deferred.fromCoroutine(self.authenticator.api_key(attempt))), KEY)

@@ -15,6 +15,7 @@ from svc.model.names import RoleName
 from svc.model.reasons import Reason
 from tests.authn.world import CLAIMS, HOST, ISSUER, NOW, URI, Case
 from tests.signing import base64url, jwks, token
+from tests.statuses import privilege_missing_status
 
 
 def raw(**members: str) -> bytes:
@@ -210,7 +211,7 @@ class LateChangeAttacks(Case):
         self.readings.before_applicant = lambda: self.change(repo="org/other")
         self.refusal(Reason.CLAIM_MISMATCH, token(CLAIMS))
         self.readings.before_applicant = self.readings.permitted.clear
-        self.refusal(Reason.PRIVILEGE_MISSING, token(CLAIMS), self.dialect.privilege_missing_status)
+        self.refusal(Reason.PRIVILEGE_MISSING, token(CLAIMS), privilege_missing_status(self.dialect))
 
     def test_identity_path_moved_between_verification_and_issue(self) -> None:
         """Settings that move identities elsewhere while a token is verified decide that token."""

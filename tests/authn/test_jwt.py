@@ -17,6 +17,7 @@ from svc.model.errors import StoreUnavailable
 from svc.model.reasons import Reason
 from tests.authn.world import ALICE, CLAIMS, HOST, ISSUER, NOW, PROVIDER, URI, Case, Webservice
 from tests.signing import base64url, jwk, jwks, signed, token
+from tests.statuses import privilege_missing_status, refusal_status
 
 
 class AdmissionTests(Case):
@@ -217,7 +218,7 @@ class IdentityTests(Case):
     def test_host_outside_apps(self) -> None:
         """A host without the privilege is refused, with the status of the dialect."""
         self.readings.permitted.clear()
-        refused = self.refusal(Reason.PRIVILEGE_MISSING, token(CLAIMS), self.dialect.privilege_missing_status)
+        refused = self.refusal(Reason.PRIVILEGE_MISSING, token(CLAIMS), privilege_missing_status(self.dialect))
         self.assertEqual(refused.role, str(HOST))
 
     def test_host_without_annotations(self) -> None:
@@ -340,7 +341,7 @@ class OriginTests(Case):
         """Where a host that may not authenticate comes from isn't looked at."""
         self.readings.restrictions[HOST] = ("198.51.100.0/24",)
         self.readings.permitted.clear()
-        self.refusal(Reason.PRIVILEGE_MISSING, token(CLAIMS), self.dialect.privilege_missing_status)
+        self.refusal(Reason.PRIVILEGE_MISSING, token(CLAIMS), privilege_missing_status(self.dialect))
 
 
 class ClaimSettingsTests(Case):
@@ -419,7 +420,7 @@ class SameWorkTests(Case):
         for evidence in (self.claims(app="unknown"), self.claims(repo="other"), self.claims(exp=NOW), b"x"):
             refused = self.attempt(evidence)
             assert isinstance(refused, Refused)
-            self.assertEqual(refused.status, 401)
+            self.assertEqual(refusal_status(refused), 401)
 
 
 class SettingsTests(Case):

@@ -17,6 +17,7 @@ from svc.model.authentication import Admitted, Attempt, IAuthenticator, ILogin, 
 from svc.model.errors import InvalidName, StoreUnavailable
 from svc.model.names import RoleName
 from svc.model.reasons import PUT_OFF, Reason
+from tests.statuses import refusal_status
 
 KEY = b"the key"
 
@@ -70,14 +71,14 @@ class ThrottleTests(SynchronousTestCase):
         """Fail so often, with answers that come at once."""
         for _ in range(count):
             refused = self.successResultOf(self.attempt(login, address=address))
-            self.assertEqual(refused.status, 401)
+            self.assertEqual(refusal_status(refused), 401)
 
     def failure_seconds(self, login: str = "alice", address: str = "192.0.2.1") -> float:
         """Fail once, and wait for the answer; how long that was."""
         began, failing = self.clock.seconds(), self.attempt(login, address=address)
         while not failing.called:
             self.clock.advance(0.5)
-        self.assertEqual(self.successResultOf(failing).status, 401)
+        self.assertEqual(refusal_status(self.successResultOf(failing)), 401)
         return self.clock.seconds() - began
 
     def test_provides(self) -> None:
@@ -166,7 +167,7 @@ class ThrottleTests(SynchronousTestCase):
         self.clock.advance(20)
         asked = self.keeper.asked
         refused = self.successResultOf(self.attempt(evidence=KEY))
-        self.assertEqual((refused.reason, refused.status, refused.retry_after), (Reason.FAILURES_TOO_MANY, 429, 40))
+        self.assertEqual((refused.reason, refusal_status(refused), refused.retry_after), (Reason.FAILURES_TOO_MANY, 429, 40))
         self.assertEqual(self.keeper.asked, asked)
         self.assertIsInstance(self.successResultOf(self.attempt(evidence=KEY, address="192.0.2.2")), Admitted)
         self.clock.advance(40)
@@ -177,7 +178,7 @@ class ThrottleTests(SynchronousTestCase):
         """All addresses of an IPv6 network of 64 bits are one; the network beside it is another."""
         for number in range(ADDRESS_FAILURES):
             self.fail_at_once(1, f"user-{number}", f"2001:db8::{number:x}:1")
-        self.assertEqual(self.successResultOf(self.attempt(evidence=KEY, address="2001:db8::ffff")).status, 429)
+        self.assertEqual(refusal_status(self.successResultOf(self.attempt(evidence=KEY, address="2001:db8::ffff"))), 429)
         self.assertIsInstance(self.successResultOf(self.attempt(evidence=KEY, address="2001:db8:0:1::1")), Admitted)
 
     def test_trusted_proxies(self) -> None:
@@ -185,12 +186,12 @@ class ThrottleTests(SynchronousTestCase):
         self.exhaust("10.9.1.1")
         self.assertIsInstance(self.successResultOf(self.attempt(evidence=KEY, address="10.9.1.1")), Admitted)
         self.exhaust("10.8.1.1")
-        self.assertEqual(self.successResultOf(self.attempt(evidence=KEY, address="10.8.1.1")).status, 429)
+        self.assertEqual(refusal_status(self.successResultOf(self.attempt(evidence=KEY, address="10.8.1.1"))), 429)
 
     def test_no_address(self) -> None:
         """A client without an address, as at a socket of the file system, counts as one."""
         self.exhaust("")
-        self.assertEqual(self.successResultOf(self.attempt(address="")).status, 429)
+        self.assertEqual(refusal_status(self.successResultOf(self.attempt(address=""))), 429)
 
     def test_successes(self) -> None:
         """Any number of successes, from one address and at the same time, is no failure."""
@@ -205,7 +206,7 @@ class ThrottleTests(SynchronousTestCase):
             attempt.cancel()
             self.failureResultOf(attempt, CancelledError)
         self.keeper.slow = None
-        self.assertEqual(self.successResultOf(self.attempt(evidence=KEY)).status, 429)
+        self.assertEqual(refusal_status(self.successResultOf(self.attempt(evidence=KEY))), 429)
 
     def test_who_does_not_wait(self) -> None:
         """Whoever doesn't wait for a late answer leaves nothing behind, and is slowed down all the same."""
@@ -245,6 +246,6 @@ class ThrottleTests(SynchronousTestCase):
         held = self.attempt()
         self.assertNoResult(held)
         self.throttle.stopService()
-        self.assertEqual(self.successResultOf(held).status, 401)
+        self.assertEqual(refusal_status(self.successResultOf(held)), 401)
         self.fail_at_once(3)
         self.assertEqual(self.clock.getDelayedCalls(), [])

@@ -37,6 +37,7 @@ from svc.model.names import ResourceName, RoleName
 from svc.model.query_results import Sealed
 from svc.model.reasons import Reason
 from tests.signing import jwks, token
+from tests.statuses import refusal_status
 
 NOW = 1_700_000_000.0
 URI = "https://idp.example/keys"
@@ -273,7 +274,7 @@ class Case(SynchronousTestCase):
         """The refusal for this reason, which has no part of the token in its detail."""
         refused = self.attempt(evidence, **options)
         assert isinstance(refused, Refused), refused
-        self.assertEqual((refused.reason, refused.status), (reason, status), refused.detail)
+        self.assertEqual((refused.reason, refusal_status(refused)), (reason, status), refused.detail)
         self.assert_fit(refused.detail, evidence)
         return refused
 

@@ -20,7 +20,7 @@ from svc.model.authentication import Admitted, Attempt, IAuthenticator, Refused
 from svc.model.counts import Census, ConnectionCounts
 from svc.model.names import RoleName
 from svc.model.query_results import Finding
-from svc.model.reasons import Reason
+from svc.model.reasons import Reason, RefusalKind
 from svc.telemetry.metrics import BEAT, SCRAPES, CountedAuthenticator, Metrics, ReactorLag
 
 ADMITTED = Admitted(RoleName("acct", "host", "web"), "key")
@@ -65,7 +65,7 @@ class MetricsTests(SynchronousTestCase):
         for _ in range(2):
             self.decide(ADMITTED)
             self.decide(Refused(Reason.CLAIM_MISMATCH, "detail"))
-            self.decide(Refused(Reason.KEYS_UNAVAILABLE, "detail", None, 503, 1))
+            self.decide(Refused(Reason.KEYS_UNAVAILABLE, "detail", None, RefusalKind.POSTPONED, 1))
             self.decide(Refused.of(Reason.LDAP_UNAVAILABLE, "detail"), "authn-ldap")
         self.decide(Refused(Reason.CREDENTIALS_WRONG, "detail"), "authn")
         self.assertEqual(self.counted("authn-jwt", "admitted", ""), 2)

@@ -9,7 +9,7 @@ failures count in the order of the wire facts, authn 1.5.
 
 Note [Who can't be judged]. When the directory couldn't be asked, that counts before all else, so that everybody of whom it
 would have been asked is told to come again, whether there is such a role or not (rulings 9.1). Which reasons these are
-``reasons.PUT_OFF`` says. What the directory says of a single entry, in whatever words, stays 401. So does what comes before
+``reasons.PUT_OFF`` says. What the directory says of a single entry, in whatever words, is unproven. So is what comes before
 it is asked: a login that can't be one, an authenticator that isn't enabled or defined, settings that don't fit.
 
 Note [Who may]. Entries of a directory are people, so hosts don't log in here. Neither does ``admin``, whom a directory's
@@ -45,7 +45,7 @@ from svc.model.directories import DirectoryRefused, IDirectories
 from svc.model.errors import InvalidName, WrongDataKey
 from svc.model.names import ResourceName, RoleName, admin_of
 from svc.model.query_results import is_within
-from svc.model.reasons import PUT_OFF, Reason
+from svc.model.reasons import PUT_OFF, Reason, RefusalKind
 
 #: The longest password, in bytes.
 PASSWORD_LIMIT: Final = 1024
@@ -177,7 +177,7 @@ class LdapAuthenticator:
         """The failure that counts, if there is one."""
         role, applicant = tried.role, tried.applicant
         objection: _Objection | None = None
-        status = 401
+        kind = RefusalKind.UNPROVEN
         if tried.unproven is not None and tried.unproven[0] in PUT_OFF:  # Note [Who can't be judged]
             objection = tried.unproven
         elif not applicant.account_exists:
@@ -188,8 +188,8 @@ class LdapAuthenticator:
             objection = Reason.ROLE_UNKNOWN, f"there is no role {shown(str(role))}"
         elif not applicant.may_authenticate:
             objection = Reason.PRIVILEGE_MISSING, f"{shown(str(role))} has no privilege authenticate on the authenticator"
-            if tried.unproven is None:
-                status = self._dialect.privilege_missing_status
+            if tried.unproven is None and self._dialect.tells_missing_privilege:
+                kind = RefusalKind.UNPRIVILEGED
         elif client_ip is not None and applicant.restrictions and not is_within(client_ip, applicant.restrictions):
             objection = (
                 Reason.ORIGIN_REFUSED,
@@ -197,7 +197,7 @@ class LdapAuthenticator:
             )
         else:
             objection = tried.unproven
-        return None if objection is None else Refused.of(*objection, str(role), status)
+        return None if objection is None else Refused.of(*objection, str(role), kind)
 
 
 def _unfit(role: RoleName, evidence: bytes) -> _Objection | None:

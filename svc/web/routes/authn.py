@@ -15,7 +15,7 @@ from svc.model.authentication import Attempt, IAuthenticator, ILogin, Refused, m
 from svc.model.errors import AuthenticationRefused, BadRequest, Forbidden, InvalidName, NotFound, TooLarge, WrongDataKey
 from svc.model.names import account_name
 from svc.model.ports import IRoles
-from svc.model.reasons import Reason
+from svc.model.reasons import Reason, RefusalKind
 from svc.web.http.basic import basic
 from svc.web.http.response import Response
 from svc.web.http.routing import OPTIONAL, PUBLIC, REQUIRED, Call, Routes
@@ -167,7 +167,7 @@ async def _told(call: Call, login: ILogin, attempt: Attempt) -> Response:
     told = await login.api_key(attempt)
     if isinstance(told, Refused):
         call.tell(role=told.role, unknown=told.reason is Reason.ROLE_UNKNOWN)
-        raise AuthenticationRefused(told.reason, told.status, told.retry_after)
+        raise AuthenticationRefused(told.reason, told.kind, told.retry_after)
     return Response.content(told, "text/plain; charset=utf-8")
 
 
@@ -176,14 +176,14 @@ async def _exchanged(call: Call, authenticator: IAuthenticator, attempt: Attempt
     call.tell(role=None if decision.role is None else str(decision.role))
     if isinstance(decision, Refused):
         call.tell(unknown=decision.reason is Reason.ROLE_UNKNOWN)
-        raise AuthenticationRefused(decision.reason, decision.status, decision.retry_after)
+        raise AuthenticationRefused(decision.reason, decision.kind, decision.retry_after)
     try:
         token = await tokens.issue(decision)
     except WrongDataKey as refusal:
         _log.error(
             "No access token for {role}: the signing key {name} doesn't open", role=str(decision.role), name=refusal.name
         )
-        raise AuthenticationRefused(Reason.SIGNING_KEY_UNUSABLE, 503, moment()) from None
+        raise AuthenticationRefused(Reason.SIGNING_KEY_UNUSABLE, RefusalKind.POSTPONED, moment()) from None
     accepted = (call.header("Accept-Encoding") or "").split(",")
     if any(item.strip().lower() == "base64" for item in accepted):
         encoded = base64.b64encode(token)

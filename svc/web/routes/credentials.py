@@ -138,7 +138,7 @@ class Credentials:
         told = await self.login.api_key(Attempt(account, name, password, call.client_ip))
         if isinstance(told, Refused):
             call.tell(role=told.role, unknown=told.reason is Reason.ROLE_UNKNOWN)
-            raise AuthenticationRefused(told.reason, told.status, told.retry_after)
+            raise AuthenticationRefused(told.reason, told.kind, told.retry_after)
         return RoleName.from_login(account, name)
 
 
