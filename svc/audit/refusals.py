@@ -11,7 +11,7 @@ from typing import Final
 from twisted.logger import Logger
 from zope.interface import implementer
 
-from svc.model.authentication import Admitted, Attempt, IAuthenticator, ILogin, Refused
+from svc.model.authentication import Admitted, IAuthenticator, ILogin, LoginRequest, Refused
 from svc.model.events import Trail
 from svc.model.expiration import IExpirationEvents
 from svc.model.host_factories import ExpiredToken
@@ -46,11 +46,11 @@ class LoggedAuthenticator:
         self._inner = inner
         self._name = name
 
-    async def authenticate(self, attempt: Attempt) -> Admitted | Refused:
+    async def authenticate(self, request: LoginRequest) -> Admitted | Refused:
         """Let ``inner`` decide."""
-        decision = await self._inner.authenticate(attempt)
+        decision = await self._inner.authenticate(request)
         if isinstance(decision, Refused):
-            _log_refusal(self._name, attempt, decision)
+            _log_refusal(self._name, request, decision)
         return decision
 
 
@@ -62,17 +62,17 @@ class LoggedLogin:
         self._inner = inner
         self._name = name
 
-    async def api_key(self, attempt: Attempt) -> bytes | Refused:
+    async def api_key(self, request: LoginRequest) -> bytes | Refused:
         """Let ``inner`` decide."""
-        decision = await self._inner.api_key(attempt)
+        decision = await self._inner.api_key(request)
         if isinstance(decision, Refused):
-            _log_refusal(self._name, attempt, decision)
+            _log_refusal(self._name, request, decision)
         return decision
 
 
-def _log_refusal(name: str, attempt: Attempt, refused: Refused) -> None:
-    role, account = printable(refused.role or attempt.login or "-"), printable(attempt.account)
-    service, client_ip = printable(attempt.service_id or "-"), printable(attempt.client_ip)
+def _log_refusal(name: str, request: LoginRequest, refused: Refused) -> None:
+    role, account = printable(refused.role or request.login or "-"), printable(request.account)
+    service, client_ip = printable(request.service_id or "-"), printable(request.client_ip)
     detail, reason = printable(refused.detail), refused.reason.value
     # The sentence is put together here: a refusal may not cost more than a success, and the logger takes its time per field.
     _log.info(

@@ -22,7 +22,7 @@ from twisted.web.resource import Resource
 from twisted.web.server import Site
 from zope.interface import implementer
 
-from svc.model.authentication import Admitted, Attempt, IAuthenticator, Refused
+from svc.model.authentication import Admitted, IAuthenticator, LoginRequest, Refused
 from svc.model.counts import Census, ConnectionCounts
 from svc.model.query_results import Finding
 from svc.model.reasons import RefusalKind
@@ -267,8 +267,8 @@ class CountedAuthenticator:
         self._name = name
         self._metrics = metrics
 
-    async def authenticate(self, attempt: Attempt) -> Admitted | Refused:
+    async def authenticate(self, request: LoginRequest) -> Admitted | Refused:
         """Let ``inner`` decide."""
-        decision = await self._inner.authenticate(attempt)
+        decision = await self._inner.authenticate(request)
         self._metrics.count_authentication(self._name, decision)
         return decision

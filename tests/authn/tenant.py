@@ -7,7 +7,7 @@ from typing import Any
 
 from svc.authn.cloud import cloud
 from svc.authn.federated import FederatedAuthenticator
-from svc.model.authentication import Admitted, Attempt, Refused
+from svc.model.authentication import Admitted, LoginRequest, Refused
 from svc.model.names import RoleName
 from svc.model.reasons import Reason
 from tests.authn.shapes import GROUP, SHAPES, SUBSCRIPTION
@@ -68,9 +68,9 @@ class CloudCase(Case):
         account: str = "acme",
         client_ip: str = "192.0.2.1",
         fault: tuple[Reason, str] | None = None,
-    ) -> Attempt:
+    ) -> LoginRequest:
         """An attempt."""
-        return Attempt(account, login, evidence, client_ip, service, fault)
+        return LoginRequest(account, login, evidence, client_ip, service, fault)
 
     def assert_admitted(self, evidence: bytes, role: RoleName = HOST, **options: Any) -> None:
         """The token admits the role."""

@@ -261,9 +261,9 @@ class SettingsTests(CloudCase):
         self.provider.published[other] = jwks()
         self.readings.set(self.branch, provider_uri=other)
         self.row("issuer", Reason.ISSUER_WRONG)
-        self.readings.before_applicant = lambda: self.readings.set(self.branch, provider_uri=TENANT)
-        attempt = self.trying(token(CLAIMS))
-        self.failureResultOf(Deferred.fromCoroutine(self.authenticator.authenticate(attempt)), StoreUnavailable)
+        self.readings.before_candidate = lambda: self.readings.set(self.branch, provider_uri=TENANT)
+        request = self.trying(token(CLAIMS))
+        self.failureResultOf(Deferred.fromCoroutine(self.authenticator.authenticate(request)), StoreUnavailable)
 
     def test_status(self) -> None:
         """The status of one that is well has the tenant and its keys; what is wrong has a remedy."""

@@ -314,8 +314,8 @@ class PlaceTests(Case):
     def test_store_unavailable(self) -> None:
         """While the store can't be asked nobody is admitted or refused."""
         self.readings.down = True
-        attempt = self.trying(token(CLAIMS))
-        self.failureResultOf(Deferred.fromCoroutine(self.authenticator.authenticate(attempt)), StoreUnavailable)
+        request = self.trying(token(CLAIMS))
+        self.failureResultOf(Deferred.fromCoroutine(self.authenticator.authenticate(request)), StoreUnavailable)
         self.readings.down = False
         self.assert_admitted(token(CLAIMS))
 
@@ -463,17 +463,17 @@ class SettingsTests(Case):
         self.assert_admitted(token(CLAIMS))
 
         def change() -> None:
-            self.readings.before_applicant = lambda: None
+            self.readings.before_candidate = lambda: None
             self.readings.set(self.branch, audience="svc")
 
-        self.readings.before_applicant = change
+        self.readings.before_candidate = change
         self.refusal(Reason.AUDIENCE_MISSING, token(CLAIMS))
 
     def test_changes_without_end(self) -> None:
         """A login whose settings change at every look is neither admitted nor refused."""
-        self.readings.before_applicant = lambda: self.readings.set(self.branch, issuer=ISSUER)
-        attempt = self.trying(token(CLAIMS))
-        self.failureResultOf(Deferred.fromCoroutine(self.authenticator.authenticate(attempt)), StoreUnavailable)
+        self.readings.before_candidate = lambda: self.readings.set(self.branch, issuer=ISSUER)
+        request = self.trying(token(CLAIMS))
+        self.failureResultOf(Deferred.fromCoroutine(self.authenticator.authenticate(request)), StoreUnavailable)
         self.assertLess(len(self.readings.asked), 10)
 
     def test_moved_values_do_not_open(self) -> None:
@@ -662,10 +662,10 @@ class DistrustTests(Case):
         self.assert_admitted(token(CLAIMS))
 
         def distrust() -> None:
-            self.readings.before_applicant = lambda: None
+            self.readings.before_candidate = lambda: None
             self.readings.tell(self.branch, distrusted=frozenset({"k1"}))
 
-        self.readings.before_applicant = distrust
+        self.readings.before_candidate = distrust
         self.refusal(Reason.KEY_DISTRUSTED, token(CLAIMS))
 
     def test_refresh(self) -> None:

@@ -13,7 +13,7 @@ from zope.interface.verify import verifyObject
 
 from svc.authn import throttling
 from svc.authn.throttling import ADDRESS_FAILURES, KEPT, Throttle, ThrottledAuthenticator, ThrottledLogin
-from svc.model.authentication import Admitted, Attempt, IAuthenticator, ILogin, Refused
+from svc.model.authentication import Admitted, IAuthenticator, ILogin, LoginRequest, Refused
 from svc.model.errors import InvalidName, StoreUnavailable
 from svc.model.names import RoleName
 from svc.model.reasons import PUT_OFF, Reason
@@ -32,7 +32,7 @@ class Keeper:
         self.slow: Deferred[None] | None = None
         self.down = False
 
-    async def authenticate(self, attempt: Attempt) -> Admitted | Refused:
+    async def authenticate(self, request: LoginRequest) -> Admitted | Refused:
         """Decide."""
         self.asked += 1
         if self.down:
@@ -40,14 +40,14 @@ class Keeper:
         if self.slow is not None:
             await self.slow
         try:
-            role = RoleName.from_login(attempt.account, attempt.login or "")
+            role = RoleName.from_login(request.account, request.login or "")
         except InvalidName:
             return Refused(Reason.REQUEST_MALFORMED, "no")
-        return Admitted(role, "key") if attempt.evidence == KEY else Refused(self.reason, "no", str(role))
+        return Admitted(role, "key") if request.evidence == KEY else Refused(self.reason, "no", str(role))
 
-    async def api_key(self, attempt: Attempt) -> bytes | Refused:
+    async def api_key(self, request: LoginRequest) -> bytes | Refused:
         """Decide."""
-        decision = await self.authenticate(attempt)
+        decision = await self.authenticate(request)
         return decision if isinstance(decision, Refused) else KEY
 
 
@@ -64,8 +64,8 @@ class ThrottleTests(SynchronousTestCase):
 
     def attempt(self, login: str = "alice", evidence: bytes = b"", address: str = "192.0.2.1") -> Deferred[Any]:
         """Try to authenticate."""
-        attempt = Attempt("acct", login, evidence, address)
-        return Deferred.fromCoroutine(self.authenticator.authenticate(attempt))
+        request = LoginRequest("acct", login, evidence, address)
+        return Deferred.fromCoroutine(self.authenticator.authenticate(request))
 
     def fail_at_once(self, count: int, login: str = "alice", address: str = "192.0.2.1") -> None:
         """Fail so often, with answers that come at once."""
@@ -125,8 +125,8 @@ class ThrottleTests(SynchronousTestCase):
     def test_all_ways_count_together(self) -> None:
         """Authenticating and logging in are counted together, from all addresses, and for each role by itself."""
         for number in range(10):
-            attempt = Attempt("acct", "user/alice" if number % 2 else "alice", b"", f"192.0.2.{number}")
-            self.successResultOf(Deferred.fromCoroutine(self.login.api_key(attempt)))
+            request = LoginRequest("acct", "user/alice" if number % 2 else "alice", b"", f"192.0.2.{number}")
+            self.successResultOf(Deferred.fromCoroutine(self.login.api_key(request)))
         self.assertEqual(self.failure_seconds(address="192.0.2.77"), 1)
         self.fail_at_once(10, "bob")
         self.fail_at_once(10, "host/alice")

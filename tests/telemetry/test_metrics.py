@@ -16,7 +16,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 from zope.interface.verify import verifyObject
 
-from svc.model.authentication import Admitted, Attempt, IAuthenticator, Refused
+from svc.model.authentication import Admitted, IAuthenticator, LoginRequest, Refused
 from svc.model.counts import Census, ConnectionCounts
 from svc.model.names import RoleName
 from svc.model.query_results import Finding
@@ -33,7 +33,7 @@ class Decided:
 
     decision: Admitted | Refused
 
-    async def authenticate(self, attempt: Attempt) -> Admitted | Refused:
+    async def authenticate(self, request: LoginRequest) -> Admitted | Refused:
         """The decision."""
         return self.decision
 
@@ -48,8 +48,8 @@ class MetricsTests(SynchronousTestCase):
     def decide(self, decision: Admitted | Refused, name: str = "authn-jwt", text: str = "ci") -> None:
         """Let an authenticator decide, having seen that the decision comes through."""
         authenticator = CountedAuthenticator(Decided(decision), name, self.metrics)
-        attempt = Attempt(text, text, text.encode("utf-8", "surrogatepass"), text, text)
-        self.assertIs(self.successResultOf(Deferred.fromCoroutine(authenticator.authenticate(attempt))), decision)
+        request = LoginRequest(text, text, text.encode("utf-8", "surrogatepass"), text, text)
+        self.assertIs(self.successResultOf(Deferred.fromCoroutine(authenticator.authenticate(request))), decision)
 
     def counted(self, *labels: str) -> float | None:
         """How often there was such an authentication."""

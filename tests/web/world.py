@@ -20,7 +20,7 @@ from svc.authn.throttling import Throttle, ThrottledAuthenticator, ThrottledLogi
 from svc.crypto.jose import KeySet, parse_key_set
 from svc.crypto.keyring import AccessTokens, AccountKeys, new_signing_key
 from svc.crypto.vault import Vault, api_key_name
-from svc.model.authentication import Attempt, IProviderKeys, KeySource, KeysState
+from svc.model.authentication import IProviderKeys, KeySource, KeysState, LoginRequest
 from svc.model.dialect import NATIVE, Dialect
 from svc.model.directories import DirectoryRefused, IDirectories, LdapServer
 from svc.model.errors import KeysUnavailable
@@ -81,13 +81,13 @@ class Provider:
     def __init__(self) -> None:
         self.down = False
 
-    async def current(self, source: KeySource, refreshes: int = 0, attempt: Attempt | None = None) -> KeySet:
+    async def current(self, source: KeySource, refreshes: int = 0, request: LoginRequest | None = None) -> KeySet:
         """Return the only set."""
         if self.down:
             raise KeysUnavailable(f"{source.uri} is down", 3)
         return parse_key_set(jwks())
 
-    async def newer(self, source: KeySource, seen: KeySet, attempt: Attempt | None = None) -> KeySet:
+    async def newer(self, source: KeySource, seen: KeySet, request: LoginRequest | None = None) -> KeySet:
         """There is never a newer one."""
         raise KeysUnavailable("there is no newer set")
 

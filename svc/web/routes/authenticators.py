@@ -12,7 +12,7 @@ from twisted.logger import Logger
 
 from svc.audit.refusals import printable
 from svc.crypto.jose import Malformed, json_object
-from svc.model.authentication import Attempt, AuthenticatorStatus, Explanation, IAuthenticators, IExplainer, Problem
+from svc.model.authentication import AuthenticatorStatus, Explanation, IAuthenticators, IExplainer, LoginRequest, Problem
 from svc.model.authorization import Denial, Denied, demand, use
 from svc.model.clocks import WallClock
 from svc.model.dialect import Dialect
@@ -199,7 +199,7 @@ class FederatedAuthenticators:
         token = (call.form().text("jwt") or "").strip().encode("utf-8")
         if len(token) > self.token_limit:
             raise TooLarge("a JWT", self.token_limit)
-        explanation = await self.explainer.explain(Attempt(account, login, token, call.client_ip, service_id))
+        explanation = await self.explainer.explain(LoginRequest(account, login, token, call.client_ip, service_id))
         _log.info(
             "{role} had a token for {webservice} explained: {outcome}, {subject}",
             role=printable(str(call.caller.role)),

@@ -11,7 +11,7 @@ import attrs
 from twisted.logger import Logger
 
 from svc.crypto.keyring import AccessTokens, AccountKeys
-from svc.model.authentication import Attempt, IAuthenticator, ILogin, Refused, moment
+from svc.model.authentication import IAuthenticator, ILogin, LoginRequest, Refused, moment
 from svc.model.errors import AuthenticationRefused, BadRequest, Forbidden, InvalidName, NotFound, TooLarge, WrongDataKey
 from svc.model.names import account_name
 from svc.model.ports import IRoles
@@ -47,7 +47,7 @@ class Authn:
     async def tell_api_key(self, call: Call, account: str) -> Response:
         """Tell the API key of the role that HTTP Basic credentials prove (wire facts, authn 1.2)."""
         name, password = basic(call.header("Authorization"))
-        return await _told(call, self.login, Attempt(account, name, password, call.client_ip))
+        return await _told(call, self.login, LoginRequest(account, name, password, call.client_ip))
 
     @routes.add(
         "POST",
@@ -58,8 +58,8 @@ class Authn:
     )
     async def authenticate_by_api_key(self, call: Call, account: str, login: str) -> Response:
         """Exchange an API key, the raw body, for an access token (wire facts, authn 1.3)."""
-        attempt = Attempt(account, login, call.body, call.client_ip)
-        return await _exchanged(call, self.by_api_key, attempt, self.tokens)
+        request = LoginRequest(account, login, call.body, call.client_ip)
+        return await _exchanged(call, self.by_api_key, request, self.tokens)
 
     @routes.add("GET", "/authn/<flat:account>/.well-known/jwks.json", caller=PUBLIC)
     async def publish_keys(self, call: Call, account: str) -> Response:  # noqa: ARG002 (every route takes its call)
@@ -118,8 +118,8 @@ class FederatedAuthn:
             fault = (Reason.REQUEST_MALFORMED, refusal.message)
         except TooLarge as refusal:
             fault = (Reason.TOKEN_TOO_LARGE, f"{refusal.what} may have at most {refusal.limit} bytes")
-        attempt = Attempt(account, login, token.encode("utf-8"), call.client_ip, service_id, fault)
-        return await _exchanged(call, self.authenticator, attempt, self.tokens)
+        request = LoginRequest(account, login, token.encode("utf-8"), call.client_ip, service_id, fault)
+        return await _exchanged(call, self.authenticator, request, self.tokens)
 
 
 @attrs.frozen
@@ -140,7 +140,7 @@ class LdapAuthn:
         """Tell the API key of the role that HTTP Basic credentials prove (wire facts, authn 1.2 and 6)."""
         call.tell(authenticator=_LDAP)
         name, password = basic(call.header("Authorization"))
-        return await _told(call, self.login, Attempt(account, name, password, call.client_ip, service_id))
+        return await _told(call, self.login, LoginRequest(account, name, password, call.client_ip, service_id))
 
     @routes.add(
         "POST",
@@ -152,8 +152,8 @@ class LdapAuthn:
     async def authenticate(self, call: Call, service_id: str, account: str, login: str) -> Response:
         """Exchange an API key or a password, the raw body, for an access token (wire facts, authn 6)."""
         call.tell(authenticator=_LDAP)
-        attempt = Attempt(account, login, call.body, call.client_ip, service_id)
-        return await _exchanged(call, self.by_password, attempt, self.tokens)
+        request = LoginRequest(account, login, call.body, call.client_ip, service_id)
+        return await _exchanged(call, self.by_password, request, self.tokens)
 
     @routes.add("GET", "/authn-ldap/<service_id>/<flat:account>/status", caller=REQUIRED, audit=auditing.status_validated)
     async def no_status(self, call: Call, service_id: str, account: str) -> Response:  # noqa: ARG002 (every route takes its values)
@@ -162,17 +162,17 @@ class LdapAuthn:
         return Response.json({"status": "error", "error": "CONJ00056E Status check is not supported for authn-ldap"}, 501)
 
 
-async def _told(call: Call, login: ILogin, attempt: Attempt) -> Response:
-    call.tell(login=attempt.login)
-    told = await login.api_key(attempt)
+async def _told(call: Call, login: ILogin, request: LoginRequest) -> Response:
+    call.tell(login=request.login)
+    told = await login.api_key(request)
     if isinstance(told, Refused):
         call.tell(role=told.role, unknown=told.reason is Reason.ROLE_UNKNOWN)
         raise AuthenticationRefused(told.reason, told.kind, told.retry_after)
     return Response.content(told, "text/plain; charset=utf-8")
 
 
-async def _exchanged(call: Call, authenticator: IAuthenticator, attempt: Attempt, tokens: AccessTokens) -> Response:
-    decision = await authenticator.authenticate(attempt)
+async def _exchanged(call: Call, authenticator: IAuthenticator, request: LoginRequest, tokens: AccessTokens) -> Response:
+    decision = await authenticator.authenticate(request)
     call.tell(role=None if decision.role is None else str(decision.role))
     if isinstance(decision, Refused):
         call.tell(unknown=decision.reason is Reason.ROLE_UNKNOWN)

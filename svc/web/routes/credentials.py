@@ -13,7 +13,7 @@ from twisted.logger import Logger
 from svc.audit.refusals import printable
 from svc.crypto.passwords import Passwords, demand_password
 from svc.crypto.vault import Vault, api_key_name, password_name
-from svc.model.authentication import Attempt, ILogin, Refused
+from svc.model.authentication import ILogin, LoginRequest, Refused
 from svc.model.authorization import demand, see
 from svc.model.credentials import ICredentials, new_api_key
 from svc.model.errors import (
@@ -135,7 +135,7 @@ class Credentials:
         """The role that HTTP Basic credentials prove."""
         name, password = basic(call.header("Authorization"))
         call.tell(login=name)
-        told = await self.login.api_key(Attempt(account, name, password, call.client_ip))
+        told = await self.login.api_key(LoginRequest(account, name, password, call.client_ip))
         if isinstance(told, Refused):
             call.tell(role=told.role, unknown=told.reason is Reason.ROLE_UNKNOWN)
             raise AuthenticationRefused(told.reason, told.kind, told.retry_after)

@@ -11,7 +11,7 @@ from zope.interface.verify import verifyObject
 from svc.authn.ldap.authenticator import PASSWORD_LIMIT
 from svc.authn.ldapserver import LdapServers, Unusable
 from svc.crypto.vault import Vault
-from svc.model.authentication import Admitted, Attempt, IAuthenticator, ILogin, Refused
+from svc.model.authentication import Admitted, IAuthenticator, ILogin, LoginRequest, Refused
 from svc.model.dialect import CONJUR
 from svc.model.directories import DirectoryRefused, IDirectories, LdapServer, Security
 from svc.model.errors import StoreUnavailable
@@ -70,24 +70,24 @@ class LdapCase(WorldCase):
         ip: str = "192.0.2.1",
         account: str = ACCOUNT,
         to: str = "corp",
-    ) -> Attempt:
+    ) -> LoginRequest:
         """An attempt."""
-        return Attempt(account, login, evidence, ip, to)
+        return LoginRequest(account, login, evidence, ip, to)
 
-    def decide(self, attempt: Attempt) -> Admitted | Refused:
+    def decide(self, request: LoginRequest) -> Admitted | Refused:
         """The decision."""
-        decision: Admitted | Refused = self.result_of(self.ldap.authenticate(attempt))
+        decision: Admitted | Refused = self.result_of(self.ldap.authenticate(request))
         return decision
 
-    def told(self, attempt: Attempt) -> bytes | Refused:
+    def told(self, request: LoginRequest) -> bytes | Refused:
         """The API key that is told."""
-        told: bytes | Refused = self.result_of(self.ldap.api_key(attempt))
+        told: bytes | Refused = self.result_of(self.ldap.api_key(request))
         return told
 
-    def assert_refused(self, reason: Reason, attempt: Attempt, status: int = 401) -> Refused:
+    def assert_refused(self, reason: Reason, request: LoginRequest, status: int = 401) -> Refused:
         """Neither a token nor an API key is to be had, for this reason, which shows no password."""
-        decision = self.decide(attempt)
-        for refused in (decision, self.told(attempt)):
+        decision = self.decide(request)
+        for refused in (decision, self.told(request)):
             assert isinstance(refused, Refused), refused
             self.assertEqual((refused.reason, refusal_status(refused)), (reason, status), refused.detail)
             self.assertNotIn(PASSWORD.decode(), repr(refused))
@@ -138,11 +138,11 @@ class LdapTests(LdapCase):
 
     def test_the_api_key_admits(self) -> None:
         """The user's own API key admits too, and no directory learns of it."""
-        attempt = self.trying("alice", self.api_keys["alice"])
-        self.assertIsInstance(self.decide(attempt), Admitted)
-        self.assertEqual(self.told(attempt), self.api_keys["alice"])
+        request = self.trying("alice", self.api_keys["alice"])
+        self.assertIsInstance(self.decide(request), Admitted)
+        self.assertEqual(self.told(request), self.api_keys["alice"])
         self.directory.refused = DirectoryRefused(Reason.LDAP_UNAVAILABLE, "down")
-        self.assertIsInstance(self.decide(attempt), Admitted)
+        self.assertIsInstance(self.decide(request), Admitted)
         self.assertEqual(self.directory.asked, [])
 
     def test_an_expired_api_key(self) -> None:
