@@ -6,7 +6,6 @@ The wrappers here provide the interface of what they enclose. The client never l
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
 
 from twisted.logger import Logger
 from zope.interface import implementer
@@ -16,26 +15,9 @@ from svc.model.events import Trail
 from svc.model.expiration import IExpirationEvents
 from svc.model.host_factories import ExpiredToken
 from svc.model.names import ResourceName
-
-#: Longest text from outside in a field of a log event, in characters; what is longer is cut.
-FIELD_LIMIT: Final = 300
+from svc.model.text import printable
 
 _log = Logger()
-
-
-def printable(text: str, limit: int = FIELD_LIMIT) -> str:
-    """Make text from outside fit for a log: ``limit`` characters at most, on one line, each character visible.
-
-    What doesn't print (control characters, line separators, marks that turn the direction of writing, halves of
-    surrogates) is written as an escape of Python's, and so is the backslash.
-    """
-    if len(text) <= limit and text.isprintable() and "\\" not in text:
-        return text
-    shown = "".join(
-        character if character.isprintable() and character != "\\" else character.encode("unicode_escape").decode("ascii")
-        for character in text[:limit]
-    )
-    return shown if len(text) <= limit else f"{shown}…"
 
 
 @implementer(IAuthenticator)

@@ -13,7 +13,6 @@ from typing import Final
 from twisted.logger import Logger
 from zope.interface import implementer
 
-from svc.crypto.jose import shown
 from svc.crypto.passwords import Passwords, can_be_password
 from svc.crypto.vault import DECOY, Vault, api_key_name, password_name
 from svc.model.authentication import Admitted, IAuthenticator, ILogin, LoginRequest, Refused
@@ -23,6 +22,7 @@ from svc.model.errors import InvalidName, PasswordsBusy, WrongDataKey
 from svc.model.names import RoleName
 from svc.model.query_results import Sealed, is_within
 from svc.model.reasons import Reason
+from svc.model.text import shown
 
 _log = Logger()
 

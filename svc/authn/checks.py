@@ -11,12 +11,16 @@ from typing import Final
 from svc.authn.claims import check_audience, check_begun, check_expiry, check_issuer, issued_at
 from svc.authn.evaluation import Check, Evaluation
 from svc.authn.settings import Misconfiguration
-from svc.crypto.jose import EvidenceRefused, KeySet, parse_compact, shown
+from svc.crypto.compact import parse_compact
+from svc.crypto.signatures import key_for, verify
 from svc.model.authentication import ANNOTATIONS_BYTES, ANNOTATIONS_LIMIT, KeySource, Problem, moment
 from svc.model.dialect import Dialect
 from svc.model.errors import KeysUnavailable
+from svc.model.key_sets import KeySet
 from svc.model.query_results import is_within
 from svc.model.reasons import Reason
+from svc.model.signed_claims import EvidenceRefused
+from svc.model.text import shown
 
 #: Keys and networks that are named to operators.
 _NAMED: Final = 10
@@ -141,7 +145,7 @@ async def _check_signature(evaluation: Evaluation) -> None:
     """
     source, distrusted = evaluation.configuration.keys, evaluation.cached.settings.distrusted
     try:
-        evaluation.claims = evaluation.keys.verify(evaluation.token, distrusted)
+        evaluation.claims = verify(evaluation.keys, evaluation.token, distrusted)
     except EvidenceRefused as refusal:
         if isinstance(source, KeySet) or refusal.reason not in NEWER_KEYS_MAY_MEND:
             raise
@@ -153,7 +157,7 @@ async def _check_signature(evaluation: Evaluation) -> None:
         if newer is evaluation.keys:
             raise EvidenceRefused(refusal.reason, f"{refusal.detail}; these keys were fetched a moment ago") from None
         evaluation.keys = newer
-        evaluation.claims = newer.verify(evaluation.token, distrusted)
+        evaluation.claims = verify(newer, evaluation.token, distrusted)
     evaluation.now = evaluation.context.wall.seconds()
     issued, issuer = issued_at(evaluation.claims), evaluation.configuration.issuer
     # A platform may sign the tokens of others with the same key, and these tell nothing of its clock that one may rely on.
@@ -162,7 +166,7 @@ async def _check_signature(evaluation: Evaluation) -> None:
 
 
 def _tell_signature(evaluation: Evaluation) -> str:
-    key = evaluation.keys.key_for(evaluation.token)
+    key = key_for(evaluation.keys, evaluation.token)
     return f"it is by the key {'without id' if key.key_id is None else shown(key.key_id)}, thumbprint {key.thumbprint}"
 
 

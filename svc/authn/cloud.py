@@ -46,10 +46,11 @@ from svc.authn.constraints import (
 from svc.authn.evaluation import Check, Evaluation, Kind
 from svc.authn.resourceid import ResourceId
 from svc.authn.settings import Configuration, Misconfiguration, texts_of
-from svc.crypto.jose import EvidenceRefused, shown
 from svc.model.authentication import KeySource, Problem
 from svc.model.dialect import Dialect
 from svc.model.reasons import Reason
+from svc.model.signed_claims import EvidenceRefused
+from svc.model.text import shown
 
 _VARIABLES: Final = ("provider-uri", "audience")
 

@@ -17,11 +17,12 @@ import attrs
 
 from svc.authn.resourceid import ResourceId
 from svc.authn.settings import Configuration, Misconfiguration
-from svc.crypto.jose import EvidenceRefused, KeySet, SignedClaims, Unverified
 from svc.model.authentication import AuthenticatorSettings, IProviderKeys, LoginCandidate, LoginRequest, Problem, Step
 from svc.model.clocks import WallClock
 from svc.model.dialect import Dialect
+from svc.model.key_sets import KeySet
 from svc.model.names import RoleName
+from svc.model.signed_claims import EvidenceRefused, SignedClaims, Unverified
 
 #: Recent tokens by whose ``iat`` the provider's clock is known.
 _RECENT: Final = 100

@@ -33,7 +33,6 @@ from zope.interface import implementer
 from svc.authn.checks import ACCOUNT, ENABLED, why_disabled
 from svc.authn.evaluation import CachedSettings, Check, Context, Evaluation, Kind
 from svc.authn.settings import Misconfiguration, opened
-from svc.crypto.jose import EvidenceRefused, KeySet, shown
 from svc.crypto.vault import Vault
 from svc.model.authentication import (
     Admitted,
@@ -53,8 +52,11 @@ from svc.model.authentication import (
 from svc.model.clocks import WallClock
 from svc.model.dialect import Dialect
 from svc.model.errors import InvalidName, KeysUnavailable, StoreUnavailable
+from svc.model.key_sets import KeySet
 from svc.model.names import ResourceName, RoleName
 from svc.model.reasons import PUT_OFF, Reason, RefusalKind
+from svc.model.signed_claims import EvidenceRefused
+from svc.model.text import shown
 
 #: Authenticators whose settings are remembered, and as many without any.
 _REMEMBERED: Final = 1000

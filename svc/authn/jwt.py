@@ -33,8 +33,9 @@ from svc.authn.checks import (
 from svc.authn.claims import host_of, role_of
 from svc.authn.evaluation import Check, Evaluation, Kind
 from svc.authn.settings import VARIABLES, configuration_of
-from svc.crypto.jose import EvidenceRefused, shown
 from svc.model.reasons import Reason
+from svc.model.signed_claims import EvidenceRefused
+from svc.model.text import shown
 
 # -- identity ---------------------------------------------------------------------------------------------------------
 

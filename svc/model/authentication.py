@@ -17,8 +17,8 @@ from typing import Final
 import attrs
 from zope.interface import Interface
 
-from svc.crypto.jose import KeySet
 from svc.model.events import Trail
+from svc.model.key_sets import KeySet
 from svc.model.names import ResourceName, RoleName
 from svc.model.query_results import Network, Sealed
 from svc.model.reasons import PUT_OFF, Reason, RefusalKind

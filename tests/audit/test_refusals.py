@@ -14,12 +14,13 @@ from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 from zope.interface.verify import verifyObject
 
-from svc.audit.refusals import FIELD_LIMIT, LoggedAuthenticator, LoggedExpirations, LoggedLogin, printable
+from svc.audit.refusals import LoggedAuthenticator, LoggedExpirations, LoggedLogin
 from svc.model.authentication import Admitted, IAuthenticator, ILogin, LoginRequest, Refused
 from svc.model.expiration import IExpirationEvents
 from svc.model.host_factories import ExpiredToken
 from svc.model.names import ResourceName, RoleName
 from svc.model.reasons import Reason
+from svc.model.text import FIELD_LIMIT, printable
 
 REQUEST = LoginRequest("acct", "host/web", b"the evidence", "10.0.0.1", "ci")
 ADMITTED = Admitted(RoleName("acct", "host", "web"), "key")

@@ -10,12 +10,12 @@ from typing import Any
 from twisted.internet.defer import Deferred
 
 from svc.authn.cloud import cloud
-from svc.crypto.jose import shown
 from svc.model.authentication import ANNOTATIONS_LIMIT, KeySource, Refused
 from svc.model.dialect import CONJUR
 from svc.model.errors import StoreUnavailable
 from svc.model.names import RoleName
 from svc.model.reasons import Reason
+from svc.model.text import shown
 from tests.authn.shapes import GROUP, SHAPES, SLOT, SUBSCRIPTION
 from tests.authn.tenant import ASSIGNED, CLAIMS, HOST, MACHINE, OID, TENANT, CloudCase
 from tests.authn.world import ALICE, NOW, Webservice

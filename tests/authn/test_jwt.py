@@ -10,7 +10,7 @@ from typing import Any
 from twisted.internet.defer import Deferred
 from zope.interface.verify import verifyObject
 
-from svc.crypto.jose import parse_key_set
+from svc.crypto.key_sets import parse_key_set
 from svc.model.authentication import IAuthenticator, IAuthenticatorReadings, IExplainer, IProviderKeys, Refused
 from svc.model.dialect import CONJUR
 from svc.model.errors import StoreUnavailable

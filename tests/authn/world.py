@@ -14,7 +14,7 @@ from zope.interface import implementer
 
 from svc.authn.federated import FederatedAuthenticator
 from svc.authn.jwt import JWT
-from svc.crypto.jose import KeySet, parse_key_set
+from svc.crypto.key_sets import parse_key_set
 from svc.crypto.vault import Vault
 from svc.model.authentication import (
     ANNOTATIONS_LIMIT,
@@ -33,6 +33,7 @@ from svc.model.authentication import (
 )
 from svc.model.dialect import NATIVE, Dialect
 from svc.model.errors import KeysUnavailable, StoreUnavailable
+from svc.model.key_sets import KeySet
 from svc.model.names import ResourceName, RoleName
 from svc.model.query_results import Sealed
 from svc.model.reasons import Reason

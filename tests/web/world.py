@@ -17,7 +17,7 @@ from svc.authn.ldap.authenticator import LdapAuthenticator
 from svc.authn.ldapserver import NAME as LDAP
 from svc.authn.ldapserver import LdapServers
 from svc.authn.throttling import Throttle, ThrottledAuthenticator, ThrottledLogin
-from svc.crypto.jose import KeySet, parse_key_set
+from svc.crypto.key_sets import parse_key_set
 from svc.crypto.keyring import AccessTokens, AccountKeys, new_signing_key
 from svc.crypto.vault import Vault, api_key_name
 from svc.model.authentication import IProviderKeys, KeySource, KeysState, LoginRequest
@@ -25,6 +25,7 @@ from svc.model.dialect import NATIVE, Dialect
 from svc.model.directories import DirectoryRefused, IDirectories, LdapServer
 from svc.model.errors import KeysUnavailable
 from svc.model.events import Trail
+from svc.model.key_sets import KeySet
 from svc.model.limits import RECORD_LIMITS, RecordLimits
 from svc.model.names import RoleName, admin_of
 from svc.model.reasons import Reason

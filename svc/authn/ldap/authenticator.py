@@ -26,7 +26,6 @@ from zope.interface import implementer
 
 from svc.authn.checks import why_disabled
 from svc.authn.ldapserver import NAME, VARIABLES, LdapServers, Unusable
-from svc.crypto.jose import shown
 from svc.crypto.vault import DECOY, Vault, api_key_name
 from svc.model.authentication import (
     Admitted,
@@ -46,6 +45,7 @@ from svc.model.errors import InvalidName, WrongDataKey
 from svc.model.names import ResourceName, RoleName, admin_of
 from svc.model.query_results import is_within
 from svc.model.reasons import PUT_OFF, Reason, RefusalKind
+from svc.model.text import shown
 
 #: The longest password, in bytes.
 PASSWORD_LIMIT: Final = 1024

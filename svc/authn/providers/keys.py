@@ -42,9 +42,9 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from svc.authn.providers.waiting import Crowd, Waiter, WaitingRoom
-from svc.crypto.jose import KeySet
 from svc.model.authentication import IProviderKeys, KeySource, KeysState, LoginRequest, moment
 from svc.model.errors import KeysUnavailable
+from svc.model.key_sets import KeySet
 from svc.model.query_results import counted_as
 
 #: Fetches the key set of a source, which has a usable key, or raises ``KeysUnavailable``.

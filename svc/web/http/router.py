@@ -24,7 +24,6 @@ from twisted.internet.defer import CancelledError, Deferred, succeed
 from twisted.logger import Logger
 from werkzeug.exceptions import HTTPException
 
-from svc.audit.refusals import printable
 from svc.model.errors import (
     AuditUnavailable,
     BearerRefused,
@@ -37,6 +36,7 @@ from svc.model.errors import (
 from svc.model.events import IJournal, Outcome
 from svc.model.limits import Limits
 from svc.model.query_results import Caller
+from svc.model.text import printable
 from svc.web.http.faults import answer_to, internal_error, no_route, reason_of
 from svc.web.http.incoming import Incoming
 from svc.web.http.paths import prepare, split_target

@@ -8,8 +8,6 @@ from typing import Final
 import attrs
 from twisted.logger import Logger
 
-from svc.audit.refusals import printable
-from svc.crypto.jose import shown
 from svc.crypto.keyring import AccountKeys
 from svc.model.authorization import Allowed, use
 from svc.model.credentials import new_api_key
@@ -17,6 +15,7 @@ from svc.model.errors import Conflict, Forbidden, InvalidName, InvalidParameter,
 from svc.model.events import Trail
 from svc.model.names import ACCOUNTS_WEBSERVICE, RESERVED_ACCOUNT, account_name
 from svc.model.ports import IAccounts, IRoles
+from svc.model.text import printable, shown
 from svc.web.http.parameters import Parameters
 from svc.web.http.response import Response
 from svc.web.http.routing import REQUIRED, Call, Routes

@@ -10,8 +10,6 @@ import attrs
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
-from svc.audit.refusals import printable
-from svc.crypto.jose import Malformed, json_object
 from svc.model.authentication import AuthenticatorStatus, Explanation, IAuthenticators, IExplainer, LoginRequest, Problem
 from svc.model.authorization import Denial, Denied, demand, use
 from svc.model.clocks import WallClock
@@ -28,6 +26,8 @@ from svc.model.errors import (
 from svc.model.names import ResourceName
 from svc.model.ports import IRoles
 from svc.model.reasons import Reason
+from svc.model.strict_json import Malformed, json_object
+from svc.model.text import printable
 from svc.web.http.response import Response
 from svc.web.http.routing import PUBLIC, REQUIRED, Call, Routes
 from svc.web.routes import auditing

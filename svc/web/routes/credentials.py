@@ -10,7 +10,6 @@ from __future__ import annotations
 import attrs
 from twisted.logger import Logger
 
-from svc.audit.refusals import printable
 from svc.crypto.passwords import Passwords, demand_password
 from svc.crypto.vault import Vault, api_key_name, password_name
 from svc.model.authentication import ILogin, LoginRequest, Refused
@@ -29,6 +28,7 @@ from svc.model.errors import (
 from svc.model.names import ACTOR_KINDS, ROLE_KINDS, RoleName
 from svc.model.ports import IRoles
 from svc.model.reasons import Reason
+from svc.model.text import printable
 from svc.web.http.basic import basic
 from svc.web.http.response import Response
 from svc.web.http.routing import OPTIONAL, Call, Routes

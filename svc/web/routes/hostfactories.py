@@ -13,8 +13,6 @@ from typing import Final
 import attrs
 from twisted.logger import Logger
 
-from svc.audit.refusals import printable
-from svc.crypto.jose import shown
 from svc.crypto.vault import Vault, api_key_name
 from svc.model.authorization import demand, see
 from svc.model.clocks import WallClock
@@ -27,6 +25,7 @@ from svc.model.names import ResourceName, RoleName, identifier
 from svc.model.ports import IResources, IRoles
 from svc.model.query_results import Caller
 from svc.model.reasons import Reason
+from svc.model.text import printable, shown
 from svc.policy.ranges import cidr
 from svc.policy.resolve import ANNOTATION_NAME_LIMIT, ANNOTATION_VALUE_LIMIT
 from svc.web.http.parameters import Parameters

@@ -17,9 +17,10 @@ from zope.interface.verify import verifyObject
 
 from svc.authn.providers.keys import RETRIED_LIMIT, RETRIES, ProviderKeys
 from svc.authn.providers.waiting import COPIES, PLACE, ROOM, TURN
-from svc.crypto.jose import KeySet, parse_key_set
+from svc.crypto.key_sets import parse_key_set
 from svc.model.authentication import IProviderKeys, KeySource, KeysState, LoginRequest
 from svc.model.errors import KeysUnavailable
+from svc.model.key_sets import KeySet
 from tests.signing import jwk, jwks
 
 SOURCE = KeySource("https://idp.example/keys")
