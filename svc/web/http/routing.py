@@ -39,6 +39,7 @@ from svc.model.errors import BearerRefused
 from svc.model.events import Event, Origin, Trail
 from svc.model.limits import Limits
 from svc.model.query_results import Caller
+from svc.services.invocation import Invocation
 from svc.web.http.incoming import Incoming
 from svc.web.http.paths import Pattern
 from svc.web.http.query import Form, Query
@@ -108,6 +109,14 @@ class Call:
         if self.caller_if_any is None:
             raise BearerRefused("Authorization missing")
         return self.caller_if_any
+
+    @property
+    def invocation(self) -> Invocation:
+        """The caller, its address and this call as the recorder, for a use case.
+
+        :raises BearerRefused: there was no access token.
+        """
+        return Invocation(self.caller, self.client_ip, self)
 
     @property
     def client_ip(self) -> str:
