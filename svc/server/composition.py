@@ -35,6 +35,7 @@ from svc.server.foundation import Foundation
 from svc.server.listening import Endpoint, Listening
 from svc.server.parts import Parts
 from svc.server.renewal import Renewals
+from svc.services.roles import RoleService
 from svc.settings.config import Settings
 from svc.storage.authenticators import AuthenticatorStore
 from svc.storage.credentials import CredentialStore
@@ -165,6 +166,7 @@ class Composition:
             limits=settings.limits,
             new_id=_new_id,
             journal=journal,
+            dialect=settings.dialect,
         )
         respond = router.respond if metrics is None else Measured(router.respond, reactor, metrics.count_request)
         site = Site(
@@ -250,7 +252,7 @@ class Composition:
                 for name, each in federated.items()
             ),
             Resources(resources, roles, settings.dialect),
-            Roles(roles, settings.dialect),
+            Roles(RoleService(roles, settings.dialect)),
             Policies(loads, roles, events, journal),
             Audit(events, roles),
             EffectivePolicies(EffectiveStore(database), roles, vault, self.reactor),

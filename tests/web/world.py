@@ -31,6 +31,7 @@ from svc.model.names import RoleName, admin_of
 from svc.model.reasons import Reason
 from svc.policy.document import Bounds
 from svc.services.policy_loads import Loads
+from svc.services.roles import RoleService
 from svc.web.routes.accounts import Accounts
 from svc.web.routes.audit import Audit
 from svc.web.routes.authenticators import Authenticators
@@ -193,7 +194,7 @@ class WorldCase(SynchronousTestCase):
             ),
             authenticators,
             Resources(resources, roles, self.dialect),
-            Roles(roles, self.dialect),
+            Roles(RoleService(roles, self.dialect)),
             Policies(
                 Loads(MemoryPolicies(memory), vault, self.dialect, Bounds(records=self.records)),
                 roles,
@@ -209,6 +210,7 @@ class WorldCase(SynchronousTestCase):
             Status(MemoryState(memory), roles, authenticators.tell_all, self.dialect),
             demand_primary=memory.demand_primary,
             journal=self.journal,
+            dialect=self.dialect,
         )
 
     async def create_account(self, account: str, api_key: str, trail: Trail | None = None) -> None:

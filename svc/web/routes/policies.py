@@ -13,12 +13,15 @@ from svc.model.policy_rows import Load, LoadMode
 from svc.model.ports import ILoads, IRoles
 from svc.services.dry_run import rehearsing
 from svc.services.policy_loads import PRIVILEGES
+from svc.web.http.declarations import Body, BodySize
 from svc.web.http.response import Response
-from svc.web.http.routing import REQUIRED, BodySize, Call, Routes
+from svc.web.http.routing import REQUIRED, Call, Routes
 from svc.web.routes import auditing
 
 #: How many events are read and recorded at once: what the reactor does within a few milliseconds, for others wait meanwhile.
 EVENTS: Final = 100
+
+_DOCUMENT: Final = Body("a policy document", ("application/x-yaml",), size=BodySize.POLICY)
 
 _PATH: Final = "/policies/<flat:account>/policy/<tail:identifier>"
 
@@ -34,17 +37,17 @@ class Policies:
     events: IEvents
     journal: IJournal
 
-    @routes.add("POST", _PATH, caller=REQUIRED, body=BodySize.POLICY, audit=auditing.policy_loaded)
+    @routes.add("POST", _PATH, caller=REQUIRED, body=_DOCUMENT, audit=auditing.policy_loaded)
     async def append(self, call: Call, account: str, identifier: str) -> Response:
         """Add what the document declares; change and delete nothing."""
         return await self._load(call, RoleName.of(account, "policy", identifier), LoadMode.APPEND)
 
-    @routes.add("PATCH", _PATH, caller=REQUIRED, body=BodySize.POLICY, audit=auditing.policy_loaded)
+    @routes.add("PATCH", _PATH, caller=REQUIRED, body=_DOCUMENT, audit=auditing.policy_loaded)
     async def update(self, call: Call, account: str, identifier: str) -> Response:
         """Add what the document declares, and change what is there to match; delete nothing."""
         return await self._load(call, RoleName.of(account, "policy", identifier), LoadMode.UPDATE)
 
-    @routes.add("PUT", _PATH, caller=REQUIRED, body=BodySize.POLICY, audit=auditing.policy_loaded)
+    @routes.add("PUT", _PATH, caller=REQUIRED, body=_DOCUMENT, audit=auditing.policy_loaded)
     async def replace(self, call: Call, account: str, identifier: str) -> Response:
         """Make the policy what the document declares: add, change and delete."""
         return await self._load(call, RoleName.of(account, "policy", identifier), LoadMode.REPLACE)
