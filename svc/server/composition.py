@@ -35,6 +35,10 @@ from svc.server.foundation import Foundation
 from svc.server.listening import Endpoint, Listening
 from svc.server.parts import Parts
 from svc.server.renewal import Renewals
+from svc.services.authenticators import AuthenticatorService, FederatedService
+from svc.services.credentials import CredentialService
+from svc.services.host_factories import HostFactoryService
+from svc.services.login import AccessTokenService, ApiKeyService, LoginService
 from svc.services.roles import RoleService
 from svc.settings.config import Settings
 from svc.storage.authenticators import AuthenticatorStore
@@ -214,40 +218,45 @@ class Composition:
         roles, resources, secrets = RoleStore(database), ResourceStore(database), SecretStore(database, settings.dialect)
         credentials = CredentialStore(database)
         by_api_key, logging_in = _slowed(ApiKeyAuthenticator(credentials, vault, passwords, foundation.wall), throttle)
-        login = LoggedLogin(logging_in, "authn")
+        api_keys = ApiKeyService(LoggedLogin(logging_in, "authn"))
         federated = parts.federated(metrics)
         by_ldap, logging_in_by_ldap = _slowed(ldap, throttle)
         listed = frozenset(settings.authenticators)
+        authenticator_store = AuthenticatorStore(database)
         authenticators = Authenticators(
-            store=AuthenticatorStore(database),
-            roles=roles,
-            installed=(*federated, LDAP),
-            listed=listed,
-            dialect=settings.dialect,
+            AuthenticatorService(
+                store=authenticator_store,
+                roles=roles,
+                installed=(*federated, LDAP),
+                listed=listed,
+                dialect=settings.dialect,
+            )
         )
         return [
             Authn(
-                by_api_key=_watched(by_api_key, "authn", metrics),
-                login=login,
-                tokens=tokens,
-                keys=keys,
-                roles=roles,
+                LoginService(_watched(by_api_key, "authn", metrics), tokens),
+                api_keys,
+                AccessTokenService(roles, keys),
             ),
-            Credentials(login, credentials, roles, vault, passwords),
-            *(FederatedAuthn(name, _watched(each, name, metrics), tokens) for name, each in federated.items()),
-            LdapAuthn(_watched(by_ldap, LDAP, metrics), LoggedLogin(logging_in_by_ldap, LDAP), tokens),
+            Credentials(CredentialService(api_keys, credentials, roles, vault, passwords)),
+            *(FederatedAuthn(name, LoginService(_watched(each, name, metrics), tokens)) for name, each in federated.items()),
+            LdapAuthn(
+                LoginService(_watched(by_ldap, LDAP, metrics), tokens), ApiKeyService(LoggedLogin(logging_in_by_ldap, LDAP))
+            ),
             authenticators,
             *(
                 FederatedAuthenticators(
-                    name=name,
-                    explainer=each,
-                    store=AuthenticatorStore(database),
-                    roles=roles,
-                    listed=listed,
-                    dialect=settings.dialect,
-                    token_limit=settings.jwt_limit,
-                    clock=self.reactor,
-                    wall=foundation.wall,
+                    FederatedService(
+                        name=name,
+                        explainer=each,
+                        store=authenticator_store,
+                        roles=roles,
+                        listed=listed,
+                        dialect=settings.dialect,
+                        token_limit=settings.jwt_limit,
+                        clock=self.reactor,
+                        wall=foundation.wall,
+                    ),
                 )
                 for name, each in federated.items()
             ),
@@ -258,13 +267,15 @@ class Composition:
             EffectivePolicies(EffectiveStore(database), roles, vault, self.reactor),
             Secrets(secrets, ExpirationStore(database), vault),
             HostFactories(
-                HostFactoryStore(database),
-                roles,
-                resources,
-                vault,
-                settings.dialect,
-                foundation.wall,
-                settings.record_limits,
+                HostFactoryService(
+                    HostFactoryStore(database),
+                    roles,
+                    resources,
+                    vault,
+                    settings.dialect,
+                    foundation.wall,
+                    settings.record_limits,
+                )
             ),
             PublicKeys(PublicKeyStore(database), secrets, vault),
             Accounts(foundation.accounts, roles, keys, foundation.create_account),

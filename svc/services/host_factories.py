@@ -47,7 +47,7 @@ class TokensWanted:
 
     count: int = attrs.field(validator=[attrs.validators.ge(1), attrs.validators.le(COUNT_MOST)])
     expiration: str
-    networks: Sequence[str] = ()
+    networks: tuple[str, ...] = ()
 
 
 @attrs.frozen

@@ -18,13 +18,9 @@ from tests.web.support import Client
 UNDECLARED = {
     "accounts",
     "audit",
-    "authenticators",
-    "authn",
     "cluster",
-    "credentials",
     "effective",
     "health",
-    "hostfactories",
     "policies",
     "publickeys",
     "resources",

@@ -30,6 +30,10 @@ from svc.model.limits import RECORD_LIMITS, RecordLimits
 from svc.model.names import RoleName, admin_of
 from svc.model.reasons import Reason
 from svc.policy.document import Bounds
+from svc.services.authenticators import AuthenticatorService
+from svc.services.credentials import CredentialService
+from svc.services.host_factories import HostFactoryService
+from svc.services.login import AccessTokenService, ApiKeyService, LoginService
 from svc.services.policy_loads import Loads
 from svc.services.roles import RoleService
 from svc.web.routes.accounts import Accounts
@@ -144,7 +148,7 @@ class WorldCase(SynchronousTestCase):
         credentials = MemoryCredentials(memory)
         by_api_key = ApiKeyAuthenticator(credentials, vault, passwords, clock)
         self.throttle = Throttle(clock)
-        login = ThrottledLogin(by_api_key, self.throttle)
+        api_keys = ApiKeyService(ThrottledLogin(by_api_key, self.throttle))
         cloud_kind = cloud(self.dialect)
         federated = [
             FederatedAuthenticator(
@@ -170,27 +174,28 @@ class WorldCase(SynchronousTestCase):
         )
         roles, resources, secrets = MemoryRoles(memory), MemoryResources(memory), MemorySecrets(memory, self.dialect.prefix)
         authenticators = Authenticators(
-            store=MemoryAuthenticators(memory),
-            roles=roles,
-            installed=(JWT.name, cloud_kind.name, LDAP),
-            listed=LISTED,
-            dialect=self.dialect,
+            AuthenticatorService(
+                store=MemoryAuthenticators(memory),
+                roles=roles,
+                installed=(JWT.name, cloud_kind.name, LDAP),
+                listed=LISTED,
+                dialect=self.dialect,
+            )
         )
         self.journal = Chronicle()
         self.events = MemoryEvents(memory)
         self.client = Client(
             Authn(
-                by_api_key=ThrottledAuthenticator(by_api_key, self.throttle),
-                login=login,
-                tokens=self.tokens,
-                keys=self.keys,
-                roles=roles,
+                LoginService(ThrottledAuthenticator(by_api_key, self.throttle), self.tokens),
+                api_keys,
+                AccessTokenService(roles, self.keys),
             ),
-            Credentials(login, credentials, roles, vault, passwords),
-            FederatedAuthn(JWT.name, federated[0], self.tokens),
-            FederatedAuthn(cloud_kind.name, federated[1], self.tokens),
+            Credentials(CredentialService(api_keys, credentials, roles, vault, passwords)),
+            FederatedAuthn(JWT.name, LoginService(federated[0], self.tokens)),
+            FederatedAuthn(cloud_kind.name, LoginService(federated[1], self.tokens)),
             LdapAuthn(
-                ThrottledAuthenticator(self.ldap, self.throttle), ThrottledLogin(self.ldap, self.throttle), self.tokens
+                LoginService(ThrottledAuthenticator(self.ldap, self.throttle), self.tokens),
+                ApiKeyService(ThrottledLogin(self.ldap, self.throttle)),
             ),
             authenticators,
             Resources(resources, roles, self.dialect),
@@ -204,7 +209,7 @@ class WorldCase(SynchronousTestCase):
             Audit(self.events, roles),
             EffectivePolicies(MemoryEffectivePolicies(memory), roles, vault, clock),
             Secrets(secrets, MemoryExpirations(memory), vault),
-            HostFactories(MemoryHostFactories(memory), roles, resources, vault, self.dialect, clock),
+            HostFactories(HostFactoryService(MemoryHostFactories(memory), roles, resources, vault, self.dialect, clock)),
             PublicKeys(MemoryPublicKeys(memory), secrets, vault),
             Accounts(accounts, roles, self.keys, self.create_account),
             Status(MemoryState(memory), roles, authenticators.tell_all, self.dialect),

@@ -15,7 +15,8 @@ from zope.interface import implementer
 from svc.model.authentication import AuthenticatorStatus, Explanation, IExplainer, KeysState, LoginRequest, Problem, Step
 from svc.model.dialect import CONJUR
 from svc.model.reasons import Reason
-from svc.web.routes.authenticators import REFRESH_PAUSE, Authenticators, FederatedAuthenticators
+from svc.services.authenticators import REFRESH_PAUSE, AuthenticatorService, FederatedService
+from svc.web.routes.authenticators import Authenticators, FederatedAuthenticators
 from tests.memory import MemoryAuthenticators, MemoryRoles
 from tests.walls import Wall
 from tests.web.support import NOW, PEER, Answer, Client
@@ -98,23 +99,27 @@ class AuthenticatorsCase(WorldCase):
         self.others = self.client
         self.client = Client(
             Authenticators(
-                store=self.store,
-                roles=MemoryRoles(self.memory),
-                installed=("authn-jwt", self.dialect.cloud),
-                listed=LISTED,
-                dialect=self.dialect,
+                AuthenticatorService(
+                    store=self.store,
+                    roles=MemoryRoles(self.memory),
+                    installed=("authn-jwt", self.dialect.cloud),
+                    listed=LISTED,
+                    dialect=self.dialect,
+                )
             ),
             *(
                 FederatedAuthenticators(
-                    name=name,
-                    explainer=explainer,
-                    store=self.store,
-                    roles=MemoryRoles(self.memory),
-                    listed=LISTED,
-                    dialect=self.dialect,
-                    token_limit=1000,
-                    clock=self.clock,
-                    wall=self.wall,
+                    FederatedService(
+                        name=name,
+                        explainer=explainer,
+                        store=self.store,
+                        roles=MemoryRoles(self.memory),
+                        listed=LISTED,
+                        dialect=self.dialect,
+                        token_limit=1000,
+                        clock=self.clock,
+                        wall=self.wall,
+                    )
                 )
                 for name, explainer in (("authn-jwt", self.explainer), (self.dialect.cloud, self.cloud))
             ),
