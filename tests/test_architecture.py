@@ -19,8 +19,8 @@ ROOT = Path(__file__).resolve().parent.parent / "svc"
 #: at the top of ``svc`` or one of its folders, or a module at the top.
 FLOORS: tuple[set[str], ...] = (
     {"model", "_version"},
-    {"crypto", "policy", "settings", "telemetry", "audit", "health", "storage.driver"},
-    {"net", "storage.embedded", "storage.sql"},
+    {"crypto", "net", "policy", "settings", "telemetry", "audit", "health", "storage.driver"},
+    {"storage.embedded", "storage.sql"},
     {"authn.providers", "cluster", "rotation", "storage", "workload"},
     {"authn", "services"},
     {"authn.ldap", "web.http"},
@@ -59,7 +59,6 @@ OPERATORS: set[str] = {"cli.admin", "cli.backup", "cli.quickstart"}
 
 #: Arrows that point up until what they fetch has come down.
 UP: set[tuple[str, str]] = {
-    ("model.authentication", "crypto.jose"),
     ("services.dry_run", "web.http.query"),
     ("services.policy_loads", "web.http.response"),
 }

@@ -16,9 +16,9 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Final
 
-from svc.audit.refusals import printable
 from svc.model.clocks import WallClock
 from svc.model.events import OUTCOME_UNKNOWN, WARNING, Event, Origin, Outcome, Server, Subject
+from svc.model.text import printable
 
 #: The longest value of a parameter, and the longest message, in bytes before they are escaped; what is longer is cut, and
 #: ends with "…".

@@ -6,36 +6,18 @@ The wrappers here provide the interface of what they enclose. The client never l
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
 
 from twisted.logger import Logger
 from zope.interface import implementer
 
-from svc.model.authentication import Admitted, Attempt, IAuthenticator, ILogin, Refused
+from svc.model.authentication import Admitted, IAuthenticator, ILogin, LoginRequest, Refused
 from svc.model.events import Trail
 from svc.model.expiration import IExpirationEvents
 from svc.model.host_factories import ExpiredToken
 from svc.model.names import ResourceName
-
-#: Longest text from outside in a field of a log event, in characters; what is longer is cut.
-FIELD_LIMIT: Final = 300
+from svc.model.text import printable
 
 _log = Logger()
-
-
-def printable(text: str, limit: int = FIELD_LIMIT) -> str:
-    """Make text from outside fit for a log: ``limit`` characters at most, on one line, each character visible.
-
-    What doesn't print (control characters, line separators, marks that turn the direction of writing, halves of
-    surrogates) is written as an escape of Python's, and so is the backslash.
-    """
-    if len(text) <= limit and text.isprintable() and "\\" not in text:
-        return text
-    shown = "".join(
-        character if character.isprintable() and character != "\\" else character.encode("unicode_escape").decode("ascii")
-        for character in text[:limit]
-    )
-    return shown if len(text) <= limit else f"{shown}…"
 
 
 @implementer(IAuthenticator)
@@ -46,11 +28,11 @@ class LoggedAuthenticator:
         self._inner = inner
         self._name = name
 
-    async def authenticate(self, attempt: Attempt) -> Admitted | Refused:
+    async def authenticate(self, request: LoginRequest) -> Admitted | Refused:
         """Let ``inner`` decide."""
-        decision = await self._inner.authenticate(attempt)
+        decision = await self._inner.authenticate(request)
         if isinstance(decision, Refused):
-            _log_refusal(self._name, attempt, decision)
+            _log_refusal(self._name, request, decision)
         return decision
 
 
@@ -62,17 +44,17 @@ class LoggedLogin:
         self._inner = inner
         self._name = name
 
-    async def api_key(self, attempt: Attempt) -> bytes | Refused:
+    async def api_key(self, request: LoginRequest) -> bytes | Refused:
         """Let ``inner`` decide."""
-        decision = await self._inner.api_key(attempt)
+        decision = await self._inner.api_key(request)
         if isinstance(decision, Refused):
-            _log_refusal(self._name, attempt, decision)
+            _log_refusal(self._name, request, decision)
         return decision
 
 
-def _log_refusal(name: str, attempt: Attempt, refused: Refused) -> None:
-    role, account = printable(refused.role or attempt.login or "-"), printable(attempt.account)
-    service, client_ip = printable(attempt.service_id or "-"), printable(attempt.client_ip)
+def _log_refusal(name: str, request: LoginRequest, refused: Refused) -> None:
+    role, account = printable(refused.role or request.login or "-"), printable(request.account)
+    service, client_ip = printable(request.service_id or "-"), printable(request.client_ip)
     detail, reason = printable(refused.detail), refused.reason.value
     # The sentence is put together here: a refusal may not cost more than a success, and the logger takes its time per field.
     _log.info(

@@ -37,6 +37,10 @@ from svc.server.parts import Parts
 from svc.server.renewal import Renewals
 from svc.services.accounts import AccountService
 from svc.services.audit_reading import AuditService
+from svc.services.authenticators import AuthenticatorService, FederatedService
+from svc.services.credentials import CredentialService
+from svc.services.host_factories import HostFactoryService
+from svc.services.login import AccessTokenService, ApiKeyService, LoginService
 from svc.services.public_keys import PublicKeyService
 from svc.services.roles import RoleService
 from svc.services.secrets import SecretService
@@ -218,40 +222,44 @@ class Composition:
         roles, resources, secrets = RoleStore(database), ResourceStore(database), SecretStore(database, settings.dialect)
         credentials = CredentialStore(database)
         by_api_key, logging_in = _slowed(ApiKeyAuthenticator(credentials, vault, passwords, foundation.wall), throttle)
-        login = LoggedLogin(logging_in, "authn")
+        api_keys = ApiKeyService(LoggedLogin(logging_in, "authn"))
         federated = parts.federated(metrics)
         by_ldap, logging_in_by_ldap = _slowed(ldap, throttle)
         listed = frozenset(settings.authenticators)
-        authenticators = Authenticators(
-            store=AuthenticatorStore(database),
+        authenticator_store = AuthenticatorStore(database)
+        authenticators = AuthenticatorService(
+            store=authenticator_store,
             roles=roles,
             installed=(*federated, LDAP),
             listed=listed,
             dialect=settings.dialect,
         )
+        access_tokens = AccessTokenService(roles, keys)
         return [
             Authn(
-                by_api_key=_watched(by_api_key, "authn", metrics),
-                login=login,
-                tokens=tokens,
-                keys=keys,
-                roles=roles,
+                LoginService(_watched(by_api_key, "authn", metrics), tokens),
+                api_keys,
+                access_tokens,
             ),
-            Credentials(login, credentials, roles, vault, passwords),
-            *(FederatedAuthn(name, _watched(each, name, metrics), tokens) for name, each in federated.items()),
-            LdapAuthn(_watched(by_ldap, LDAP, metrics), LoggedLogin(logging_in_by_ldap, LDAP), tokens),
-            authenticators,
+            Credentials(CredentialService(api_keys, credentials, roles, vault, passwords)),
+            *(FederatedAuthn(name, LoginService(_watched(each, name, metrics), tokens)) for name, each in federated.items()),
+            LdapAuthn(
+                LoginService(_watched(by_ldap, LDAP, metrics), tokens), ApiKeyService(LoggedLogin(logging_in_by_ldap, LDAP))
+            ),
+            Authenticators(authenticators),
             *(
                 FederatedAuthenticators(
-                    name=name,
-                    explainer=each,
-                    store=AuthenticatorStore(database),
-                    roles=roles,
-                    listed=listed,
-                    dialect=settings.dialect,
-                    token_limit=settings.jwt_limit,
-                    clock=self.reactor,
-                    wall=foundation.wall,
+                    FederatedService(
+                        name=name,
+                        explainer=each,
+                        store=authenticator_store,
+                        roles=roles,
+                        listed=listed,
+                        dialect=settings.dialect,
+                        token_limit=settings.jwt_limit,
+                        clock=self.reactor,
+                        wall=foundation.wall,
+                    ),
                 )
                 for name, each in federated.items()
             ),
@@ -262,17 +270,19 @@ class Composition:
             EffectivePolicies(EffectiveStore(database), roles, vault, self.reactor),
             Secrets(SecretService(secrets, ExpirationStore(database), vault)),
             HostFactories(
-                HostFactoryStore(database),
-                roles,
-                resources,
-                vault,
-                settings.dialect,
-                foundation.wall,
-                settings.record_limits,
+                HostFactoryService(
+                    HostFactoryStore(database),
+                    roles,
+                    resources,
+                    vault,
+                    settings.dialect,
+                    foundation.wall,
+                    settings.record_limits,
+                )
             ),
             PublicKeys(PublicKeyService(PublicKeyStore(database), secrets, vault)),
             Accounts(AccountService(foundation.accounts, roles, keys, foundation.create_account)),
-            Status(foundation.state, roles, authenticators.tell_all, settings.dialect),
+            Status(foundation.state, access_tokens, authenticators, settings.dialect),
         ]
 
     async def _serve(self, metrics: Metrics, endpoint: Endpoint, server: MultiService) -> None:

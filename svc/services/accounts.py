@@ -12,8 +12,6 @@ from typing import Final
 import attrs
 from twisted.logger import Logger
 
-from svc.audit.refusals import printable
-from svc.crypto.jose import shown
 from svc.crypto.keyring import AccountKeys
 from svc.model.authorization import Allowed, use
 from svc.model.credentials import new_api_key
@@ -21,6 +19,7 @@ from svc.model.errors import Conflict, Forbidden, InvalidName, InvalidParameter,
 from svc.model.events import Trail
 from svc.model.names import ACCOUNTS_WEBSERVICE, RESERVED_ACCOUNT, account_name
 from svc.model.ports import IAccounts, IRoles
+from svc.model.text import printable, shown
 from svc.services.invocation import Invocation
 
 #: What no name of an account may hold, of all that people try.

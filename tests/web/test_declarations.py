@@ -16,11 +16,7 @@ from tests.web.support import Client
 
 #: Modules of ``svc.web.routes`` whose routes declare no answers yet.
 UNDECLARED = {
-    "authenticators",
-    "authn",
-    "credentials",
     "effective",
-    "hostfactories",
     "policies",
     "resources",
 }

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import html
-import json
-from collections.abc import Awaitable, Callable
 from typing import Final
 
 import attrs
@@ -12,7 +10,9 @@ import attrs
 from svc._version import VERSION
 from svc.model.dialect import Dialect
 from svc.model.errors import Forbidden
-from svc.model.ports import IDatabaseState, IRoles
+from svc.model.ports import IDatabaseState
+from svc.services.authenticators import AuthenticatorService
+from svc.services.login import AccessTokenService
 from svc.web.http.declarations import Answer, Parameter, Unaudited
 from svc.web.http.response import Response
 from svc.web.http.routing import PUBLIC, REQUIRED, Call, Routes
@@ -66,16 +66,13 @@ _INFO: Final = obj(
 
 @attrs.frozen
 class Status:
-    """The routes of this server's own status (wire facts, core 5; clients R16 and R17).
-
-    ``authenticators`` answers as ``GET /authenticators`` does.
-    """
+    """The routes of this server's own status (wire facts, core 5; clients R16 and R17)."""
 
     routes = Routes()
 
     state: IDatabaseState
-    roles: IRoles
-    authenticators: Callable[[Call], Awaitable[Response]]
+    tokens: AccessTokenService
+    authenticators: AuthenticatorService
     dialect: Dialect
 
     @routes.add(
@@ -108,17 +105,15 @@ class Status:
     )
     async def tell(self, call: Call) -> Response:
         """Tell what this server is, as far as it knows (rulings 2.8): what it doesn't know is left out."""
-        role = call.caller.role
-        if not await self.roles.remains(call.caller):
-            raise Forbidden("the token's role no longer exists")
+        await self.tokens.check_caller(call.caller)
         position = await self.state.position()
-        authenticators = await self.authenticators(call)
+        authenticators = await self.authenticators.known()
         return Response.json(
             {
                 "version": self._version,
                 "role": "follower" if position.standby else "primary",
-                "authenticators": json.loads(authenticators.body),
-                "configuration": {self.dialect.prefix: {"account": role.account}},
+                "authenticators": attrs.asdict(authenticators),
+                "configuration": {self.dialect.prefix: {"account": call.caller.role.account}},
                 "services": {self.dialect.service: {"version": self._version}},
             }
         )
