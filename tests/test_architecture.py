@@ -60,8 +60,6 @@ OPERATORS: set[str] = {"cli.admin", "cli.backup", "cli.quickstart"}
 #: Arrows that point up until what they fetch has come down.
 UP: set[tuple[str, str]] = {
     ("model.authentication", "crypto.jose"),
-    ("services.dry_run", "web.http.query"),
-    ("services.policy_loads", "web.http.response"),
 }
 
 #: Rooms whose modules import each other only through the modules named here.

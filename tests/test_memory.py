@@ -9,7 +9,6 @@ from tests.contracts import (
     accounts,
     authenticators,
     base,
-    burdens,
     callers,
     credentials,
     effective,
@@ -20,6 +19,7 @@ from tests.contracts import (
     loads,
     policies,
     publickeys,
+    record_limits,
     resources,
     roles,
     secrets,
@@ -90,7 +90,7 @@ class MemoryAuthenticatorsTests(authenticators.AuthenticatorsContract, InMemory)
     """``MemoryAuthenticatorReadings``."""
 
 
-class MemoryBurdensTests(burdens.BurdensContract, InMemory):
+class MemoryRecordLimitsTests(record_limits.RecordLimitsContract, InMemory):
     """``MemoryPolicyTransaction`` and ``MemoryResources``, with records that carry much."""
 
 

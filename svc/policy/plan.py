@@ -18,7 +18,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from svc.model.names import ACTOR_KINDS, ROLE_KINDS
-from svc.model.policy_rows import Changes, LoadMode, MembershipRow, Present, Removals, ResourceRow, Rows
+from svc.model.policy_loads import LoadMode
+from svc.model.policy_rows import Changes, MembershipRow, Present, Removals, ResourceRow, Rows
 
 _Row = TypeVar("_Row", bound=tuple[Any, ...])
 

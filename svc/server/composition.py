@@ -35,6 +35,7 @@ from svc.server.foundation import Foundation
 from svc.server.listening import Endpoint, Listening
 from svc.server.parts import Parts
 from svc.server.renewal import Renewals
+from svc.services.policy_loads import PolicyLoads
 from svc.settings.config import Settings
 from svc.storage.authenticators import AuthenticatorStore
 from svc.storage.credentials import CredentialStore
@@ -251,7 +252,7 @@ class Composition:
             ),
             Resources(resources, roles, settings.dialect),
             Roles(roles, settings.dialect),
-            Policies(loads, roles, events, journal),
+            Policies(PolicyLoads(loads, roles, events, journal)),
             Audit(events, roles),
             EffectivePolicies(EffectiveStore(database), roles, vault, self.reactor),
             Secrets(secrets, ExpirationStore(database), vault),

@@ -13,7 +13,7 @@ from svc.model.errors import PolicyConflict
 from svc.model.events import Trail
 from svc.model.names import RESOURCE_KINDS, RoleName
 from svc.model.ownership import Ownership
-from svc.model.policy_rows import Burden, Changes, PolicyVersion, Present, Rows, Surroundings
+from svc.model.policy_rows import Changes, PolicyVersion, Present, RecordLimit, Rows, Surroundings
 from svc.model.ports import IPolicies, IPolicyTransaction
 from svc.model.query_results import Asker, Sealed, Standing
 from svc.storage.driver.columns import column, for_each
@@ -253,9 +253,9 @@ class _PolicyTransaction:
         """See ``IPolicyTransaction``."""
         await recorded_rows.change(self._transaction, str(policy), changes, api_keys)
 
-    async def heavier(self, burden: Burden, records: Sequence[str], most: int) -> list[tuple[str, int]]:
+    async def exceeding(self, limit: RecordLimit, records: Sequence[str], most: int) -> list[tuple[str, int]]:
         """See ``IPolicyTransaction``."""
-        return await record_limits.heavier(self._transaction, burden, records, most)
+        return await record_limits.exceeding(self._transaction, limit, records, most)
 
     async def values(self, resources: Sequence[str]) -> dict[str, Sealed]:
         """See ``IPolicyTransaction``."""

@@ -29,7 +29,6 @@ from tests.contracts import (
     accounts,
     authenticators,
     base,
-    burdens,
     callers,
     credentials,
     effective,
@@ -40,6 +39,7 @@ from tests.contracts import (
     loads,
     policies,
     publickeys,
+    record_limits,
     resources,
     roles,
     secrets,
@@ -89,7 +89,7 @@ class AuthenticatorStoreTests(authenticators.AuthenticatorsContract, InPostgres)
     """``AuthenticatorStore``."""
 
 
-class BurdenTests(burdens.BurdensContract, InPostgres):
+class RecordLimitTests(record_limits.RecordLimitsContract, InPostgres):
     """``_PolicyTransaction`` and ``ResourceStore``, with records that carry much."""
 
 

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from svc.cli.changes import sentences
 from svc.model.dialect import CONJUR
 from svc.model.names import RoleName
-from svc.model.policy_rows import LoadMode
+from svc.model.policy_loads import LoadMode
 from svc.services import dry_run
 from tests.sshkeys import ONE
 from tests.strategies import LOAD_MODES, STATEMENTS, document

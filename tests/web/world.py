@@ -29,7 +29,7 @@ from svc.model.limits import RECORD_LIMITS, RecordLimits
 from svc.model.names import RoleName, admin_of
 from svc.model.reasons import Reason
 from svc.policy.document import Bounds
-from svc.services.policy_loads import Loads
+from svc.services.policy_loads import Loads, PolicyLoads
 from svc.web.routes.accounts import Accounts
 from svc.web.routes.audit import Audit
 from svc.web.routes.authenticators import Authenticators
@@ -194,10 +194,12 @@ class WorldCase(SynchronousTestCase):
             Resources(resources, roles, self.dialect),
             Roles(roles, self.dialect),
             Policies(
-                Loads(MemoryPolicies(memory), vault, self.dialect, Bounds(records=self.records)),
-                roles,
-                self.events,
-                self.journal,
+                PolicyLoads(
+                    Loads(MemoryPolicies(memory), vault, self.dialect, Bounds(records=self.records)),
+                    roles,
+                    self.events,
+                    self.journal,
+                )
             ),
             Audit(self.events, roles),
             EffectivePolicies(MemoryEffectivePolicies(memory), roles, vault, clock),

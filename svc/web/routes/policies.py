@@ -1,24 +1,21 @@
-"""Policies: the routes that load documents in their three modes, or rehearse it."""
+"""Policies: the routes that load documents in their three modes, or tell what that would change."""
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
+from itertools import groupby, takewhile
 from typing import Final
 
 import attrs
 
-from svc.model.authorization import demand
-from svc.model.events import IEvents, IJournal, Origin, Outcome
+from svc.model.errors import InvalidParameter
 from svc.model.names import RoleName
-from svc.model.policy_rows import Load, LoadMode
-from svc.model.ports import ILoads, IRoles
-from svc.services.dry_run import rehearsing
-from svc.services.policy_loads import PRIVILEGES
-from svc.web.http.response import Response
+from svc.model.policy_loads import Batches, DocumentFault, DocumentFaults, DryRun, Item, Loaded, LoadMode
+from svc.services.policy_loads import PolicyLoads
+from svc.web.http.query import Query
+from svc.web.http.response import Response, gathered, json_elements, json_members
 from svc.web.http.routing import REQUIRED, BodySize, Call, Routes
 from svc.web.routes import auditing
-
-#: How many events are read and recorded at once: what the reactor does within a few milliseconds, for others wait meanwhile.
-EVENTS: Final = 100
 
 _PATH: Final = "/policies/<flat:account>/policy/<tail:identifier>"
 
@@ -29,10 +26,7 @@ class Policies:
 
     routes = Routes()
 
-    loads: ILoads
-    roles: IRoles
-    events: IEvents
-    journal: IJournal
+    loads: PolicyLoads
 
     @routes.add("POST", _PATH, caller=REQUIRED, body=BodySize.POLICY, audit=auditing.policy_loaded)
     async def append(self, call: Call, account: str, identifier: str) -> Response:
@@ -50,21 +44,121 @@ class Policies:
         return await self._load(call, RoleName.of(account, "policy", identifier), LoadMode.REPLACE)
 
     async def _load(self, call: Call, policy: RoleName, mode: LoadMode) -> Response:
-        caller, rehearsed = call.caller, rehearsing(call.query)
-        call.tell(rehearsed=rehearsed)
-        # What a document costs to read is not spent on those who may not load it.
-        demand(await self.roles.standing(caller, policy.resource), PRIVILEGES[mode], policy.resource)
-        load = Load(policy, mode, caller, call.client_ip, call.body, rehearsed, call.origin)
-        answer = await self.loads.load(load)
-        await self._tell(call.origin, answer.audited)
-        return Response.content(answer.json, "application/json", answer.status)
+        dry_run = _asks_for_dry_run(call.query)
+        match await self.loads.load(call.invocation, policy, mode, call.body, dry_run=dry_run):
+            case Loaded() as loaded:
+                return await _response(_loaded(loaded), 201)
+            case DryRun() as told:
+                return await _response(_differences(told), 200)
+            case DocumentFaults() as found:
+                return await _response(_faults(policy, found), 422)
 
-    async def _tell(self, origin: Origin, numbers: tuple[int, int]) -> None:
-        """Have the journal take the events of the rows that a load changed; the database has them, by these numbers."""
-        after, last = numbers
-        while after < last:
-            found = await self.events.after(after, last, origin, EVENTS)
-            if not found:
-                return
-            await self.journal.take(origin, [event for _, event in found], Outcome())
-            after = found[-1][0]
+
+def _asks_for_dry_run(query: Query) -> bool:
+    """Return whether ``dryRun`` is ``true`` or ``false``, in any case; bare or empty is true, absent is false.
+
+    :raises InvalidParameter: it is anything else, since that asks for no load, or it is repeated.
+    """
+    if not query.flag("dryRun"):
+        return False
+    asked = (query.text("dryRun") or "true").strip().lower()
+    if asked not in {"true", "false"}:
+        raise InvalidParameter("dryRun", "must be 'true' or 'false'")
+    return asked == "true"
+
+
+async def _response(chunks: Iterable[bytes], status: int) -> Response:
+    async def pieces() -> AsyncGenerator[bytes, None]:
+        for piece in gathered(chunks):
+            yield piece
+
+    return await Response.json_pieces(pieces(), status=status)
+
+
+def _loaded(loaded: Loaded) -> Iterator[bytes]:
+    """Write down what a load made, in chunks."""
+    yield b'{"created_roles":{'
+    comma = b""
+    for batch in loaded.api_keys:
+        yield comma + _members({actor: {"id": actor, "api_key": key} for actor, key in batch})
+        comma = b","
+    yield b"}," + _members({"version": loaded.version} | _warnings(loaded.warnings)) + b"}"
+
+
+def _differences(told: DryRun) -> Iterator[bytes]:
+    """Write down what a load would change, in chunks."""
+    yield b'{"status":"Valid YAML","created":{"items":['
+    yield from _items(told.created)
+    yield b']},"updated":{"before":{"items":['
+    yield from _items(told.before)
+    yield b']},"after":{"items":['
+    yield from _items(told.after)
+    yield b']}},"deleted":{"items":['
+    yield from _items(told.deleted)
+    warnings = _members(_warnings(told.warnings))
+    yield b"]}" + (b"," + warnings if warnings else b"") + b"}"
+
+
+def _faults(policy: RoleName, found: DocumentFaults) -> Iterator[bytes]:
+    """Write down the faults of a document, in chunks."""
+    yield b'{"status":"Invalid YAML","errors":['
+    comma = b""
+    for batch in found.faults:
+        yield comma
+        yield from json_elements([_fault(policy, fault) for fault in batch])
+        comma = b","
+    yield b"]}"
+
+
+def _fault(policy: RoleName, fault: DocumentFault) -> dict[str, object]:
+    place = {} if fault.line is None else {"line": fault.line, "column": fault.column}
+    lines = [] if fault.line is None else [fault.line]
+    return {
+        **place,
+        "message": f"{fault.message}\n{fault.advice}",
+        "context": {"policy_id": policy.identifier, "offending_lines": lines},
+    }
+
+
+def _warnings(warnings: tuple[str, ...]) -> dict[str, object]:
+    return {"warnings": warnings} if warnings else {}
+
+
+def _items(batches: Batches[Item]) -> Iterator[bytes]:
+    """Write down what stands between the brackets of an array of items, in chunks; parts of an item are put together."""
+    comma, opened, closing = b"", list[bytes](), b""
+    for batch in batches:
+        for is_part, run in groupby(batch, lambda item: len(item) == 1):
+            if not is_part:
+                yield closing + comma
+                yield from json_elements(list(run))
+                comma, opened, closing = b",", [], b""
+                continue
+            for part in run:
+                text = b"{" + _members(part) + b"}"
+                chunk, opening = text.rstrip(b"]}"), _opening(part)
+                shared = 0 if "identifier" in part else _count_shared(opened, opening)
+                yield closing[: len(opened) - shared] + comma + chunk[sum(map(len, opening[:shared])) :]
+                comma, opened, closing = b",", opening, text[len(chunk) :]
+    yield closing
+
+
+def _count_shared(opened: list[bytes], opening: list[bytes]) -> int:
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(opened, opening, strict=False)))
+
+
+def _opening(part: Item) -> list[bytes]:
+    """Return the brackets that the text of a part opens, each with the name before it."""
+    opening = [b"{"]
+    value: object = part
+    while isinstance(value, dict) and value:
+        ((name, value),) = value.items()
+        bracket = b"{" if isinstance(value, dict) else b"["
+        if isinstance(value, dict | list):
+            opening.append(_members({name: 0})[:-1] + bracket)
+    return opening
+
+
+def _members(members: Mapping[str, object]) -> bytes:
+    """Write down what stands between the brackets of an object."""
+    return json_members(members)[1:]

@@ -24,7 +24,7 @@ START: Final = """
 - !layer n
 """
 
-#: For each burden: what brings a record to its limit, what goes beyond it in a second load, and what that is called.
+#: For each limit: what brings a record to its limit, what goes beyond it in a second load, and what that is called.
 CASES: Final = {
     "annotations": (
         "- !variable { id: v, annotations: { a: 1, b: 1, c: 1, d: 1 } }",
