@@ -35,7 +35,9 @@ from svc.server.foundation import Foundation
 from svc.server.listening import Endpoint, Listening
 from svc.server.parts import Parts
 from svc.server.renewal import Renewals
-from svc.services.policy_loads import PolicyLoads
+from svc.services.effective_policy import EffectivePolicyService
+from svc.services.policy_loads import PolicyLoadService
+from svc.services.roles import RoleService
 from svc.settings.config import Settings
 from svc.storage.authenticators import AuthenticatorStore
 from svc.storage.credentials import CredentialStore
@@ -166,6 +168,7 @@ class Composition:
             limits=settings.limits,
             new_id=_new_id,
             journal=journal,
+            dialect=settings.dialect,
         )
         respond = router.respond if metrics is None else Measured(router.respond, reactor, metrics.count_request)
         site = Site(
@@ -251,10 +254,10 @@ class Composition:
                 for name, each in federated.items()
             ),
             Resources(resources, roles, settings.dialect),
-            Roles(roles, settings.dialect),
-            Policies(PolicyLoads(loads, roles, events, journal)),
+            Roles(RoleService(roles, settings.dialect)),
+            Policies(PolicyLoadService(loads, roles, events, journal)),
             Audit(events, roles),
-            EffectivePolicies(EffectiveStore(database), roles, vault, self.reactor),
+            EffectivePolicies(EffectivePolicyService(EffectiveStore(database), roles, vault, self.reactor), self.reactor),
             Secrets(secrets, ExpirationStore(database), vault),
             HostFactories(
                 HostFactoryStore(database),

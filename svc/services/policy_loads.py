@@ -62,7 +62,7 @@ class TooLarge(Exception):
 
 
 @attrs.frozen
-class PolicyLoads:
+class PolicyLoadService:
     """The use case of loading a policy, or finding out what that would change."""
 
     loads: ILoads

@@ -9,7 +9,7 @@ from zope.interface.verify import verifyObject
 from svc.model.policy_loads import Load, LoadOutcome
 from svc.model.ports import ILoads
 from svc.policy.document import Bounds
-from svc.services.policy_loads import NEAR_BYTES, Loads, NearAndFar, PolicyLoads
+from svc.services.policy_loads import NEAR_BYTES, Loads, NearAndFar, PolicyLoadService
 from svc.web.routes.policies import Policies
 from tests.chronicle import Chronicle
 from tests.memory import MemoryRoles
@@ -45,7 +45,9 @@ class NearAndFarTests(WorldCase):
         self.far = Counted(Loads(store, self.vault, self.dialect, Bounds()))
         loads = NearAndFar(Loads(store, self.vault, self.dialect, Bounds(), MOST), self.far)
         verifyObject(ILoads, loads)
-        self.client = Client(Policies(PolicyLoads(loads, MemoryRoles(self.memory), MemoryEvents(self.memory), Chronicle())))
+        self.client = Client(
+            Policies(PolicyLoadService(loads, MemoryRoles(self.memory), MemoryEvents(self.memory), Chronicle()))
+        )
 
     def went_far(self, text: str, method: str = "POST", query: str = "", status: int = 201) -> bool:
         """Load a document, and tell where that was done."""

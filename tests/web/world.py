@@ -29,7 +29,9 @@ from svc.model.limits import RECORD_LIMITS, RecordLimits
 from svc.model.names import RoleName, admin_of
 from svc.model.reasons import Reason
 from svc.policy.document import Bounds
-from svc.services.policy_loads import Loads, PolicyLoads
+from svc.services.effective_policy import EffectivePolicyService
+from svc.services.policy_loads import Loads, PolicyLoadService
+from svc.services.roles import RoleService
 from svc.web.routes.accounts import Accounts
 from svc.web.routes.audit import Audit
 from svc.web.routes.authenticators import Authenticators
@@ -192,9 +194,9 @@ class WorldCase(SynchronousTestCase):
             ),
             authenticators,
             Resources(resources, roles, self.dialect),
-            Roles(roles, self.dialect),
+            Roles(RoleService(roles, self.dialect)),
             Policies(
-                PolicyLoads(
+                PolicyLoadService(
                     Loads(MemoryPolicies(memory), vault, self.dialect, Bounds(records=self.records)),
                     roles,
                     self.events,
@@ -202,7 +204,7 @@ class WorldCase(SynchronousTestCase):
                 )
             ),
             Audit(self.events, roles),
-            EffectivePolicies(MemoryEffectivePolicies(memory), roles, vault, clock),
+            EffectivePolicies(EffectivePolicyService(MemoryEffectivePolicies(memory), roles, vault, clock), clock),
             Secrets(secrets, MemoryExpirations(memory), vault),
             HostFactories(MemoryHostFactories(memory), roles, resources, vault, self.dialect, clock),
             PublicKeys(MemoryPublicKeys(memory), secrets, vault),
@@ -210,6 +212,7 @@ class WorldCase(SynchronousTestCase):
             Status(MemoryState(memory), roles, authenticators.tell_all, self.dialect),
             demand_primary=memory.demand_primary,
             journal=self.journal,
+            dialect=self.dialect,
         )
 
     async def create_account(self, account: str, api_key: str, trail: Trail | None = None) -> None:

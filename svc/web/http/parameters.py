@@ -14,8 +14,7 @@ import attrs
 
 from svc.crypto.jose import Malformed, json_object, shown
 from svc.model.errors import BadRequest, InvalidParameter, TooLarge
-from svc.web.http.query import FORM_LIMIT, PARAMETERS_LIMIT, Pairs
-from svc.web.http.routing import Call
+from svc.web.http.query import FORM_LIMIT, PARAMETERS_LIMIT, Form, Pairs, Query
 
 _KEYED: Final = re.compile(r"\[([^\]]+)\]")
 
@@ -28,16 +27,16 @@ class Parameters:
     _query: Pairs = attrs.field(repr=False)
 
     @classmethod
-    def of(cls, call: Call) -> Parameters:
+    def of(cls, content_type: str | None, body: bytes, query: Query) -> Parameters:
         """Read the query and the body.
 
         :raises BadRequest: the body can't be read.
         :raises TooLarge: it is longer than forms are.
         :raises InvalidParameter: a value in JSON is neither a text, a whole number, nor a list or an object of texts.
         """
-        content_type = (call.header("Content-Type") or "").partition(";")[0].strip().lower()
-        pairs = _members(call.body) if content_type == "application/json" else call.form().pairs
-        return cls(pairs, call.query.pairs)
+        media_type = (content_type or "").partition(";")[0].strip().lower()
+        pairs = _members(body) if media_type == "application/json" else Form.parse(body).pairs
+        return cls(pairs, query.pairs)
 
     def text(self, name: str) -> str | None:
         """The value of a parameter that may be given once; ``None`` when it is absent or empty.

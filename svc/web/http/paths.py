@@ -98,6 +98,10 @@ class Pattern:
         """The names of the values, in order."""
         return tuple(name for _, name in _VARIABLE.findall(self.text))
 
+    def filled(self, values: Mapping[str, str | None]) -> str:
+        """Return the path that has these values, decoded, for messages."""
+        return _VARIABLE.sub(lambda variable: values[variable[2]] or "", str(self))
+
     def rules(self) -> Iterator[tuple[str, dict[str, str]]]:
         """The rules that make it up, each with the values that it presupposes."""
         for slash in _SLASHES if _EITHER_SLASH in self.text else ("/",):

@@ -17,7 +17,6 @@ from svc.model.errors import Conflict, Forbidden, InvalidName, InvalidParameter,
 from svc.model.events import Trail
 from svc.model.names import ACCOUNTS_WEBSERVICE, RESERVED_ACCOUNT, account_name
 from svc.model.ports import IAccounts, IRoles
-from svc.web.http.parameters import Parameters
 from svc.web.http.response import Response
 from svc.web.http.routing import REQUIRED, Call, Routes
 from svc.web.routes import auditing
@@ -47,7 +46,7 @@ class Accounts:
     async def make(self, call: Call) -> Response:
         """Make the account ``id``, and tell the API key of its admin; takes ``execute``."""
         await self._demand(call, "execute")
-        asked = Parameters.of(call).text("id")
+        asked = call.parameters.text("id")
         call.tell(account=asked or "-")
         account, api_key = _new_name(asked), new_api_key()
         await self.create(account, api_key, call.trail)

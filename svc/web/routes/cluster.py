@@ -50,7 +50,7 @@ class Cluster:
             raise RouteNotFound("GET", "/cluster/database")
         return Response.json(self.claims.answer(challenge, await self.identity()))
 
-    @routes.add("GET", "/remote_health/<raw:server>", caller=PUBLIC, query=False)
+    @routes.add("GET", "/remote_health/<raw:server>", caller=PUBLIC, query=None)
     async def show(self, call: Call, server: str) -> Response:  # noqa: ARG002 (every route takes its call)
         """Tell the health of a member as it tells it, or 502 when it gives no report (source document, endpoint 5).
 
@@ -64,7 +64,7 @@ class Cluster:
             return Response.json(self._without(told).document(), 502)
         return Response.content(told.body, "application/json", told.status)
 
-    @routes.add("GET", "/ui/health", caller=PUBLIC, query=False)
+    @routes.add("GET", "/ui/health", caller=PUBLIC, query=None)
     async def view(self, call: Call) -> Response:
         """Show this server and all members: as JSON to whom accepts JSON, as a page to others."""
         crowd = self.crowd()

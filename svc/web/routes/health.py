@@ -32,7 +32,7 @@ class Health:
     answers: Callable[[], bool]
     writable: Callable[[], bool]
 
-    @routes.add("GET", "/health", caller=PUBLIC, query=False, vital=True)
+    @routes.add("GET", "/health", caller=PUBLIC, query=None, vital=True)
     async def show(self, call: Call) -> Response:
         """Tell the state of this server: 200, or 502 when anything fails (source document, endpoint 4).
 
@@ -43,7 +43,7 @@ class Health:
             return attrs.evolve(Response.json(health_json(report), report.status, headers=_VARIES), content_type=MEDIA_TYPE)
         return Response.json(report.document(), report.status, headers=_VARIES)
 
-    @routes.add("GET", "/livez", caller=PUBLIC, query=False, vital=True)
+    @routes.add("GET", "/livez", caller=PUBLIC, query=None, vital=True)
     async def live(self, call: Call) -> Response:  # noqa: ARG002 (every route takes its call)
         """Tell that the reactor turns, which an answer proves by itself (rulings: health)."""
         return Response.json({"ok": True})

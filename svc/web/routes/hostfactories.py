@@ -66,7 +66,7 @@ class HostFactories:
     @routes.add("POST", "/host_factory_tokens", caller=REQUIRED, audit=auditing.factory_tokens_made)
     async def create_tokens(self, call: Call) -> Response:
         """Make ``count`` tokens that are good until ``expiration``, from the networks ``cidr``; takes ``execute``."""
-        parameters, caller = Parameters.of(call), call.caller.role
+        parameters, caller = call.parameters, call.caller.role
         named = parameters.text("host_factory")
         call.tell(factory=named or "-")
         factory = await self._factory(call.caller, named)
@@ -122,7 +122,7 @@ class HostFactories:
         """Make the host ``id`` of the token's factory, with ``annotations``, or give it another API key."""
         digest, token = await self._admitted(call)
         await call.demand_primary()
-        parameters = Parameters.of(call)
+        parameters = call.parameters
         host = RoleName(token.factory.account, "host", self._host_id(parameters.text("id")))
         call.tell(host=str(host))
         annotations = _annotations(parameters.keyed("annotations"), self.limits)

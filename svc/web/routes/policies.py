@@ -8,16 +8,69 @@ from typing import Final
 
 import attrs
 
-from svc.model.errors import InvalidParameter
+from svc.model.errors import (
+    Forbidden,
+    InvalidParameter,
+    LoadsUnavailable,
+    NotFound,
+    PolicyConflict,
+    PolicyInvalid,
+    WrongDataKey,
+)
 from svc.model.names import RoleName
 from svc.model.policy_loads import Batches, DocumentFault, DocumentFaults, DryRun, Item, Loaded, LoadMode
-from svc.services.policy_loads import PolicyLoads
-from svc.web.http.query import Query
+from svc.services.policy_loads import PolicyLoadService
+from svc.web.http.declarations import Answer, Body, BodySize, Parameter, PathName, Source
 from svc.web.http.response import Response, gathered, json_elements, json_members
-from svc.web.http.routing import REQUIRED, BodySize, Call, Routes
+from svc.web.http.routing import REQUIRED, Call, Routes
+from svc.web.http.shapes import BOOLEAN, INTEGER, TEXT, array, keyed, obj, text
 from svc.web.routes import auditing
 
+
+def _dry_run(source: Source) -> bool:
+    """Read ``dryRun``: ``true`` or ``false``, in any case; bare or empty is true, absent is false.
+
+    :raises InvalidParameter: it is anything else, since that asks for no load, or it is repeated.
+    """
+    if not source.query.flag("dryRun"):
+        return False
+    asked = (source.query.text("dryRun") or "true").strip().lower()
+    if asked not in {"true", "false"}:
+        raise InvalidParameter("dryRun", "must be 'true' or 'false'")
+    return asked == "true"
+
+
+DRY_RUN: Final = Parameter("dryRun", _dry_run, BOOLEAN, "whether to tell what a load would change", field="dry_run")
+
 _PATH: Final = "/policies/<flat:account>/policy/<tail:identifier>"
+_POLICY: Final = PathName("policy", RoleName.of, "policy")
+_DOCUMENT: Final = Body("a policy document", ("application/x-yaml",), size=BodySize.POLICY)
+
+_BY_PRIVILEGE: Final = keyed(array(TEXT))
+_WARNINGS: Final = {"warnings": array(TEXT)}
+_LOADED: Final = obj({"created_roles": keyed(obj({"id": TEXT, "api_key": TEXT})), "version": INTEGER}, _WARNINGS)
+_ITEM: Final = obj(
+    {"identifier": TEXT, "type": TEXT},
+    {
+        **dict.fromkeys(("id", "owner", "policy"), TEXT),
+        **dict.fromkeys(("permitted", "permissions"), _BY_PRIVILEGE),
+        "annotations": keyed(TEXT),
+        **dict.fromkeys(("members", "memberships", "restricted_to"), array(TEXT)),
+    },
+)
+_ITEMS: Final = obj({"items": array(_ITEM)})
+_UPDATED: Final = obj({"before": _ITEMS, "after": _ITEMS})
+_DIFFERENCES: Final = obj(
+    {"status": text("Valid YAML"), "created": _ITEMS, "updated": _UPDATED, "deleted": _ITEMS}, _WARNINGS
+)
+_CONTEXT: Final = obj({"policy_id": TEXT, "offending_lines": array(INTEGER)})
+_FAULT: Final = obj({"message": TEXT, "context": _CONTEXT}, {"line": INTEGER, "column": INTEGER})
+_ANSWERS: Final = (
+    Answer(201, "the API keys of new users and hosts, and the version", _LOADED),
+    Answer(200, "what the load would change, with dryRun", _DIFFERENCES),
+    Answer(422, "the faults of the document, with dryRun", obj({"status": text("Invalid YAML"), "errors": array(_FAULT)})),
+)
+_ERRORS: Final = (NotFound, Forbidden, PolicyInvalid, PolicyConflict, LoadsUnavailable, WrongDataKey)
 
 
 @attrs.frozen
@@ -26,25 +79,57 @@ class Policies:
 
     routes = Routes()
 
-    loads: PolicyLoads
+    loads: PolicyLoadService
 
-    @routes.add("POST", _PATH, caller=REQUIRED, body=BodySize.POLICY, audit=auditing.policy_loaded)
-    async def append(self, call: Call, account: str, identifier: str) -> Response:
+    @routes.add(
+        "POST",
+        _PATH,
+        name=_POLICY,
+        caller=REQUIRED,
+        query=(DRY_RUN,),
+        body=_DOCUMENT,
+        answers=_ANSWERS,
+        errors=_ERRORS,
+        privileges="create on the policy; on what else the document disposes of, its owner's",
+        audit=auditing.policy_loaded,
+    )
+    async def append(self, call: Call, policy: RoleName, *, dry_run: bool) -> Response:
         """Add what the document declares; change and delete nothing."""
-        return await self._load(call, RoleName.of(account, "policy", identifier), LoadMode.APPEND)
+        return await self._load(call, policy, LoadMode.APPEND, dry_run)
 
-    @routes.add("PATCH", _PATH, caller=REQUIRED, body=BodySize.POLICY, audit=auditing.policy_loaded)
-    async def update(self, call: Call, account: str, identifier: str) -> Response:
+    @routes.add(
+        "PATCH",
+        _PATH,
+        name=_POLICY,
+        caller=REQUIRED,
+        query=(DRY_RUN,),
+        body=_DOCUMENT,
+        answers=_ANSWERS,
+        errors=_ERRORS,
+        privileges="update on the policy; on what else the document disposes of, its owner's",
+        audit=auditing.policy_loaded,
+    )
+    async def update(self, call: Call, policy: RoleName, *, dry_run: bool) -> Response:
         """Add what the document declares, and change what is there to match; delete nothing."""
-        return await self._load(call, RoleName.of(account, "policy", identifier), LoadMode.UPDATE)
+        return await self._load(call, policy, LoadMode.UPDATE, dry_run)
 
-    @routes.add("PUT", _PATH, caller=REQUIRED, body=BodySize.POLICY, audit=auditing.policy_loaded)
-    async def replace(self, call: Call, account: str, identifier: str) -> Response:
+    @routes.add(
+        "PUT",
+        _PATH,
+        name=_POLICY,
+        caller=REQUIRED,
+        query=(DRY_RUN,),
+        body=_DOCUMENT,
+        answers=_ANSWERS,
+        errors=_ERRORS,
+        privileges="update on the policy and all beneath it; on what else the document disposes of, its owner's",
+        audit=auditing.policy_loaded,
+    )
+    async def replace(self, call: Call, policy: RoleName, *, dry_run: bool) -> Response:
         """Make the policy what the document declares: add, change and delete."""
-        return await self._load(call, RoleName.of(account, "policy", identifier), LoadMode.REPLACE)
+        return await self._load(call, policy, LoadMode.REPLACE, dry_run)
 
-    async def _load(self, call: Call, policy: RoleName, mode: LoadMode) -> Response:
-        dry_run = _asks_for_dry_run(call.query)
+    async def _load(self, call: Call, policy: RoleName, mode: LoadMode, dry_run: bool) -> Response:
         match await self.loads.load(call.invocation, policy, mode, call.body, dry_run=dry_run):
             case Loaded() as loaded:
                 return await _response(_loaded(loaded), 201)
@@ -52,19 +137,6 @@ class Policies:
                 return await _response(_differences(told), 200)
             case DocumentFaults() as found:
                 return await _response(_faults(policy, found), 422)
-
-
-def _asks_for_dry_run(query: Query) -> bool:
-    """Return whether ``dryRun`` is ``true`` or ``false``, in any case; bare or empty is true, absent is false.
-
-    :raises InvalidParameter: it is anything else, since that asks for no load, or it is repeated.
-    """
-    if not query.flag("dryRun"):
-        return False
-    asked = (query.text("dryRun") or "true").strip().lower()
-    if asked not in {"true", "false"}:
-        raise InvalidParameter("dryRun", "must be 'true' or 'false'")
-    return asked == "true"
 
 
 async def _response(chunks: Iterable[bytes], status: int) -> Response:
@@ -135,11 +207,11 @@ def _items(batches: Batches[Item]) -> Iterator[bytes]:
                 comma, opened, closing = b",", [], b""
                 continue
             for part in run:
-                text = b"{" + _members(part) + b"}"
-                chunk, opening = text.rstrip(b"]}"), _opening(part)
+                written = b"{" + _members(part) + b"}"
+                chunk, opening = written.rstrip(b"]}"), _opening(part)
                 shared = 0 if "identifier" in part else _count_shared(opened, opening)
                 yield closing[: len(opened) - shared] + comma + chunk[sum(map(len, opening[:shared])) :]
-                comma, opened, closing = b",", opening, text[len(chunk) :]
+                comma, opened, closing = b",", opening, written[len(chunk) :]
     yield closing
 
 

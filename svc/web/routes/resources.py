@@ -12,11 +12,12 @@ from svc.model.errors import Forbidden, InvalidName, InvalidParameter, NotFound,
 from svc.model.names import RESOURCE_KINDS, ResourceName, RoleName, account_name
 from svc.model.ports import IResources, IRoles
 from svc.model.query_results import ResourcesQuery
+from svc.services.pages import in_batches
 from svc.web.http.response import Response
 from svc.web.http.routing import REQUIRED, Call, Routes
 from svc.web.routes import auditing
 from svc.web.routes.description import described
-from svc.web.routes.listing import in_batches, search_in
+from svc.web.routes.listing import SEARCH
 
 #: The most resources that one list has, and how many it has when neither ``limit`` nor ``offset`` is given (core 3.1).
 LIST_MOST: Final = 1000
@@ -82,7 +83,7 @@ class Resources:
 
     async def _list(self, call: Call, account: str | None, kinds: tuple[str, ...]) -> Response:
         limit, offset = call.query.positive_integer("limit"), call.query.natural("offset")
-        counted, search = call.query.boolean("count"), search_in(call.query, self.dialect)
+        counted, search = call.query.boolean("count"), SEARCH.read(call)
         if limit is None:
             limit = LIST_MOST if offset is None else LIST_PAGE
         elif limit > LIST_MOST and limit != LIST_EXCEPTION and not counted:
