@@ -17,7 +17,7 @@ from svc.model.names import RoleName
 from svc.model.query_results import EffectiveMembers, MembersQuery, Place
 from svc.storage.driver.columns import column
 from svc.storage.driver.database import Database, Statement
-from svc.storage.sql.access_facts import HELD
+from svc.storage.sql.access_facts import HELD, administrators
 from svc.storage.sql.search import ranks
 
 #: How many roles are followed for one request.
@@ -65,13 +65,7 @@ _VISIBLE: Final = Statement(
             SELECT resource_id, owner_id FROM resources WHERE resource_id = asked.id OFFSET 0
         ) AS found
     ),
-    administrators (owner_id, role_id) AS (
-        SELECT DISTINCT owner_id, owner_id FROM thing
-        UNION
-        SELECT owner_id, unnest(ARRAY(
-            SELECT member_id FROM memberships WHERE role_id = administrators.role_id AND admin_option
-        )) FROM administrators
-    ),
+    {administrators("SELECT DISTINCT owner_id, owner_id FROM thing", "owner_id")},
     owner AS MATERIALIZED (
         SELECT owner_id FROM (SELECT DISTINCT owner_id FROM thing) AS asked
         WHERE EXISTS (

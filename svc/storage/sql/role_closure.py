@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from svc.storage.sql.access_facts import HELD
+from svc.storage.sql.access_facts import HELD, administrators_of
 
 #: A caller with fewer roles has them listed.
 ROLES_FEW: Final = 1000
@@ -69,16 +69,7 @@ def holding(name: str, caller: str, roles: str) -> str:
             WHEN {caller} = ANY (members) THEN true
             WHEN cardinality(members) < {MEMBERS_FEW} THEN false
             ELSE EXISTS (
-                SELECT FROM held WHERE held.role_id = ANY (ARRAY(
-                    WITH RECURSIVE administrators (role_id) AS (
-                        SELECT judged.role_id
-                        UNION
-                        SELECT unnest(ARRAY(
-                            SELECT member_id FROM memberships WHERE role_id = administrators.role_id AND admin_option
-                        )) FROM administrators
-                    )
-                    SELECT role_id FROM administrators
-                )) OFFSET 0
+                SELECT FROM held WHERE held.role_id = ANY (ARRAY({administrators_of("judged.role_id")})) OFFSET 0
             )
         END
     )

@@ -39,6 +39,7 @@ from svc.model.names import ACCOUNT_LIMIT, RESOURCE_KINDS
 from svc.model.query_results import ResourcesQuery
 from svc.storage.driver.columns import column
 from svc.storage.driver.database import Database, Statement
+from svc.storage.sql.access_facts import administrators_of
 from svc.storage.sql.search import ASKED, CLASS, FOUND, MATCHING
 
 #: With so many roles, or so many starting points, a list is not made from starting points.
@@ -77,23 +78,14 @@ _CLASS: Final = CLASS.format(by_class="$10::boolean", document="found.document")
 _HELD_BY_ALL: Final = f"{_held('held', '$1')}, {_held('held_by_owner', '$5')}"
 
 #: What follows ``candidates (resource_id, owner_id, class)``, each of them once.
-_SEEN: Final = """
+_SEEN: Final = f"""
     owners (owner_id, owned, wanted) AS MATERIALIZED (
         SELECT
             owner_id,
             EXISTS (SELECT FROM held WHERE role_id = ANY (administrators) OFFSET 0),
             $5::text IS NULL OR EXISTS (SELECT FROM held_by_owner WHERE role_id = ANY (administrators) OFFSET 0)
         FROM (
-            SELECT owner_id, ARRAY(
-                WITH RECURSIVE administrators (role_id) AS (
-                    SELECT different.owner_id
-                    UNION
-                    SELECT unnest(ARRAY(
-                        SELECT member_id FROM memberships WHERE role_id = administrators.role_id AND admin_option
-                    )) FROM administrators
-                )
-                SELECT role_id FROM administrators
-            ) AS administrators
+            SELECT owner_id, ARRAY({administrators_of("different.owner_id")}) AS administrators
             FROM (SELECT DISTINCT owner_id FROM candidates OFFSET 0) AS different
             OFFSET 0
         ) AS administered
