@@ -38,25 +38,39 @@ class Touched:
     owners: frozenset[str]
 
 
-def touched(changes: Changes, at_stake: Rows, owners_too: bool) -> Touched:
-    """What the changes touch, with the rows that go when others do. ``owners_too``: also the owners of roles in either."""
-    sorts = [changes.create, changes.update, changes.delete, at_stake]
-    memberships = {row[:3]: row for rows in sorts for row in rows.memberships}
-    permissions = {row: row for rows in sorts for row in rows.permissions}
-    annotations = {row[:2]: row for rows in sorts for row in rows.annotations}
-    concerned = {row.resource for rows in sorts for row in rows.resources}
-    concerned.update(role for row in memberships.values() if owners_too or not row.ownership for role in row[:2])
-    concerned.update(name for row in permissions for name in (row.resource, row.role))
-    concerned.update(row.resource for row in annotations.values())
-    concerned.update(row.role for rows in sorts for row in rows.restrictions)
-    rows = Rows(
-        tuple(ResourceRow(name, "") for name in sorted(concerned)),
-        tuple(memberships.values()),
-        tuple(permissions),
-        tuple(annotations.values()),
-    )
+def touched(changes: Changes, impact: Rows, owners_too: bool) -> Touched:
+    """Return what the changes touch, with the rows that go when others do, ``impact``.
+
+    ``owners_too``: also the owners of roles in either.
+    """
+    merged = _merged([changes.create, changes.update, changes.delete, impact])
+    concerned = tuple(sorted({*_concerned(merged, owners_too)}))
+    rows = attrs.evolve(merged, resources=tuple(ResourceRow(name, "") for name in concerned), restrictions=())
     owners = frozenset(row.owner for changed in (changes.create, changes.update) for row in changed.resources)
-    return Touched(rows, tuple(sorted(concerned)), owners)
+    return Touched(rows, concerned, owners)
+
+
+def _merged(several: Sequence[Rows]) -> Rows:
+    """Return the rows of several, of each key once."""
+    return Rows(
+        _unique((row for rows in several for row in rows.resources), 1),
+        _unique((row for rows in several for row in rows.memberships), 3),
+        _unique((row for rows in several for row in rows.permissions), 3),
+        _unique((row for rows in several for row in rows.annotations), 2),
+        _unique((row for rows in several for row in rows.restrictions), 2),
+    )
+
+
+def _unique(rows: Iterable[_Row], width: int) -> tuple[_Row, ...]:
+    return tuple({row[:width]: row for row in rows}.values())
+
+
+def _concerned(rows: Rows, owners_too: bool) -> Iterator[str]:
+    yield from (row.resource for row in rows.resources)
+    yield from (role for row in rows.memberships if owners_too or not row.ownership for role in row[:2])
+    yield from (name for row in rows.permissions for name in (row.resource, row.role))
+    yield from (row.resource for row in rows.annotations)
+    yield from (row.role for row in rows.restrictions)
 
 
 def mentioned(policy: str, touched: Touched, surroundings: Surroundings) -> list[str]:
