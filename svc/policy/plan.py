@@ -120,13 +120,10 @@ def _without(removals: Removals, wanted: Rows, left_alone: set[str]) -> Rows:
     """The wanted rows without what is taken away (Note [Deletions win])."""
     gone = _gone(removals, wanted.resources, left_alone)
     revoked, denied = set(removals.memberships), set(removals.permissions)
+    kept = (row for row in wanted.memberships if gone.isdisjoint(row[:2]))
     return Rows(
         tuple(row for row in wanted.resources if row.resource not in gone),
-        tuple(
-            row
-            for row in wanted.memberships
-            if row.role not in gone and row.member not in gone and (row.ownership or row[:2] not in revoked)
-        ),
+        tuple(row for row in kept if row.ownership or row[:2] not in revoked),
         tuple(row for row in wanted.permissions if row.resource not in gone and row.role not in gone and row not in denied),
         tuple(row for row in wanted.annotations if row.resource not in gone),
         tuple(row for row in wanted.restrictions if row.role not in gone),

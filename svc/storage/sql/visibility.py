@@ -233,8 +233,13 @@ async def listing(database: Database, query: ResourcesQuery, *, counting: bool) 
         () if query.search is None else (query.search.text, query.search.split, by_class),
     )
     offset, limit = (0, 0) if counting else (query.offset, query.limit)
+    return await _at_once(database, asked, offset, limit) or await _walk_all(database, asked, offset, limit, by_class)
+
+
+async def _at_once(database: Database, asked: _Asked, offset: int, limit: int) -> Listing | None:
+    """Return a list that one statement can make: from starting points, or from what matches a search."""
     parameters = asked.parameters(asked.after, offset, limit)
-    for start in ("held",) if query.owner is None else ("held_by_owner", "held"):
+    for start in ("held",) if asked.owner is None else ("held_by_owner", "held"):
         statement = _POINTS[start, bool(asked.search)]
         ((complete, number, ids),) = await database.fetch(statement, *parameters, ROLES_MOST, POINTS_MOST)
         if complete:
@@ -243,6 +248,11 @@ async def listing(database: Database, query: ResourcesQuery, *, counting: bool) 
         ((complete, number, ids),) = await database.fetch(_FOUND, *parameters, MATCHES_MOST)
         if complete:
             return Listing(number, ids)
+    return None
+
+
+async def _walk_all(database: Database, asked: _Asked, offset: int, limit: int, by_class: bool) -> Listing:
+    """Return a list that is made by walks: one for each class of a search that goes by class."""
     whole = Listing(0, [])
     for rank in range(3) if by_class else range(1):
         part = await _walk(database, asked, rank, max(offset - whole.number, 0), limit - len(whole.ids))
