@@ -189,7 +189,7 @@ class MemoryPolicyTransaction:
         self.memory.write()
         return self.memory.record(trail)
 
-    async def at_stake(self, resources: Sequence[str], most: int) -> Rows | None:
+    async def deleted_with(self, resources: Sequence[str], most: int) -> Rows | None:
         """See ``IPolicyTransaction``."""
         gone, coming = set(resources), list(resources)
         while coming:

@@ -15,6 +15,7 @@ from tests.contracts import (
     events,
     expirations,
     factories,
+    impact,
     lists,
     loads,
     policies,
@@ -23,7 +24,6 @@ from tests.contracts import (
     resources,
     roles,
     secrets,
-    stakes,
     state,
 )
 from tests.contracts.base import ADMIN, ROOT, Draft, Stores, described, load, scenario
@@ -138,8 +138,8 @@ class MemoryEffectiveTests(effective.EffectiveContract, InMemory):
     """``MemoryEffectivePolicies``."""
 
 
-class MemoryStakesTests(stakes.StakesContract, InMemory):
-    """``MemoryPolicyTransaction``, as rehearsals ask it."""
+class MemoryImpactTests(impact.ImpactContract, InMemory):
+    """``MemoryPolicyTransaction``, as dry runs ask it."""
 
 
 class MemoryRolesTests(roles.RolesContract, InMemory):

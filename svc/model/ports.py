@@ -269,7 +269,7 @@ class IPolicyTransaction(Interface):
     async def audit(trail: Trail) -> tuple[int, int]:
         """Write events, and return their numbers: after the first of the two, up to the second."""
 
-    async def at_stake(resources: Sequence[str], most: int) -> Rows | None:
+    async def deleted_with(resources: Sequence[str], most: int) -> Rows | None:
         """Every row that may go when ``resources`` are deleted: theirs, and of all that they own or recorded, and so on.
 
         Those of roles that outlive their resources are among them. ``None`` when these are more than ``most`` rows.

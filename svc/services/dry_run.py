@@ -61,10 +61,10 @@ class Comparison:
         """
         # A role that comes to be may have left its memberships there, and then loses them.
         going = [row.resource for rows in (changes.delete, changes.create) for row in rows.resources]
-        at_stake = await self._transaction.at_stake(going, ROWS_MOST)
-        if at_stake is None:
+        deleted_with = await self._transaction.deleted_with(going, ROWS_MOST)
+        if deleted_with is None:
             raise _too_much()
-        self._touched = touched(changes, at_stake, self._tells_owners)
+        self._touched = touched(changes, deleted_with, self._tells_owners)
         if sum(len(rows) for rows in attrs.astuple(self._touched.rows, recurse=False)) > ROWS_MOST:
             raise _too_much()
         concerned = self._touched.concerned

@@ -24,7 +24,7 @@ from svc.storage.roles import standing
 from svc.storage.secrets import VERSIONS_KEPT
 from svc.storage.sql import impact, record_limits, recorded_rows
 from svc.storage.sql.owners import ownership
-from svc.storage.sql.role_closure import CALLER, UPDATABLE, holding, updating
+from svc.storage.sql.role_closure import CALLER, UPDATABLE, held_among, updating
 
 T = TypeVar("T")
 
@@ -79,7 +79,7 @@ _NOT_GRANTABLE: Final = Statement(
             SELECT role_id FROM roles WHERE role_id = given.id OFFSET 0
         ) AS role
     ),
-    {holding("granting", "$2", _ADMINISTRATORS)}
+    {held_among("granting", "$2", _ADMINISTRATORS)}
     SELECT role_id FROM asked
     WHERE NOT EXISTS (
         SELECT FROM memberships
@@ -104,7 +104,7 @@ _NOT_PERMITTABLE: Final = Statement(
     f"""
     WITH RECURSIVE {CALLER.format(caller="$2")},
     {_THINGS},
-    {holding("permitting", "$2", "SELECT owner_id FROM thing")}
+    {held_among("permitting", "$2", "SELECT owner_id FROM thing")}
     SELECT resource_id FROM thing WHERE (owner_id IN (SELECT role_id FROM permitting)) IS NOT TRUE
     """,
 )
@@ -282,9 +282,9 @@ class _PolicyTransaction:
         """See ``IPolicyTransaction``."""
         return await record(self._transaction, trail)
 
-    async def at_stake(self, resources: Sequence[str], most: int) -> Rows | None:
+    async def deleted_with(self, resources: Sequence[str], most: int) -> Rows | None:
         """See ``IPolicyTransaction``."""
-        return await impact.at_stake(self._transaction, resources, most)
+        return await impact.deleted_with(self._transaction, resources, most)
 
     async def stored(self, rows: Rows) -> Rows:
         """See ``IPolicyTransaction``."""

@@ -70,7 +70,7 @@ Decide = Callable[[MemberReading], None]
 async def standing(asked: Database | Transaction, caller: Asker, resource: str) -> Standing:
     """How a caller stands towards a resource, given by its full id; be it within a transaction.
 
-    :raises CallerReplaced: see ``standing``, Note [The caller of a token].
+    :raises CallerReplaced: see ``access_facts``, Note [The caller of a token].
     """
     role, creation = identity(caller)
     (row,) = await asked.fetch(_STANDING, role, resource, creation)

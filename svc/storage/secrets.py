@@ -51,9 +51,9 @@ _READ_VERSION: Final = Statement(
     f"{_READ} (SELECT * FROM secrets WHERE resource_id = $2 AND version = $5::integer OFFSET 0) AS secret ON true {_ENDED}",
 )
 
-# Each is judged as by itself (``standing``, Note [Standing in one statement]), but for what is the same for many: what the
-# caller holds, and which owners' roles are among that. No value is looked at before it is known that all of them together
-# are few enough bytes.
+# Each is judged as by itself (``access_facts``, Note [Standing in one statement]), but for what is the same for many: what
+# the caller holds, and which owners' roles are among that. No value is looked at before it is known that all of them
+# together are few enough bytes.
 _READ_ALL: Final = Statement(
     "secret_read_all",
     f"""

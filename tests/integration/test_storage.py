@@ -35,6 +35,7 @@ from tests.contracts import (
     events,
     expirations,
     factories,
+    impact,
     lists,
     loads,
     policies,
@@ -43,7 +44,6 @@ from tests.contracts import (
     resources,
     roles,
     secrets,
-    stakes,
     state,
 )
 from tests.contracts.base import ACCOUNT, ADMIN, ROOT, Draft, change, load, resource, role, scenario
@@ -434,8 +434,8 @@ class EffectiveStoreTests(effective.EffectiveContract, InPostgres):
     """``EffectiveStore``."""
 
 
-class StakesTests(stakes.StakesContract, InPostgres):
-    """``PolicyStore``, as rehearsals ask it."""
+class ImpactTests(impact.ImpactContract, InPostgres):
+    """``PolicyStore``, as dry runs ask it."""
 
 
 class RoleStoreTests(roles.RolesContract, InPostgres):

@@ -2,7 +2,7 @@
 
 Note [Step by step]
 
-PostgreSQL could follow memberships by itself (see ``standing``), but not note the way, nor give the result in parts, nor
+PostgreSQL could follow memberships by itself (see ``access_facts``), but not note the way, nor give the result in parts, nor
 stop at a number: an account's admin holds every role of it. So it is asked for a batch of memberships at a time, of the
 roles that the last ones led to. The event loop turns between two batches; a circle leads to nothing new, and ends.
 """
@@ -53,11 +53,11 @@ def _step(name: str, own: str, other: str) -> Statement:
     )
 
 
-_DOWN: Final = _step("lineage_down", "role_id", "member_id")
-_UP: Final = _step("lineage_up", "member_id", "role_id")
+_DOWN: Final = _step("membership_graph_down", "role_id", "member_id")
+_UP: Final = _step("membership_graph_up", "member_id", "role_id")
 
 _VISIBLE: Final = Statement(
-    "lineage_visible",
+    "membership_graph_visible",
     f"""
     WITH RECURSIVE {HELD.format(caller="$1")},
     thing AS MATERIALIZED (

@@ -17,14 +17,14 @@ the first ten. So a list is made in one of these ways, the first that will do:
   passes over everything twice before it finds any.
 
 Each way has candidates, and judges them alike. Whether the viewer owns one is asked from both ends, once for each different
-owner among them, as in ``standing``, Note [Standing in one statement]: an account's admin is never made to list what it
+owner among them, as in ``access_facts``, Note [Standing in one statement]: an account's admin is never made to list what it
 holds. What the viewer doesn't own may be permitted to any of the roles that it holds; they are all read as soon as the first
 candidate has a permission and isn't the viewer's. Each window does that anew: who holds many roles, and doesn't own what it
 passes, walks slowly.
 
 The statements take: the viewer; two texts that the ids lie between; kinds; the owner asked for, or NULL; offset and limit.
 Then the fields of ``Search`` where there is a search. A count has the limit 0. So that plans don't depend on sizes
-(``standing``, Note [Plans that last]), no expression with these names is joined to another: where a row is looked for in
+(``access_facts``, Note [Plans that last]), no expression with these names is joined to another: where a row is looked for in
 one, it is by a subquery which PostgreSQL can only hash, or which ``OFFSET 0`` keeps for itself.
 """
 
