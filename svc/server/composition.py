@@ -39,8 +39,10 @@ from svc.services.accounts import AccountService
 from svc.services.audit_reading import AuditService
 from svc.services.authenticators import AuthenticatorService, FederatedService
 from svc.services.credentials import CredentialService
+from svc.services.effective_policy import EffectivePolicyService
 from svc.services.host_factories import HostFactoryService
 from svc.services.login import AccessTokenService, ApiKeyService, LoginService
+from svc.services.policy_loads import PolicyLoadService
 from svc.services.public_keys import PublicKeyService
 from svc.services.roles import RoleService
 from svc.services.secrets import SecretService
@@ -265,9 +267,9 @@ class Composition:
             ),
             Resources(resources, roles, settings.dialect),
             Roles(RoleService(roles, settings.dialect)),
-            Policies(loads, roles, events, journal),
+            Policies(PolicyLoadService(loads, roles, events, journal)),
             Audit(AuditService(events, roles)),
-            EffectivePolicies(EffectiveStore(database), roles, vault, self.reactor),
+            EffectivePolicies(EffectivePolicyService(EffectiveStore(database), roles, vault, self.reactor), self.reactor),
             Secrets(SecretService(secrets, ExpirationStore(database), vault)),
             HostFactories(
                 HostFactoryService(

@@ -29,21 +29,21 @@ from tests.contracts import (
     accounts,
     authenticators,
     base,
-    burdens,
     callers,
     credentials,
     effective,
     events,
     expirations,
     factories,
+    impact,
     lists,
     loads,
     policies,
     publickeys,
+    record_limits,
     resources,
     roles,
     secrets,
-    stakes,
     state,
 )
 from tests.contracts.base import ACCOUNT, ADMIN, ROOT, Draft, change, load, resource, role, scenario
@@ -89,7 +89,7 @@ class AuthenticatorStoreTests(authenticators.AuthenticatorsContract, InPostgres)
     """``AuthenticatorStore``."""
 
 
-class BurdenTests(burdens.BurdensContract, InPostgres):
+class RecordLimitTests(record_limits.RecordLimitsContract, InPostgres):
     """``_PolicyTransaction`` and ``ResourceStore``, with records that carry much."""
 
 
@@ -434,8 +434,8 @@ class EffectiveStoreTests(effective.EffectiveContract, InPostgres):
     """``EffectiveStore``."""
 
 
-class StakesTests(stakes.StakesContract, InPostgres):
-    """``PolicyStore``, as rehearsals ask it."""
+class ImpactTests(impact.ImpactContract, InPostgres):
+    """``PolicyStore``, as dry runs ask it."""
 
 
 class RoleStoreTests(roles.RolesContract, InPostgres):

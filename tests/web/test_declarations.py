@@ -16,8 +16,6 @@ from tests.web.support import Client
 
 #: Modules of ``svc.web.routes`` whose routes declare no answers yet.
 UNDECLARED = {
-    "effective",
-    "policies",
     "resources",
 }
 

@@ -34,9 +34,10 @@ from svc.services.accounts import AccountService
 from svc.services.audit_reading import AuditService
 from svc.services.authenticators import AuthenticatorService
 from svc.services.credentials import CredentialService
+from svc.services.effective_policy import EffectivePolicyService
 from svc.services.host_factories import HostFactoryService
 from svc.services.login import AccessTokenService, ApiKeyService, LoginService
-from svc.services.policy_loads import Loads
+from svc.services.policy_loads import Loads, PolicyLoadService
 from svc.services.public_keys import PublicKeyService
 from svc.services.roles import RoleService
 from svc.services.secrets import SecretService
@@ -204,13 +205,15 @@ class WorldCase(SynchronousTestCase):
             Resources(resources, roles, self.dialect),
             Roles(RoleService(roles, self.dialect)),
             Policies(
-                Loads(MemoryPolicies(memory), vault, self.dialect, Bounds(records=self.records)),
-                roles,
-                self.events,
-                self.journal,
+                PolicyLoadService(
+                    Loads(MemoryPolicies(memory), vault, self.dialect, Bounds(records=self.records)),
+                    roles,
+                    self.events,
+                    self.journal,
+                )
             ),
             Audit(AuditService(self.events, roles)),
-            EffectivePolicies(MemoryEffectivePolicies(memory), roles, vault, clock),
+            EffectivePolicies(EffectivePolicyService(MemoryEffectivePolicies(memory), roles, vault, clock), clock),
             Secrets(SecretService(secrets, MemoryExpirations(memory), vault)),
             HostFactories(HostFactoryService(MemoryHostFactories(memory), roles, resources, vault, self.dialect, clock)),
             PublicKeys(PublicKeyService(MemoryPublicKeys(memory), secrets, vault)),

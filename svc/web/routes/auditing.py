@@ -261,7 +261,7 @@ def _membership(call: Call, operation: str, did: str, does: str) -> list[Event]:
 def policy_loaded(call: Call) -> list[Event]:
     """A policy document was loaded, or tried; the rows that changed have events of their own."""
     name = f"{call.values['account']}:policy:{call.values['identifier']}"
-    if call.facts.get("rehearsed"):
+    if call.facts.get("dry_run"):
         words = f"a dry run of a load of {name}"
         return [Event("policy", "dry-run", (("policy", name),), f"made {words}", f"make {words}", severity=NOTICE)]
     return [Event("policy", "load", (("policy", name),), f"loaded {name}", f"load {name}", severity=NOTICE)]
