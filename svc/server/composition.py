@@ -44,6 +44,7 @@ from svc.services.host_factories import HostFactoryService
 from svc.services.login import AccessTokenService, ApiKeyService, LoginService
 from svc.services.policy_loads import PolicyLoadService
 from svc.services.public_keys import PublicKeyService
+from svc.services.resources import ResourceService
 from svc.services.roles import RoleService
 from svc.services.secrets import SecretService
 from svc.settings.config import Settings
@@ -265,7 +266,7 @@ class Composition:
                 )
                 for name, each in federated.items()
             ),
-            Resources(resources, roles, settings.dialect),
+            Resources(ResourceService(resources, roles)),
             Roles(RoleService(roles, settings.dialect)),
             Policies(PolicyLoadService(loads, roles, events, journal)),
             Audit(AuditService(events, roles)),

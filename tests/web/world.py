@@ -39,6 +39,7 @@ from svc.services.host_factories import HostFactoryService
 from svc.services.login import AccessTokenService, ApiKeyService, LoginService
 from svc.services.policy_loads import Loads, PolicyLoadService
 from svc.services.public_keys import PublicKeyService
+from svc.services.resources import ResourceService
 from svc.services.roles import RoleService
 from svc.services.secrets import SecretService
 from svc.web.routes.accounts import Accounts
@@ -202,7 +203,7 @@ class WorldCase(SynchronousTestCase):
                 ApiKeyService(ThrottledLogin(self.ldap, self.throttle)),
             ),
             Authenticators(authenticators),
-            Resources(resources, roles, self.dialect),
+            Resources(ResourceService(resources, roles)),
             Roles(RoleService(roles, self.dialect)),
             Policies(
                 PolicyLoadService(
