@@ -16,7 +16,7 @@ class TableTests(DatabaseTestCase):
         [schema] = [source for path, source in sources.items() if path.endswith(".sql")]
         present = packaged()
         await migrate(self.database, [*present, Migration(len(present) + 1, "mottos", schema)])
-        modules = build(self, sources)  # type: ignore[arg-type] # what it asks of a test both have
+        modules = build(self, sources)
         case = modules["tests/integration/test_mottos.py"].MottoStoreTests("test_kept")
         case.database = self.database
         await case.test_kept()
