@@ -12,6 +12,7 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 
+from svc.authn.evaluation import Kind
 from svc.authn.federated import FederatedAuthenticator
 from svc.authn.jwt import JWT
 from svc.crypto.key_sets import parse_key_set
@@ -199,26 +200,27 @@ class Case(SynchronousTestCase):
     """An authenticator ``ci`` that takes the identity from the claim ``app``, and one host it admits."""
 
     dialect: Dialect = NATIVE
+    kind: Kind = JWT
 
     def setUp(self) -> None:
         """A world in which ``token(CLAIMS)`` admits ``HOST``."""
-        self.branch = f"{self.dialect.prefix}/authn-jwt/ci"
+        self.branch = f"{self.dialect.prefix}/{self.kind.name}/ci"
         self.vault = Vault(bytes(32))
         self.readings = Readings(self.vault)
         self.provider = Provider()
         self.clock = Clock()
         self.clock.advance(NOW)
         self.readings.set(self.branch, jwks_uri=URI, issuer=ISSUER, token_app_property="app", identity_path="/jwt-apps")
-        self.readings.annotations[HOST] = {"authn-jwt/ci/repo": "org/app", "description": "builds"}
+        self.readings.annotations[HOST] = {f"{self.kind.name}/ci/repo": "org/app", "description": "builds"}
         self.readings.permitted.add(HOST)
         self.authenticator = self.made()
 
     def made(self, **options: Any) -> FederatedAuthenticator:
         """An authenticator on the same world."""
         defaults = {"clock_skew": 0.0, "token_limit": 16_384, "ignore_missing_issuer": False}
-        enabled = frozenset({"authn-jwt/ci", "authn-jwt/bare"})
+        enabled = frozenset({f"{self.kind.name}/ci", f"{self.kind.name}/bare"})
         return FederatedAuthenticator(
-            JWT, self.readings, self.provider, self.vault, self.clock, self.dialect, enabled, **{**defaults, **options}
+            self.kind, self.readings, self.provider, self.vault, self.clock, self.dialect, enabled, **{**defaults, **options}
         )
 
     def attempt(self, evidence: bytes, **options: Any) -> Admitted | Refused:
