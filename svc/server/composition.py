@@ -39,6 +39,7 @@ from svc.services.authenticators import AuthenticatorService, FederatedService
 from svc.services.credentials import CredentialService
 from svc.services.host_factories import HostFactoryService
 from svc.services.login import AccessTokenService, ApiKeyService, LoginService
+from svc.services.resources import ResourceService
 from svc.services.roles import RoleService
 from svc.settings.config import Settings
 from svc.storage.authenticators import AuthenticatorStore
@@ -260,7 +261,7 @@ class Composition:
                 )
                 for name, each in federated.items()
             ),
-            Resources(resources, roles, settings.dialect),
+            Resources(ResourceService(resources, roles)),
             Roles(RoleService(roles, settings.dialect)),
             Policies(loads, roles, events, journal),
             Audit(events, roles),

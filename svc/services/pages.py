@@ -15,6 +15,7 @@ from typing import Final, Generic, TypeVar
 
 import attrs
 
+from svc.model.errors import NotFound
 from svc.model.query_results import Membership, MembersQuery, Place
 
 R_co = TypeVar("R_co", covariant=True)
@@ -79,3 +80,20 @@ async def in_batches(rows: Sequence[R_co]) -> AsyncIterator[Sequence[R_co]]:
     """Return rows that are at hand in batches."""
     for start in range(0, len(rows), BATCH):
         yield rows[start : start + BATCH]
+
+
+async def not_empty(batches: AsyncIterator[Sequence[R_co]], name: object) -> AsyncIterator[Sequence[R_co]]:
+    """Return the same batches, when there is anything in them.
+
+    :raises NotFound: there is nothing: the role or resource ``name`` was deleted after it was looked at.
+    """
+
+    async def resumed(first: Sequence[R_co]) -> AsyncIterator[Sequence[R_co]]:
+        yield first
+        async for batch in batches:
+            yield batch
+
+    async for first in batches:
+        if first:
+            return resumed(first)
+    raise NotFound.of(name)

@@ -22,6 +22,7 @@ from svc.model.query_results import Sealed
 from svc.policy.document import Bounds
 from svc.policy.effective import asked
 from svc.services.policy_loads import Loads
+from svc.services.resources import ResourceService
 from svc.storage.effective import BYTES_MOST
 from svc.web.http.incoming import Incoming
 from svc.web.http.response import PIECE, Response
@@ -218,7 +219,8 @@ class RecordTests(InPostgres):
         self.token = token(ADMIN, (await stores.credentials.credential(ADMIN)).creation)
         loads = Loads(stores.policies, Vault(b"k" * 32), NATIVE, Bounds(records=RecordLimits(annotations=3)))
         self.client = Client(
-            Policies(loads, stores.roles, stores.events, Chronicle()), Resources(stores.resources, stores.roles, NATIVE)
+            Policies(loads, stores.roles, stores.events, Chronicle()),
+            Resources(ResourceService(stores.resources, stores.roles)),
         )
         return stores
 

@@ -35,6 +35,7 @@ from svc.services.credentials import CredentialService
 from svc.services.host_factories import HostFactoryService
 from svc.services.login import AccessTokenService, ApiKeyService, LoginService
 from svc.services.policy_loads import Loads
+from svc.services.resources import ResourceService
 from svc.services.roles import RoleService
 from svc.web.routes.accounts import Accounts
 from svc.web.routes.audit import Audit
@@ -198,7 +199,7 @@ class WorldCase(SynchronousTestCase):
                 ApiKeyService(ThrottledLogin(self.ldap, self.throttle)),
             ),
             authenticators,
-            Resources(resources, roles, self.dialect),
+            Resources(ResourceService(resources, roles)),
             Roles(RoleService(roles, self.dialect)),
             Policies(
                 Loads(MemoryPolicies(memory), vault, self.dialect, Bounds(records=self.records)),
