@@ -19,11 +19,10 @@ ROOT = Path(__file__).resolve().parent.parent / "svc"
 #: at the top of ``svc`` or one of its folders, or a module at the top.
 FLOORS: tuple[set[str], ...] = (
     {"model", "_version"},
-    {"crypto", "net", "policy", "settings", "telemetry", "audit", "health", "storage.driver"},
-    {"storage.embedded", "storage.sql"},
-    {"authn.providers", "cluster", "rotation", "storage", "workload"},
-    {"authn", "services"},
-    {"authn.ldap", "web.http"},
+    {"crypto", "net", "policy", "settings", "telemetry", "audit", "health"},
+    {"authn.providers", "cluster", "rotation", "storage.driver", "storage.embedded", "workload"},
+    {"authn", "services", "storage.sql"},
+    {"authn.ldap", "storage", "web.http"},
     {"web.routes", "worker"},
     {"server"},
     {"tap"},
@@ -36,7 +35,7 @@ DOORS: dict[str, set[str]] = {
     "authn.ldap": {"server"},
     "authn.providers": {"server"},
     "cluster": {"web.routes", "server"},
-    "net": {"authn.ldap", "authn.providers", "cluster", "rotation", "workload", "server"},
+    "net": {"authn.ldap", "authn.providers", "cluster", "rotation", "storage.driver", "workload", "server"},
     "rotation": {"server"},
     "settings": {"server", "tap", "cli"},
     "storage": {"worker", "server", "cli"},
@@ -52,7 +51,7 @@ DOORS: dict[str, set[str]] = {
 
 #: All that rooms may import which users load into programs and terminals of their own, but for modules that run a server.
 ALONE: dict[str, set[str]] = {
-    "workload": {"model.clocks", "model.names", "model.errors", "net.trust"},
+    "workload": {"model.clocks", "model.names", "model.errors", "model.text", "net.trust", "net.capped"},
     "cli": {"model.clocks", "model.names", "model.errors", "_version", "workload"},
 }
 OPERATORS: set[str] = {"cli.admin", "cli.backup", "cli.quickstart"}

@@ -111,13 +111,13 @@ def _check_token(evaluation: Evaluation) -> None:
     text = evaluation.request.evidence.strip()
     if not text:
         raise EvidenceRefused(Reason.TOKEN_MISSING, "the request has no token")
-    evaluation.token = parse_compact(text, evaluation.context.token_limit)
+    evaluation.token = parse_compact(text, evaluation.context.token_limit, evaluation.cached.meaning.algorithms)
 
 
 def _tell_token(evaluation: Evaluation) -> str:
-    token = evaluation.token
-    named = "no key" if token.key_id is None else f"the key {shown(token.key_id)}"
-    return f"it is signed with {token.algorithm}, and names {named}"
+    key_id, allowed = evaluation.token.key_id, ", ".join(evaluation.cached.meaning.algorithms)
+    names = "no key" if key_id is None else f"the key {shown(key_id)}"
+    return f"it is signed with {evaluation.token.algorithm} (allowed are {allowed}), and names {names}"
 
 
 async def _check_keys(evaluation: Evaluation) -> None:

@@ -225,6 +225,7 @@ class FederatedAuthenticator:
             state,
             clock_offset=min(cached.delays, default=None),
             tokens=len(cached.delays),
+            algorithms=cached.meaning.algorithms,
         )
 
     async def _state(
@@ -234,7 +235,8 @@ class FederatedAuthenticator:
         if source is None:
             return KeysState()
         if isinstance(source, KeySet):
-            return KeysState(tuple((key.key_id, key.thumbprint) for key in source.keys), source.problems)
+            named = tuple((key.key_id, key.thumbprint) for key in source.keys)
+            return KeysState(named, source.problems, unused=source.unused)
         try:
             if ask:
                 await self._context.keys.current(source, refreshes)

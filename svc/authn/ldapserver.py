@@ -17,6 +17,7 @@ from svc.crypto.vault import Vault
 from svc.model.authentication import AuthenticatorSettings, IAuthenticatorReadings, IAuthenticators, Problem
 from svc.model.dialect import Dialect
 from svc.model.directories import LdapServer, Security
+from svc.model.hosts import HOST, HOST_LIMIT
 from svc.model.names import ResourceName
 from svc.model.text import shown
 
@@ -39,10 +40,8 @@ DEFAULT_FILTER: Final = "(&(objectClass=posixAccount)(uid=%s))"
 
 _PORTS: Final = {Security.PLAIN: 389, Security.START_TLS: 389, Security.TLS: 636}
 
-_LABEL: Final = r"[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?"
-_HOST: Final = re.compile(rf"\[[0-9A-Fa-f:.]{{2,45}}\]|{_LABEL}(?:\.{_LABEL})*", re.ASCII)
+_HOST: Final = re.compile(HOST, re.ASCII)
 _URI: Final = re.compile(r"(?P<scheme>ldaps?)://(?P<host>\[[^\]/]*\]|[^:/?\[\]]*)(?::(?P<port>[0-9]{1,5}))?/?", re.ASCII)
-_NAME_LIMIT: Final = 253
 
 
 @attrs.frozen
@@ -177,7 +176,7 @@ def _address(words: Mapping[str, str], security: Security, problems: list[Proble
     else:
         problems.append(_missing("uri", "which directory is asked", "ldap://ldap.example.org"))
         return "", 0
-    if not _HOST.fullmatch(host) or len(host) > _NAME_LIMIT:
+    if not _HOST.fullmatch(host) or len(host) > HOST_LIMIT:
         problems.append(_unusable(word, f"{shown(host)} is no host", "Set it to a name, or a number (IPv6 in brackets)."))
     number = _PORTS[security] if port is None else int(port) if re.fullmatch("[0-9]{1,5}", port.strip(), re.ASCII) else 0
     if number not in range(1, 1 << 16):

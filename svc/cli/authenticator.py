@@ -249,7 +249,10 @@ def _print_checklist(found: Mapping[str, Any]) -> None:
 
 
 def _print_status(found: Mapping[str, Any]) -> None:
-    rows = [("status", found["status"]), *_key_rows(found["keys"])]
+    rows = [("status", found["status"])]
+    if found["algorithms"]:
+        rows.append(("algorithms", ", ".join(found["algorithms"])))
+    rows += _key_rows(found["keys"])
     rows += [("distrusted key", f"{key['key']} (since {key['since']}, by {key['by']})") for key in found["distrusted"]]
     if found["clock_offset"] is not None:
         rows.append(("clock ahead by", f"{found['clock_offset']:g} s, judging by {found['recent_tokens']} recent tokens"))
@@ -267,6 +270,8 @@ def _key_rows(keys: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "last fetch", f"{keys['last_fetch']['at']}: {keys['last_fetch']['outcome']}"
     for problem in keys["problems"]:
         yield "unusable key", problem
+    for told in keys["unused"]:
+        yield "unused key", told
 
 
 def _print_problems(found: Mapping[str, Any]) -> None:

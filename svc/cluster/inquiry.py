@@ -45,8 +45,7 @@ class Inquiry:
         host = address.hostname
         assert host is not None
         self._reactor = reactor
-        self._authority = address.netloc
-        self._below = address.path
+        self._url = member.url
         secure = address.scheme == "https"
         endpoint: IStreamClientEndpoint = HostnameEndpoint(
             reactor, host, address.port or (443 if secure else 80), timeout=DEADLINE
@@ -80,7 +79,7 @@ class Inquiry:
             endpoint = self._endpoint()
         except UnicodeError:
             raise Unanswered("no certificate can be for a host of that name") from None
-        asked = get(endpoint, self._reactor, self._authority, f"{self._below}{path}", ANSWER_LIMIT)
+        asked = get(endpoint, self._reactor, f"{self._url}{path}", ANSWER_LIMIT)
 
         def late(*_: object) -> Any:
             raise Unanswered(f"there was no complete answer within {deadline:g} seconds")
@@ -94,7 +93,7 @@ def trust_of(path: Path, key: str) -> Trust:
     :raises ConfigurationInvalid: it can't be read, or holds no certificates.
     """
     try:
-        return Trust.of(path.read_text(encoding="ascii", errors="replace"))
+        return Trust.of_file(path)
     except OSError as error:
         raise ConfigurationInvalid(key, f"names a file that can't be read: {path}: {error.strerror}") from None
     except ValueError as error:

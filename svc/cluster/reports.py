@@ -7,12 +7,13 @@ other encodings than UTF-8. A member that lies about its health can't be found o
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from typing import Any, Final, TypeGuard
 
 import attrs
+
+from svc.model.strict_json import Malformed, json_value
 
 #: The words for a member that gave no answer, and for one whose answer is no report.
 UNREACHABLE: Final = "unreachable"
@@ -48,24 +49,12 @@ def told(status: int, body: bytes) -> Told:
     if status not in {200, 502}:
         return Told(fault=INVALID, why=f"the answer has status {status}, which no health report has")
     try:
-        document = json.loads(body.decode("utf-8"), object_pairs_hook=_object, parse_constant=_no_constant)
-    except (ValueError, RecursionError):
+        document = json_value(body)
+    except Malformed:
         return Told(fault=INVALID, why="the answer is not JSON")
-    ok = document.get("ok") if isinstance(document, dict) else None
-    if ok is not (status == 200):
+    if not isinstance(document, dict) or document.get("ok") is not (status == 200):
         return Told(fault=INVALID, why=f"the answer has status {status} and no ok that fits it")
     return Told(status, body, document)
-
-
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    members = dict(pairs)
-    if len(members) != len(pairs):
-        raise ValueError("a member stands there twice")
-    return members
-
-
-def _no_constant(name: str) -> None:
-    raise ValueError(f"{name} is no number")
 
 
 @attrs.frozen(kw_only=True)

@@ -15,6 +15,7 @@ import binascii
 import functools
 from typing import Final
 
+from svc.model.key_sets import DEFAULT_ALGORITHMS
 from svc.model.reasons import Reason
 from svc.model.signed_claims import EvidenceRefused, Unverified
 from svc.model.strict_json import Malformed, json_object
@@ -23,8 +24,6 @@ from svc.model.text import shown
 #: Longest token, in bytes, unless the caller says otherwise (rulings 8).
 TOKEN_LIMIT: Final = 16 * 1024
 
-_ALGORITHMS: Final = ("RS256", "RS384", "RS512")
-
 #: Header parameters and their types (RFC 7515 4.1). Apart from ``kid`` nothing here reads them.
 _TYPES: Final = {"jwk": dict, "x5c": list} | dict.fromkeys(("kid", "typ", "cty", "jku", "x5u", "x5t", "x5t#S256"), str)
 
@@ -32,11 +31,11 @@ _URL_ALPHABET: Final = bytes.maketrans(b"-_+/=", b"+/!!!")
 _NEEDLESS_BITS: Final = {2: b"AQgw", 3: b"AEIMQUYcgkosw048"}
 
 
-def parse_compact(token: bytes, limit: int = TOKEN_LIMIT) -> Unverified:
+def parse_compact(token: bytes, limit: int = TOKEN_LIMIT, algorithms: tuple[str, ...] = DEFAULT_ALGORITHMS) -> Unverified:
     """Take a compact JWS apart: three parts in base64url, the first a JSON header that is wholly understood.
 
-    :raises EvidenceRefused: the token is longer than ``limit`` bytes, malformed, unsigned, of another algorithm, or has
-        header parameters that change the meaning of the signature.
+    :raises EvidenceRefused: the token is longer than ``limit`` bytes, malformed, unsigned, of none of the ``algorithms``, or
+        has header parameters that change the meaning of the signature.
     """
     if len(token) > limit:
         raise EvidenceRefused(Reason.TOKEN_TOO_LARGE, f"the token has {len(token)} bytes, {limit} are allowed")
@@ -47,7 +46,7 @@ def parse_compact(token: bytes, limit: int = TOKEN_LIMIT) -> Unverified:
         raise EvidenceRefused(Reason.TOKEN_MALFORMED, "the token has an empty part")
     if not parts[2]:
         raise EvidenceRefused(Reason.TOKEN_UNSIGNED, "the token has no signature")
-    algorithm, key_id = _read_header(parts[0])
+    algorithm, key_id = _read_header(parts[0], algorithms)
     try:
         payload, signature = base64url(parts[1]), base64url(parts[2])
     except Malformed as error:
@@ -56,7 +55,7 @@ def parse_compact(token: bytes, limit: int = TOKEN_LIMIT) -> Unverified:
 
 
 @functools.lru_cache(maxsize=64)  # the tokens of one provider and key begin with the same bytes
-def _read_header(part: bytes) -> tuple[str, str | None]:
+def _read_header(part: bytes, algorithms: tuple[str, ...]) -> tuple[str, str | None]:
     """The algorithm and the key id. What else is well formed is ignored, ``jwk``, ``jku``, ``x5c`` and ``x5u`` above all."""
     try:
         header = json_object(base64url(part))
@@ -67,8 +66,8 @@ def _read_header(part: bytes) -> tuple[str, str | None]:
         raise EvidenceRefused(Reason.TOKEN_MALFORMED, "the token's header names no algorithm")
     if algorithm.lower() == "none":
         raise EvidenceRefused(Reason.TOKEN_UNSIGNED, f"the token's algorithm is {shown(algorithm)}")
-    if algorithm not in _ALGORITHMS:
-        raise EvidenceRefused(Reason.ALGORITHM_REFUSED, f"the algorithm is {shown(algorithm)}, not RS256, RS384 or RS512")
+    if algorithm not in algorithms:
+        raise EvidenceRefused(Reason.ALGORITHM_REFUSED, f"the algorithm is {shown(algorithm)}, not {listed(algorithms)}")
     for name in ("crit", "b64"):
         if name in header:
             raise EvidenceRefused(Reason.CRITICAL_HEADER, f"the token's header has {name!r}, which nothing here understands")
@@ -77,6 +76,11 @@ def _read_header(part: bytes) -> tuple[str, str | None]:
             raise EvidenceRefused(Reason.TOKEN_MALFORMED, f"the token's header has {name!r} of the wrong type")
     key_id = header.get("kid")
     return algorithm, key_id if isinstance(key_id, str) else None
+
+
+def listed(algorithms: tuple[str, ...]) -> str:
+    """Name algorithms as a sentence does: "RS256, RS384 or RS512"."""
+    return " or ".join(filter(None, (", ".join(algorithms[:-1]), algorithms[-1])))
 
 
 def base64url(text: bytes) -> bytes:

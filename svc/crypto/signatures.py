@@ -1,4 +1,4 @@
-"""Signatures of third parties' tokens (RFC 7518 3).
+"""Signatures of third parties' tokens (RFC 7518 3, RFC 8037 3.1).
 
 Note [Verified claims]. Nothing of a payload is read before its signature has been verified: ``Unverified`` has no claims,
 and only :func:`verify` makes ``SignedClaims``.
@@ -6,14 +6,11 @@ and only :func:`verify` makes ``SignedClaims``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
-from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives.asymmetric.padding import PKCS1v15
-from cryptography.hazmat.primitives.hashes import SHA256, SHA384, SHA512, HashAlgorithm
+import jwt
 
-from svc.model.key_sets import KeySet, ProviderKey
+from svc.model.key_sets import ALGORITHMS, KeySet, ProviderKey
 from svc.model.reasons import Reason
 from svc.model.signed_claims import EvidenceRefused, SignedClaims, Unverified
 from svc.model.strict_json import Malformed, json_object
@@ -22,8 +19,7 @@ from svc.model.text import shown
 #: Keys of a set that one message names.
 _NAMED: Final = 5
 
-_DIGESTS: Final[Mapping[str, HashAlgorithm]] = {"RS256": SHA256(), "RS384": SHA384(), "RS512": SHA512()}
-_PADDING: Final = PKCS1v15()
+_VERIFIERS: Final = {name: jwt.get_algorithm_by_name(name) for name in ALGORITHMS}
 
 
 def verify(keys: KeySet, token: Unverified, distrusted: frozenset[str] = frozenset()) -> SignedClaims:
@@ -39,10 +35,8 @@ def verify(keys: KeySet, token: Unverified, distrusted: frozenset[str] = frozens
         raise EvidenceRefused(
             Reason.ALGORITHM_REFUSED, f"the key is for {', '.join(sorted(key.algorithms))}, not {token.algorithm}"
         )
-    try:
-        key.public.verify(token.signature, token.signing_input, _PADDING, _DIGESTS[token.algorithm])
-    except InvalidSignature:
-        raise EvidenceRefused(Reason.SIGNATURE_WRONG, f"the signature is not by the key {named(key.key_id)}") from None
+    if not _VERIFIERS[token.algorithm].verify(token.signing_input, key.public, token.signature):
+        raise EvidenceRefused(Reason.SIGNATURE_WRONG, f"the signature is not by the key {named(key.key_id)}")
     names = {other.key_id for other in keys.keys if other.thumbprint == key.thumbprint} if distrusted else ()
     for name in (key.thumbprint, token.key_id, *names):
         if name in distrusted:

@@ -18,7 +18,7 @@ import attrs
 from zope.interface import Interface
 
 from svc.model.events import Trail
-from svc.model.key_sets import KeySet
+from svc.model.key_sets import DEFAULT_ALGORITHMS, KeySet
 from svc.model.names import ResourceName, RoleName
 from svc.model.query_results import Network, Sealed
 from svc.model.reasons import PUT_OFF, Reason, RefusalKind
@@ -142,21 +142,22 @@ class KeySource:
 
     ``uri`` is that of a JWK set, or that of an OIDC provider whose discovery document names one, when ``discovered``.
     ``ca_cert`` has the certificates, in PEM, of the only authorities that are trusted there; ``None`` stands for the
-    platform's.
+    platform's. ``algorithms`` are those that its keys are for: keys for others are none of its keys.
     """
 
     uri: str
     discovered: bool = False
     ca_cert: str | None = attrs.field(default=None, repr=False)
+    algorithms: tuple[str, ...] = DEFAULT_ALGORITHMS
 
 
 @attrs.frozen
 class KeysState:
     """What this server knows of a provider's keys; moments are in seconds since the epoch.
 
-    ``keys`` are the ids of the usable ones with their thumbprints, ``problems`` what is wrong with others. ``fetched_at``:
-    when the set at hand was fetched, ``None`` when there is none. ``asked_at``: when the provider was last asked, and
-    ``failure`` why that failed, ``None`` when it didn't.
+    ``keys`` are the ids of the usable ones with their thumbprints, ``problems`` what is wrong with others, and ``unused``
+    those that are for something else, a sentence each. ``fetched_at``: when the set at hand was fetched, ``None`` when there
+    is none. ``asked_at``: when the provider was last asked, and ``failure`` why that failed, ``None`` when it didn't.
     """
 
     keys: tuple[tuple[str | None, str], ...] = ()
@@ -164,6 +165,7 @@ class KeysState:
     fetched_at: float | None = None
     asked_at: float | None = None
     failure: str | None = None
+    unused: tuple[str, ...] = ()
 
 
 #: How much of a role a login has read: roles that it holds, annotations and their bytes, and networks.
@@ -205,7 +207,8 @@ class AuthenticatorStatus:
 
     ``source`` says where its keys come from: ``jwks-uri``, ``provider-uri`` or ``public-keys``, ``None`` when that can't be
     told; ``keys`` what is known of them. ``clock_offset``: by how many seconds the clock here is ahead of the provider's at
-    most, as recent tokens' ``iat`` tell, of which there were ``tokens``; ``None`` when there were none.
+    most, as recent tokens' ``iat`` tell, of which there were ``tokens``; ``None`` when there were none. ``algorithms`` are
+    those with which a token may be signed.
     """
 
     problems: tuple[Problem, ...]
@@ -215,6 +218,7 @@ class AuthenticatorStatus:
     distrusted: tuple[DistrustedKey, ...] = ()
     clock_offset: float | None = None
     tokens: int = 0
+    algorithms: tuple[str, ...] = ()
 
 
 @attrs.frozen

@@ -7,6 +7,12 @@ from typing import Any, Final
 
 import attrs
 
+#: The algorithms that exist here, by their exact names (RFC 7518 3.1, RFC 8037 3.1), in the order in which they are told.
+ALGORITHMS: Final = ("RS256", "RS384", "RS512", "ES256", "ES384", "PS256", "PS384", "PS512", "EdDSA")
+
+#: Those that an authenticator takes whose operator says nothing (rulings 9.9).
+DEFAULT_ALGORITHMS: Final = ALGORITHMS[:3]
+
 #: Problems of keys that one message shows.
 _NAMED: Final = 5
 
@@ -15,7 +21,8 @@ _NAMED: Final = 5
 class ProviderKey:
     """A usable public key of a set. ``thumbprint`` is the one of RFC 7638, SHA-256, in base64url.
 
-    ``public`` is the key as the library wants it that verifies.
+    ``algorithms`` are those that both the key and the authenticator are for. ``public`` is the key as the library wants it
+    that verifies.
     """
 
     key_id: str | None
@@ -26,7 +33,7 @@ class ProviderKey:
 
 @attrs.frozen(eq=False)
 class KeySet:
-    """The usable keys that one document held, and what was wrong with others, a sentence each.
+    """The usable keys that one document held, what was wrong with others, and which are for something else, a sentence each.
 
     Keys have distinct ids; a key without id is alone in its set (rulings 2.5). Two sets are never equal: what was fetched
     later is another set.
@@ -34,6 +41,7 @@ class KeySet:
 
     keys: tuple[ProviderKey, ...]
     problems: tuple[str, ...] = ()
+    unused: tuple[str, ...] = ()
     by_id: Mapping[str | None, ProviderKey] = attrs.field(init=False, repr=False)
 
     @by_id.default

@@ -31,6 +31,7 @@ from zope.interface import implementer
 
 from svc.model.errors import AddressRefused, KeysUnavailable
 from svc.model.expiration import IRotator, Rotation, RotationFailed
+from svc.model.hosts import HOST
 from svc.net.addresses import Address
 from svc.net.fetch import ClientTLS
 from svc.net.lookup import LookUps
@@ -57,9 +58,8 @@ _PASSWORD_LIMIT: Final = 4096
 _PORT: Final = 5432
 _URL_LIMIT: Final = 2048
 _NAME_BYTES: Final = 63
-_LABEL: Final = r"[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?"
 _URL: Final = re.compile(
-    rf"(?:postgres(?:ql)?://)?(?P<host>\[[0-9A-Fa-f:.]+\]|{_LABEL}(?:\.{_LABEL})*)(?::(?P<port>[0-9]{{1,5}}))?"
+    rf"(?:postgres(?:ql)?://)?(?P<host>{HOST})(?::(?P<port>[0-9]{{1,5}}))?"
     r"(?:/(?P<database>[^/?#@\s]*))?(?:\?sslmode=(?P<sslmode>[a-z-]+))?",
     re.ASCII,
 )

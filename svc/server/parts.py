@@ -46,10 +46,9 @@ from svc.model.errors import StartRefused
 from svc.model.events import Server as EventServer
 from svc.model.ports import ILoads, IProbe
 from svc.model.query_results import Sealed
-from svc.net.client_tls import client_tls
 from svc.net.fetch import GuardedClient
 from svc.net.lookup import LookUps
-from svc.net.trust import Trust
+from svc.net.trust import Trust, client_tls
 from svc.policy.document import Bounds
 from svc.rotation.postgresql import PostgresPassword
 from svc.rotation.rotation import Rotations

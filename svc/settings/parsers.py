@@ -17,6 +17,7 @@ import attrs
 
 from svc.model.dialect import CLOUD_NAMES, Dialect, dialect_named
 from svc.model.errors import ConfigurationInvalid, InvalidName
+from svc.model.hosts import DNS_NAME, HOST_LIMIT, IPV6
 from svc.model.names import RESERVED_ACCOUNT, account_name, identifier
 from svc.model.query_results import ClusterMember, Network
 
@@ -33,14 +34,12 @@ _WORDS: Final = {"true": True, "1": True, "yes": True, "false": False, "0": Fals
 #: How many other servers a cluster may have: a look at all of them asks each.
 _MEMBERS_LIMIT: Final = 100
 
-_LABEL: Final = r"[A-Za-z0-9](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9])?"
-_HOST: Final = re.compile(rf"{_LABEL}(?:\.{_LABEL})*", re.ASCII)
+_HOST: Final = re.compile(DNS_NAME, re.ASCII)
 _URL: Final = re.compile(
-    rf"(?P<scheme>https?)://(?P<host>\[[0-9A-Fa-f:.]{{2,45}}\]|{_LABEL}(?:\.{_LABEL})*)(?::(?P<port>[0-9]{{1,5}}))?"
+    rf"(?P<scheme>https?)://(?P<host>{IPV6}|{DNS_NAME})(?::(?P<port>[0-9]{{1,5}}))?"
     r"(?P<path>(?:/[A-Za-z0-9._~-]+)*)/?",
     re.ASCII,
 )
-_HOST_LIMIT: Final = 253
 _URL_LIMIT: Final = 2048
 _NEAR: Final = "localhost"
 
@@ -208,7 +207,7 @@ def _authenticator(text: str) -> str:
 
 def _member(name: str, url: str, ca: str | None = None) -> ClusterMember:
     """Another server of the cluster (rulings: health)."""
-    if len(name) > _HOST_LIMIT or not _HOST.fullmatch(name):
+    if len(name) > HOST_LIMIT or not _HOST.fullmatch(name):
         raise ValueError(f"names {_shown(name)}, which is no name of a host")
     address = _URL.fullmatch(url) if len(url) <= _URL_LIMIT else None
     # What is wrong may be a password that stands in it, so it isn't repeated.

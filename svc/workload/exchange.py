@@ -29,6 +29,7 @@ from twisted.web.http_headers import Headers
 from twisted.web.iweb import IAgent, IBodyProducer, IResponse
 from zope.interface import implementer
 
+from svc.model.text import blanked
 from svc.net.trust import Trust, tls_fault
 from svc.workload.address import origin
 from svc.workload.capped_agent import BoundedAgent
@@ -51,9 +52,9 @@ def parsed(text: str | bytes) -> Any:
         raise ValueError("nested too deeply") from None
 
 
-def printable(text: str) -> str:
+def excerpt(text: str) -> str:
     """What a server says, for a terminal: cut, and with nothing in it but what can be seen."""
-    return "".join(char if char.isprintable() else " " for char in text[:_SAID_LIMIT]).strip()
+    return blanked(text[:_SAID_LIMIT]).strip()
 
 
 @attrs.frozen
@@ -66,7 +67,7 @@ class Reply:
 
     @property
     def said(self) -> str:
-        """The message in a refusal, :func:`printable`; empty where there is none, or a page for browsers."""
+        """The message in a refusal, :func:`excerpt`; empty where there is none, or a page for browsers."""
         try:
             error = parsed(self.body)["error"]
             message = error if isinstance(error, str) else error["message"]
@@ -74,7 +75,7 @@ class Reply:
             if self.headers.get("content-type", "").lower().startswith("text/html"):
                 return ""
             message = self.body[: 4 * _SAID_LIMIT].decode("utf-8", "replace")
-        return printable(message) if isinstance(message, str) else ""
+        return excerpt(message) if isinstance(message, str) else ""
 
     @property
     def request_id(self) -> str | None:
@@ -188,7 +189,7 @@ def _fault(url: str, error: RequestTransmissionFailed | ResponseFailed | Respons
         fault = tls_fault(reason.value)
         if fault is not None:
             return Untrusted(url, fault)
-    return Unreachable(url, printable(_told(reasons[0]) if reasons else str(error)))
+    return Unreachable(url, excerpt(_told(reasons[0]) if reasons else str(error)))
 
 
 def _told(reason: Failure) -> str:
@@ -229,7 +230,7 @@ def http_client(reactor: Any, ca_file: Path | None = None) -> HTTPClient:
 
 def _trust_of(path: Path) -> Trust:
     try:
-        return Trust.of(path.read_text(encoding="ascii", errors="replace"))
+        return Trust.of_file(path)
     except OSError as error:
         raise NoEvidence(f"{path} cannot be read: {error.strerror}") from None
     except ValueError as error:

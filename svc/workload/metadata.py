@@ -26,7 +26,7 @@ from twisted.internet.task import deferLater
 
 from svc.model.clocks import MachineClock, WallClock
 from svc.workload.address import demand_address, origin
-from svc.workload.exchange import Exchange, Reply, http_client, parsed, printable
+from svc.workload.exchange import Exchange, Reply, excerpt, http_client, parsed
 from svc.workload.faults import NoIdentity, PlatformUnavailable, Unreachable
 from svc.workload.sharing import Shared
 
@@ -255,4 +255,4 @@ def _said(reply: Reply) -> str:
         text = told.get("error_description") or told.get("message") or told.get("error") or ""
     except (ValueError, AttributeError):
         return ""
-    return f": {shown}" if (shown := printable(str(text))) else ""
+    return f": {shown}" if (shown := excerpt(str(text))) else ""

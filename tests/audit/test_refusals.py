@@ -6,8 +6,6 @@ from collections.abc import Coroutine
 from typing import Any
 
 import attrs
-from hypothesis import given
-from hypothesis import strategies as st
 from twisted.internet.defer import Deferred
 from twisted.logger import LogEvent, LogLevel, capturedLogs, formatEvent
 from twisted.trial.unittest import SynchronousTestCase
@@ -20,7 +18,7 @@ from svc.model.expiration import IExpirationEvents
 from svc.model.host_factories import ExpiredToken
 from svc.model.names import ResourceName, RoleName
 from svc.model.reasons import Reason
-from svc.model.text import FIELD_LIMIT, printable
+from svc.model.text import printable
 
 REQUEST = LoginRequest("acct", "host/web", b"the evidence", "10.0.0.1", "ci")
 ADMITTED = Admitted(RoleName("acct", "host", "web"), "key")
@@ -41,37 +39,6 @@ class Decided:
     async def api_key(self, request: LoginRequest) -> bytes | Refused:
         """The evidence, or the decision."""
         return self.decision if isinstance(self.decision, Refused) else request.evidence
-
-
-class PrintableTests(SynchronousTestCase):
-    """Text from outside."""
-
-    def test_plain_text_stays(self) -> None:
-        """Text of visible characters and blanks is shown as it is, in any script."""
-        for text in ("", "host/apps/web", "a b", "zoë 😀", "{reason}"):
-            self.assertEqual(printable(text), text)
-
-    def test_what_does_not_print_is_escaped(self) -> None:
-        """Ends of lines, terminal sequences, marks that turn the writing, and the backslash itself are escaped."""
-        self.assertEqual(printable("a\r\nb"), "a\\r\\nb")
-        self.assertEqual(printable("\x1b[2J\x00\x7f\x85"), "\\x1b[2J\\x00\\x7f\\x85")
-        self.assertEqual(printable("\u2028\u202e\ud800"), "\\u2028\\u202e\\ud800")
-        self.assertEqual(printable("\\n"), "\\\\n")
-
-    def test_long_text_is_cut(self) -> None:
-        """Text over the limit is cut and says so."""
-        self.assertEqual(printable("a" * FIELD_LIMIT), "a" * FIELD_LIMIT)
-        self.assertEqual(printable("a" * 10**6), "a" * FIELD_LIMIT + "…")
-
-    @given(st.text())
-    def test_any_text_fits_on_a_line(self, text: str) -> None:
-        """Whatever the text, what is shown prints, on one line."""
-        self.assertTrue(printable(text).isprintable())
-
-    @given(st.text(max_size=FIELD_LIMIT), st.text(max_size=FIELD_LIMIT))
-    def test_different_texts_look_different(self, one: str, other: str) -> None:
-        """Two texts that differ are shown differently."""
-        self.assertEqual(printable(one) == printable(other), one == other)
 
 
 class LoggedTests(SynchronousTestCase):

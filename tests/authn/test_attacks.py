@@ -1,6 +1,6 @@
 """Attacks on the JWT authenticator that a right signature doesn't stop: each is refused, in both dialects.
 
-What is tried on signatures, headers and keys is in ``tests/test_jose_attacks``.
+What is tried on signatures, headers and keys is in ``tests/crypto/test_token_attacks``.
 """
 
 from __future__ import annotations

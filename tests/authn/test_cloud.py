@@ -19,7 +19,7 @@ from svc.model.text import shown
 from tests.authn.shapes import GROUP, SHAPES, SLOT, SUBSCRIPTION
 from tests.authn.tenant import ASSIGNED, CLAIMS, HOST, MACHINE, OID, TENANT, CloudCase
 from tests.authn.world import ALICE, NOW, Webservice
-from tests.signing import base64url, jwk, jwks, signed, token
+from tests.signing import base64url, jwk, jwk_for, jwks, signed, token
 from tests.statuses import privilege_missing_status, refusal_status
 
 BOUND = {"subscription-id": SUBSCRIPTION, "resource-group": GROUP}
@@ -302,6 +302,13 @@ class KeyTests(CloudCase):
         for algorithm in ("none", "HS256", "ES256", "PS256", "EdDSA", "rs256"):
             evidence = signed({"alg": algorithm, "kid": "k1"}, CLAIMS)
             self.row("token", Reason.TOKEN_UNSIGNED if algorithm == "none" else Reason.ALGORITHM_REFUSED, evidence)
+
+    def test_algorithms_are_no_variable(self) -> None:
+        """No variable allows another algorithm either: the one of JWT authenticators means nothing here."""
+        self.provider.published[TENANT] = jwks(jwk(), jwk_for("ES256", "e1"))
+        self.readings.set(self.branch, algorithms="ES256")
+        self.row("token", Reason.ALGORITHM_REFUSED, token(CLAIMS, "e1", "ES256"))
+        self.assert_admitted(token(CLAIMS))
 
     def test_rotation(self) -> None:
         """The request that makes keys be fetched anew is decided with the new ones (rulings 2.15)."""

@@ -166,7 +166,7 @@ class Provider:
         if self.refused is not None or source.uri not in self.published:
             raise KeysUnavailable(self.refused or f"{source.uri}: nobody there", 7)
         self.fetches += 1
-        self.cached[source] = parse_key_set(self.published[source.uri])
+        self.cached[source] = parse_key_set(self.published[source.uri], source.algorithms)
         return self.cached[source]
 
     async def current(self, source: KeySource, refreshes: int = 0, request: LoginRequest | None = None) -> KeySet:
@@ -192,7 +192,7 @@ class Provider:
         if keys is None:
             return KeysState(asked_at=NOW, failure=self.refused)
         named = tuple((key.key_id, key.thumbprint) for key in keys.keys)
-        return KeysState(named, keys.problems, NOW, NOW, self.refused)
+        return KeysState(named, keys.problems, NOW, NOW, self.refused, keys.unused)
 
 
 class Case(SynchronousTestCase):

@@ -27,12 +27,14 @@ KEYS: dict[str, Any] = {
     "age": 90.5,
     "last_fetch": {"at": "2026-01-01T00:00:00.000+00:00", "outcome": "ok"},
     "problems": ["key 3 is weak"],
+    "unused": ["key 4 is for something else"],
 }
-NO_KEYS: dict[str, Any] = {**dict.fromkeys(KEYS), "count": 0, "ids": [], "thumbprints": [], "problems": []}
+NO_KEYS: dict[str, Any] = {**dict.fromkeys(KEYS), "count": 0, "ids": [], "thumbprints": [], "problems": [], "unused": []}
 
 OK = {
     "status": "ok",
     "problems": [],
+    "algorithms": ["RS256", "ES256"],
     "keys": KEYS,
     "distrusted": [{"key": "k0", "since": "2026-01-01T00:00:00.000+00:00", "by": "a:user:max"}],
     "clock_offset": -1.5,
@@ -43,6 +45,7 @@ BAD = {
     "status": "error",
     "error": "It is blank.",
     "problems": [{"what": "It is \x1b[2Jblank.", "remedy": "Set it."}],
+    "algorithms": [],
     "keys": NO_KEYS,
     "distrusted": [],
     "clock_offset": None,
@@ -123,12 +126,14 @@ class ReadingTests(CommandsCase):
             said,
             [
                 "status\tok",
+                "algorithms\tRS256, ES256",
                 "keys from\tjwks-uri https://ci.example/jwks",
                 "key\tk1 (thumbprint t1)",
                 "key\twithout id (thumbprint t2)",
                 "age\t90.5 s",
                 "last fetch\t2026-01-01T00:00:00.000+00:00: ok",
                 "unusable key\tkey 3 is weak",
+                "unused key\tkey 4 is for something else",
                 "distrusted key\tk0 (since 2026-01-01T00:00:00.000+00:00, by a:user:max)",
                 "clock ahead by\t-1.5 s, judging by 7 recent tokens",
             ],

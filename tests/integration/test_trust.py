@@ -26,9 +26,9 @@ from svc.model.errors import KeysUnavailable
 from svc.model.expiration import Rotation, RotationFailed
 from svc.model.query_results import ClusterMember
 from svc.model.reasons import Reason
-from svc.net.client_tls import client_tls
 from svc.net.fetch import GuardedClient
 from svc.net.lookup import LookUps
+from svc.net.trust import client_tls
 from svc.rotation.postgresql import PostgresPassword
 from svc.workload.client import Client
 from svc.workload.evidence import ApiKey

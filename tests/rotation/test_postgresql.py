@@ -17,8 +17,8 @@ from zope.interface import alsoProvides
 from zope.interface.verify import verifyObject
 
 from svc.model.expiration import IRotator, Rotation, RotationFailed
-from svc.net.client_tls import client_tls
 from svc.net.lookup import LookUps
+from svc.net.trust import client_tls
 from svc.rotation.postgresql import LENGTH, Place, PostgresPassword
 from svc.rotation.wire import READ_LIMIT, PasswordRefused, Wire
 from tests.authn.providers.names import Names

@@ -69,7 +69,7 @@ class Publications:
                 raise KeysUnavailable(f"{about}: the discovery document is not usable: {error}") from None
         document = await self._client.fetch(uri, source.ca_cert, deadline)
         try:
-            keys = parse_key_set(document)
+            keys = parse_key_set(document, source.algorithms)
         except Malformed as error:
             raise KeysUnavailable(f"{uri}: the answer is not usable: {error}") from None
         if not keys.keys:

@@ -170,6 +170,7 @@ class ProviderKeys:
             fetched_at=known.set_at,
             asked_at=known.asked_at,
             failure=known.failure,
+            unused=keys.unused,
         )
 
     def ages(self) -> list[float]:

@@ -14,11 +14,9 @@ from typing import Any, Final
 
 import psycopg2
 import psycopg2.extensions
-from twisted.internet.defer import Deferred
-from twisted.internet.interfaces import IHostResolution, IResolutionReceiver
-from zope.interface import implementer
 
 from svc.model.errors import ConfigurationInvalid, StoreUnavailable
+from svc.net.lookup import resolved
 
 #: How long a transaction may hold its locks while this side says nothing, in seconds: it hangs, or its machine sleeps.
 IDLE_IN_TRANSACTION: Final = 30.0
@@ -98,9 +96,7 @@ class Location:
         }
 
     async def _addresses(self, name: str) -> Sequence[str]:
-        answer = _Addresses()
-        self._reactor.nameResolver.resolveHostName(answer, name)
-        return await answer.complete
+        return await resolved(self._reactor.nameResolver, name)
 
 
 def _is_name(host: str) -> bool:
@@ -112,24 +108,3 @@ def _is_name(host: str) -> bool:
     except ValueError:
         return True
     return False
-
-
-@implementer(IResolutionReceiver)
-class _Addresses:
-    """Collects the addresses of one name; :attr:`complete` fires with them."""
-
-    def __init__(self) -> None:
-        self.complete: Deferred[list[str]] = Deferred()
-        self._found: list[str] = []
-
-    def resolutionBegan(self, resolutionInProgress: IHostResolution) -> None:
-        """It can't be cancelled; the attempt to connect has its deadline."""
-
-    def addressResolved(self, address: Any) -> None:
-        """Remember one."""
-        if address.host not in self._found:
-            self._found.append(address.host)
-
-    def resolutionComplete(self) -> None:
-        """Deliver."""
-        self.complete.callback(self._found)

@@ -36,11 +36,6 @@ LOG_LIMIT: Final = 8 * 1024 * 1024
 _UNFINISHED: Final = "unfinished-"
 
 
-def printable(text: object) -> str:
-    """The text, fit for a log: a path may hold bytes that are no UTF-8, and log files can't take those."""
-    return str(text).encode(errors="backslashreplace").decode()
-
-
 @attrs.frozen
 class Holder:
     """Who holds the lock: the process id as text, and whether it is a server or a command that will soon be done."""

@@ -20,8 +20,9 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from svc.model.errors import StartRefused
+from svc.model.text import encodable
 from svc.storage.embedded import cluster
-from svc.storage.embedded.directory import DataDirectory, printable
+from svc.storage.embedded.directory import DataDirectory
 from svc.storage.embedded.postmaster import GLANCE, ISystemReactor, is_accepting
 from svc.storage.embedded.runtime_dir import Annex
 from svc.storage.embedded.server import Server
@@ -105,9 +106,9 @@ class EmbeddedPostgres(Service):
         except CancelledError:
             self._settle(Failure(StartRefused("PostgreSQL was stopped")))
         except OSError as error:
-            self._settle(Failure(StartRefused(printable(f"PostgreSQL cannot run in {self.directory}: {error}"))))
+            self._settle(Failure(StartRefused(encodable(f"PostgreSQL cannot run in {self.directory}: {error}"))))
         except StartRefused as refusal:
-            self._settle(Failure(StartRefused(printable(refusal.message))))
+            self._settle(Failure(StartRefused(encodable(refusal.message))))
         except Exception:
             log.failure("The embedded PostgreSQL came to an unforeseen end")
             self._settle(Failure())
@@ -169,7 +170,7 @@ class EmbeddedPostgres(Service):
         def accepting() -> None:
             nonlocal proven
             proven = True
-            log.info("PostgreSQL accepts connections in {directory}", directory=printable(self.directory))
+            log.info("PostgreSQL accepts connections in {directory}", directory=encodable(self.directory))
             self._settle(address)
 
         while True:
@@ -185,7 +186,7 @@ class EmbeddedPostgres(Service):
             if tries == FIRST_TRIES and not proven:
                 raise StartRefused(f"PostgreSQL does not start: {ending}")
             pause = next_pause(pause, self.reactor.seconds() - began)
-            log.error("PostgreSQL ended: {ending}. It is started again in {pause} s", ending=printable(ending), pause=pause)
+            log.error("PostgreSQL ended: {ending}. It is started again in {pause} s", ending=encodable(ending), pause=pause)
             await deferLater(self.reactor, pause)
 
 

@@ -13,9 +13,10 @@ from twisted.internet.threads import deferToThreadPool
 from twisted.logger import Logger
 
 from svc.model.errors import StartRefused
+from svc.model.text import encodable
 from svc.storage.embedded import binaries, cluster, launch, users
 from svc.storage.embedded.binaries import Binaries
-from svc.storage.embedded.directory import DataDirectory, printable
+from svc.storage.embedded.directory import DataDirectory
 from svc.storage.embedded.postmaster import (
     GLANCE,
     STOP_PROGRAM,
@@ -123,8 +124,8 @@ class Server:
         log.info(
             "The user {user} cannot reach PostgreSQL's programs in {root}, and runs a copy of them in {place}",
             user=user,
-            root=printable(installed.root),
-            place=printable(place),
+            root=encodable(installed.root),
+            place=encodable(place),
         )
         copy = await self._in_thread(lambda: installed.copied(place))
         if not await self._reaches(copy.needs, launcher):
@@ -143,7 +144,7 @@ class Server:
 
     async def _make_cluster(self, programs: Binaries, launcher: Launcher) -> None:
         """Make the cluster, under another name until it is complete."""
-        log.info("Making a new PostgreSQL cluster in {directory}", directory=printable(self.directory.path))
+        log.info("Making a new PostgreSQL cluster in {directory}", directory=encodable(self.directory.path))
         place = self.directory.new_cluster(launcher.user.uid, launcher.user.gid)
         make = [programs.initdb, *cluster.INITDB, *([] if self.durable else ["--no-sync"])]
         begin = [programs.postgres, "--single", *self._settings(), "-c", "exit_on_error=on", cluster.SUPERUSER]
@@ -162,7 +163,7 @@ class Server:
             if self.reactor.seconds() >= patience:
                 log.info(
                     "PostgreSQL is still starting, as after a crash; {log} says how far it is",
-                    log=printable(self.directory.log),
+                    log=encodable(self.directory.log),
                 )
                 patience += PATIENCE
         return True
@@ -186,7 +187,7 @@ class Server:
         try:
             self.annex.keep()
         except OSError as error:
-            log.error("svc needs {path}, which somebody removed: {error}", path=printable(self.annex.path), error=error)
+            log.error("svc needs {path}, which somebody removed: {error}", path=encodable(self.annex.path), error=error)
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
         """Do blocking work in a thread. It is waited for even when this is cancelled."""

@@ -74,11 +74,13 @@ _KEYS: Final = obj(
         "age": NUMBER.or_null(),
         "last_fetch": obj({"at": TEXT, "outcome": TEXT}).or_null(),
         "problems": _NAMES,
+        "unused": _NAMES,
     }
 )
 _STATUS: Final = {
     "problems": _PROBLEMS,
     "listed": BOOLEAN,
+    "algorithms": _NAMES,
     "keys": _KEYS,
     "distrusted": array(obj({"key": TEXT, "since": TEXT, "by": TEXT})),
     "clock_offset": NUMBER.or_null(),
@@ -216,6 +218,7 @@ class FederatedAuthenticators:
         document = {
             **_problems(status.problems),
             "listed": report.listed,
+            "algorithms": status.algorithms,
             "keys": _keys(report),
             "distrusted": [{"key": key.key, "since": _time(key.since), "by": key.by} for key in status.distrusted],
             "clock_offset": None if status.clock_offset is None else round(status.clock_offset, 3),
@@ -305,6 +308,7 @@ def _keys(report: AuthenticatorReport) -> dict[str, object]:
         "age": None if report.age is None else round(report.age, 3),
         "last_fetch": None if asked is None else {"at": _time(asked), "outcome": keys.failure or "ok"},
         "problems": keys.problems,
+        "unused": keys.unused,
     }
 
 

@@ -10,7 +10,8 @@ from pathlib import Path
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.model.errors import StartRefused
-from svc.storage.embedded.directory import LOG_LIMIT, DataDirectory, printable
+from svc.model.text import encodable
+from svc.storage.embedded.directory import LOG_LIMIT, DataDirectory
 
 
 def mode(path: Path) -> int:
@@ -226,4 +227,4 @@ class PrintableTests(SynchronousTestCase):
 
     def test_printable(self) -> None:
         """A byte that is no UTF-8 is written as an escape."""
-        self.assertEqual(printable(Path(os.fsdecode(b"/\xe4/\xc3\xa4"))), "/\\udce4/ä")
+        self.assertEqual(encodable(Path(os.fsdecode(b"/\xe4/\xc3\xa4"))), "/\\udce4/ä")

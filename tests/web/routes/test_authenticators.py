@@ -46,7 +46,9 @@ PATH = "/authn-jwt/ci/acme"
 
 LISTED = frozenset({"authn", "authn-jwt/ci", "authn-jwt/undefined"})
 
-KEYS = KeysState((("k1", "thumb-1"), (None, "thumb-2")), ("key 3 is weak",), NOW - 90.0, NOW - 30.0, "timed out")
+KEYS = KeysState(
+    (("k1", "thumb-1"), (None, "thumb-2")), ("key 3 is weak",), NOW - 90.0, NOW - 30.0, "timed out", ("key 4 is odd",)
+)
 
 SHOWN = {
     "source": "jwks-uri",
@@ -57,9 +59,10 @@ SHOWN = {
     "age": 90.0,
     "last_fetch": {"at": "2023-11-14T22:12:50.000+00:00", "outcome": "timed out"},
     "problems": ["key 3 is weak"],
+    "unused": ["key 4 is odd"],
 }
 
-GOOD = AuthenticatorStatus((), "jwks-uri", "https://ci.example/jwks", KEYS, (), -1.23456, 7)
+GOOD = AuthenticatorStatus((), "jwks-uri", "https://ci.example/jwks", KEYS, (), -1.23456, 7, ("RS256", "EdDSA"))
 NOTHING = Explanation((), None, False)
 BAD = AuthenticatorStatus((Problem("There is no <source>.", "Set jwks-uri."), Problem("It is blank.", "Set it.")))
 
@@ -361,6 +364,7 @@ class StatusTests(AuthenticatorsCase):
                     "status": "ok",
                     "problems": [],
                     "listed": True,
+                    "algorithms": ["RS256", "EdDSA"],
                     "keys": SHOWN,
                     "distrusted": [{"key": "k0", "since": "2023-11-14T22:13:20.000+00:00", "by": "acme:user:max"}],
                     "clock_offset": -1.235,
@@ -383,7 +387,9 @@ class StatusTests(AuthenticatorsCase):
             [{"what": "There is no <source>.", "remedy": "Set jwks-uri."}, {"what": "It is blank.", "remedy": "Set it."}],
         )
         nothing = dict.fromkeys(("source", "uri", "age", "last_fetch"))
-        self.assertEqual(document["keys"], {**nothing, "count": 0, "ids": [], "thumbprints": [], "problems": []})
+        self.assertEqual(
+            document["keys"], {**nothing, "count": 0, "ids": [], "thumbprints": [], "problems": [], "unused": []}
+        )
         self.assertIsNone(document["clock_offset"])
 
     def test_fetched(self) -> None:

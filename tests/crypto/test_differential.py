@@ -1,4 +1,4 @@
-"""What other JOSE libraries refuse, ``svc.crypto.jose`` refuses; ``integration/test_jose_differential`` goes further."""
+"""What other JOSE libraries refuse, this service refuses; ``integration/test_jose_differential`` goes further."""
 
 from __future__ import annotations
 
