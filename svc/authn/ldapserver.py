@@ -1,4 +1,4 @@
-"""Which directory an LDAP authenticator asks: annotations of its webservice, and variables below it, to their meaning.
+"""The settings of LDAP authenticators: annotations of a webservice and variables below it, and the directory they mean.
 
 Annotations begin with ``ldap-authn/``, as those of the installed base do (wire facts, authn 6). Where these leave it open
 whether the connection is encrypted, it is.
@@ -65,21 +65,21 @@ class LdapServers:
     enabled: frozenset[str]
 
     async def of(self, webservice: ResourceName, settings: AuthenticatorSettings) -> LdapServer | Unusable:
-        """The directory of one authenticator, whose ``settings`` were read."""
+        """Return the directory of one authenticator, whose ``settings`` were read."""
         annotations = await self.readings.webservice_annotations(webservice, ANNOTATIONS, ANNOTATION_LIMIT + 1)
         values = opened(webservice.account, webservice.identifier, settings, self.vault)
         return understood(annotations, values)
 
     async def settings(self, webservice: ResourceName) -> AuthenticatorSettings:
-        """The settings of one authenticator, as they are now."""
+        """Read the settings of one authenticator, as they are now."""
         return await self.readings.settings(webservice.account, webservice.identifier, VARIABLES)
 
     async def server(self, webservice: ResourceName) -> LdapServer | Unusable:
-        """The directory of one authenticator, as it is set now."""
+        """Read the directory of one authenticator, as it is set now."""
         return await self.of(webservice, await self.settings(webservice))
 
     async def some(self, after: str, limit: int) -> list[tuple[str, list[ResourceName]]]:
-        """The next accounts in order after one, each with the authenticators that policy defines and that may be used.
+        """Return the next accounts in order after one, each with the authenticators that are defined and may be used.
 
         Where no directory can be used there are no accounts, and nothing is asked.
         """
@@ -97,7 +97,7 @@ class LdapServers:
 
 
 def understood(annotations: Mapping[str, str], values: Mapping[str, str | Problem | None]) -> LdapServer | Unusable:
-    """Understand the annotations of a webservice, and the values of the variables below it (``settings.opened``)."""
+    """Return what annotations of a webservice mean, with the values of the variables below it (``settings.opened``)."""
     problems: list[Problem] = []
     words = {name.removeprefix(_PREFIX): text for name, text in annotations.items()}
     for word, text in words.items():
@@ -140,7 +140,7 @@ def understood(annotations: Mapping[str, str], values: Mapping[str, str | Proble
 
 
 def _security(words: Mapping[str, str], problems: list[Problem]) -> Security:
-    """How the connection is secured; what the address says must fit."""
+    """Return how the connection is secured; what the address says must fit."""
     ldaps = words.get("uri", "").lower().startswith("ldaps:")
     text = words.get("connect_type", "").strip().lower()
     try:
@@ -160,7 +160,7 @@ def _security(words: Mapping[str, str], problems: list[Problem]) -> Security:
 
 
 def _address(words: Mapping[str, str], security: Security, problems: list[Problem]) -> tuple[str, int]:
-    """Host and port, from the address or from annotations of their own."""
+    """Return host and port, from the address or from annotations of their own."""
     if "uri" in words and ("host" in words or "port" in words):
         problems.append(_unusable("uri", "host or port stand beside it", "Leave the one or the others in the policy."))
     if "uri" in words:
