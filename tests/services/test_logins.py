@@ -166,12 +166,8 @@ class LoginsTests(WorldCase):
     def test_what_is_asked_for_is_read_late(self) -> None:
         """Nothing of what is asked for is read, and so none of it refused, until the caller is known to be allowed."""
         ci, credentials, wrong = ("acme", "ci"), self.credentials, self.request(b"wrong")
-        factories, token = (
-            self.factories,
-            self.result_of(
-                self.factories.create_tokens(invocation(ADMIN), FLEET, lambda: TokensWanted(1, "2023-11-15"))
-            ).texts[0],
-        )
+        factories, wanted = self.factories, TokensWanted(1, "2023-11-15")
+        token = self.result_of(factories.create_tokens(invocation(ADMIN), FLEET, lambda: wanted)).texts[0]
         for use_case, refusal in (
             (
                 credentials.change_password(wrong, unread, b"x", ADDRESS, UNRECORDED),
