@@ -45,7 +45,7 @@ _URI: Final = re.compile(r"(?P<scheme>ldaps?)://(?P<host>\[[^\]/]*\]|[^:/?\[\]]*
 
 
 @attrs.frozen
-class Unusable:
+class LdapMisconfiguration:
     """Settings with which nobody can log in."""
 
     problems: tuple[Problem, ...]
@@ -64,7 +64,7 @@ class LdapServers:
     dialect: Dialect
     enabled: frozenset[str]
 
-    async def of(self, webservice: ResourceName, settings: AuthenticatorSettings) -> LdapServer | Unusable:
+    async def of(self, webservice: ResourceName, settings: AuthenticatorSettings) -> LdapServer | LdapMisconfiguration:
         """Return the directory of one authenticator, whose ``settings`` were read."""
         annotations = await self.readings.webservice_annotations(webservice, ANNOTATIONS, ANNOTATION_LIMIT + 1)
         values = opened(webservice.account, webservice.identifier, settings, self.vault)
@@ -74,7 +74,7 @@ class LdapServers:
         """Read the settings of one authenticator, as they are now."""
         return await self.readings.settings(webservice.account, webservice.identifier, VARIABLES)
 
-    async def server(self, webservice: ResourceName) -> LdapServer | Unusable:
+    async def server(self, webservice: ResourceName) -> LdapServer | LdapMisconfiguration:
         """Read the directory of one authenticator, as it is set now."""
         return await self.of(webservice, await self.settings(webservice))
 
@@ -96,7 +96,9 @@ class LdapServers:
         return not nested and self.dialect.enables(service in self.enabled, switched)
 
 
-def understood(annotations: Mapping[str, str], values: Mapping[str, str | Problem | None]) -> LdapServer | Unusable:
+def understood(
+    annotations: Mapping[str, str], values: Mapping[str, str | Problem | None]
+) -> LdapServer | LdapMisconfiguration:
     """Return what annotations of a webservice mean, with the values of the variables below it (``settings.opened``)."""
     problems: list[Problem] = []
     words = {name.removeprefix(_PREFIX): text for name, text in annotations.items()}
@@ -104,7 +106,7 @@ def understood(annotations: Mapping[str, str], values: Mapping[str, str | Proble
         if len(text) > ANNOTATION_LIMIT or not text.strip():
             problems.append(_unusable(word, "it is blank, or too long", "Correct it, or leave it out."))
     if problems:
-        return Unusable(tuple(problems))
+        return LdapMisconfiguration(tuple(problems))
     ca_name = "tls-cert" if "tls-ca-cert" not in values else "tls-ca-cert"
     texts = texts_of(values, ("bind-password", ca_name), (), problems)
     security = _security(words, problems)
@@ -126,7 +128,7 @@ def understood(annotations: Mapping[str, str], values: Mapping[str, str | Proble
             )
         )
     if problems:
-        return Unusable(tuple(problems))
+        return LdapMisconfiguration(tuple(problems))
     return LdapServer(
         host,
         port,

@@ -25,7 +25,7 @@ import attrs
 from zope.interface import implementer
 
 from svc.authn.checks import why_disabled
-from svc.authn.ldapserver import NAME, VARIABLES, LdapServers, Unusable
+from svc.authn.ldapserver import NAME, VARIABLES, LdapMisconfiguration, LdapServers
 from svc.crypto.vault import DECOY, Vault, api_key_name
 from svc.model.authentication import (
     Admitted,
@@ -163,7 +163,7 @@ class LdapAuthenticator:
     ) -> _Objection | None:
         """Why the directory doesn't prove the role; ``None`` when it does."""
         server = await self._servers.of(webservice, settings)
-        if isinstance(server, Unusable):
+        if isinstance(server, LdapMisconfiguration):
             return Reason.CONFIGURATION_INVALID, str(server)
         try:
             await self._directories().prove(server, role.identifier, password)
