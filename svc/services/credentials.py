@@ -1,8 +1,8 @@
 """The use cases of credentials: a user changes his password, and API keys are rotated (wire facts, authn 1.4).
 
-Note [Strength]. Whoever has an access token has it for minutes, perhaps because it was stolen: it may not be turned into a
-key that lasts. So one's own credentials are changed with a password or API key alone. Others' API keys are rotated with a
-token alone, by who has ``update`` on them; an API key that is found in a log rotates nobody else's.
+Note [Strength]. An access token lasts for minutes, and may have been stolen: it may not be turned into a key that lasts. So
+one's own credentials are changed with a password or API key alone. Others' API keys are rotated with a token alone, by who
+has ``update`` on them; an API key that is found in a log rotates nobody else's.
 
 Note [Read late]. A caller is known here by an access token, or says who he is in a ``LoginRequest`` and is to be proven. The
 role that he asks for is a function, which is called once he is: it returns ``None`` where he names none, and refuses what

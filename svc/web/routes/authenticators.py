@@ -277,7 +277,7 @@ _CODES: Final = {"account": "CONJ00008E", "webservice": "CONJ00005E"}
 
 
 def _keys(report: AuthenticatorReport) -> dict[str, object]:
-    """What is known of an authenticator's keys; ages are in seconds."""
+    """Return the state of an authenticator's keys; ages are in seconds."""
     keys, asked = report.status.keys, report.asked_at
     return {
         "source": report.status.source,
