@@ -1,4 +1,4 @@
-"""What was attempted, by whom, and the outcome: refused authentications and logins, for operators.
+"""The log of refused authentications and logins, for operators: what was attempted, by whom, and the outcome.
 
 The wrappers here provide the interface of what they enclose. The client never learns what they log.
 """
@@ -22,7 +22,7 @@ _log = Logger()
 
 @implementer(IAuthenticator)
 class LoggedAuthenticator:
-    """Logs each refusal of ``inner``. ``name`` is that of the authenticator, such as ``authn-jwt``."""
+    """Logs each refusal of ``inner``. ``name`` is that of the authenticator: ``authn-jwt``, for example."""
 
     def __init__(self, inner: IAuthenticator, name: str) -> None:
         self._inner = inner
@@ -38,7 +38,7 @@ class LoggedAuthenticator:
 
 @implementer(ILogin)
 class LoggedLogin:
-    """Logs each refusal of ``inner``. ``name`` is that of the authenticator, such as ``authn``."""
+    """Logs each refusal of ``inner``. ``name`` is that of the authenticator: ``authn``, for example."""
 
     def __init__(self, inner: ILogin, name: str) -> None:
         self._inner = inner
@@ -76,7 +76,7 @@ class LoggedExpirations:
     """Logs what became of values that end or are rotated, and how many tokens of host factories are gone."""
 
     def admit(self) -> None:
-        """Whatever happens is logged."""
+        """Return: the log takes everything."""
 
     def rotation(self, variable: ResourceName, rotator: str) -> Trail | None:
         """The log needs no transaction."""
@@ -85,11 +85,11 @@ class LoggedExpirations:
         """The log needs no transaction."""
 
     async def expired(self, variable: ResourceName, at: float) -> None:
-        """A value ended."""
+        """Log that a value ended."""
         _log.info("The value of {variable} expired", variable=printable(str(variable)), at=at)
 
     async def rotated(self, variable: ResourceName, rotator: str, version: int) -> None:
-        """A new value is in force."""
+        """Log that a new value is in force."""
         _log.info(
             "{rotator} rotated {variable} to version {version}",
             rotator=rotator,
@@ -98,7 +98,7 @@ class LoggedExpirations:
         )
 
     async def failed(self, variable: ResourceName, rotator: str | None, why: str) -> None:
-        """A rotation failed."""
+        """Log that a rotation failed."""
         _log.warn(
             "{rotator} did not rotate {variable}: {why}",
             rotator=printable(rotator or "-"),
@@ -107,5 +107,5 @@ class LoggedExpirations:
         )
 
     async def removed(self, tokens: Sequence[ExpiredToken]) -> None:
-        """Tokens are gone."""
+        """Log that tokens of host factories were removed."""
         _log.info("{count} tokens of host factories had expired and were removed", count=len(tokens))

@@ -23,14 +23,16 @@ recorded the user; a namesake also when it has the policy's own owner.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Final
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Final, TypeVar
 
 from svc.model.names import RoleName, admin_of, root_policy
-from svc.model.policy_rows import Effective, EffectiveQuery, MembershipRow
+from svc.model.policy_rows import AnnotationRow, Effective, EffectiveQuery, MembershipRow, PermissionRow, RestrictionRow
 from svc.policy.differences import REDACTED
 from svc.policy.ids import NAMED, climbed, identifier_of, under
 from svc.policy.writing import Body, Tagged, Value
+
+T = TypeVar("T")
 
 #: The kinds that are told, in the order of a body, and their tags.
 TAGS: Final = {
@@ -86,6 +88,14 @@ def _folded(identifier: str) -> str:
     return identifier.replace("/", "-")
 
 
+def _each(things: Iterable[T], take: Callable[[T], None]) -> Iterator[None]:
+    """Have things taken one by one, with a pause now and then."""
+    for step, thing in enumerate(things):
+        if step & _PAUSE == _PAUSE:
+            yield None
+        take(thing)
+
+
 class _Printing:
     """Rows on their way to statements. A *namespace* is the id of the policy in whose body something stands, empty for the
     root; a *place* is a namespace with the id that is written there.
@@ -119,60 +129,47 @@ class _Printing:
         rows = self._effective.rows
         if not self._is_root:
             self._house(self._top)
-        yield from self._describe()
+        # What is told with a record decides whether it can be told, and policies are places of others.
+        yield from _each(sorted(rows.memberships), self._take_layer)
+        yield from _each(sorted(rows.restrictions), self._take_restriction)
+        yield from _each(sorted(self._public_keys.items()), self._take_public_key)
         names = sorted(self._owners)
-        for step, full in enumerate(names):
-            if step & _PAUSE == _PAUSE:
-                yield None
-            if full.split(":", 2)[1] == "policy":
-                self._place_policy(full)
-        for step, full in enumerate(names):
-            if step & _PAUSE == _PAUSE:
-                yield None
-            if full.split(":", 2)[1] != "policy":
-                self._place(full)
-        for step, (resource, name, value) in enumerate(sorted(rows.annotations)):
-            if step & _PAUSE == _PAUSE:
-                yield None
-            if name.strip() and ".." not in value.split("/"):
-                self._annotations.setdefault(resource, {})[name] = value
-        for step, membership in enumerate(sorted(rows.memberships)):
-            if step & _PAUSE == _PAUSE:
-                yield None
-            if (
-                membership.role in self._places
-                and not membership.ownership
-                and not self._is_layer(membership)
-                and self._told(membership.member)
-            ):
-                self._members.setdefault(membership.role, []).append(membership)
-        for step, (resource, privilege, role) in enumerate(sorted(rows.permissions)):
-            if step & _PAUSE == _PAUSE:
-                yield None
-            if resource in self._places and self._told(role):
-                self._privileges.setdefault(resource, {}).setdefault(role, []).append(privilege)
+        yield from _each(names, self._place_policy)
+        yield from _each(names, self._place)
+        yield from _each(sorted(rows.annotations), self._take_annotation)
+        yield from _each(sorted(rows.memberships), self._take_member)
+        yield from _each(sorted(rows.permissions), self._take_permission)
         for things, by_namespace in ((self._members, self._granted), (self._privileges, self._permitted)):
             for full in things:
                 by_namespace.setdefault(self._places[full][0], []).append(full)
 
-    def _describe(self) -> Iterator[None]:
-        """Gather what is told with a record, and decides whether it can be told."""
-        rows = self._effective.rows
-        for step, membership in enumerate(sorted(rows.memberships)):
-            if step & _PAUSE == _PAUSE:
-                yield None
-            if self._is_layer(membership):
-                self._layers.setdefault(membership.member, []).append(membership.role)
-        for step, (role, cidr) in enumerate(sorted(rows.restrictions)):
-            if step & _PAUSE == _PAUSE:
-                yield None
-            self._restrictions.setdefault(role, []).append(cidr)
-        for full, line in sorted(self._public_keys.items()):
-            account, _, identifier = full.split(":", 2)
-            user, _, name = identifier.removeprefix("user/").partition("/")
-            words = line.split(" ")
-            if len(words) >= _KEY_WORDS and words == line.split() and name == " ".join(words[_KEY_WORDS - 1 :]):
-                self._keys.setdefault(f"{account}:user:{user}", []).append(line)
+    def _take_layer(self, membership: MembershipRow) -> None:
+        if self._is_layer(membership):
+            self._layers.setdefault(membership.member, []).append(membership.role)
+
+    def _take_restriction(self, row: RestrictionRow) -> None:
+        self._restrictions.setdefault(row.role, []).append(row.cidr)
+
+    def _take_public_key(self, key: tuple[str, str]) -> None:
+        full, line = key
+        account, _, identifier = full.split(":", 2)
+        user, _, name = identifier.removeprefix("user/").partition("/")
+        words = line.split(" ")
+        if len(words) >= _KEY_WORDS and words == line.split() and name == " ".join(words[_KEY_WORDS - 1 :]):
+            self._keys.setdefault(f"{account}:user:{user}", []).append(line)
+
+    def _take_annotation(self, row: AnnotationRow) -> None:
+        if row.name.strip() and ".." not in row.value.split("/"):
+            self._annotations.setdefault(row.resource, {})[row.name] = row.value
+
+    def _take_member(self, row: MembershipRow) -> None:
+        told = row.role in self._places and not row.ownership and not self._is_layer(row) and self._told(row.member)
+        if told:
+            self._members.setdefault(row.role, []).append(row)
+
+    def _take_permission(self, row: PermissionRow) -> None:
+        if row.resource in self._places and self._told(row.role):
+            self._privileges.setdefault(row.resource, {}).setdefault(row.role, []).append(row.privilege)
 
     def _is_layer(self, membership: MembershipRow) -> bool:
         """Whether a membership comes of the layers that a host factory is declared with."""
@@ -218,8 +215,10 @@ class _Printing:
         self._by_fold.setdefault(_folded(identifier), {})[identifier] = None
 
     def _place_policy(self, full: str) -> None:
-        """Find the place of a policy; those around it have come before, by the order of ids."""
-        identifier = full.split(":", 2)[2]
+        """Find the place of a thing that is a policy; those around it have come before, by the order of ids."""
+        _, kind, identifier = full.split(":", 2)
+        if kind != "policy":
+            return
         if full == str(self._policy):
             self._places[full] = ("", identifier) if self._is_root else (self._top, "")
             return
@@ -231,8 +230,10 @@ class _Printing:
                 return
 
     def _place(self, full: str) -> None:
-        """Find the place of anything but a policy."""
+        """Find the place of a thing that is no policy."""
         _, kind, identifier = full.split(":", 2)
+        if kind == "policy":
+            return
         for namespace, written in self._of_user(full) if kind == "user" else self._of_thing(identifier):
             if self._takes(full, namespace, written):
                 self._settle(full, namespace, written)

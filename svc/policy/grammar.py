@@ -176,11 +176,7 @@ class _Reading:
                 yield from self._references(item, field, scope)
             return
         expected = _EXPECTED.get(field, _ROLES)
-        known = type_of(node)
-        if known is None and isinstance(node, Mapping):
-            known = expected.untagged
-        if known is None and isinstance(node, Scalar) and (scalars.is_nothing(node) or not node.value.strip()):
-            raise PolicyInvalid(f"{field} has a blank id", node.line, node.column, bare=True)
+        known = _type_of_reference(node, field, expected)
         if known is AUTOMATIC_ROLE and expected is _ROLES:
             yield self._automatic(node, scope)
             return
@@ -213,6 +209,15 @@ class _Reading:
             # Whoever is told about it looks for it where it was used.
             return node.node._replace(line=node.line, column=node.column), self._anchored.get(node.anchor, scope)
         return self._here(node, scope), scope
+
+
+def _type_of_reference(node: Scalar | Mapping, field: str, expected: _Expected) -> Type | None:
+    known = type_of(node)
+    if known is None and isinstance(node, Mapping):
+        return expected.untagged
+    if known is None and isinstance(node, Scalar) and (scalars.is_nothing(node) or not node.value.strip()):
+        raise PolicyInvalid(f"{field} has a blank id", node.line, node.column, bare=True)
+    return known
 
 
 def _name(node: Scalar | Mapping, known: Type, values: dict[str, Node], scope: Scope | None) -> Reference:

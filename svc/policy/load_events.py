@@ -15,8 +15,8 @@ from svc.model.policy_rows import Changes, Rows
 _WORDS = {"add": ("added", "add"), "change": ("changed", "change"), "remove": ("removed", "remove")}
 
 
-def recount(policy: RoleName, version: int, changes: Changes) -> Iterator[Event]:
-    """The events of a load that made this version of the policy."""
+def events_of(policy: RoleName, version: int, changes: Changes) -> Iterator[Event]:
+    """Return the events of a load that made this version of the policy."""
     for operation, rows in (("add", changes.create), ("change", changes.update), ("remove", changes.delete)):
         did, does = _WORDS[operation]
         for subject, what in _described(rows, operation):

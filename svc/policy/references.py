@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Iterator
 
 from svc.model.errors import InvalidParameter, PolicyInvalid
-from svc.model.policy_rows import LoadMode, Present
+from svc.model.policy_loads import LoadMode
+from svc.model.policy_rows import Present
 from svc.policy.meaning import Resolved
 from svc.policy.resolve import described
 

@@ -181,26 +181,27 @@ class _Resolution:
     def relate(self, relation: Grant | Revoke | Permit | Deny | Delete) -> None:
         """Take up a statement that is no record. What is taken away need not be there, so it isn't mentioned."""
         self._deletes = self._deletes or isinstance(relation, Revoke | Deny | Delete)
-        match relation:
-            case Grant():
-                roles = [self._direct(role, self._roles_granted) for role in relation.roles]
-                members = [(self._climbing(member.role), member.admin) for member in relation.members]
-                self._grant(self._granted, roles, members, relation)
-            case Revoke():
-                roles = [self._minded(role, self._roles_granted) for role in relation.roles]
-                members = [(self._climbed(member.role), False) for member in relation.members]
-                self._grant(self._revoked, roles, members, relation)
-            case Permit():
-                grantees = [self._climbing(role) for role in relation.roles]
-                resources = [self._direct(resource, self._resources_permitted) for resource in relation.resources]
-                self._permit(self._permitted, resources, grantees, relation)
-            case Deny():
-                grantees = [self._climbed(role) for role in relation.roles]
-                resources = [self._minded(resource, self._resources_permitted) for resource in relation.resources]
-                self._permit(self._denied, resources, grantees, relation)
-            case Delete():
-                for record in relation.records:
-                    self._delete(record)
+        if isinstance(relation, Grant | Revoke):
+            self._relate_members(relation)
+        elif isinstance(relation, Permit | Deny):
+            self._relate_privileges(relation)
+        else:
+            for record in relation.records:
+                self._delete(record)
+
+    def _relate_members(self, relation: Grant | Revoke) -> None:
+        granting = isinstance(relation, Grant)
+        role_of, member_of = (self._direct, self._climbing) if granting else (self._minded, self._climbed)
+        roles = [role_of(role, self._roles_granted) for role in relation.roles]
+        members = [(member_of(member.role), granting and member.admin) for member in relation.members]
+        self._grant(self._granted if granting else self._revoked, roles, members, relation)
+
+    def _relate_privileges(self, relation: Permit | Deny) -> None:
+        permitting = isinstance(relation, Permit)
+        role_of, resource_of = (self._climbing, self._direct) if permitting else (self._climbed, self._minded)
+        roles = [role_of(role) for role in relation.roles]
+        resources = [resource_of(resource, self._resources_permitted) for resource in relation.resources]
+        self._permit(self._permitted if permitting else self._denied, resources, roles, relation)
 
     def resolved(self) -> Resolved:
         """What it came to."""

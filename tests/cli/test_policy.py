@@ -69,7 +69,7 @@ class Screen(io.StringIO):
 
 
 class SendTests(SynchronousTestCase):
-    """Loads, for real and rehearsed."""
+    """Loads, and dry runs of them."""
 
     def send(
         self,

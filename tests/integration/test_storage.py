@@ -29,21 +29,22 @@ from tests.contracts import (
     accounts,
     authenticators,
     base,
-    burdens,
     callers,
     credentials,
+    day,
     effective,
     events,
     expirations,
     factories,
+    impact,
     lists,
     loads,
     policies,
     publickeys,
+    record_limits,
     resources,
     roles,
     secrets,
-    stakes,
     state,
 )
 from tests.contracts.base import ACCOUNT, ADMIN, ROOT, Draft, change, load, resource, role, scenario
@@ -89,7 +90,7 @@ class AuthenticatorStoreTests(authenticators.AuthenticatorsContract, InPostgres)
     """``AuthenticatorStore``."""
 
 
-class BurdenTests(burdens.BurdensContract, InPostgres):
+class RecordLimitTests(record_limits.RecordLimitsContract, InPostgres):
     """``_PolicyTransaction`` and ``ResourceStore``, with records that carry much."""
 
 
@@ -107,6 +108,10 @@ class CallerTests(callers.CallersContract, InPostgres):
         await self.database.transact(partial(_executed, "UPDATE roles SET creation = 0 WHERE role_id LIKE '%:user:alice'"))
         self.assertTrue(await stores.roles.remains(older))
         self.assertEqual((await stores.credentials.credential(callers.ALICE)).creation, 0)
+
+
+class DayTests(day.DayContract, InPostgres):
+    """All use cases together, without HTTP."""
 
 
 class CredentialStoreTests(credentials.CredentialsContract, InPostgres):
@@ -434,8 +439,8 @@ class EffectiveStoreTests(effective.EffectiveContract, InPostgres):
     """``EffectiveStore``."""
 
 
-class StakesTests(stakes.StakesContract, InPostgres):
-    """``PolicyStore``, as rehearsals ask it."""
+class ImpactTests(impact.ImpactContract, InPostgres):
+    """``PolicyStore``, as dry runs ask it."""
 
 
 class RoleStoreTests(roles.RolesContract, InPostgres):

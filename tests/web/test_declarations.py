@@ -16,25 +16,7 @@ from svc.web.http.shapes import ANY, BOOLEAN, INTEGER, NUMBER, TEXT, array, inte
 from tests.web.declared import declared, misfit
 from tests.web.support import Client
 
-#: Modules of ``svc.web.routes`` whose routes declare no answers yet.
-UNDECLARED = {
-    "accounts",
-    "audit",
-    "cluster",
-    "effective",
-    "health",
-    "policies",
-    "publickeys",
-    "secrets",
-    "status",
-}
-
-
 LATE = Parameter.text("late", "what is read by the route itself", late=True)
-
-
-def _module(route: Route) -> str:
-    return route.handler.__module__.rpartition(".")[2]
 
 
 def _described(route: Route) -> list[Parameter[Any]]:
@@ -61,16 +43,11 @@ class DeclarationsTests(SynchronousTestCase):
     def test_everything_is_declared(self) -> None:
         """A route declares its answers, privileges, body and audit, or why there is none, each in words."""
         missing = {
-            f"{_module(route)}: {route}, {route.when}": gaps
+            f"{route.handler.__module__}: {route}, {route.when}": gaps
             for _, route in declared()
-            if _module(route) not in UNDECLARED and (gaps := _missing(route))
+            if (gaps := _missing(route))
         }
         self.assertEqual(missing, {})
-
-    def test_only_what_is_missing_is_excused(self) -> None:
-        """Modules whose routes declare everything are not in ``UNDECLARED``."""
-        waiting = {_module(route) for _, route in declared() if _missing(route)}
-        self.assertEqual(UNDECLARED - waiting, set())
 
     def test_names(self) -> None:
         """No route declares two parameters, nor two answers of the same status and description, alike."""

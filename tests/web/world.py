@@ -30,13 +30,18 @@ from svc.model.limits import RECORD_LIMITS, RecordLimits
 from svc.model.names import RoleName, admin_of
 from svc.model.reasons import Reason
 from svc.policy.document import Bounds
+from svc.services.accounts import AccountService
+from svc.services.audit_reading import AuditService
 from svc.services.authenticators import AuthenticatorService
 from svc.services.credentials import CredentialService
+from svc.services.effective_policy import EffectivePolicyService
 from svc.services.host_factories import HostFactoryService
 from svc.services.login import AccessTokenService, ApiKeyService, LoginService
-from svc.services.policy_loads import Loads
+from svc.services.policy_loads import Loads, PolicyLoadService
+from svc.services.public_keys import PublicKeyService
 from svc.services.resources import ResourceService
 from svc.services.roles import RoleService
+from svc.services.secrets import SecretService
 from svc.web.routes.accounts import Accounts
 from svc.web.routes.audit import Audit
 from svc.web.routes.authenticators import Authenticators
@@ -174,22 +179,21 @@ class WorldCase(SynchronousTestCase):
             readings, credentials, self.ldap_servers, lambda: self.directory, vault, self.dialect, corp, clock
         )
         roles, resources, secrets = MemoryRoles(memory), MemoryResources(memory), MemorySecrets(memory, self.dialect.prefix)
-        authenticators = Authenticators(
-            AuthenticatorService(
-                store=MemoryAuthenticators(memory),
-                roles=roles,
-                installed=(JWT.name, cloud_kind.name, LDAP),
-                listed=LISTED,
-                dialect=self.dialect,
-            )
+        authenticators = AuthenticatorService(
+            store=MemoryAuthenticators(memory),
+            roles=roles,
+            installed=(JWT.name, cloud_kind.name, LDAP),
+            listed=LISTED,
+            dialect=self.dialect,
         )
+        access_tokens = AccessTokenService(roles, self.keys)
         self.journal = Chronicle()
         self.events = MemoryEvents(memory)
         self.client = Client(
             Authn(
                 LoginService(ThrottledAuthenticator(by_api_key, self.throttle), self.tokens),
                 api_keys,
-                AccessTokenService(roles, self.keys),
+                access_tokens,
             ),
             Credentials(CredentialService(api_keys, credentials, roles, vault, passwords)),
             FederatedAuthn(JWT.name, LoginService(federated[0], self.tokens)),
@@ -198,22 +202,24 @@ class WorldCase(SynchronousTestCase):
                 LoginService(ThrottledAuthenticator(self.ldap, self.throttle), self.tokens),
                 ApiKeyService(ThrottledLogin(self.ldap, self.throttle)),
             ),
-            authenticators,
+            Authenticators(authenticators),
             Resources(ResourceService(resources, roles)),
             Roles(RoleService(roles, self.dialect)),
             Policies(
-                Loads(MemoryPolicies(memory), vault, self.dialect, Bounds(records=self.records)),
-                roles,
-                self.events,
-                self.journal,
+                PolicyLoadService(
+                    Loads(MemoryPolicies(memory), vault, self.dialect, Bounds(records=self.records)),
+                    roles,
+                    self.events,
+                    self.journal,
+                )
             ),
-            Audit(self.events, roles),
-            EffectivePolicies(MemoryEffectivePolicies(memory), roles, vault, clock),
-            Secrets(secrets, MemoryExpirations(memory), vault),
+            Audit(AuditService(self.events, roles)),
+            EffectivePolicies(EffectivePolicyService(MemoryEffectivePolicies(memory), roles, vault, clock), clock),
+            Secrets(SecretService(secrets, MemoryExpirations(memory), vault)),
             HostFactories(HostFactoryService(MemoryHostFactories(memory), roles, resources, vault, self.dialect, clock)),
-            PublicKeys(MemoryPublicKeys(memory), secrets, vault),
-            Accounts(accounts, roles, self.keys, self.create_account),
-            Status(MemoryState(memory), roles, authenticators.tell_all, self.dialect),
+            PublicKeys(PublicKeyService(MemoryPublicKeys(memory), secrets, vault)),
+            Accounts(AccountService(accounts, roles, self.keys, self.create_account)),
+            Status(MemoryState(memory), access_tokens, authenticators, self.dialect),
             demand_primary=memory.demand_primary,
             journal=self.journal,
             dialect=self.dialect,

@@ -24,7 +24,7 @@ START: Final = """
 - !layer n
 """
 
-#: For each burden: what brings a record to its limit, what goes beyond it in a second load, and what that is called.
+#: For each limit: what brings a record to its limit, what goes beyond it in a second load, and what that is called.
 CASES: Final = {
     "annotations": (
         "- !variable { id: v, annotations: { a: 1, b: 1, c: 1, d: 1 } }",
@@ -84,12 +84,12 @@ class LimitsTests(WorldCase):
         self.load(START)
 
     def refused(self, text: str, message: str, method: str = "POST", policy: str = "root") -> None:
-        """Have a load refused with this, with nothing left of it; and a rehearsal of it with the same."""
+        """Have a load refused with this, with nothing left of it; and a dry run of it with the same."""
         before = self.memory.copied()
         answer = self.load(text, policy, method=method, status=422)
         self.assertIn(message, self.error(answer, 422, "policy_invalid"))
-        rehearsed = self.load(text, f"{policy}?dryRun=true", method=method, status=422)
-        self.assertIn(message, rehearsed.json()["errors"][0]["message"])
+        dry_run = self.load(text, f"{policy}?dryRun=true", method=method, status=422)
+        self.assertIn(message, dry_run.json()["errors"][0]["message"])
         self.assertEqual(self.memory.copied(), before)
 
     def test_over_several_loads(self) -> None:

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from svc.model.policy_rows import Burden
+from svc.model.policy_rows import RecordLimit
 from svc.model.ports import IPolicyTransaction
 from svc.model.query_results import Resource
 from tests.contracts.base import ACCOUNT, Contract, Draft, Stores, described, load, scenario
 
-#: Of each burden: the record, and how much the draft below gives it.
+#: Of each limit: the record, and how much the draft below gives it.
 CARRIED = {
-    Burden.ANNOTATIONS: ("variable:v", 3),
-    Burden.ANNOTATION_BYTES: ("variable:v", 11),
-    Burden.PERMISSIONS: ("variable:v", 4),
-    Burden.RESTRICTIONS: ("host:h", 2),
-    Burden.PUBLIC_KEYS: ("user:bob", 2),
-    Burden.LAYERS: ("host_factory:f", 2),
+    RecordLimit.ANNOTATIONS: ("variable:v", 3),
+    RecordLimit.ANNOTATION_BYTES: ("variable:v", 11),
+    RecordLimit.PERMISSIONS: ("variable:v", 4),
+    RecordLimit.RESTRICTIONS: ("host:h", 2),
+    RecordLimit.PUBLIC_KEYS: ("user:bob", 2),
+    RecordLimit.LAYERS: ("host_factory:f", 2),
 }
 
 #: The most bytes of text that any portion has, and how many bytes an annotation in these tests has.
@@ -29,7 +29,7 @@ def weight(resource: Resource) -> int:
     return sum(len(text.encode()) for text in texts)
 
 
-class BurdensContract(Contract):
+class RecordLimitsContract(Contract):
     """What records carry."""
 
     @scenario
@@ -46,12 +46,12 @@ class BurdensContract(Contract):
         await load(stores, draft)
 
         async def counted(transaction: IPolicyTransaction) -> None:
-            for burden, (record, number) in CARRIED.items():
+            for limit, (record, number) in CARRIED.items():
                 full = f"{ACCOUNT}:{record}"
                 asked = [full, f"{ACCOUNT}:variable:none", f"{ACCOUNT}:group:h"]
-                self.assertEqual(await transaction.heavier(burden, asked, number), [], burden)
-                self.assertEqual(await transaction.heavier(burden, asked, number - 1), [(full, number)], burden)
-                self.assertEqual(await transaction.heavier(burden, [], 0), [], burden)
+                self.assertEqual(await transaction.exceeding(limit, asked, number), [], limit)
+                self.assertEqual(await transaction.exceeding(limit, asked, number - 1), [(full, number)], limit)
+                self.assertEqual(await transaction.exceeding(limit, [], 0), [], limit)
 
         await stores.policies.transact(counted)
 

@@ -1,4 +1,4 @@
-"""The suite of what rehearsals ask of ``IPolicyTransaction``."""
+"""The suite of what dry runs ask of ``IPolicyTransaction``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def full(*names: str) -> list[str]:
     return [f"{ACCOUNT}:{name}" for name in names]
 
 
-class StakesContract(PolicyCase):
+class ImpactContract(PolicyCase):
     """What may go, what is there, and who sees it."""
 
     @scenario
@@ -30,7 +30,7 @@ class StakesContract(PolicyCase):
             .annotate("group:g", {"kept": "1"}),
         )
         await load(stores, Draft().grant("group:g", "user:outsider").annotate("group:g", {"gone": "1"}), TEAM)
-        rows = await self._do(stores, lambda transaction: transaction.at_stake([str(TEAM)], 1000))
+        rows = await self._do(stores, lambda transaction: transaction.deleted_with([str(TEAM)], 1000))
         assert rows is not None
         mine = team().rows
         self.assertLessEqual(set(mine.resources), set(rows.resources))
@@ -61,12 +61,12 @@ class StakesContract(PolicyCase):
             everything = await self._everything(stores)
 
             async def work(transaction: IPolicyTransaction, name: str = name, everything: Rows = everything) -> None:
-                at_stake = await transaction.at_stake(full(name), 1000)
+                deleted_with = await transaction.deleted_with(full(name), 1000)
                 gone = Rows(resources=(ResourceRow(f"{ACCOUNT}:{name}", "?"),))
                 await transaction.apply(ROOT, Changes(delete=gone), {})
-                assert at_stake is not None
+                assert deleted_with is not None
                 after = await transaction.stored(everything)
-                for was, now, known in zip(sets(everything), sets(after), sets(at_stake), strict=True):
+                for was, now, known in zip(sets(everything), sets(after), sets(deleted_with), strict=True):
                     self.assertLessEqual(was - now, known, name)
                 raise _Undone
 
@@ -74,13 +74,13 @@ class StakesContract(PolicyCase):
                 await stores.policies.transact(work)
 
     @scenario
-    async def test_too_much_at_stake(self) -> None:
+    async def test_too_much_impact(self) -> None:
         """More rows than the most are not told."""
         stores = await self._team()
 
         async def work(transaction: IPolicyTransaction) -> None:
-            self.assertIsNone(await transaction.at_stake([str(TEAM)], 3))
-            self.assertIsNotNone(await transaction.at_stake([str(TEAM)], 1000))
+            self.assertIsNone(await transaction.deleted_with([str(TEAM)], 3))
+            self.assertIsNotNone(await transaction.deleted_with([str(TEAM)], 1000))
 
         await stores.policies.transact(work)
 
