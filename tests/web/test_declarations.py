@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 from typing import Any
 
 import attrs
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.model.errors import Conflict, Refusal, StoreReadOnly
+from svc.model.limits import Limits
 from svc.model.names import RoleName
-from svc.web.http.declarations import NO_BODY, Answer, Parameter, PathName, Unaudited
+from svc.web.http.declarations import NO_BODY, Answer, Body, BodySize, Parameter, PathName, Unaudited
+from svc.web.http.faults import ANSWERED
 from svc.web.http.response import Response
 from svc.web.http.routing import PUBLIC, REQUIRED, Call, Route, Routes
 from svc.web.http.shapes import ANY, BOOLEAN, INTEGER, NUMBER, TEXT, array, integer, keyed, obj, text
@@ -48,6 +52,21 @@ class DeclarationsTests(SynchronousTestCase):
             if (gaps := _missing(route))
         }
         self.assertEqual(missing, {})
+
+    def test_refusals_have_answers(self) -> None:
+        """Every refusal that a route declares, or that follows from its declaration, is one that is answered."""
+        refused = {refusal for _, route in declared() for refusal in route.refusals}
+        self.assertEqual(refused - ANSWERED, set())
+
+    def test_nothing_else_is_read(self) -> None:
+        """A route reads of a request what it declares: no header or parameter by hand, and no body without ``Body``."""
+        by_hand = re.compile(r"call\.(query\.\w+|header|form|parameters)\b")
+        for _, route in declared():
+            module = inspect.getmodule(route.handler)
+            assert module is not None
+            self.assertIsNone(by_hand.search(inspect.getsource(module)), module.__name__)
+            if "call.body" in inspect.getsource(route.handler):
+                self.assertNotIn(route.body, {None, NO_BODY}, str(route))
 
     def test_names(self) -> None:
         """No route declares two parameters, nor two answers of the same status and description, alike."""
@@ -181,13 +200,18 @@ class DeclaredTests(SynchronousTestCase):
         class Served:
             def __init__(self, **second: object) -> None:
                 self.routes = Routes()
-                self.routes.add("GET", "/", caller=PUBLIC, when="a")(show)
-                self.routes.add("GET", "/", **{"caller": PUBLIC, "when": "b", **second})(show)  # type: ignore[arg-type]
+                large = Body("text", size=BodySize.POLICY)
+                self.routes.add("POST", "/", caller=PUBLIC, when="a", body=large)(show)
+                other = {"caller": PUBLIC, "when": "b", "body": large, **second}
+                self.routes.add("POST", "/", **other)(show)  # type: ignore[arg-type]
 
-        Client(Served())
+        client = Client(Served(), limits=Limits(body=10, policy_body=20))
+        for size, status in ((10, 404), (11, 404), (20, 404), (21, 413)):
+            self.assertEqual(client.post("/", b"x" * size).status, status)
         self.assertRaises(ValueError, Client, Served(when="a"))
         self.assertRaises(TypeError, Client, Served(caller=REQUIRED))
-        self.assertRaises(TypeError, Client, Served(writes=True))
+        self.assertRaises(TypeError, Client, Served(writes=False))
+        self.assertRaises(TypeError, Client, Served(body=NO_BODY))
 
     def test_answers_that_are_not_declared(self) -> None:
         """The client of these tests fails on an answer, a shape and a refusal that the route does not declare."""

@@ -29,11 +29,12 @@ class Alternatives:
         flags = [route.when for route in routes]
         if len(set(flags)) < len(flags):
             raise ValueError(f"{first} is declared twice")
-        if len({_before_query(route) for route in routes}) > 1:
+        if len({_before_query(route) for route in routes}) > 1 or (first.query is None and any(flags)):
             raise TypeError(f"all routes of {first} need the same caller, name in the path, size of the body, and writes")
         rest = next((route for route in routes if route.when is None), None)
         if rest is None:
-            rest = attrs.evolve(first, handler=_none, query=(), headers=(), body=None)
+            body = None if first.body is None else attrs.evolve(first.body, fields=())
+            rest = attrs.evolve(first, handler=_none, query=(), headers=(), body=body)
         return cls(tuple((route.when, route) for route in routes if route.when is not None), rest)
 
     def chosen(self, query: Query) -> Route:

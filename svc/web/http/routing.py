@@ -151,7 +151,7 @@ class Call:
         return self._incoming.request_id
 
     def header(self, name: str) -> str | None:
-        """The value of a header; several lines of one name are joined with commas (RFC 9110 5.3)."""
+        """Return the value of a header; several lines of one name are joined with commas (RFC 9110 5.3)."""
         return self._incoming.header(name.encode("ascii"))
 
     def tell(self, **facts: object) -> None:
@@ -192,7 +192,7 @@ class Call:
         return RouteNotFound(self._route.method, self._route.pattern.filled(self.values))
 
     def form(self) -> Form:
-        """The body as a form, whatever its content type.
+        """Return the body as a form, whatever its content type.
 
         :raises BadRequest: it is none.
         :raises TooLarge: it is longer than forms are.
@@ -379,7 +379,7 @@ class Routes:
         return declare
 
     def under(self, name: str) -> Routes:
-        """The same routes with the segment ``name`` before each path; of one name always the same object.
+        """Return the same routes with the segment ``name`` before each path; of one name always the same object.
 
         It is for a noun that serves several names, each by an object of its own.
         """

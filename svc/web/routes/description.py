@@ -53,7 +53,7 @@ RESOURCE_SHAPE: Final = obj(
 async def described(
     portions: AsyncIterator[Sequence[Resource]], more: Mapping[str, object] | None = None
 ) -> AsyncGenerator[bytes, None]:
-    """All that the route of a resource tells, of each resource, in JSON with commas between: in pieces that aren't empty.
+    """Return resources as their route shows them, in JSON with commas between, in pieces that aren't empty.
 
     ``more`` are further members of each.
     """
@@ -73,7 +73,7 @@ class _Writing:
     _inner: bytes = b""
 
     def chunks(self, portion: Sequence[Resource]) -> Iterator[bytes]:
-        """The next portion: whole resources, or a part of one."""
+        """Return the next portion: whole resources, or a part of one."""
         whole = self._section is None and not any(resource.continued for resource in portion)
         for resource in () if whole else portion:
             yield from self._part(resource)
