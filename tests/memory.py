@@ -542,6 +542,12 @@ class MemoryRoles:
         """See ``IRoles``."""
         return _page(query, self._listed(query, 0), lambda row: row.member)
 
+    async def judged_members(self, caller: Asker, query: MembersQuery) -> tuple[Standing, list[Membership]]:
+        """See ``IRoles``."""
+        standing = await self.standing(caller, query.role.resource)
+        known = standing.owns or standing.holds or standing.privileges
+        return standing, await self.members(query) if known else []
+
     async def count_members(self, query: MembersQuery) -> int:
         """See ``IRoles``."""
         return len(await self.members(attrs.evolve(query, limit=None, offset=0, after=None)))

@@ -107,6 +107,12 @@ class IRoles(Interface):
         first. A search by class comes by class before that.
         """
 
+    async def judged_members(caller: Asker, query: MembersQuery) -> tuple[Standing, list[Membership]]:
+        """How ``caller`` stands towards the role's resource, and ``members``, in one round trip.
+
+        There are no members for who neither owns nor holds the role, nor has any privilege on its resource.
+        """
+
     async def count_members(query: MembersQuery) -> int:
         """How many members the query matches, whatever its ``limit``, ``offset`` and ``after``."""
 

@@ -37,6 +37,7 @@ from svc.server.parts import Parts
 from svc.server.renewal import Renewals
 from svc.services.effective_policy import EffectivePolicyService
 from svc.services.policy_loads import PolicyLoadService
+from svc.services.resources import ResourceService
 from svc.services.roles import RoleService
 from svc.settings.config import Settings
 from svc.storage.authenticators import AuthenticatorStore
@@ -253,7 +254,7 @@ class Composition:
                 )
                 for name, each in federated.items()
             ),
-            Resources(resources, roles, settings.dialect),
+            Resources(ResourceService(resources, roles)),
             Roles(RoleService(roles, settings.dialect)),
             Policies(PolicyLoadService(loads, roles, events, journal)),
             Audit(events, roles),

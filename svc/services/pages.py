@@ -15,6 +15,7 @@ from typing import Final, Generic, TypeVar
 
 import attrs
 
+from svc.model.errors import NotFound
 from svc.model.query_results import Membership, MembersQuery, Place
 
 R_co = TypeVar("R_co", covariant=True)
@@ -44,29 +45,32 @@ class MembershipList:
     read: Callable[[MembersQuery], Awaitable[Sequence[Membership]]]
     place: Callable[[Membership], Place]
 
-    async def page(self, query: MembersQuery) -> Page[Membership]:
-        """Return the page that a query asks for; without a ``limit``, all."""
-        limit, batch = query.limit, SEARCH_BATCH if query.search else BATCH
+    async def page(self, query: MembersQuery, first: Sequence[Membership]) -> Page[Membership]:
+        """Return the page that a query asks for; without a ``limit``, all.
+
+        :param first: the rows of ``first_of(query)``.
+        """
+        limit, batch = query.limit, _batch(query)
         if limit is not None and limit <= batch:
-            rows = await self.read(attrs.evolve(query, limit=limit + 1))
-            last = self.place(rows[limit - 1]) if len(rows) > limit else None
-            return Page(in_batches(rows[:limit]), last)
+            last = self.place(first[limit - 1]) if len(first) > limit else None
+            return Page(in_batches(first[:limit]), last)
         last = None if limit is None else await self._last(query, limit)
-        return Page(self.batches(query, batch, last), last)
+        return Page(self.batches(query, first, last), last)
 
     async def batches(
-        self, query: MembersQuery, batch: int = BATCH, last: Place | None = None
+        self, query: MembersQuery, rows: Sequence[Membership], last: Place | None = None
     ) -> AsyncIterator[Sequence[Membership]]:
-        """Return all rows from the query's place on, up to ``last``, or to the end."""
+        """Return ``rows``, the first batch from the query's place on, and those behind, up to ``last``, or to the end."""
+        batch = _batch(query)
         query = attrs.evolve(query, limit=batch)
         while True:
-            rows = await self.read(query)
             within = [row for row in rows if last is None or not last.before(self.place(row))]
             if within:
                 yield within
             if len(within) < batch:
                 return
             query = attrs.evolve(query, offset=0, after=self.place(rows[-1]))
+            rows = await self.read(query)
 
     async def _last(self, query: MembersQuery, limit: int) -> Place | None:
         """Return the key of the last row of the page, if there is another behind it."""
@@ -75,7 +79,34 @@ class MembershipList:
         return self.place(rows[0]) if len(rows) > 1 else None
 
 
+def first_of(query: MembersQuery) -> MembersQuery:
+    """Return the query of the first rows that are read of a list."""
+    batch = _batch(query)
+    return attrs.evolve(query, limit=batch if query.limit is None or query.limit > batch else query.limit + 1)
+
+
+def _batch(query: MembersQuery) -> int:
+    return SEARCH_BATCH if query.search else BATCH
+
+
 async def in_batches(rows: Sequence[R_co]) -> AsyncIterator[Sequence[R_co]]:
     """Return rows that are at hand in batches."""
     for start in range(0, len(rows), BATCH):
         yield rows[start : start + BATCH]
+
+
+async def not_empty(batches: AsyncIterator[Sequence[R_co]], name: object) -> AsyncIterator[Sequence[R_co]]:
+    """Return the same batches, when there is anything in them.
+
+    :raises NotFound: there is nothing: the role or resource ``name`` was deleted after it was looked at.
+    """
+
+    async def resumed(first: Sequence[R_co]) -> AsyncIterator[Sequence[R_co]]:
+        yield first
+        async for batch in batches:
+            yield batch
+
+    async for first in batches:
+        if first:
+            return resumed(first)
+    raise NotFound.of(name)

@@ -17,7 +17,7 @@ from svc.model.names import ResourceName, RoleName
 from svc.model.ports import IRoles
 from svc.model.query_results import EffectiveMembers, MemberReading, Membership, MembersQuery, Place, RoleReading
 from svc.services.invocation import Invocation
-from svc.services.pages import MembershipList, Page, in_batches
+from svc.services.pages import MembershipList, Page, first_of, in_batches
 
 
 @attrs.frozen
@@ -50,8 +50,9 @@ class RoleService:
 
     async def members(self, invocation: Invocation, query: MembersQuery) -> Page[Membership]:
         """Return the direct members of a role, ordered by id."""
-        await self._see(invocation, query.role)
-        return await MembershipList(self.store.members, _member_place).page(query)
+        standing, first = await self.store.judged_members(invocation.caller, first_of(query))
+        see_role(standing, query.role, invocation.caller.role, self.dialect)
+        return await MembershipList(self.store.members, _member_place).page(query, first)
 
     async def count_members(self, invocation: Invocation, query: MembersQuery) -> int:
         """Return how many direct members of a role the query matches."""
@@ -90,7 +91,9 @@ class RoleService:
         await self._see(invocation, query.role)
         if of and str(query.role) not in of:
             return in_batches([])
-        return (await MembershipList(self.store.memberships, _role_place).page(_unpaged(query))).batches
+        query = _unpaged(query)
+        first = await self.store.memberships(first_of(query))
+        return MembershipList(self.store.memberships, _role_place).batches(query, first)
 
     async def count_memberships(self, invocation: Invocation, query: MembersQuery, of: Collection[str]) -> int:
         """Return how many memberships a role has in others; ``of`` is as in ``memberships``."""
@@ -120,9 +123,12 @@ class RoleService:
         if reading is None:
             raise NotFound.of(role)
 
+        query = MembersQuery(role)
+
         async def members() -> AsyncIterator[Sequence[Membership]]:
             yield reading.owners
-            async for batch in MembershipList(self.store.members, _member_place).batches(MembersQuery(role)):
+            first = await self.store.members(first_of(query))
+            async for batch in MembershipList(self.store.members, _member_place).batches(query, first):
                 yield [row for row in batch if not row.ownership]
 
         return ShownRole(reading, members())

@@ -111,6 +111,11 @@ class RoleStore:
         """See ``IRoles``."""
         return await memberships.MEMBERS.page(self._database, query)
 
+    async def judged_members(self, caller: Asker, query: MembersQuery) -> tuple[Standing, list[Membership]]:
+        """See ``IRoles``."""
+        found = await memberships.MEMBERS_JUDGED.page(self._database, caller, query)
+        return (await self.standing(caller, query.role.resource), []) if found is None else found
+
     async def count_members(self, query: MembersQuery) -> int:
         """See ``IRoles``."""
         return await memberships.MEMBERS.count(self._database, query)

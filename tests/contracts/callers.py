@@ -8,7 +8,7 @@ from svc.model.errors import CallerReplaced
 from svc.model.names import RoleName
 from svc.model.policy_rows import Changes, ResourceRow, Rows
 from svc.model.ports import IPolicyTransaction
-from svc.model.query_results import Caller
+from svc.model.query_results import Caller, MembersQuery
 from tests.contracts.base import ROOT, Contract, Draft, Stores, change, load, resource, role, scenario
 
 ALICE, GROUP = role("user:alice"), role("group:g")
@@ -58,6 +58,8 @@ class CallersContract(Contract):
         return {
             "standing": lambda: stores.roles.standing(caller, VARIABLE),
             "standing towards nothing": lambda: stores.roles.standing(caller, resource("variable:none")),
+            "judged members": lambda: stores.roles.judged_members(caller, MembersQuery(GROUP)),
+            "judged members of no kind": lambda: stores.roles.judged_members(caller, MembersQuery(GROUP, kinds=("none",))),
             "remains": lambda: stores.roles.remains(caller),
             "read": lambda: stores.secrets.read(caller, VARIABLE),
             "read a version": lambda: stores.secrets.read(caller, VARIABLE, 3),

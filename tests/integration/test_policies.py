@@ -23,6 +23,7 @@ from svc.policy.document import Bounds
 from svc.policy.effective import asked
 from svc.services.effective_policy import EffectivePolicyService
 from svc.services.policy_loads import Loads, PolicyLoadService
+from svc.services.resources import ResourceService
 from svc.storage.effective import BYTES_MOST
 from svc.web.http.incoming import Incoming
 from svc.web.http.response import PIECE, Response
@@ -221,7 +222,7 @@ class RecordTests(InPostgres):
         loads = Loads(stores.policies, Vault(b"k" * 32), NATIVE, Bounds(records=RecordLimits(annotations=3)))
         self.client = Client(
             Policies(PolicyLoadService(loads, stores.roles, stores.events, Chronicle())),
-            Resources(stores.resources, stores.roles, NATIVE),
+            Resources(ResourceService(stores.resources, stores.roles)),
         )
         return stores
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import attrs
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -25,7 +27,6 @@ UNDECLARED = {
     "health",
     "hostfactories",
     "publickeys",
-    "resources",
     "secrets",
     "status",
 }
@@ -38,6 +39,11 @@ def _module(route: Route) -> str:
     return route.handler.__module__.rpartition(".")[2]
 
 
+def _described(route: Route) -> list[Parameter[Any]]:
+    """The parameters of a route, with the parts of those that are read together."""
+    return [part for parameter in route.parameters for part in parameter.parts or (parameter,)]
+
+
 def _missing(route: Route) -> list[str]:
     """What a route does not declare."""
     said = {
@@ -46,7 +52,7 @@ def _missing(route: Route) -> list[str]:
         "audit": route.audit or (route.unaudited and route.unaudited.why),
         "body": route.method in {"GET", "DELETE"} or route.body,
         "docstring": route.handler.__doc__,
-        "descriptions": all([*(p.description for p in route.parameters), *(a.description for a in route.answers)]),
+        "descriptions": all([*(p.description for p in _described(route)), *(a.description for a in route.answers)]),
     }
     return [name for name, value in said.items() if not value]
 
@@ -71,7 +77,7 @@ class DeclarationsTests(SynchronousTestCase):
     def test_names(self) -> None:
         """No route declares two parameters, nor two answers of the same status and description, alike."""
         for _, route in declared():
-            names = [parameter.name.lower() for parameter in route.parameters]
+            names = [parameter.name.lower() for parameter in _described(route)]
             self.assertEqual(sorted(set(names)), sorted(names), str(route))
             answers = [(answer.status, answer.description) for answer in route.answers]
             self.assertEqual(len(set(answers)), len(answers), str(route))

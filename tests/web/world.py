@@ -31,6 +31,7 @@ from svc.model.reasons import Reason
 from svc.policy.document import Bounds
 from svc.services.effective_policy import EffectivePolicyService
 from svc.services.policy_loads import Loads, PolicyLoadService
+from svc.services.resources import ResourceService
 from svc.services.roles import RoleService
 from svc.web.routes.accounts import Accounts
 from svc.web.routes.audit import Audit
@@ -193,7 +194,7 @@ class WorldCase(SynchronousTestCase):
                 ThrottledAuthenticator(self.ldap, self.throttle), ThrottledLogin(self.ldap, self.throttle), self.tokens
             ),
             authenticators,
-            Resources(resources, roles, self.dialect),
+            Resources(ResourceService(resources, roles)),
             Roles(RoleService(roles, self.dialect)),
             Policies(
                 PolicyLoadService(

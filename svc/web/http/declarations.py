@@ -17,7 +17,7 @@ from svc.model.dialect import Dialect
 from svc.model.limits import Limits
 from svc.web.http.parameters import Parameters
 from svc.web.http.query import Form, Query
-from svc.web.http.shapes import BOOLEAN, TEXT, Shape, array, integer, keyed
+from svc.web.http.shapes import ANY, BOOLEAN, TEXT, Shape, array, integer, keyed
 
 T = TypeVar("T")
 
@@ -68,7 +68,8 @@ class Parameter(Generic[T]):
     """One parameter of a query, one header, or one field of a body, by where it is declared.
 
     ``name`` stands in the request, ``field`` in the coroutine's signature. ``read`` returns the value, or raises a refusal;
-    ``shape`` says in words of JSON Schema what it takes. The usual readers have constructors below.
+    ``shape`` says in words of JSON Schema what it takes. The usual readers have constructors below. ``parts`` are the
+    parameters that a value is read from where these are several, as with :meth:`together`.
     """
 
     name: str
@@ -78,6 +79,12 @@ class Parameter(Generic[T]):
     field: str = attrs.field(default=attrs.Factory(_same, takes_self=True), kw_only=True)
     required: bool = attrs.field(default=False, kw_only=True)
     late: bool = attrs.field(default=False, kw_only=True)
+    parts: tuple[Parameter[Any], ...] = attrs.field(default=(), kw_only=True)
+
+    @staticmethod
+    def together(field: str, read: Callable[[Source], T], *parts: Parameter[Any], late: bool = False) -> Parameter[T]:
+        """Declare several parameters that ``read`` makes one value of, in an order of its own."""
+        return Parameter(field, read, ANY, "", late=late, parts=parts)
 
     @property
     def ignored(self) -> Parameter[T]:

@@ -10,6 +10,43 @@ import attrs
 
 from svc.model.query_results import Annotation, Expiration, Permission, RecordedVersion, Resource
 from svc.web.http.response import gathered, json_elements, json_members
+from svc.web.http.shapes import INTEGER, TEXT, array, obj
+
+_RECORDED: Final = {"policy": TEXT}
+_SECRETS: Final = array(obj({"version": INTEGER, "expires_at": TEXT.or_null()}))
+_EXPIRATION: Final = obj({"due_at": TEXT.or_null(), "failures": INTEGER, "fault": TEXT.or_null()})
+_VERSION: Final = obj(
+    {
+        "version": INTEGER,
+        "created_at": TEXT,
+        "policy_sha256": TEXT,
+        "finished_at": TEXT,
+        "client_ip": TEXT,
+        "id": TEXT,
+        "role": TEXT,
+    },
+    {"policy_text": TEXT},
+)
+
+#: What every resource has, and what those of some kinds have besides.
+RESOURCE_SHAPE: Final = obj(
+    {
+        "created_at": TEXT,
+        "id": TEXT,
+        "owner": TEXT,
+        "permissions": array(obj({"privilege": TEXT, "role": TEXT}, _RECORDED)),
+        "annotations": array(obj({"name": TEXT, "value": TEXT}, _RECORDED)),
+    },
+    {
+        **_RECORDED,
+        "secrets": _SECRETS,
+        "expiration": _EXPIRATION,
+        "policy_versions": array(_VERSION),
+        "restricted_to": array(TEXT),
+        "tokens": array(obj({"expiration": TEXT, "cidr": array(TEXT)})),
+        "layers": array(TEXT),
+    },
+)
 
 
 async def described(
