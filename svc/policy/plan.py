@@ -124,7 +124,7 @@ def _without(removals: Removals, wanted: Rows, left_alone: set[str]) -> Rows:
     return Rows(
         tuple(row for row in wanted.resources if row.resource not in gone),
         tuple(row for row in kept if row.ownership or row[:2] not in revoked),
-        tuple(row for row in wanted.permissions if row.resource not in gone and row.role not in gone and row not in denied),
+        tuple(row for row in wanted.permissions if gone.isdisjoint((row.resource, row.role)) and row not in denied),
         tuple(row for row in wanted.annotations if row.resource not in gone),
         tuple(row for row in wanted.restrictions if row.role not in gone),
     )
