@@ -20,11 +20,11 @@ from svc.model.authentication import (
     DISTRUSTED_LIMIT,
     WEBSERVICES_EACH,
     WEBSERVICES_LIMIT,
-    Applicant,
     AuthenticatorSettings,
     DistrustedKey,
     IAuthenticatorReadings,
     IAuthenticators,
+    LoginCandidate,
 )
 from svc.model.credentials import Credential, ICredentials
 from svc.model.errors import (
@@ -737,7 +737,7 @@ class MemoryAuthenticatorReadings:
         values = {name: value for name, (_, value) in self._newest(account, branch, names).items()}
         return AuthenticatorSettings(self._edition(account, branch, names), values, *self._told(account, branch))
 
-    async def applicant(self, role: RoleName, branch: str, names: Sequence[str], annotated: str) -> Applicant:
+    async def candidate(self, role: RoleName, branch: str, names: Sequence[str], annotated: str) -> LoginCandidate:
         """See ``IAuthenticatorReadings``."""
         self.memory.ask()
         standing = self.memory.standing(str(role), f"{role.account}:webservice:{branch}")
@@ -747,7 +747,7 @@ class MemoryAuthenticatorReadings:
             if resource == str(role) and name.startswith(f"{annotated}/")
         }
         size = sum(len(value.encode("utf-8")) for value in annotations.values())
-        return Applicant(
+        return LoginCandidate(
             self._edition(role.account, branch, names),
             role.account in self.memory.accounts,
             standing.caller_exists,

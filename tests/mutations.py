@@ -26,7 +26,10 @@ from joserfc.jws import JWSRegistry
 from joserfc.registry import HeaderParameter
 
 from svc.authn.claims import check_audience, check_begun, check_expiry, check_issuer
-from svc.crypto.jose import EvidenceRefused, parse_compact, parse_key_set
+from svc.crypto.compact import parse_compact
+from svc.crypto.key_sets import parse_key_set
+from svc.crypto.signatures import verify
+from svc.model.signed_claims import EvidenceRefused
 from tests.signing import base64url, jwk, jwks, private_key, sign, token
 
 ISSUER: Final = "https://idp.example"
@@ -75,7 +78,7 @@ def readers() -> tuple[Reader, dict[str, Reader]]:
     )
 
     def svc(text: bytes) -> Mapping[str, Any]:
-        claims = keys.verify(parse_compact(text))
+        claims = verify(keys, parse_compact(text))
         check_expiry(claims, NOW, 0)
         check_begun(claims, "nbf", NOW, 0)
         check_issuer(claims, ISSUER, mandatory=True)

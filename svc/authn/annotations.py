@@ -12,8 +12,9 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from svc.authn.claims import find, kind_of, name_fault
-from svc.crypto.jose import EvidenceRefused, SignedClaims, shown
 from svc.model.reasons import Reason
+from svc.model.signed_claims import EvidenceRefused, SignedClaims
+from svc.model.text import shown
 
 #: Claims that no annotation may be named after: they are checked otherwise, and say nothing about a host.
 DENIED: Final = frozenset({"iss", "exp", "nbf", "iat", "jti", "aud"})

@@ -11,10 +11,11 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from svc.crypto.jose import EvidenceRefused, SignedClaims, shown
 from svc.model.errors import InvalidName
 from svc.model.names import RoleName
 from svc.model.reasons import Reason
+from svc.model.signed_claims import EvidenceRefused, SignedClaims
+from svc.model.text import shown
 
 _PART: Final = r"[A-Za-z$_|][A-Za-z0-9$_.|-]*"
 _NAME: Final = re.compile(f"{_PART}(?:/{_PART})*")

@@ -17,8 +17,9 @@ from typing import Final
 
 from svc.authn.claims import kind_of
 from svc.authn.resourceid import ResourceId
-from svc.crypto.jose import EvidenceRefused, SignedClaims, shown
 from svc.model.reasons import Reason
+from svc.model.signed_claims import EvidenceRefused, SignedClaims
+from svc.model.text import shown
 
 #: The claims that say which resource a token is for, and which identity it has.
 RESOURCE_CLAIM: Final = "xms_mirid"

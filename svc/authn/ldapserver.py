@@ -13,12 +13,12 @@ from typing import Final
 import attrs
 
 from svc.authn.settings import opened, texts_of
-from svc.crypto.jose import shown
 from svc.crypto.vault import Vault
 from svc.model.authentication import AuthenticatorSettings, IAuthenticatorReadings, IAuthenticators, Problem
 from svc.model.dialect import Dialect
 from svc.model.directories import LdapServer, Security
 from svc.model.names import ResourceName
+from svc.model.text import shown
 
 #: The name of the type of authenticator.
 NAME: Final = "authn-ldap"

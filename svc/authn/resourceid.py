@@ -21,8 +21,9 @@ from typing import Final
 
 import attrs
 
-from svc.crypto.jose import EvidenceRefused, shown
 from svc.model.reasons import Reason
+from svc.model.signed_claims import EvidenceRefused
+from svc.model.text import shown
 
 _FORM: Final = "/subscriptions/…/resourcegroups/…/providers/<namespace>/<type>/<name>"
 

@@ -15,12 +15,14 @@ import attrs
 
 from svc.authn.annotations import read_aliases, read_enforced
 from svc.authn.claims import name_fault
-from svc.crypto.jose import KeySet, Malformed, json_object, key_set
+from svc.crypto.key_sets import key_set
 from svc.crypto.vault import Vault
 from svc.model.authentication import AuthenticatorSettings, KeySource, Problem
 from svc.model.dialect import Dialect
 from svc.model.errors import WrongDataKey
+from svc.model.key_sets import KeySet
 from svc.model.names import ResourceName
+from svc.model.strict_json import Malformed, json_object
 
 #: Where keys may come from.
 _SOURCES: Final = ("jwks-uri", "public-keys", "provider-uri")

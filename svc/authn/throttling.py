@@ -30,9 +30,9 @@ from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.interfaces import IReactorTime
 from zope.interface import implementer
 
-from svc.model.authentication import Admitted, Attempt, IAuthenticator, ILogin, Refused
+from svc.model.authentication import Admitted, IAuthenticator, ILogin, LoginRequest, Refused
 from svc.model.query_results import Network, counted_as, is_within
-from svc.model.reasons import PUT_OFF, Reason
+from svc.model.reasons import PUT_OFF, Reason, RefusalKind
 
 K = TypeVar("K")
 T = TypeVar("T")
@@ -108,20 +108,20 @@ class Throttle(Service):
         for held in list(self._held):
             held.callback(None)
 
-    async def slowed(self, attempt: Attempt, decide: Callable[[Attempt], Awaitable[T | Refused]]) -> T | Refused:
-        """Decide on an attempt unless its address has failed too often; a failure's answer may be long in coming."""
-        wait = self._wait(attempt.client_ip)
+    async def slowed(self, request: LoginRequest, decide: Callable[[LoginRequest], Awaitable[T | Refused]]) -> T | Refused:
+        """Decide on a request unless its address has failed too often; a failure's answer may be long in coming."""
+        wait = self._wait(request.client_ip)
         if wait is not None:
             detail = f"there were {ADDRESS_FAILURES} failures from this address within a minute"
-            return Refused(Reason.FAILURES_TOO_MANY, detail, None, 429, wait)
+            return Refused(Reason.FAILURES_TOO_MANY, detail, None, RefusalKind.TOO_OFTEN, wait)
         try:
-            decision = await decide(attempt)
+            decision = await decide(request)
         except CancelledError:
-            self._count_address(attempt.client_ip)
+            self._count_address(request.client_ip)
             raise
         if isinstance(decision, Refused) and decision.reason not in _OURS:
-            self._count_address(attempt.client_ip)
-            await self._hold(self._delay(decision.role or f"{attempt.account}:{attempt.login}"))
+            self._count_address(request.client_ip)
+            await self._hold(self._delay(decision.role or f"{request.account}:{request.login}"))
         return decision
 
     def _wait(self, client_ip: str) -> int | None:
@@ -180,9 +180,9 @@ class ThrottledAuthenticator:
         self._inner = inner
         self._throttle = throttle
 
-    async def authenticate(self, attempt: Attempt) -> Admitted | Refused:
+    async def authenticate(self, request: LoginRequest) -> Admitted | Refused:
         """Let ``inner`` decide."""
-        return await self._throttle.slowed(attempt, self._inner.authenticate)
+        return await self._throttle.slowed(request, self._inner.authenticate)
 
 
 @implementer(ILogin)
@@ -193,6 +193,6 @@ class ThrottledLogin:
         self._inner = inner
         self._throttle = throttle
 
-    async def api_key(self, attempt: Attempt) -> bytes | Refused:
+    async def api_key(self, request: LoginRequest) -> bytes | Refused:
         """Let ``inner`` decide."""
-        return await self._throttle.slowed(attempt, self._inner.api_key)
+        return await self._throttle.slowed(request, self._inner.api_key)

@@ -1,4 +1,4 @@
-"""How another server of the cluster is asked: over treq, and within the limits of the rulings on health."""
+"""Questions to another server of the cluster, over HTTP and within the limits of the rulings on health."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from twisted.internet.error import ConnectError, DNSLookupError
 from twisted.internet.interfaces import IStreamClientEndpoint
 
 from svc.cluster.claims import Claims
-from svc.cluster.reports import UNREACHABLE, Told, told
+from svc.cluster.reports import UNREACHABLE, ProbeReply, read_reply
 from svc.model.errors import ConfigurationInvalid
 from svc.model.query_results import ClusterMember, DatabaseIdentity
 from svc.net.outgoing import Answer, Unanswered, get
@@ -56,18 +56,18 @@ class Inquiry:
             wrapClientTLS(trust().client(host), endpoint) if secure else endpoint
         )
 
-    async def ask(self) -> Told:
-        """Ask for its health. Whatever goes wrong is told, none of it is raised."""
+    async def ask(self) -> ProbeReply:
+        """Ask for its health. Whatever goes wrong is in the reply; nothing is raised."""
         try:
             answer = await self._get(_HEALTH, DEADLINE)
         except Unanswered as error:
-            return Told(fault=UNREACHABLE, why=error.why)
+            return ProbeReply(fault=UNREACHABLE, why=error.why)
         except (ConnectError, DNSLookupError) as error:
-            return Told(fault=UNREACHABLE, why=f"no connection: {error}")
-        return told(answer.status, answer.body)
+            return ProbeReply(fault=UNREACHABLE, why=f"no connection: {error}")
+        return read_reply(answer.status, answer.body)
 
     async def database(self, claims: Claims) -> DatabaseIdentity | None:
-        """Ask what its database is now; ``None`` when nobody says it who knows the data key, or not in time."""
+        """Ask what its database is now; ``None`` when no answer comes in time that proves to know the data key."""
         challenge, code = claims.question()
         try:
             answer = await self._get(f"{_DATABASE}?challenge={challenge}&code={code}", CLAIM_DEADLINE)
@@ -89,7 +89,7 @@ class Inquiry:
 
 
 def trust_of(path: Path, key: str) -> Trust:
-    """What trusts the authorities in a file of PEM alone; ``key`` is the setting that names it.
+    """Return trust in the authorities of a file of PEM alone; ``key`` is the setting that names it.
 
     :raises ConfigurationInvalid: it can't be read, or holds no certificates.
     """

@@ -17,15 +17,15 @@ from typing import Final
 import attrs
 from zope.interface import Interface
 
-from svc.crypto.jose import KeySet
 from svc.model.events import Trail
+from svc.model.key_sets import KeySet
 from svc.model.names import ResourceName, RoleName
 from svc.model.query_results import Network, Sealed
-from svc.model.reasons import PUT_OFF, Reason
+from svc.model.reasons import PUT_OFF, Reason, RefusalKind
 
 
 @attrs.frozen
-class Attempt:
+class LoginRequest:
     """A request to be authenticated: what came from outside, nothing verified.
 
     ``login`` is the decoded id of the path, ``None`` when left out. ``evidence`` is the API key, or the JWT's text.
@@ -56,14 +56,14 @@ class Admitted:
 class Refused:
     """The authentication failed. ``detail`` names and compares what an operator needs to see, never evidence.
 
-    ``role`` is the full id of the would-be role where one was determined. ``status`` is what the client gets, and with
+    ``role`` is the full id of the would-be role where one was determined. ``kind`` is what the client learns, and with
     ``retry_after`` the seconds after which it may come again.
     """
 
     reason: Reason
     detail: str
     role: str | None = None
-    status: int = 401
+    kind: RefusalKind = RefusalKind.UNPROVEN
     retry_after: int | None = None
 
     @classmethod
@@ -72,14 +72,14 @@ class Refused:
         reason: Reason,
         detail: str,
         role: str | None = None,
-        status: int = 401,
+        kind: RefusalKind = RefusalKind.UNPROVEN,
         *,
         chance: Callable[[], float] = random.random,
     ) -> Refused:
-        """A refusal with this status, unless the reason is one of ``PUT_OFF``; for ``chance`` see ``moment``."""
+        """Make a refusal of this kind; for a reason of ``PUT_OFF``, one that postpones; for ``chance`` see ``moment``."""
         if reason in PUT_OFF:
-            return cls(reason, detail, role, 503, moment(chance=chance))
-        return cls(reason, detail, role, status)
+            return cls(reason, detail, role, RefusalKind.POSTPONED, moment(chance=chance))
+        return cls(reason, detail, role, kind)
 
 
 #: After how many seconds somebody may come again where nothing tells when he can be judged, and over how many others are
@@ -114,7 +114,7 @@ class AuthenticatorSettings:
 
 
 @attrs.frozen
-class Applicant:
+class LoginCandidate:
     """A role that asks to be admitted by an authenticator, read in one round trip.
 
     ``edition`` is that of the authenticator's settings at the time of reading (see ``authn/federated.py``,
@@ -243,15 +243,15 @@ class Explanation:
 class IAuthenticator(Interface):
     """A way to prove an identity: evidence to role, or refusal. Wrappers (audit, throttling) provide it too."""
 
-    async def authenticate(attempt: Attempt) -> Admitted | Refused:
-        """Decide on one attempt. A refusal is a value; an exception other than ``StoreUnavailable`` is a bug."""
+    async def authenticate(request: LoginRequest) -> Admitted | Refused:
+        """Decide on one request. A refusal is a value; an exception other than ``StoreUnavailable`` is a bug."""
 
 
 class ILogin(Interface):
     """A way for a role to have its API key told. Wrappers (audit, throttling) provide it too."""
 
-    async def api_key(attempt: Attempt) -> bytes | Refused:
-        """Return the role's API key, unchanged, when ``attempt.evidence`` proves the role: the key itself, or its password.
+    async def api_key(request: LoginRequest) -> bytes | Refused:
+        """Return the role's API key, unchanged, when ``request.evidence`` proves the role: the key itself, or its password.
 
         A refusal is a value; an exception other than ``StoreUnavailable`` and ``PasswordsBusy`` is a bug.
         """
@@ -260,8 +260,8 @@ class ILogin(Interface):
 class IExplainer(Interface):
     """An authenticator that can tell operators what it does, and how it stands."""
 
-    async def explain(attempt: Attempt) -> Explanation:
-        """Decide on an attempt as ``authenticate`` would, and tell of every check; nothing is admitted by that."""
+    async def explain(request: LoginRequest) -> Explanation:
+        """Decide on a request as ``authenticate`` would, and tell of every check; nothing is admitted by that."""
 
     async def status(account: str, service_id: str) -> AuthenticatorStatus:
         """Look at the settings of one authenticator, and ask its provider for the keys unless they are at hand.
@@ -275,18 +275,18 @@ class IExplainer(Interface):
 class IProviderKeys(Interface):
     """The verification keys of third parties (rulings: provider keys)."""
 
-    async def current(source: KeySource, refreshes: int = 0, attempt: Attempt | None = None) -> KeySet:
+    async def current(source: KeySource, refreshes: int = 0, request: LoginRequest | None = None) -> KeySet:
         """Return the set at hand for a source, fetching it when there is none.
 
         ``refreshes`` is the number of an operator's newest wish for newer keys. Authenticators share sources, so each wish
         needs a greater number than any before, for whichever of them it was. What was asked for when it was less is fetched
-        anew, once for each number, whatever the budget; when that fails, the set at hand stays, and is returned. ``attempt``
+        anew, once for each number, whatever the budget; when that fails, the set at hand stays, and is returned. ``request``
         is the login that may have to wait, if it is one.
 
         :raises KeysUnavailable: there is no set at hand, and none could be fetched, or may be fetched yet, or waited for.
         """
 
-    async def newer(source: KeySource, seen: KeySet, attempt: Attempt | None = None) -> KeySet:
+    async def newer(source: KeySource, seen: KeySet, request: LoginRequest | None = None) -> KeySet:
         """Return a set fetched after ``seen``, which did not verify a token: unknown ``kid`` or wrong signature.
 
         Fetches when no newer one is at hand and the budget allows it; concurrent calls share one fetch. A failed fetch
@@ -309,7 +309,7 @@ class IAuthenticatorReadings(Interface):
         ``branch`` is a policy id such as ``svc/authn-jwt/ci``.
         """
 
-    async def applicant(role: RoleName, branch: str, names: Sequence[str], annotated: str) -> Applicant:
+    async def candidate(role: RoleName, branch: str, names: Sequence[str], annotated: str) -> LoginCandidate:
         """Read all that bears on admitting ``role`` to the webservice ``branch`` of its own account, in one round trip.
 
         Annotations whose name begins with ``<annotated>/`` are returned. ``edition`` is that of ``settings`` for the same

@@ -8,7 +8,6 @@ role's resource by that.
 from __future__ import annotations
 
 import enum
-from http import HTTPStatus
 from typing import Final
 
 import attrs
@@ -124,7 +123,7 @@ def see_role(standing: Standing, role: RoleName, caller: RoleName, dialect: Dial
     """
     decision = role_sight(standing)
     hidden = decision == Denied(Denial.INVISIBLE) and role.account == caller.account
-    if hidden and dialect.hidden_role_status == HTTPStatus.FORBIDDEN:
+    if hidden and not dialect.hides_roles:
         raise Forbidden(f"may not see {role}")
     _enforce(decision, role, "")
 

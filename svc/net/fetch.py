@@ -20,9 +20,9 @@ from twisted.internet.interfaces import (
     IStreamClientEndpoint,
 )
 
-from svc.crypto.jose import shown
 from svc.model.errors import AddressRefused, KeysUnavailable
 from svc.model.query_results import Network
+from svc.model.text import shown
 from svc.net.addresses import Address
 from svc.net.lookup import LookUps
 from svc.net.outgoing import Unanswered, get

@@ -35,10 +35,18 @@ from svc.server.foundation import Foundation
 from svc.server.listening import Endpoint, Listening
 from svc.server.parts import Parts
 from svc.server.renewal import Renewals
+from svc.services.accounts import AccountService
+from svc.services.audit_reading import AuditService
+from svc.services.authenticators import AuthenticatorService, FederatedService
+from svc.services.credentials import CredentialService
 from svc.services.effective_policy import EffectivePolicyService
+from svc.services.host_factories import HostFactoryService
+from svc.services.login import AccessTokenService, ApiKeyService, LoginService
 from svc.services.policy_loads import PolicyLoadService
+from svc.services.public_keys import PublicKeyService
 from svc.services.resources import ResourceService
 from svc.services.roles import RoleService
+from svc.services.secrets import SecretService
 from svc.settings.config import Settings
 from svc.storage.authenticators import AuthenticatorStore
 from svc.storage.credentials import CredentialStore
@@ -130,7 +138,7 @@ class Composition:
         expirations = parts.expirations(journal, demand_primary)
         expirations.setServiceParent(server)  # type: ignore[no-untyped-call] # Twisted's
         servers, directories = parts.ldap_servers(), functools.cache(parts.directories)
-        rounds = parts.rounds(
+        checks_loop = parts.checks_loop(
             rivals,
             # Its rounds are also how this server learns that a key retires.
             AuthnProbe(keys, tokens, reactor),
@@ -138,12 +146,12 @@ class Composition:
             LdapProbe(servers, directories),
             ExpirationProbe(expirations, reactor),
         )
-        rounds.setServiceParent(server)  # type: ignore[no-untyped-call] # Twisted's
+        checks_loop.setServiceParent(server)  # type: ignore[no-untyped-call] # Twisted's
 
         def changed() -> None:
             """The database has gone, or come back, perhaps as another."""
             rivals.doubt()
-            rounds.hasten()
+            checks_loop.hasten()
 
         pulse = Pulse(reactor, foundation.state.connected, foundation.database.readings, changed)
         pulse.setServiceParent(server)  # type: ignore[no-untyped-call] # Twisted's
@@ -154,12 +162,12 @@ class Composition:
         router = Router(
             [
                 *self._nouns(parts, keys, tokens, loads, metrics, events, journal, passwords, throttle, ldap),
-                Health(rounds, settings.dialect, lambda: pulse.beats, lambda: replication.writable and rivals.writable),
+                Health(checks_loop, settings.dialect, lambda: pulse.beats, lambda: replication.writable and rivals.writable),
                 Cluster(
-                    rounds,
+                    checks_loop,
                     settings.dialect,
                     parts.members(inquiries),
-                    lambda: rivals.crowd,
+                    lambda: rivals.contenders,
                     claims,
                     replication.identity,
                 ),
@@ -189,14 +197,14 @@ class Composition:
             # After the ports, so that it stops before they do: what it holds back they would wait for.
             throttle.setServiceParent(server)  # type: ignore[no-untyped-call] # Twisted's
         if self.metrics_endpoint is not None and metrics is not None:
-            metrics.watch_checks(rounds.findings)
+            metrics.watch_checks(checks_loop.findings)
             metrics.watch_backlogs(journal.backlogs)
             metrics.watch_sessions(foundation.database.census)
             metrics.watch_rivals(rivals.counted)
             metrics.watch_connections(site.counts)
             ReactorLag(reactor, metrics.observe_lag).setServiceParent(server)  # type: ignore[no-untyped-call] # Twisted's
             await self._serve(metrics, self.metrics_endpoint, server)
-        await rounds.first_round()
+        await checks_loop.first_round()
         return urls
 
     def _nouns(
@@ -217,61 +225,67 @@ class Composition:
         roles, resources, secrets = RoleStore(database), ResourceStore(database), SecretStore(database, settings.dialect)
         credentials = CredentialStore(database)
         by_api_key, logging_in = _slowed(ApiKeyAuthenticator(credentials, vault, passwords, foundation.wall), throttle)
-        login = LoggedLogin(logging_in, "authn")
+        api_keys = ApiKeyService(LoggedLogin(logging_in, "authn"))
         federated = parts.federated(metrics)
         by_ldap, logging_in_by_ldap = _slowed(ldap, throttle)
         listed = frozenset(settings.authenticators)
-        authenticators = Authenticators(
-            store=AuthenticatorStore(database),
+        authenticator_store = AuthenticatorStore(database)
+        authenticators = AuthenticatorService(
+            store=authenticator_store,
             roles=roles,
             installed=(*federated, LDAP),
             listed=listed,
             dialect=settings.dialect,
         )
+        access_tokens = AccessTokenService(roles, keys)
         return [
             Authn(
-                by_api_key=_watched(by_api_key, "authn", metrics),
-                login=login,
-                tokens=tokens,
-                keys=keys,
-                roles=roles,
+                LoginService(_watched(by_api_key, "authn", metrics), tokens),
+                api_keys,
+                access_tokens,
             ),
-            Credentials(login, credentials, roles, vault, passwords),
-            *(FederatedAuthn(name, _watched(each, name, metrics), tokens) for name, each in federated.items()),
-            LdapAuthn(_watched(by_ldap, LDAP, metrics), LoggedLogin(logging_in_by_ldap, LDAP), tokens),
-            authenticators,
+            Credentials(CredentialService(api_keys, credentials, roles, vault, passwords)),
+            *(FederatedAuthn(name, LoginService(_watched(each, name, metrics), tokens)) for name, each in federated.items()),
+            LdapAuthn(
+                LoginService(_watched(by_ldap, LDAP, metrics), tokens), ApiKeyService(LoggedLogin(logging_in_by_ldap, LDAP))
+            ),
+            Authenticators(authenticators),
             *(
                 FederatedAuthenticators(
-                    name=name,
-                    explainer=each,
-                    store=AuthenticatorStore(database),
-                    roles=roles,
-                    listed=listed,
-                    dialect=settings.dialect,
-                    token_limit=settings.jwt_limit,
-                    clock=self.reactor,
-                    wall=foundation.wall,
+                    FederatedService(
+                        name=name,
+                        explainer=each,
+                        store=authenticator_store,
+                        roles=roles,
+                        listed=listed,
+                        dialect=settings.dialect,
+                        token_limit=settings.jwt_limit,
+                        clock=self.reactor,
+                        wall=foundation.wall,
+                    ),
                 )
                 for name, each in federated.items()
             ),
             Resources(ResourceService(resources, roles)),
             Roles(RoleService(roles, settings.dialect)),
             Policies(PolicyLoadService(loads, roles, events, journal)),
-            Audit(events, roles),
+            Audit(AuditService(events, roles)),
             EffectivePolicies(EffectivePolicyService(EffectiveStore(database), roles, vault, self.reactor), self.reactor),
-            Secrets(secrets, ExpirationStore(database), vault),
+            Secrets(SecretService(secrets, ExpirationStore(database), vault)),
             HostFactories(
-                HostFactoryStore(database),
-                roles,
-                resources,
-                vault,
-                settings.dialect,
-                foundation.wall,
-                settings.record_limits,
+                HostFactoryService(
+                    HostFactoryStore(database),
+                    roles,
+                    resources,
+                    vault,
+                    settings.dialect,
+                    foundation.wall,
+                    settings.record_limits,
+                )
             ),
-            PublicKeys(PublicKeyStore(database), secrets, vault),
-            Accounts(foundation.accounts, roles, keys, foundation.create_account),
-            Status(foundation.state, roles, authenticators.tell_all, settings.dialect),
+            PublicKeys(PublicKeyService(PublicKeyStore(database), secrets, vault)),
+            Accounts(AccountService(foundation.accounts, roles, keys, foundation.create_account)),
+            Status(foundation.state, access_tokens, authenticators, settings.dialect),
         ]
 
     async def _serve(self, metrics: Metrics, endpoint: Endpoint, server: MultiService) -> None:

@@ -32,7 +32,7 @@ from svc.cluster.inquiry import Inquiry, trust_of
 from svc.cluster.members import Members
 from svc.cluster.rivals import Rivals
 from svc.crypto.vault import CANARY
-from svc.health.checks_loop import NEEDED_TO_SERVE, Rounds
+from svc.health.checks_loop import NEEDED_TO_SERVE, ChecksLoop
 from svc.health.probes import (
     AuditProbe,
     AuthzProbe,
@@ -254,8 +254,8 @@ class Parts:
     def _look_ups(self) -> LookUps:
         return LookUps(self.reactor, self.reactor.nameResolver, self.settings.allow_private_providers)
 
-    def rounds(self, rivals: Rivals, *others: IProbe) -> Rounds:
-        """The rounds of health: the checks of what stands on the foundation alone, and others."""
+    def checks_loop(self, rivals: Rivals, *others: IProbe) -> ChecksLoop:
+        """The loop of health checks: those of what stands on the foundation alone, and others."""
         foundation = self.foundation
         database, state, vault = foundation.database, foundation.state, foundation.vault
 
@@ -276,4 +276,4 @@ class Parts:
             return None if word is None else (word, rivals.changed)
 
         database_probe, interval = DatabaseProbe(state), self.settings.health_interval
-        return Rounds(self.reactor, foundation.wall, probes, database_probe, interval, needed, primaries)
+        return ChecksLoop(self.reactor, foundation.wall, probes, database_probe, interval, needed, primaries)

@@ -22,16 +22,14 @@ from twisted.web.resource import Resource
 from twisted.web.server import Site
 from zope.interface import implementer
 
-from svc.model.authentication import Admitted, Attempt, IAuthenticator, Refused
+from svc.model.authentication import Admitted, IAuthenticator, LoginRequest, Refused
 from svc.model.counts import Census, ConnectionCounts
 from svc.model.query_results import Finding
+from svc.model.reasons import RefusalKind
 
 #: Upper bounds of durations, in seconds.
 _REQUEST_BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5)
 _LAG_BUCKETS: Final = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5)
-
-#: The status of who can't be judged now.
-_LATER: Final = 503
 
 #: Seconds between two looks at how late the reactor is.
 BEAT: Final = 0.25
@@ -178,7 +176,7 @@ class Metrics:
         """Count a decision of an authenticator of this type, such as ``authn-jwt``; who may come again is undecided."""
         outcome, reason = "admitted", ""
         if isinstance(decision, Refused):
-            outcome, reason = "undecided" if decision.status == _LATER else "refused", decision.reason.value
+            outcome, reason = "undecided" if decision.kind is RefusalKind.POSTPONED else "refused", decision.reason.value
         self._authentications.labels(authenticator, outcome, reason).inc()
 
     def site(self) -> IProtocolFactory:
@@ -269,8 +267,8 @@ class CountedAuthenticator:
         self._name = name
         self._metrics = metrics
 
-    async def authenticate(self, attempt: Attempt) -> Admitted | Refused:
+    async def authenticate(self, request: LoginRequest) -> Admitted | Refused:
         """Let ``inner`` decide."""
-        decision = await self._inner.authenticate(attempt)
+        decision = await self._inner.authenticate(request)
         self._metrics.count_authentication(self._name, decision)
         return decision

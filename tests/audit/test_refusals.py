@@ -14,14 +14,15 @@ from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 from zope.interface.verify import verifyObject
 
-from svc.audit.refusals import FIELD_LIMIT, LoggedAuthenticator, LoggedExpirations, LoggedLogin, printable
-from svc.model.authentication import Admitted, Attempt, IAuthenticator, ILogin, Refused
+from svc.audit.refusals import LoggedAuthenticator, LoggedExpirations, LoggedLogin
+from svc.model.authentication import Admitted, IAuthenticator, ILogin, LoginRequest, Refused
 from svc.model.expiration import IExpirationEvents
 from svc.model.host_factories import ExpiredToken
 from svc.model.names import ResourceName, RoleName
 from svc.model.reasons import Reason
+from svc.model.text import FIELD_LIMIT, printable
 
-ATTEMPT = Attempt("acct", "host/web", b"the evidence", "10.0.0.1", "ci")
+REQUEST = LoginRequest("acct", "host/web", b"the evidence", "10.0.0.1", "ci")
 ADMITTED = Admitted(RoleName("acct", "host", "web"), "key")
 REFUSED = Refused(Reason.CLAIM_MISMATCH, "ref is 'x' and should be 'main'", "acct:host:web")
 
@@ -33,13 +34,13 @@ class Decided:
 
     decision: Admitted | Refused
 
-    async def authenticate(self, attempt: Attempt) -> Admitted | Refused:
+    async def authenticate(self, request: LoginRequest) -> Admitted | Refused:
         """The decision."""
         return self.decision
 
-    async def api_key(self, attempt: Attempt) -> bytes | Refused:
+    async def api_key(self, request: LoginRequest) -> bytes | Refused:
         """The evidence, or the decision."""
-        return self.decision if isinstance(self.decision, Refused) else attempt.evidence
+        return self.decision if isinstance(self.decision, Refused) else request.evidence
 
 
 class PrintableTests(SynchronousTestCase):
@@ -76,14 +77,14 @@ class PrintableTests(SynchronousTestCase):
 class LoggedTests(SynchronousTestCase):
     """The wrappers."""
 
-    def decide(self, decision: Admitted | Refused, attempt: Attempt = ATTEMPT) -> list[LogEvent]:
+    def decide(self, decision: Admitted | Refused, request: LoginRequest = REQUEST) -> list[LogEvent]:
         """Let both wrappers decide so; return what was logged, having seen that the decision came through."""
         authenticator, login = LoggedAuthenticator(Decided(decision), "authn-jwt"), LoggedLogin(Decided(decision), "authn")
         with capturedLogs() as events:
-            decided = self.successResultOf(Deferred.fromCoroutine(authenticator.authenticate(attempt)))
-            told = self.successResultOf(Deferred.fromCoroutine(login.api_key(attempt)))
+            decided = self.successResultOf(Deferred.fromCoroutine(authenticator.authenticate(request)))
+            told = self.successResultOf(Deferred.fromCoroutine(login.api_key(request)))
         self.assertIs(decided, decision)
-        self.assertIs(told, decision if isinstance(decision, Refused) else attempt.evidence)
+        self.assertIs(told, decision if isinstance(decision, Refused) else request.evidence)
         return list(events)
 
     def test_they_provide_what_they_enclose(self) -> None:
@@ -130,13 +131,13 @@ class LoggedTests(SynchronousTestCase):
         """Where no role was determined the login stands in its place, and a hyphen where nothing was given."""
         refused = Refused(Reason.TOKEN_MISSING, "no token")
         self.assertEqual(self.decide(refused)[0]["role"], "host/web")
-        bare = self.decide(refused, Attempt("acct", None, b"", "10.0.0.1"))[0]
+        bare = self.decide(refused, LoginRequest("acct", None, b"", "10.0.0.1"))[0]
         self.assertEqual((bare["role"], bare["service"]), ("-", "-"))
 
     def test_a_client_cannot_write_the_log(self) -> None:
         """Nothing that a client sends ends a line of the log or is taken for part of its form."""
         nasty = "x\nauthn admitted {reason} \x1b[1A{log_level}" * 100
-        event = self.decide(Refused(Reason.ROLE_UNKNOWN, nasty, nasty), Attempt(nasty, nasty, b"", nasty, nasty))[0]
+        event = self.decide(Refused(Reason.ROLE_UNKNOWN, nasty, nasty), LoginRequest(nasty, nasty, b"", nasty, nasty))[0]
         for name in ("detail", "role", "account", "service", "client_ip"):
             self.assertEqual(event[name], printable(nasty))
         self.assertTrue(formatEvent(event).isprintable())

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.authn.settings import VARIABLES, Configuration, Misconfiguration, configuration_of, opened
-from svc.crypto.jose import KeySet
 from svc.crypto.vault import Vault
 from svc.model.authentication import AuthenticatorSettings, KeySource, Problem
 from svc.model.dialect import CONJUR, NATIVE, Dialect
+from svc.model.key_sets import KeySet
 from svc.model.query_results import Sealed
 from tests.authn.world import PROVIDER, URI
 from tests.signing import jwk, jwks

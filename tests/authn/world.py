@@ -14,13 +14,11 @@ from zope.interface import implementer
 
 from svc.authn.federated import FederatedAuthenticator
 from svc.authn.jwt import JWT
-from svc.crypto.jose import KeySet, parse_key_set
+from svc.crypto.key_sets import parse_key_set
 from svc.crypto.vault import Vault
 from svc.model.authentication import (
     ANNOTATIONS_LIMIT,
     Admitted,
-    Applicant,
-    Attempt,
     AuthenticatorSettings,
     AuthenticatorStatus,
     Explanation,
@@ -28,15 +26,19 @@ from svc.model.authentication import (
     IProviderKeys,
     KeySource,
     KeysState,
+    LoginCandidate,
+    LoginRequest,
     Refused,
     Step,
 )
 from svc.model.dialect import NATIVE, Dialect
 from svc.model.errors import KeysUnavailable, StoreUnavailable
+from svc.model.key_sets import KeySet
 from svc.model.names import ResourceName, RoleName
 from svc.model.query_results import Sealed
 from svc.model.reasons import Reason
 from tests.signing import jwks, token
+from tests.statuses import refusal_status
 
 NOW = 1_700_000_000.0
 URI = "https://idp.example/keys"
@@ -75,7 +77,7 @@ class Readings:
         self.permitted: set[RoleName] = set()
         self.restrictions: dict[RoleName, tuple[str, ...]] = {}
         self.asked: list[str] = []
-        self.before_applicant: Callable[[], None] = lambda: None
+        self.before_candidate: Callable[[], None] = lambda: None
         self.webservice_missing = False
         self.down = False
 
@@ -116,15 +118,15 @@ class Readings:
         variables = {name: found.variables[name] for name in names if name in found.variables}
         return AuthenticatorSettings(str(found.changes), variables, found.switched, found.distrusted, found.refreshes)
 
-    async def applicant(self, role: RoleName, branch: str, names: Sequence[str], annotated: str) -> Applicant:
+    async def candidate(self, role: RoleName, branch: str, names: Sequence[str], annotated: str) -> LoginCandidate:
         """All the rest."""
         self.asked.append(f"applicant {role}")
-        self.before_applicant()
+        self.before_candidate()
         if self.down:
             raise StoreUnavailable("down")
         known = role.account == "acme"
         under = {name: text for name, text in self.annotations.get(role, {}).items() if name.startswith(f"{annotated}/")}
-        return Applicant(
+        return LoginCandidate(
             edition=self._edition(role.account, branch),
             account_exists=known,
             role_exists=role in self.annotations,
@@ -167,7 +169,7 @@ class Provider:
         self.cached[source] = parse_key_set(self.published[source.uri])
         return self.cached[source]
 
-    async def current(self, source: KeySource, refreshes: int = 0, attempt: Attempt | None = None) -> KeySet:
+    async def current(self, source: KeySource, refreshes: int = 0, request: LoginRequest | None = None) -> KeySet:
         """The set at hand, fetched anew when an operator wishes for it, if that succeeds."""
         if source in self.cached and refreshes <= self.granted[source]:
             return self.cached[source]
@@ -179,7 +181,7 @@ class Provider:
                 raise
             return self.cached[source]
 
-    async def newer(self, source: KeySource, seen: KeySet, attempt: Attempt | None = None) -> KeySet:
+    async def newer(self, source: KeySource, seen: KeySet, request: LoginRequest | None = None) -> KeySet:
         """Another set, unless this is the newest."""
         self.wanted += 1
         return seen if self.spent else self._fetch(source)
@@ -221,8 +223,8 @@ class Case(SynchronousTestCase):
 
     def attempt(self, evidence: bytes, **options: Any) -> Admitted | Refused:
         """Try to log in, as ``trying`` says."""
-        attempt = self.trying(evidence, **options)
-        decision: Admitted | Refused = self.successResultOf(Deferred.fromCoroutine(self.authenticator.authenticate(attempt)))
+        request = self.trying(evidence, **options)
+        decision: Admitted | Refused = self.successResultOf(Deferred.fromCoroutine(self.authenticator.authenticate(request)))
         return decision
 
     def trying(
@@ -233,14 +235,14 @@ class Case(SynchronousTestCase):
         account: str = "acme",
         client_ip: str = "192.0.2.1",
         fault: tuple[Reason, str] | None = None,
-    ) -> Attempt:
+    ) -> LoginRequest:
         """An attempt."""
-        return Attempt(account, login, evidence, client_ip, service, fault)
+        return LoginRequest(account, login, evidence, client_ip, service, fault)
 
     def explained(self, evidence: bytes, **options: Any) -> Explanation:
         """What operators are told of an attempt; it never holds a part of the token."""
-        attempt = self.trying(evidence, **options)
-        explanation: Explanation = self.successResultOf(Deferred.fromCoroutine(self.authenticator.explain(attempt)))
+        request = self.trying(evidence, **options)
+        explanation: Explanation = self.successResultOf(Deferred.fromCoroutine(self.authenticator.explain(request)))
         for step in explanation.steps:
             self.assert_fit(step.detail, evidence)
         return explanation
@@ -273,7 +275,7 @@ class Case(SynchronousTestCase):
         """The refusal for this reason, which has no part of the token in its detail."""
         refused = self.attempt(evidence, **options)
         assert isinstance(refused, Refused), refused
-        self.assertEqual((refused.reason, refused.status), (reason, status), refused.detail)
+        self.assertEqual((refused.reason, refusal_status(refused)), (reason, status), refused.detail)
         self.assert_fit(refused.detail, evidence)
         return refused
 

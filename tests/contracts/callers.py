@@ -23,8 +23,8 @@ class CallersContract(Contract):
         """Make Alice, who owns a variable and a group, and return her number, which both logins read."""
         await load(stores, Draft().define("user:alice").define("variable:v", "group:g", owner="user:alice"))
         credential = await stores.credentials.credential(ALICE)
-        applicant = await stores.authenticators.applicant(ALICE, BRANCH, (), "authn-jwt")
-        self.assertEqual(credential.creation, applicant.creation)
+        candidate = await stores.authenticators.candidate(ALICE, BRANCH, (), "authn-jwt")
+        self.assertEqual(credential.creation, candidate.creation)
         return credential.creation
 
     async def remade(self, stores: Stores) -> tuple[Caller, Caller]:

@@ -20,8 +20,13 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.crypto.jose import EvidenceRefused, KeySet, Malformed, parse_compact, parse_key_set
+from svc.crypto.compact import parse_compact
+from svc.crypto.key_sets import parse_key_set
+from svc.crypto.signatures import verify
+from svc.model.key_sets import KeySet
 from svc.model.reasons import Reason
+from svc.model.signed_claims import EvidenceRefused
+from svc.model.strict_json import Malformed
 from tests.signing import base64url, jwk, jwks, number, private_key, sign, signed, token
 
 CLAIMS: Mapping[str, object] = {"sub": "build", "exp": 2_000_000_000}
@@ -60,7 +65,7 @@ class Attack(SynchronousTestCase):
 
     def verified(self, text: bytes, keys: KeySet | None = None, limit: int = 16_384) -> Mapping[str, object]:
         """The claims of a token that is good."""
-        return (keys or self.keys).verify(parse_compact(text, limit))
+        return verify(keys or self.keys, parse_compact(text, limit))
 
     def assert_refused(self, text: bytes, *reasons: Reason, keys: KeySet | None = None, limit: int = 16_384) -> None:
         """The token is refused for one of the reasons, in few words that hold nothing of the token."""

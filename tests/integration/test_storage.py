@@ -31,6 +31,7 @@ from tests.contracts import (
     base,
     callers,
     credentials,
+    day,
     effective,
     events,
     expirations,
@@ -107,6 +108,10 @@ class CallerTests(callers.CallersContract, InPostgres):
         await self.database.transact(partial(_executed, "UPDATE roles SET creation = 0 WHERE role_id LIKE '%:user:alice'"))
         self.assertTrue(await stores.roles.remains(older))
         self.assertEqual((await stores.credentials.credential(callers.ALICE)).creation, 0)
+
+
+class DayTests(day.DayContract, InPostgres):
+    """All use cases together, without HTTP."""
 
 
 class CredentialStoreTests(credentials.CredentialsContract, InPostgres):

@@ -271,7 +271,7 @@ def token(role: RoleName, creation: int = 0) -> str:
 class DeclaredRouter(Router):
     """A router whose answers are held against the declarations of their routes, by the ids of their requests.
 
-    Routes that declare no answers are those of tests, and of modules in ``test_declarations.UNDECLARED``.
+    Routes that declare no answers are those of tests.
     """
 
     def __init__(self, *args: Any, **more: Any) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 from typing import Any
 
 import attrs
@@ -10,33 +12,14 @@ from twisted.trial.unittest import SynchronousTestCase
 from svc.model.errors import Conflict, Refusal, StoreReadOnly
 from svc.model.names import RoleName
 from svc.web.http.declarations import NO_BODY, Answer, Parameter, PathName, Unaudited
+from svc.web.http.faults import ANSWERED
 from svc.web.http.response import Response
 from svc.web.http.routing import PUBLIC, REQUIRED, Call, Route, Routes
 from svc.web.http.shapes import ANY, BOOLEAN, INTEGER, NUMBER, TEXT, array, integer, keyed, obj, text
 from tests.web.declared import declared, misfit
 from tests.web.support import Client
 
-#: Modules of ``svc.web.routes`` whose routes declare no answers yet.
-UNDECLARED = {
-    "accounts",
-    "audit",
-    "authenticators",
-    "authn",
-    "cluster",
-    "credentials",
-    "health",
-    "hostfactories",
-    "publickeys",
-    "secrets",
-    "status",
-}
-
-
 LATE = Parameter.text("late", "what is read by the route itself", late=True)
-
-
-def _module(route: Route) -> str:
-    return route.handler.__module__.rpartition(".")[2]
 
 
 def _described(route: Route) -> list[Parameter[Any]]:
@@ -63,16 +46,26 @@ class DeclarationsTests(SynchronousTestCase):
     def test_everything_is_declared(self) -> None:
         """A route declares its answers, privileges, body and audit, or why there is none, each in words."""
         missing = {
-            f"{_module(route)}: {route}, {route.when}": gaps
+            f"{route.handler.__module__}: {route}, {route.when}": gaps
             for _, route in declared()
-            if _module(route) not in UNDECLARED and (gaps := _missing(route))
+            if (gaps := _missing(route))
         }
         self.assertEqual(missing, {})
 
-    def test_only_what_is_missing_is_excused(self) -> None:
-        """Modules whose routes declare everything are not in ``UNDECLARED``."""
-        waiting = {_module(route) for _, route in declared() if _missing(route)}
-        self.assertEqual(UNDECLARED - waiting, set())
+    def test_refusals_have_answers(self) -> None:
+        """Every refusal that a route declares, or that follows from its declaration, is one that is answered."""
+        refused = {refusal for _, route in declared() for refusal in route.refusals}
+        self.assertEqual(refused - ANSWERED, set())
+
+    def test_nothing_else_is_read(self) -> None:
+        """A route reads of a request what it declares: no header or parameter by hand, and no body without ``Body``."""
+        by_hand = re.compile(r"call\.(query\.\w+|header|form|parameters)\b")
+        for _, route in declared():
+            module = inspect.getmodule(route.handler)
+            assert module is not None
+            self.assertIsNone(by_hand.search(inspect.getsource(module)), module.__name__)
+            if "call.body" in inspect.getsource(route.handler):
+                self.assertNotIn(route.body, {None, NO_BODY}, str(route))
 
     def test_names(self) -> None:
         """No route declares two parameters, nor two answers of the same status and description, alike."""

@@ -42,9 +42,9 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from svc.authn.providers.waiting import Crowd, Waiter, WaitingRoom
-from svc.crypto.jose import KeySet
-from svc.model.authentication import Attempt, IProviderKeys, KeySource, KeysState, moment
+from svc.model.authentication import IProviderKeys, KeySource, KeysState, LoginRequest, moment
 from svc.model.errors import KeysUnavailable
+from svc.model.key_sets import KeySet
 from svc.model.query_results import counted_as
 
 #: Fetches the key set of a source, which has a usable key, or raises ``KeysUnavailable``.
@@ -127,12 +127,12 @@ class ProviderKeys:
         self._sources: OrderedDict[KeySource, _Known] = OrderedDict()
         self._retried: set[_Known] = set()
 
-    async def current(self, source: KeySource, refreshes: int = 0, attempt: Attempt | None = None) -> KeySet:
+    async def current(self, source: KeySource, refreshes: int = 0, request: LoginRequest | None = None) -> KeySet:
         """See ``IProviderKeys``."""
         known = self._known(source)
         known.wished = max(known.wished, refreshes)
         if known.crowd is not None and known.fulfilled < refreshes:
-            await self._end(known, attempt)
+            await self._end(known, request)
         free = known.fulfilled < refreshes
         keys = self._at_hand(known)
         if keys is not None and not free and not self._is_due(known):
@@ -140,21 +140,21 @@ class ProviderKeys:
         if keys is None:
             known.lacked_at = self._clock.seconds()
         try:
-            return await self._fetched(known, attempt, free=free)
+            return await self._fetched(known, request, free=free)
         except KeysUnavailable:
             keys = self._at_hand(known)
             if keys is None:
                 raise
             return keys
 
-    async def newer(self, source: KeySource, seen: KeySet, attempt: Attempt | None = None) -> KeySet:
+    async def newer(self, source: KeySource, seen: KeySet, request: LoginRequest | None = None) -> KeySet:
         """See ``IProviderKeys``."""
         known = self._known(source)
         keys = self._at_hand(known)
         if keys is not None and (keys is not seen or self._is_newest(known)):
             return keys
         known.lacked_at = self._clock.seconds()
-        return await self._fetched(known, attempt)
+        return await self._fetched(known, request)
 
     def state(self, source: KeySource) -> KeysState:
         """See ``IProviderKeys``."""
@@ -226,9 +226,9 @@ class ProviderKeys:
 
     # -- fetches ------------------------------------------------------------------------------------------------------
 
-    def _fetched(self, known: _Known, attempt: Attempt | None, *, free: bool = False) -> Waiter:
+    def _fetched(self, known: _Known, request: LoginRequest | None, *, free: bool = False) -> Waiter:
         """Wait for the fetch that is under way, or begin one (Notes [Shared fetch] and [Budget])."""
-        address, size = ("", 0) if attempt is None else (counted_as(attempt.client_ip), len(attempt.evidence))
+        address, size = ("", 0) if request is None else (counted_as(request.client_ip), len(request.evidence))
         if known.crowd is not None:
             waiter = known.crowd.enter(address, size)
         else:
@@ -248,10 +248,10 @@ class ProviderKeys:
     def _crowded(self) -> KeysUnavailable:
         return KeysUnavailable("more logins wait for keys than there is room for", moment(chance=self._chance))
 
-    async def _end(self, known: _Known, attempt: Attempt | None) -> None:
+    async def _end(self, known: _Known, request: LoginRequest | None) -> None:
         """Wait for the end of the fetch that is under way, whatever comes of it."""
         try:
-            await self._fetched(known, attempt)
+            await self._fetched(known, request)
         except KeysUnavailable:
             return
 

@@ -9,6 +9,7 @@ from typing import Any, Final
 from svc.crypto.tokens import INVALID
 from svc.model import errors
 from svc.model.events import OUTCOME_UNKNOWN
+from svc.model.reasons import RefusalKind
 from svc.web.http.response import Response
 
 
@@ -106,8 +107,19 @@ def _too_often(refusal: errors.TooOften) -> Response:
     return _later(_fault(429, "too_many_requests", refusal.message), refusal.retry_after)
 
 
+#: The statuses of refused logins (rulings 2.10).
+_LOGIN_STATUSES: Final[Mapping[RefusalKind, int]] = {
+    RefusalKind.UNPROVEN: 401,
+    RefusalKind.MALFORMED: 400,
+    RefusalKind.TOO_LARGE: 413,
+    RefusalKind.UNPRIVILEGED: 403,
+    RefusalKind.POSTPONED: 503,
+    RefusalKind.TOO_OFTEN: 429,
+}
+
+
 def _authentication_refused(refusal: errors.AuthenticationRefused) -> Response:
-    response = Response.empty(refusal.status)
+    response = Response.empty(_LOGIN_STATUSES[refusal.kind])
     return response if refusal.retry_after is None else _later(response, refusal.retry_after)
 
 
@@ -160,6 +172,9 @@ _FAULTS: Final[Mapping[type[errors.Refusal], Callable[[Any], Response]]] = {
     errors.StoreReadOnly: lambda _: _fault(405, 405, "Write operations are not allowed"),
     errors.WrongDataKey: lambda _: _fault(422, "data_key_invalid", "a value does not open under the server's data key"),
 }
+
+#: The refusals that the table has an answer for.
+ANSWERED: Final = frozenset(_FAULTS)
 
 #: What the audit calls each; what isn't here is ``invalid``.
 _REASONS: Final[Mapping[type[errors.Refusal], str]] = {

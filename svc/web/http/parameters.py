@@ -12,8 +12,9 @@ from typing import Final
 
 import attrs
 
-from svc.crypto.jose import Malformed, json_object, shown
 from svc.model.errors import BadRequest, InvalidParameter, TooLarge
+from svc.model.strict_json import Malformed, json_object
+from svc.model.text import shown
 from svc.web.http.query import FORM_LIMIT, PARAMETERS_LIMIT, Form, Pairs, Query
 
 _KEYED: Final = re.compile(r"\[([^\]]+)\]")

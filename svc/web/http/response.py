@@ -9,6 +9,8 @@ from typing import Final
 
 import attrs
 
+from svc.model.text import blanked
+
 #: The bytes that the installed base escapes in JSON, so that a body is harmless in a page (wire facts, core 0.4).
 _ESCAPES: Final = str.maketrans({"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"})
 
@@ -124,12 +126,12 @@ class Response:
         :param chunked: whether pieces come as chunks; otherwise the end of the connection ends them.
         """
         # Values may come from policy (a variable's MIME type): a line end inside would forge a header or a whole answer.
-        lines = [_STATUS_LINES[self.status], common, f"Cache-Control: {_one_line(self.cache_control)}\r\n"]
+        lines = [_STATUS_LINES[self.status], common, f"Cache-Control: {blanked(self.cache_control)}\r\n"]
         if request_id is not None:
             lines.append(f"X-Request-Id: {request_id}\r\n")
         if self.content_type is not None:
-            lines.append(f"Content-Type: {_one_line(self.content_type)}\r\n")
-        lines.extend(f"{name}: {_one_line(value)}\r\n" for name, value in self.headers)
+            lines.append(f"Content-Type: {blanked(self.content_type)}\r\n")
+        lines.extend(f"{name}: {blanked(value)}\r\n" for name, value in self.headers)
         if self.pieces is not None:
             lines.append("Transfer-Encoding: chunked\r\n" if chunked else "")
         elif self.status not in _WITHOUT_CONTENT:
@@ -191,7 +193,3 @@ def _json(document: object) -> bytes:
 
 def _escaped(text: str) -> bytes:
     return text.translate(_ESCAPES).encode("ascii")
-
-
-def _one_line(value: str) -> str:
-    return value if value.isprintable() else "".join(char if char.isprintable() else " " for char in value)

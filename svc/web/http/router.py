@@ -25,7 +25,6 @@ from twisted.internet.defer import CancelledError, Deferred, succeed
 from twisted.logger import Logger
 from werkzeug.exceptions import HTTPException
 
-from svc.audit.refusals import printable
 from svc.model.dialect import Dialect
 from svc.model.errors import (
     AuditUnavailable,
@@ -39,6 +38,7 @@ from svc.model.errors import (
 from svc.model.events import IJournal, Outcome
 from svc.model.limits import Limits
 from svc.model.query_results import Caller
+from svc.model.text import printable
 from svc.web.http.alternatives import Alternatives
 from svc.web.http.faults import answer_to, internal_error, no_route, reason_of
 from svc.web.http.incoming import Incoming

@@ -178,9 +178,7 @@ def _fetched(name: str, version: str | None) -> Event:
 
 
 def updated(call: Call) -> list[Event]:
-    """A variable was given a value, or was to keep those that it has."""
-    if call.query.flag("expirations"):
-        return [_cleared(_variable(call))]
+    """A variable was given a value."""
     name = _variable(call)
     return [Event("update", "update", (("resource", name),), f"updated {name}", f"update {name}")]
 
@@ -195,12 +193,9 @@ def expirations_cleared(call: Call) -> list[Event]:
     """The values of a variable were to end no more; without its flag there is no such route."""
     if not call.query.flag("expirations"):
         return []
-    return [_cleared(f"{call.values['account']}:{call.values['kind']}:{call.values['identifier']}")]
-
-
-def _cleared(name: str) -> Event:
+    name = f"{call.values['account']}:{call.values.get('kind', 'variable')}:{call.values['identifier']}"
     words = f"the expiration of {name}"
-    return Event("expiration", "clear", (("resource", name),), f"cleared {words}", f"clear {words}")
+    return [Event("expiration", "clear", (("resource", name),), f"cleared {words}", f"clear {words}")]
 
 
 def _variable(call: Call) -> str:

@@ -8,6 +8,7 @@ from typing import Final
 
 import attrs
 
+from svc.model.clocks import iso_seconds
 from svc.model.query_results import Annotation, Expiration, Permission, RecordedVersion, Resource
 from svc.web.http.response import gathered, json_elements, json_members
 from svc.web.http.shapes import INTEGER, TEXT, array, obj
@@ -135,11 +136,6 @@ def _special(resource: Resource) -> dict[str, object]:
     return special(resource) if special else {}
 
 
-def expiration(seconds: float) -> str:
-    """When a host factory's token expires, in whole seconds (wire facts, core 5)."""
-    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
-
-
 def _recorded(policy: str | None) -> dict[str, str]:
     return {} if policy is None else {"policy": policy}
 
@@ -190,7 +186,7 @@ def _restricted_to(actor: Resource) -> dict[str, object]:
 
 def _factory(host_factory: Resource) -> dict[str, object]:
     # Their texts are known to nobody but those who were given them.
-    tokens = [{"expiration": expiration(token.expires_at), "cidr": list(token.networks)} for token in host_factory.tokens]
+    tokens = [{"expiration": iso_seconds(token.expires_at), "cidr": list(token.networks)} for token in host_factory.tokens]
     return {"tokens": tokens, "layers": list(host_factory.layers)}
 
 

@@ -17,9 +17,10 @@ from zope.interface.verify import verifyObject
 
 from svc.authn.providers.keys import RETRIED_LIMIT, RETRIES, ProviderKeys
 from svc.authn.providers.waiting import COPIES, PLACE, ROOM, TURN
-from svc.crypto.jose import KeySet, parse_key_set
-from svc.model.authentication import Attempt, IProviderKeys, KeySource, KeysState
+from svc.crypto.key_sets import parse_key_set
+from svc.model.authentication import IProviderKeys, KeySource, KeysState, LoginRequest
 from svc.model.errors import KeysUnavailable
+from svc.model.key_sets import KeySet
 from tests.signing import jwk, jwks
 
 SOURCE = KeySource("https://idp.example/keys")
@@ -469,8 +470,8 @@ class CrowdTests(Case):
 
     def login(self, address: str = "192.0.2.1", size: int = 1000) -> Deferred[KeySet]:
         """A login from this address, with a token of so many bytes, before there are keys."""
-        attempt = Attempt("acme", None, bytes(size), address, "ci")
-        return self.begin(self.keys.current(SOURCE, 0, attempt))
+        request = LoginRequest("acme", None, bytes(size), address, "ci")
+        return self.begin(self.keys.current(SOURCE, 0, request))
 
     def test_a_storm_at_the_start(self) -> None:
         """Thousands of logins wait for the first keys, from one address as from many, and all go on, some in each turn."""

@@ -9,16 +9,34 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any, Final
 
+import attrs
+
 from svc.health.checks_loop import HealthReport
+from svc.web.http.shapes import ANY, BOOLEAN, TEXT, Shape, array, keyed, obj, text
 
 #: The media type of this form.
 MEDIA_TYPE: Final = "application/health+json"
+
+_CHECK: Final = obj({"componentType": TEXT, "observedValue": ANY, "status": TEXT}, {"time": TEXT, "observedUnit": TEXT})
+
+#: The shapes of both forms of a report.
+HEALTH_JSON: Final = attrs.evolve(
+    obj({"status": text("pass", "fail"), "checks": keyed(array(_CHECK))}), media_type=MEDIA_TYPE
+)
+REPORT: Final = obj(
+    {
+        "services": Shape("object", members={"ok": BOOLEAN}, items=TEXT),
+        "database": obj({"ok": BOOLEAN, "connect": keyed(TEXT), "replication_status": keyed(ANY)}),
+        "ok": BOOLEAN,
+    },
+    {"cluster": obj({"ok": BOOLEAN, "primaries": TEXT})},
+)
 
 _UNITS: Final = {"_bytes": "bytes", "_seconds": "s"}
 
 
 def health_json(report: HealthReport) -> dict[str, Any]:
-    """The document: ``status`` is ``pass`` or ``fail``, ``checks`` has a list of one for each thing that is measured."""
+    """Return the document: ``status`` is ``pass`` or ``fail``; ``checks`` has a list of one for each thing measured."""
     return {"status": _status(report.ok), "checks": dict(_checks(report))}
 
 
@@ -50,5 +68,5 @@ def _status(passed: bool) -> str:
 
 
 def instant(moment: float) -> str:
-    """A moment, in epoch seconds, as RFC 3339 writes it, to the second."""
+    """Return a moment, in epoch seconds, as RFC 3339 writes it, to the second."""
     return datetime.fromtimestamp(int(moment), UTC).isoformat().replace("+00:00", "Z")

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.health.checks_loop import HealthReport
-from svc.health.draft import health_json, instant
 from svc.model.dialect import CONJUR, NATIVE
 from svc.model.query_results import ReplicationPosition
+from svc.web.routes.healthjson import health_json, instant
 
 POSITION = ReplicationPosition("0/16B3748", 23803720, False)
 WORDS = st.sampled_from(["ok", "failed", "stale", "starting"])
