@@ -70,17 +70,20 @@ class PolicyLoadService:
     events: IEvents
     journal: IJournal
 
-    async def load(self, by: Invocation, policy: RoleName, mode: LoadMode, document: bytes, *, dry_run: bool) -> LoadOutcome:
+    async def load(
+        self, invocation: Invocation, policy: RoleName, mode: LoadMode, document: bytes, *, dry_run: bool
+    ) -> LoadOutcome:
         """Load a document into a policy, and have the journal take the events of the rows that changed.
 
         :raises Refusal: as ``ILoads`` says, or the caller lacks the privilege that the mode takes.
         """
-        by.recorder.tell(dry_run=dry_run)
+        invocation.recorder.tell(dry_run=dry_run)
         # What a document costs to read is not spent on those who may not load it.
-        demand(await self.roles.standing(by.caller, policy.resource), PRIVILEGES[mode], policy.resource)
-        trail = by.recorder.trail
+        demand(await self.roles.standing(invocation.caller, policy.resource), PRIVILEGES[mode], policy.resource)
+        trail = invocation.recorder.trail
         origin = None if trail is None else trail.origin
-        outcome = await self.loads.load(Load(policy, mode, by.caller, by.client_ip, document, dry_run, origin))
+        load = Load(policy, mode, invocation.caller, invocation.client_ip, document, dry_run, origin)
+        outcome = await self.loads.load(load)
         if isinstance(outcome, Loaded) and origin is not None:
             await self._record(origin, *outcome.audited)
         return outcome
