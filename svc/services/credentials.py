@@ -19,7 +19,7 @@ from twisted.logger import Logger
 from svc.crypto.passwords import Passwords, demand_password
 from svc.crypto.vault import Vault, api_key_name, password_name
 from svc.model.authentication import LoginRequest
-from svc.model.authorization import demand, see
+from svc.model.authorization import require, require_visible
 from svc.model.credentials import ICredentials, new_api_key
 from svc.model.errors import (
     AuthenticationRefused,
@@ -135,7 +135,7 @@ class CredentialService:
             return proven, role
         standing = await self.roles.standing(caller if isinstance(caller, Caller) else proven, role.resource)
         try:
-            see(standing, role.resource)
+            require_visible(standing, role.resource)
         except NotFound as missing:
             if role == proven:
                 raise CredentialInsufficient from None
@@ -144,7 +144,7 @@ class CredentialService:
             raise CredentialInsufficient
         if not by_token:
             raise AuthenticationRefused(Reason.CREDENTIALS_WRONG)
-        demand(standing, "update", role.resource)
+        require(standing, "update", role.resource)
         if role.kind not in ACTOR_KINDS:
             raise CredentialImpossible(str(role))
         return proven, role

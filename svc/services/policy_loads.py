@@ -18,7 +18,7 @@ import attrs
 from zope.interface import implementer
 
 from svc.crypto.vault import Vault, api_key_name
-from svc.model.authorization import demand
+from svc.model.authorization import require
 from svc.model.credentials import new_api_key
 from svc.model.dialect import Dialect
 from svc.model.errors import Forbidden, PolicyInvalid
@@ -79,7 +79,7 @@ class PolicyLoadService:
         """
         invocation.recorder.tell(dry_run=dry_run)
         # What a document costs to read is not spent on those who may not load it.
-        demand(await self.roles.standing(invocation.caller, policy.resource), PRIVILEGES[mode], policy.resource)
+        require(await self.roles.standing(invocation.caller, policy.resource), PRIVILEGES[mode], policy.resource)
         trail = invocation.recorder.trail
         origin = None if trail is None else trail.origin
         load = Load(policy, mode, invocation.caller, invocation.client_ip, document, dry_run, origin)
@@ -240,7 +240,7 @@ async def _admit(transaction: IPolicyTransaction, caller: Caller, policy: RoleNa
     :raises NotFound: the policy doesn't exist, or as good as.
     :raises Forbidden: the caller lacks the privilege, or, to replace, has it not on everything in the policy.
     """
-    demand(await transaction.standing(caller, policy), PRIVILEGES[mode], policy.resource)
+    require(await transaction.standing(caller, policy), PRIVILEGES[mode], policy.resource)
     if mode is LoadMode.REPLACE and await transaction.lacks_update_below(caller.role, policy):
         raise Forbidden(f"lacks update on something in {policy}")
 
