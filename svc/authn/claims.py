@@ -89,7 +89,10 @@ def _seconds(claims: SignedClaims, name: str) -> float:
 
 
 def check_issuer(claims: SignedClaims, expected: str | None, *, mandatory: bool) -> None:
-    """Check that ``iss`` is exactly the ``expected`` text, if one is; it may be absent unless ``mandatory`` (rulings 1)."""
+    """Check that ``iss`` is exactly the ``expected`` text, if one is.
+
+    It may be absent unless ``mandatory`` (rulings 1, 2.9).
+    """
     if "iss" not in claims:
         if mandatory and expected is not None:
             raise EvidenceRefused(Reason.ISSUER_MISSING, f"the token has no 'iss'; it must be {shown(expected)}")
@@ -149,9 +152,10 @@ def find(claims: Mapping[str, object], name: str, *, nested: bool) -> object:
 
 
 def host_of(claims: SignedClaims, account: str, name: str, path: str, *, nested: bool) -> RoleName:
-    """Return the host that the claim ``name`` identifies, below the policy ``path`` unless that is empty (authn 3.7).
+    """Return the host that the claim ``name`` identifies, below the policy ``path`` unless that is empty.
 
-    It is always a host, and never one outside the path: no claim makes a token speak for a user or for the path's own name.
+    It is always a host, and never one outside the path (wire facts, authn 3.7): no claim makes a token speak for a user or
+    for the path's own name.
     """
     value = find(claims, name, nested=nested)
     if value is None or value == "":
