@@ -80,6 +80,9 @@ LIBRARIES: dict[str, set[str]] = {
     "werkzeug": {"web"},
     "ldaptor": {"authn.ldap"},
     "treq": {"net.outgoing", "workload", "cli"},
+    # Statuses and JSON belong to those who speak HTTP; besides, there are tokens and policies, and what is kept, in JSON.
+    "http": {"web", "workload"},
+    "json": {"web", "workload", "cluster", "crypto", "policy.writing", "storage", "model.strict_json", "cli"},
     # In cli, for the file that says which variables of the environment hold which secrets.
     "yaml": {"policy", "cli"},
     "click": {"cli"},

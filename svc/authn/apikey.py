@@ -57,7 +57,7 @@ class ApiKeyAuthenticator:
         return Admitted(role, credential.signing_key, credential.creation)
 
     async def api_key(self, request: LoginRequest) -> bytes | Refused:
-        """Return the role's API key when that, or the role's password, is the evidence; from wherever it comes.
+        """Return the role's API key when that, or the role's password, is the evidence; from any address.
 
         :raises PasswordsBusy: too many passwords wait to be compared.
         """
@@ -82,7 +82,7 @@ class ApiKeyAuthenticator:
         return Refused(*problem, str(role))
 
     async def _found(self, request: LoginRequest) -> tuple[RoleName, Credential] | Refused:
-        """The role that would be proven, with what the store has of it."""
+        """Return the role that would be proven, with its credential."""
         try:
             role = RoleName.from_login(request.account, request.login or "")
         except InvalidName as refusal:
@@ -90,7 +90,7 @@ class ApiKeyAuthenticator:
         return role, await self._credentials.credential(role)
 
     def _problem(self, role: RoleName, credential: Credential, evidence: bytes) -> _Problem | None:
-        """Why the evidence is not the role's API key; ``None`` when it is (Note [Alike])."""
+        """Return why the evidence is not the role's API key; ``None`` when it is (Note [Alike])."""
         try:
             if credential.api_key is None:
                 key = self._vault.open(DECOY, self._decoy)
@@ -112,7 +112,7 @@ class ApiKeyAuthenticator:
         return None
 
     async def _proves(self, role: RoleName, sealed: Sealed | None, evidence: bytes) -> bool:
-        """Whether the evidence is the role's password, of which ``sealed`` has the hash."""
+        """Return whether the evidence is the role's password, of which ``sealed`` has the hash."""
         hashed = None if sealed is None else self._vault.open(password_name(role), sealed)
         if not await self._passwords.matches(hashed, evidence):
             return False
@@ -121,7 +121,7 @@ class ApiKeyAuthenticator:
         return True
 
     async def _renew(self, role: RoleName, sealed: Sealed, password: bytes) -> None:
-        """Hash a proven password anew, at today's cost, unless it was changed meanwhile, or this can't be done now."""
+        """Hash a proven password again, at today's cost, unless it was changed meanwhile, or this can't be done now."""
         try:
             renewed = self._vault.seal(password_name(role), await self._passwords.hashed(password))
         except PasswordsBusy:
@@ -130,7 +130,7 @@ class ApiKeyAuthenticator:
 
 
 def _misplaced(credential: Credential, client_ip: str) -> _Problem | None:
-    """Why the role may not authenticate from this address; ``None`` when it may (wire facts, authn 1.5)."""
+    """Return why the role may not authenticate from this address; ``None`` when it may (wire facts, authn 1.5)."""
     networks = credential.restrictions
     if not networks or is_within(client_ip, networks):
         return None

@@ -1,4 +1,4 @@
-"""The checks that every third party's token goes through, for those who decide and for those who explain.
+"""The checks that every third party's token goes through, in decisions and in explanations.
 
 Those of one kind of authenticator alone are beside its table, which also puts these in the order in which failures count.
 """
@@ -35,7 +35,7 @@ NEWER_KEYS_MAY_MEND: Final = frozenset({Reason.KEY_UNKNOWN, Reason.SIGNATURE_WRO
 
 
 def why_disabled(dialect: Dialect, service: str, listed: bool, switched: bool | None) -> Problem | None:
-    """Why an authenticator may not be used: it must be listed and not switched off, or listed or switched on (rulings 1)."""
+    """Return why an authenticator may not be used; the dialect says how listing and switching go together (rulings 1)."""
     if dialect.enables(listed, switched):
         return None
     if dialect.switch_enables:
@@ -115,13 +115,13 @@ def _check_token(evaluation: Evaluation) -> None:
 
 
 def _tell_token(evaluation: Evaluation) -> str:
-    token, allowed = evaluation.token, ", ".join(evaluation.cached.meaning.algorithms)
-    named = "no key" if token.key_id is None else f"the key {shown(token.key_id)}"
-    return f"it is signed with {token.algorithm} (allowed are {allowed}), and names {named}"
+    key_id, allowed = evaluation.token.key_id, ", ".join(evaluation.cached.meaning.algorithms)
+    names = "no key" if key_id is None else f"the key {shown(key_id)}"
+    return f"it is signed with {evaluation.token.algorithm} (allowed are {allowed}), and names {names}"
 
 
 async def _check_keys(evaluation: Evaluation) -> None:
-    """There are keys, in the settings or from the provider; an operator's wish for newer ones is granted first."""
+    """Get the keys, of the settings or from the provider; an operator's wish for newer ones is granted first."""
     keys = evaluation.configuration.keys
     if isinstance(keys, KeySource):
         try:
@@ -139,7 +139,7 @@ def _tell_keys(evaluation: Evaluation) -> str:
 
 
 async def _check_signature(evaluation: Evaluation) -> None:
-    """A key verifies the token. A failure that newer keys could mend asks for them, once, and counts when there are none.
+    """Verify the signature. A failure that newer keys could mend asks for them, once, and counts when there are none.
 
     While they can't be had nobody knows whether it would be one (rulings 9.1).
     """
@@ -241,7 +241,7 @@ def _tell_privilege(evaluation: Evaluation) -> str:
 
 
 def _check_origin(evaluation: Evaluation) -> None:
-    """The client is where the role may log in from (wire facts, authn 1.5)."""
+    """Check that the client is where the role may log in from (wire facts, authn 1.5)."""
     networks = evaluation.candidate.restrictions
     if networks and not is_within(evaluation.request.client_ip, networks):
         among = ", ".join(map(str, networks[:_NAMED]))
@@ -257,7 +257,7 @@ def _tell_origin(evaluation: Evaluation) -> str:
 
 
 def _check_extent(evaluation: Evaluation) -> None:
-    """The role's annotations are few enough to be read: whoever writes policy decides what logins cost."""
+    """Check that the role's annotations are few enough to be read: they decide what its logins cost."""
     if evaluation.candidate.annotations is None:
         raise EvidenceRefused(
             Reason.ANNOTATIONS_EXCESSIVE,

@@ -59,7 +59,7 @@ def configuration_of(
     values: Mapping[str, str | Problem | None],
     dialect: Dialect,  # noqa: ARG001 (some kinds need it)
 ) -> Configuration | Misconfiguration:
-    """Understand the values of the variables that are declared, as ``settings.opened`` tells them.
+    """Return what the values of the declared variables mean; they are as ``settings.opened`` returns them.
 
     The issuer is the provider's address with one final slash, written or not.
     """
@@ -77,7 +77,7 @@ def configuration_of(
 
 
 def _check_identity(evaluation: Evaluation) -> None:
-    """The path names the host: a token names a resource of the platform."""
+    """Take the host from the path: a token names a resource of the platform."""
     if evaluation.request.login is None:
         raise EvidenceRefused(Reason.IDENTITY_AMBIGUOUS, "the path names no host, and the token can't")
     evaluation.role = role_of(evaluation.request.login, evaluation.request.account)
@@ -88,7 +88,7 @@ def _tell_identity(evaluation: Evaluation) -> str:
 
 
 def _check_issuer(evaluation: Evaluation) -> None:
-    """Note [One issuer for all]."""
+    """Check the issuer, which is mandatory here (Note [One issuer for all])."""
     check_issuer(evaluation.claims, evaluation.configuration.issuer, mandatory=True)
 
 
@@ -175,5 +175,5 @@ _CHECKS: Final = (
 
 
 def cloud(dialect: Dialect) -> Kind:
-    """The cloud authenticator, by the name that it has in a dialect."""
+    """Return the cloud authenticator under the name that it has in a dialect."""
     return Kind(dialect.cloud, _VARIABLES, _CHECKS, configuration_of, own, general=True)

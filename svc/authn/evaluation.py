@@ -30,7 +30,7 @@ _RECENT: Final = 100
 
 @attrs.frozen(eq=False)
 class Context:
-    """What holds for every evaluation of a server. ``clock_skew`` is in seconds, ``token_limit`` in bytes."""
+    """What all evaluations of a server share. ``clock_skew`` is in seconds, ``token_limit`` in bytes."""
 
     dialect: Dialect
     keys: IProviderKeys
@@ -79,7 +79,7 @@ class Evaluation:
     annotations: Mapping[str, str] = attrs.field(init=False)
 
     async def prove(self, checks: Sequence[Check]) -> None:
-        """Make these checks, which need no store, up to the first failure."""
+        """Run these checks, which need no store, up to the first failure."""
         for check in checks:
             try:
                 waiting = check.run(self)
@@ -90,7 +90,7 @@ class Evaluation:
                 return
 
     def decide(self, checks: Sequence[Check], candidate: LoginCandidate, annotations: Mapping[str, str]) -> None:
-        """Make the rest of all checks. What failed before counts, unless one that comes before it fails now."""
+        """Run the rest of all checks. What failed before counts, unless one that comes before it fails now."""
         self.candidate, self.annotations = candidate, annotations
         for check in checks:
             if check is self.failed:
@@ -103,7 +103,7 @@ class Evaluation:
                     return
 
     def steps(self, checks: Sequence[Check]) -> Iterator[Step]:
-        """Tell of every check, once decided."""
+        """Return the outcome of every check, once decided."""
         reached = True
         for check in checks:
             if check is self.failed and self.refusal is not None:
@@ -130,7 +130,7 @@ class Check:
 
 @attrs.frozen(eq=False)
 class Kind:
-    """What tells one kind of authenticator from another.
+    """A kind of authenticator, by what differs between kinds.
 
     ``name`` is that of its type, such as ``authn-jwt``. ``variables`` are those that are asked for; ``understand`` tells
     what their values mean, by the name of each that is declared, as ``settings.opened`` has them. ``checks`` are all, in the

@@ -1,4 +1,4 @@
-"""Authenticators by a token that a third party signed, of whatever kind: what a login takes, and what operators are told.
+"""Authenticators of tokens that a third party signed: they decide on logins, explain decisions, and report their state.
 
 Note [Optimistic settings]. What an operator sets (addresses, issuer, audience) lives in variables, sealed, in the database.
 A login decides with the settings remembered from before, and then makes one reading of all else that it needs, which also
@@ -73,14 +73,14 @@ _KINDS: Final[Mapping[Reason, RefusalKind]] = {
 
 
 def _source_name(source: KeySet | KeySource) -> str:
-    """The variable that says where keys come from."""
+    """Return the variable that says where keys come from."""
     if isinstance(source, KeySet):
         return "public-keys"
     return "provider-uri" if source.discovered else "jwks-uri"
 
 
 def _nobody(account: str) -> RoleName:
-    """A role that can't exist, since no identifier is empty (Note [Same work])."""
+    """Return a role that can't exist, since no identifier is empty (Note [Same work])."""
     return RoleName(account, "host", "")
 
 
@@ -144,7 +144,7 @@ class FederatedAuthenticator:
         return _KINDS.get(reason, RefusalKind.UNPROVEN)
 
     async def explain(self, request: LoginRequest) -> Explanation:
-        """Decide in the same way, and tell of every check.
+        """Decide in the same way, and return the outcome of every check.
 
         :raises StoreUnavailable: as ``authenticate`` does.
         """
@@ -153,7 +153,7 @@ class FederatedAuthenticator:
         return Explanation(tuple(evaluation.steps(self._kind.checks)), role, evaluation.refusal is None)
 
     async def _evaluated(self, request: LoginRequest) -> Evaluation:
-        """The request, decided with the settings as they are now (Note [Optimistic settings])."""
+        """Evaluate a request with the settings as they are now (Note [Optimistic settings])."""
         kind, service = self._kind, f"{self._kind.name}/{request.service_id}"
         branch = f"{self._dialect.prefix}/{service}"
         listed = request.service_id is not None and service in self._enabled
@@ -179,7 +179,7 @@ class FederatedAuthenticator:
         raise StoreUnavailable(f"the settings of {branch} kept changing while a login was decided")
 
     def _refused_unasked(self, request: LoginRequest, branch: str, listed: bool) -> tuple[Check, EvidenceRefused] | None:
-        """Why there is nothing to ask the store: the authenticator can't be enabled, or the account can't exist."""
+        """Return why there is nothing to ask the store: the authenticator can't be enabled, or the account can't exist."""
         try:
             webservice = ResourceName.of(request.account, "webservice", branch)
         except InvalidName as error:
@@ -193,9 +193,9 @@ class FederatedAuthenticator:
         return None
 
     async def status(self, account: str, service_id: str) -> AuthenticatorStatus:
-        """Look at the settings as they are now, and ask the provider for its keys unless they are at hand.
+        """Return the state by the settings as they are now; the provider is asked for its keys unless they are at hand.
 
-        Nobody is asked for an authenticator that isn't enabled: whoever runs the server decides for whom it asks others.
+        No provider is asked for an authenticator that isn't enabled: the configuration decides for which it may be.
         Who distrusted which keys is for the caller to add (``IAuthenticators.distrusted``).
 
         :raises InvalidName: there can't be such an authenticator.
@@ -231,7 +231,7 @@ class FederatedAuthenticator:
     async def _state(
         self, source: KeySet | KeySource | None, refreshes: int, problems: list[Problem], *, ask: bool
     ) -> KeysState:
-        """What is known of the keys, once the provider was asked if need be, and if it is to be asked."""
+        """Return the state of the keys, once the provider was asked if need be, and if it is to be asked."""
         if source is None:
             return KeysState()
         if isinstance(source, KeySet):
@@ -252,11 +252,11 @@ class FederatedAuthenticator:
     # -- settings -----------------------------------------------------------------------------------------------------
 
     async def _settings(self, account: str, branch: str) -> AuthenticatorSettings:
-        """The settings as they are now."""
+        """Read the settings as they are now."""
         return await self._readings.settings(account, branch, self._kind.variables)
 
     def _learnt(self, account: str, branch: str, settings: AuthenticatorSettings) -> CachedSettings:
-        """Understand settings, and remember them; what is remembered already stays."""
+        """Return settings with their meaning, and remember them; what is remembered already stays."""
         cached = self._remembered.get(account, branch)
         if cached is not None and cached.settings.edition == settings.edition:
             return cached
@@ -269,7 +269,7 @@ class FederatedAuthenticator:
 
 
 class _Memory:
-    """The settings that were used last, by account and branch.
+    """A cache of the settings that were used last, by account and branch.
 
     Those of which nothing is declared are apart: their names come from outside, and may not displace others.
     """
@@ -279,7 +279,7 @@ class _Memory:
         self._undeclared: OrderedDict[tuple[str, str], CachedSettings] = OrderedDict()
 
     def get(self, account: str, branch: str) -> CachedSettings | None:
-        """What is remembered, if anything is."""
+        """Return what is remembered, if anything is."""
         for part in (self._declared, self._undeclared):
             cached = part.get((account, branch))
             if cached is not None:

@@ -41,7 +41,7 @@ from svc.model.text import shown
 
 
 def _check_identity(evaluation: Evaluation) -> None:
-    """The identity comes from the token or from the path, as the settings say, and never from both (authn 3.7)."""
+    """Take the identity from the token or from the path, as the settings say, and never from both (authn 3.7)."""
     request, configuration = evaluation.request, evaluation.configuration
     if configuration.identity_claim is None:
         if request.login is None:
@@ -70,7 +70,7 @@ def _tell_identity(evaluation: Evaluation) -> str:
 
 
 def _of_service(annotations: Mapping[str, str], service: str) -> Mapping[str, str]:
-    """Those for the service, by the rest of their names; general ones say nothing (wire facts, authn 3.8)."""
+    """Return those for the service, by the rest of their names; general ones say nothing (wire facts, authn 3.8)."""
     under = f"{service}/"
     return {name.removeprefix(under): value for name, value in annotations.items()}
 

@@ -1,4 +1,4 @@
-"""What variables of authenticators say, those of the JWT authenticator first of all, and all that is wrong with them (wire
+"""The meaning of authenticators' variables, those of the JWT authenticator above all, and all that is wrong with them (wire
 facts, authn 3.3, 3.6, 3.8).
 
 A variable that is declared means something: it must be set, fit the others and be readable, or nobody is admitted. Two are
@@ -43,7 +43,7 @@ VARIABLES: Final = (
     "identity-path",
 )
 
-#: The longest value of a variable that is looked at, in bytes: whoever may set it decides what each login has to read.
+#: The longest value of a variable that is looked at, in bytes: every login has to read it.
 _VALUE_LIMIT: Final = 64 * 1024
 
 #: How much is told of what is wrong with one variable.
@@ -74,7 +74,7 @@ class Configuration:
 
 @attrs.frozen
 class Misconfiguration:
-    """Settings with which nobody can log in. ``keys`` is ``None`` when it can't be told where keys come from.
+    """Settings with which nobody can log in. ``keys`` is ``None`` when they don't say where keys come from.
 
     ``algorithms`` are all where it can't be told which: a token is then refused for the settings, not for its algorithm.
     """
@@ -85,7 +85,7 @@ class Misconfiguration:
 
 
 def opened(account: str, branch: str, settings: AuthenticatorSettings, vault: Vault) -> dict[str, str | Problem | None]:
-    """The values of the variables that are declared below the policy ``branch``.
+    """Open the values of the variables that are declared below the policy ``branch``.
 
     ``None`` stands for a value that was never set, and a problem for one that can't be read.
     """
@@ -110,7 +110,7 @@ def opened(account: str, branch: str, settings: AuthenticatorSettings, vault: Va
 
 
 def configuration_of(values: Mapping[str, str | Problem | None], dialect: Dialect) -> Configuration | Misconfiguration:
-    """Understand the values of the variables that are declared, as ``opened`` tells them."""
+    """Return what the values of the declared variables mean; they are as ``opened`` returns them."""
     problems: list[Problem] = []
     unused = {"identity-path"} if "token-app-property" not in values else set()
     if "claim-aliases" in values:
@@ -149,7 +149,7 @@ def _unusable(name: str, fault: str, remedy: str) -> Problem:
 def texts_of(
     values: Mapping[str, str | Problem | None], names: Sequence[str], exact: Container[str], problems: list[Problem]
 ) -> dict[str, str]:
-    """The values of the variables of these ``names`` that are declared and can be read; of others it is said why not.
+    """Return the values of the variables of these ``names`` that are declared and can be read; note problems of others.
 
     In those that are ``exact`` every character counts, so that they may not have blanks around them.
     """
@@ -207,7 +207,7 @@ def _keys(
     algorithms: tuple[str, ...],
     problems: list[Problem],
 ) -> KeySet | KeySource | None:
-    """Where keys come from; ``None`` when that can't be told, or not be used."""
+    """Return where keys come from; ``None`` when nothing says so, or it can't be used."""
     before = len(problems)
     declared = [name for name in _SOURCES if name in values]
     if not declared:
@@ -285,7 +285,7 @@ def _public_keys(text: str, algorithms: tuple[str, ...], problems: list[Problem]
 def _issuer(
     values: Mapping[str, str | Problem | None], texts: Mapping[str, str], dialect: Dialect, problems: list[Problem]
 ) -> str | None:
-    """The issuer that tokens must name: the variable, else the provider, else, where one is mandatory, the keys' host."""
+    """Return the issuer that tokens must name: the variable, else the provider, else, if mandatory, the keys' host."""
     if "issuer" in values or "provider-uri" in values:
         return texts.get("issuer" if "issuer" in values else "provider-uri")
     if not dialect.issuer_mandatory or "jwks-uri" not in texts:
@@ -302,7 +302,7 @@ def _issuer(
 
 
 def _host(uri: str) -> str:
-    """The host of an address as it is written there, without port."""
+    """Return the host of an address as it is written there, without port."""
     authority = uri.partition("://")[2].partition("/")[0].partition("?")[0]
     host, bracket, _ = authority.partition("]")
     return host + bracket if bracket else authority.partition(":")[0]

@@ -1,9 +1,9 @@
-"""Guessing is slowed down: failures are counted, by role and by address, wherever a password or API key can be tried.
+"""Throttling of failed logins: failures are counted, by role and by address, for passwords and API keys alike.
 
 Wrappers around an authenticator and a login share one :class:`Throttle` (rulings 7, ``--login-throttle``):
 
 * Ten failures in a minute to prove one role, from wherever they come, have further ones answered late: by one second, two,
-  four … up to a minute, until there has been none for a minute. Whoever has the key is admitted at once, whatever others do:
+  four … up to a minute, until there has been none for a minute. Who has the key is admitted at once, whatever others do:
   nobody can be locked out. An unknown role is slow like any other.
 * Three hundred failures from one address have all of its attempts refused until the minute is over, before anything is
   asked or hashed. An IPv6 client has 2**64 addresses, so its network of 64 bits counts. A proxy that is trusted stands for
@@ -59,7 +59,7 @@ _OURS: Final = PUT_OFF | {Reason.CREDENTIALS_UNREADABLE, Reason.CONFIGURATION_IN
 
 @attrs.define
 class _Role:
-    """The failures to prove a role: when the last ones were, how many were slow in succession, and until when more are."""
+    """Failures to prove a role: when the last ones were, how many were slow in succession, and until when more are."""
 
     recent: deque[float] = attrs.field(factory=lambda: deque(maxlen=ROLE_FAILURES))
     slowed: int = 0
@@ -81,7 +81,7 @@ class _Role:
 
 @attrs.define
 class _Address:
-    """The failures from an address in the minute that began with one of them."""
+    """Failures from an address in the minute that began with one of them."""
 
     since: float
     failures: int = 0
@@ -125,7 +125,7 @@ class Throttle(Service):
         return decision
 
     def _wait(self, client_ip: str) -> int | None:
-        """For how many seconds more an address is refused; ``None`` when it isn't."""
+        """Return for how many seconds more an address is refused; ``None`` when it isn't."""
         address = self._addresses.get(counted_as(client_ip))
         if address is None or address.failures < ADDRESS_FAILURES:
             return None
@@ -174,7 +174,7 @@ def _remember(kept: OrderedDict[K, T], name: K, value: T) -> None:
 
 @implementer(IAuthenticator)
 class ThrottledAuthenticator:
-    """Slows down who guesses at ``inner``."""
+    """Throttles the failures of ``inner``."""
 
     def __init__(self, inner: IAuthenticator, throttle: Throttle) -> None:
         self._inner = inner
@@ -187,7 +187,7 @@ class ThrottledAuthenticator:
 
 @implementer(ILogin)
 class ThrottledLogin:
-    """Slows down who guesses at ``inner``."""
+    """Throttles the failures of ``inner``."""
 
     def __init__(self, inner: ILogin, throttle: Throttle) -> None:
         self._inner = inner

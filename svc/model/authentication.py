@@ -1,4 +1,4 @@
-"""Authentication: what is attempted and decided, what bears on it, what operators are told of it; and its seams.
+"""Values and ports of authentication: requests, decisions, what they depend on, and what operators see of them.
 
 Values cross the seams between those who prove identities, the store, and the web. What the store may raise is told in
 ``interfaces``.
@@ -89,7 +89,7 @@ _SPREAD: Final = 2.0
 
 
 def moment(seconds: float = AGAIN, chance: Callable[[], float] = random.random) -> int:
-    """When somebody may come again who can be judged in so many seconds, by Note [Not all at once]: whole seconds from now.
+    """Return after how many whole seconds to come again for one who can be judged in ``seconds`` (Note [Not all at once]).
 
     ``chance`` tells numbers from 0 to 1.
     """
@@ -98,7 +98,7 @@ def moment(seconds: float = AGAIN, chance: Callable[[], float] = random.random) 
 
 @attrs.frozen
 class AuthenticatorSettings:
-    """What one authenticator was told, as it stood at ``edition``, which changes whenever any of it does.
+    """The settings of one authenticator, as they stood at ``edition``, which changes whenever any of them does.
 
     ``values`` has a key for each *declared* variable among those asked for; its value is ``None`` when none was ever set.
     ``switched``: whether ``PATCH`` switched it on or off, ``None`` when it never did. ``distrusted``: ids and thumbprints of
@@ -153,7 +153,7 @@ class KeySource:
 
 @attrs.frozen
 class KeysState:
-    """What this server knows of a provider's keys; moments are in seconds since the epoch.
+    """The state of a provider's keys on this server; moments are in seconds since the epoch.
 
     ``keys`` are the ids of the usable ones with their thumbprints, ``problems`` what is wrong with others, and ``unused``
     those that are for something else, a sentence each. ``fetched_at``: when the set at hand was fetched, ``None`` when there
@@ -237,7 +237,7 @@ class Step:
 
 @attrs.frozen
 class Explanation:
-    """How an authentication would be decided: every check in order, and the full id of the role where one was determined."""
+    """The decision on a request: every check in order, and the full id of the role where one was determined."""
 
     steps: tuple[Step, ...]
     role: str | None
@@ -252,7 +252,7 @@ class IAuthenticator(Interface):
 
 
 class ILogin(Interface):
-    """A way for a role to have its API key told. Wrappers (audit, throttling) provide it too."""
+    """A way for a role to get its own API key. Wrappers (audit, throttling) provide it too."""
 
     async def api_key(request: LoginRequest) -> bytes | Refused:
         """Return the role's API key, unchanged, when ``request.evidence`` proves the role: the key itself, or its password.
@@ -262,13 +262,13 @@ class ILogin(Interface):
 
 
 class IExplainer(Interface):
-    """An authenticator that can tell operators what it does, and how it stands."""
+    """An authenticator that explains its decisions to operators, and reports its state."""
 
     async def explain(request: LoginRequest) -> Explanation:
-        """Decide on a request as ``authenticate`` would, and tell of every check; nothing is admitted by that."""
+        """Decide on a request as ``authenticate`` would, and return every check's outcome; nothing is admitted."""
 
     async def status(account: str, service_id: str) -> AuthenticatorStatus:
-        """Look at the settings of one authenticator, and ask its provider for the keys unless they are at hand.
+        """Return the state of one authenticator, whose provider is asked for the keys unless they are at hand.
 
         Who distrusted which keys is for the caller to add (``IAuthenticators.distrusted``).
 
@@ -301,14 +301,14 @@ class IProviderKeys(Interface):
         """
 
     def state(source: KeySource) -> KeysState:
-        """What is known of a source; asks nobody."""
+        """Return the state of a source; asks nobody."""
 
 
 class IAuthenticatorReadings(Interface):
-    """What authenticators with variables ask the store."""
+    """The readings of the store that authenticators with variables need."""
 
     async def settings(account: str, branch: str, names: Sequence[str]) -> AuthenticatorSettings:
-        """Read the variables ``<branch>/<name>``, and what the webservice ``<branch>`` was told besides.
+        """Read the variables ``<branch>/<name>``, and what operators set at the webservice ``<branch>`` besides.
 
         ``branch`` is a policy id such as ``svc/authn-jwt/ci``.
         """
@@ -328,13 +328,15 @@ class IAuthenticators(Interface):
     """Authenticators as operators see and change them. Their webservices are named by full id."""
 
     async def webservices(prefix: str) -> list[tuple[ResourceName, bool | None]]:
-        """The webservices of every account whose identifiers begin with ``<prefix>/``, in order, each with its switch:
-        whether it was switched on or off, ``None`` when it never was; the first ``WEBSERVICES_LIMIT`` of them.
+        """Return the first ``WEBSERVICES_LIMIT`` webservices of all accounts under ``<prefix>/``, in order.
+
+        Each comes with its switch: whether it was switched on or off, ``None`` when it never was.
         """
 
     async def some_webservices(prefix: str, after: str, limit: int) -> dict[str, list[tuple[ResourceName, bool | None]]]:
-        """The next accounts in order after that name, fewer than ``limit`` at the end, each with its webservices under
-        ``<prefix>/`` as ``webservices`` tells them; the first ``WEBSERVICES_EACH``.
+        """Return the next accounts in order after that name, fewer than ``limit`` at the end.
+
+        Each comes with its first ``WEBSERVICES_EACH`` webservices under ``<prefix>/``, as in ``webservices``.
         """
 
     async def switch(webservice: ResourceName, on: bool, trail: Trail | None = None) -> None:
@@ -353,7 +355,7 @@ class IAuthenticators(Interface):
         """
 
     async def trust(webservice: ResourceName, key: str, trail: Trail | None = None) -> bool:
-        """Take that back; whether the key was distrusted."""
+        """Trust a key again, and return whether it was distrusted."""
 
     async def distrusted(webservice: ResourceName) -> tuple[DistrustedKey, ...]:
-        """The keys that are distrusted, in the order of their names; none where there is no webservice."""
+        """Return the keys that are distrusted, in the order of their names; none where there is no webservice."""

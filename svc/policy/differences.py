@@ -74,7 +74,7 @@ def _concerned(rows: Rows, owners_too: bool) -> Iterator[str]:
 
 
 def mentioned(policy: str, touched: Touched, surroundings: Surroundings) -> list[str]:
-    """Every full id that an item may name, when ``policy`` is loaded."""
+    """Return every full id that an item may name, when ``policy`` is loaded."""
     names = {policy, *touched.concerned, *touched.owners}
     for rows in (touched.rows, surroundings.rows):
         names.update(name for row in rows.memberships for name in row[:2])
@@ -150,16 +150,16 @@ class _Shown:
         self._visible = visible
 
     def recorder(self, name: str) -> str | None:
-        """The policy that recorded a thing; what comes is recorded by the loaded one."""
+        """Return the policy that recorded a thing; what comes is recorded by the loaded one."""
         seen = self._surroundings.seen.get(name)
         return self._policy if seen is None else seen.policy
 
     def sees(self, name: str) -> bool:
-        """Whether the caller sees a thing."""
+        """Return whether the caller sees a thing."""
         return self._visible is None or name in self._visible
 
     def name(self, name: str) -> str:
-        """A full id as the caller may know it."""
+        """Return a full id as the caller may know it."""
         if self.sees(name):
             return name
         account, kind, _ = name.split(":", 2)
@@ -170,7 +170,7 @@ class _Shown:
         return sorted(self.name(name) for name in names)
 
     def redacted(self, name: str, item: Item) -> Item:
-        """An item, of which nothing but the type is left when the caller doesn't see the thing."""
+        """Return an item, of which nothing but the type is left when the caller doesn't see the thing."""
         if not self.sees(name):
             return {"identifier": self.name(name), "type": item["type"]}
         shown = dict(item)
@@ -207,7 +207,7 @@ class _Moment:
             self._take_annotation(annotation)
 
     def item(self, name: str, shown: _Shown) -> Item | None:
-        """The item of a thing, ``None`` when it isn't there; ids as they are."""
+        """Return the item of a thing, ``None`` when it isn't there; ids as they are."""
         owner = self._owners.get(name)
         if owner is None:
             return None
@@ -240,7 +240,7 @@ class _Moment:
 
 
 def _others(rows: Sequence[_Row], touched: Sequence[_Row], width: int) -> Iterable[_Row]:
-    """The rows that the load doesn't touch."""
+    """Return the rows that the load doesn't touch."""
     keys = {row[:width] for row in touched}
     return (row for row in rows if row[:width] not in keys)
 

@@ -58,7 +58,7 @@ _PAUSE: Final = 0x3FF
 
 
 def asked(policy: RoleName, depth: int | None, limit: int, viewer: RoleName | None = None) -> EffectiveQuery:
-    """What to ask of the store; ``depth`` is how many more slashes than the policy an id may have.
+    """Return what to ask of the store; ``depth`` is how many more slashes than the policy an id may have.
 
     ``viewer``: who is to be told no more than he sees (Note [What is hidden]).
     """
@@ -75,7 +75,7 @@ def asked(policy: RoleName, depth: int | None, limit: int, viewer: RoleName | No
 
 
 def statements(policy: RoleName, effective: Effective, public_keys: Mapping[str, str]) -> Iterator[Tagged | None]:
-    """Tell what was read of ``policy``; ``None`` now and then is a pause (see ``writing``).
+    """Return what was read of ``policy`` as statements; ``None`` now and then is a pause (see ``writing``).
 
     ``public_keys`` are those of ``effective``, opened.
     """
@@ -172,7 +172,7 @@ class _Printing:
             self._privileges.setdefault(row.resource, {}).setdefault(row.role, []).append(row.privilege)
 
     def _is_layer(self, membership: MembershipRow) -> bool:
-        """Whether a membership comes of the layers that a host factory is declared with."""
+        """Return whether a membership comes of the layers that a host factory is declared with."""
         kinds = [full.split(":", 2)[1] for full in membership[:2]]
         return (
             kinds == ["layer", "host_factory"]
@@ -182,7 +182,7 @@ class _Printing:
         )
 
     def told(self) -> Iterator[Tagged]:
-        """The statements of the document, now that everything is arranged."""
+        """Return the statements of the document, now that everything is arranged."""
         if self._is_root:
             # The root policy is declared by nobody; but a document can annotate it.
             root = str(self._policy)
@@ -244,7 +244,7 @@ class _Printing:
         self._records.setdefault(namespace, {}).setdefault(full.split(":", 2)[1], []).append(full)
 
     def _around(self, identifier: str) -> Iterator[tuple[str, str]]:
-        """The places of an id in the policies whose ids are proper beginnings of its path, the longest first."""
+        """Return the places of an id in the policies whose ids are proper beginnings of its path, the longest first."""
         end = identifier.rfind("/")
         while end > len(self._top):
             if identifier[:end] in self._levels:
@@ -258,7 +258,7 @@ class _Printing:
         yield from self._around(identifier)
 
     def _of_user(self, full: str) -> Iterator[tuple[str, str]]:
-        """The places of a user: in its owner if that fits, else in the first policy that fits, else at the top."""
+        """Return the places of a user: in its owner if that fits, else in the first policy that fits, else at the top."""
         identifier = full.split(":", 2)[2]
         _, owner_kind, owner = self._owners[full].split(":", 2)
         fitting: list[tuple[str, str]] = []
@@ -280,7 +280,7 @@ class _Printing:
             yield self._top, f"{identifier[at + len(mark) :]}/{identifier[:at]}"
 
     def _place_around(self) -> tuple[str, str] | None:
-        """The place of the policy itself, in the policy around it."""
+        """Return the place of the policy itself, in the policy around it."""
         identifier = self._policy.identifier
         end = identifier.rfind("/")
         while end > 0:
@@ -292,7 +292,7 @@ class _Printing:
         return ("", identifier) if self._takes(str(self._policy), "", identifier) else None
 
     def _takes(self, full: str, namespace: str, written: str) -> bool:
-        """Whether a thing that is declared so is this one, with its owner."""
+        """Return whether a thing that is declared so is this one, with its owner."""
         _, kind, identifier = full.split(":", 2)
         if kind not in TAGS:
             return False
@@ -311,7 +311,7 @@ class _Printing:
         return f"{self._account}:policy:{namespace}" if namespace else str(admin_of(self._account))
 
     def _named(self, full: str) -> bool:
-        """Whether an absolute reference means this role."""
+        """Return whether an absolute reference means this role."""
         account, kind, identifier = full.split(":", 2)
         return (
             account == self._account
@@ -321,7 +321,7 @@ class _Printing:
         )
 
     def _told(self, full: str) -> bool:
-        """Whether an absolute reference means this role, and finds it once the document is loaded."""
+        """Return whether an absolute reference means this role, and finds it once the document is loaded."""
         return self._named(full) and (full in self._places or full not in self._owners)
 
     # -- statements ---------------------------------------------------------------------------------------------------
@@ -358,7 +358,7 @@ class _Printing:
         )
 
     def _permits(self, resource: str) -> Iterator[Tagged]:
-        """A permission for each set of privileges, with all the roles that have just these."""
+        """Return a permission for each set of privileges, with all the roles that have just these."""
         alike: dict[tuple[str, ...], list[Tagged]] = {}
         for role, held in self._privileges[resource].items():
             alike.setdefault(tuple(held), []).append(self._absolute(role))

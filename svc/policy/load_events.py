@@ -32,7 +32,7 @@ def events_of(policy: RoleName, version: int, changes: Changes) -> Iterator[Even
 
 
 def _described(rows: Rows, operation: str) -> Iterator[tuple[Subject, str]]:
-    """The subject of each row, and what it is called."""
+    """Return the subject of each row, and what it is called."""
     for resource, owner in rows.resources:
         if operation != "change" and resource.split(":", 2)[1] in ROLE_KINDS:
             yield (("role", resource),), f"role {resource}"

@@ -103,12 +103,12 @@ def _unwanted(
 
 
 def new_actors(changes: Changes) -> list[str]:
-    """The full ids of the users and hosts that come to be, who need an API key each."""
+    """Return the full ids of the users and hosts that come to be, who need an API key each."""
     return [row.resource for row in changes.create.resources if _kind(row) in ACTOR_KINDS]
 
 
 def keys_due(public_keys: Mapping[str, str], present: Present, changes: Changes) -> dict[str, str]:
-    """Those of the public keys whose resources the policy has recorded, or now does: foreign ones are left alone."""
+    """Return those of the public keys whose resources the policy has recorded, or now does: foreign ones are left alone."""
     if not public_keys:
         return {}
     recorded = {row.resource for row in (*present.own.resources, *changes.create.resources)}
@@ -117,14 +117,14 @@ def keys_due(public_keys: Mapping[str, str], present: Present, changes: Changes)
 
 
 def _without(removals: Removals, wanted: Rows, left_alone: set[str]) -> Rows:
-    """The wanted rows without what is taken away (Note [Deletions win])."""
+    """Return the wanted rows without what is taken away (Note [Deletions win])."""
     gone = _gone(removals, wanted.resources, left_alone)
     revoked, denied = set(removals.memberships), set(removals.permissions)
     kept = (row for row in wanted.memberships if gone.isdisjoint(row[:2]))
     return Rows(
         tuple(row for row in wanted.resources if row.resource not in gone),
         tuple(row for row in kept if row.ownership or row[:2] not in revoked),
-        tuple(row for row in wanted.permissions if row.resource not in gone and row.role not in gone and row not in denied),
+        tuple(row for row in wanted.permissions if gone.isdisjoint((row.resource, row.role)) and row not in denied),
         tuple(row for row in wanted.annotations if row.resource not in gone),
         tuple(row for row in wanted.restrictions if row.role not in gone),
     )
@@ -145,7 +145,7 @@ def _gone(removals: Removals, wanted: Iterable[ResourceRow], left_alone: set[str
 
 
 def _due(memberships: Iterable[MembershipRow], present: Present, changing: bool) -> tuple[MembershipRow, ...]:
-    """The memberships without the ownerships that don't come about: of foreign records, and where the owner stays."""
+    """Return the memberships without the ownerships that don't come about: of foreign records, and where the owner stays."""
     left_alone = {row.resource for row in present.foreign.resources}
     owners = {} if changing else dict(present.own.resources)
     return tuple(
@@ -156,7 +156,7 @@ def _due(memberships: Iterable[MembershipRow], present: Present, changing: bool)
 
 
 def _lost(moved: Iterable[ResourceRow], own: Iterable[ResourceRow]) -> tuple[MembershipRow, ...]:
-    """The ownerships that end because another owner takes over."""
+    """Return the ownerships that end because another owner takes over."""
     owners = dict(own)
     return tuple(MembershipRow(row.resource, owners[row.resource], True, True) for row in moved if _kind(row) in ROLE_KINDS)
 
@@ -164,7 +164,7 @@ def _lost(moved: Iterable[ResourceRow], own: Iterable[ResourceRow]) -> tuple[Mem
 def _differing(
     wanted: Sequence[_Row], own: Sequence[_Row], foreign: Sequence[_Row], width: int
 ) -> tuple[tuple[_Row, ...], tuple[_Row, ...]]:
-    """The wanted rows whose key is new, and those whose key is there with another value, but for those of foreign keys."""
+    """Return the wanted rows of new keys, and those of keys that have another value, but for those of foreign keys."""
     difference = set(wanted).difference(own)
     if not difference:
         return (), ()

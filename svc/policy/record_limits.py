@@ -91,7 +91,7 @@ def _kind_of(full: str) -> str:
 
 
 def _user_of(resource: str) -> Iterator[str]:
-    """The user whom a public key is of; nobody, for anything else."""
+    """Return the user whom a public key is of; nobody, for anything else."""
     account, kind, identifier = resource.split(":", 2)
     if kind == PUBLIC_KEY:
         _, user, _ = identifier.split("/", 2)

@@ -21,12 +21,12 @@ def refuse_deletions(mode: LoadMode, resolved: Resolved) -> None:
 
 
 def missing(resolved: Resolved, existing: Container[str]) -> Iterator[PolicyInvalid]:
-    """A refusal for each reference to what doesn't exist, in the order of the document."""
+    """Return a refusal for each reference to what doesn't exist, in the order of the document."""
     return _not_found(resolved, (full for full in resolved.references if full not in existing))
 
 
 def dropped(mode: LoadMode, resolved: Resolved, present: Present) -> Iterator[PolicyInvalid]:
-    """A refusal for each reference to what won't exist after the load, since it replaces the policy without it."""
+    """Return a refusal for each reference to what won't exist after the load, since it replaces the policy without it."""
     if mode is not LoadMode.REPLACE:
         return iter(())
     declared = {row.resource for row in resolved.declared.resources}

@@ -78,7 +78,7 @@ def resolve(statements: Iterable[Statement], policy: RoleName, prefix: str) -> R
 
 
 def described(full: str) -> str:
-    """A full id as messages name it: ``Host_factory 'x'`` (wire facts, core 0.4)."""
+    """Return a full id as messages name it: ``Host_factory 'x'`` (wire facts, core 0.4)."""
     _, kind, identifier = full.split(":", 2)
     return f"{kind.capitalize()} '{identifier}'"
 
@@ -204,7 +204,7 @@ class _Resolution:
         self._permit(self._permitted if permitting else self._denied, resources, roles, relation)
 
     def resolved(self) -> Resolved:
-        """What it came to."""
+        """Return what it came to."""
         return Resolved(
             self._policy,
             Rows(
@@ -286,29 +286,29 @@ class _Resolution:
         self._deleted[full] = None
 
     def _direct(self, name: Reference, outside: dict[str, Place]) -> str:
-        """The full id of a role that is granted, or a resource that is permitted: it must be there, and may lie outside."""
+        """Return the full id of a role to grant, or a resource to permit: it must be there, and may lie outside."""
         full = self._minded(name, outside)
         self._mention(name, full)
         return full
 
     def _minded(self, name: Reference, outside: dict[str, Place]) -> str:
-        """The full id of a thing that is disposed of, remembered when it lies outside."""
+        """Return the full id of a thing that is disposed of, remembered when it lies outside."""
         full = self._literal(name)
         self._mind(name, full, outside)
         return full
 
     def _literal(self, name: Reference) -> str:
-        """The full id of a reference in which ``..`` means nothing."""
+        """Return the full id of a reference in which ``..`` means nothing."""
         return self._full(name, self._path(name))
 
     def _climbing(self, name: Reference) -> str:
-        """The full id of an owner, a member, a role that is permitted something: it must be there."""
+        """Return the full id of an owner, a member, a role that is permitted something: it must be there."""
         full = self._climbed(name)
         self._mention(name, full)
         return full
 
     def _climbed(self, name: Reference) -> str:
-        """The full id of a reference in which ``..`` is resolved."""
+        """Return the full id of a reference in which ``..`` is resolved."""
         return self._full(name, _climb(self._path(name), name))
 
     def _mention(self, name: Reference, full: str) -> None:
@@ -368,7 +368,7 @@ _Placed = Reference | Grant | Revoke | Permit | Deny
 
 
 def _bytes(text: str) -> int:
-    """The length of a text in UTF-8."""
+    """Return the length of a text in UTF-8."""
     return len(text) if text.isascii() else len(text.encode("utf-8"))
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import attrs
 
-from svc.model.authorization import demand_ownership
+from svc.model.authorization import require_ownership
 from svc.model.errors import Forbidden, NotFound
 from svc.model.events import EventsQuery, IEvents, StoredEvent
 from svc.model.names import ResourceName, root_policy
@@ -45,7 +45,7 @@ class AuditService:
         if name.account != account:
             raise NotFound.of(name)
         if not await self._reads_all(invocation):
-            demand_ownership(await self.roles.standing(invocation.caller, name), name)
+            require_ownership(await self.roles.standing(invocation.caller, name), name)
         query = attrs.evolve(query, account=account)
         if parameter is None:
             return await self.events.listed(attrs.evolve(query, about=str(name)))

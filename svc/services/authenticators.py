@@ -10,7 +10,7 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
 from svc.model.authentication import AuthenticatorStatus, Explanation, IAuthenticators, IExplainer, LoginRequest
-from svc.model.authorization import Denial, Denied, demand, use
+from svc.model.authorization import Denial, Denied, require, use
 from svc.model.clocks import WallClock
 from svc.model.dialect import Dialect
 from svc.model.errors import AuthenticationRefused, Forbidden, NotFound, TooLarge, TooOften
@@ -245,7 +245,7 @@ class FederatedService:
         """Return the webservice of an authenticator that the caller may change."""
         invocation.recorder.tell(authenticator=self.name)
         webservice = _webservice(self.dialect, account, f"{self.name}/{service_id}")
-        demand(await self.roles.standing(invocation.caller, webservice), "update", webservice)
+        require(await self.roles.standing(invocation.caller, webservice), "update", webservice)
         return webservice
 
     def _report(self, status: AuthenticatorStatus, service_id: str) -> AuthenticatorReport:

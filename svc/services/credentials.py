@@ -1,8 +1,8 @@
 """The use cases of credentials: a user changes his password, and API keys are rotated (wire facts, authn 1.4).
 
-Note [Strength]. Whoever has an access token has it for minutes, perhaps because it was stolen: it may not be turned into a
-key that lasts. So one's own credentials are changed with a password or API key alone. Others' API keys are rotated with a
-token alone, by who has ``update`` on them; an API key that is found in a log rotates nobody else's.
+Note [Strength]. An access token lasts for minutes, and may have been stolen: it may not be turned into a key that lasts. So
+one's own credentials are changed with a password or API key alone. Others' API keys are rotated with a token alone, by who
+has ``update`` on them; an API key that is found in a log rotates nobody else's.
 
 Note [Read late]. A caller is known here by an access token, or says who he is in a ``LoginRequest`` and is to be proven. The
 role that he asks for is a function, which is called once he is: it returns ``None`` where he names none, and refuses what
@@ -19,7 +19,7 @@ from twisted.logger import Logger
 from svc.crypto.passwords import Passwords, demand_password
 from svc.crypto.vault import Vault, api_key_name, password_name
 from svc.model.authentication import LoginRequest
-from svc.model.authorization import demand, see
+from svc.model.authorization import require, require_visible
 from svc.model.credentials import ICredentials, new_api_key
 from svc.model.errors import (
     AuthenticationRefused,
@@ -135,7 +135,7 @@ class CredentialService:
             return proven, role
         standing = await self.roles.standing(caller if isinstance(caller, Caller) else proven, role.resource)
         try:
-            see(standing, role.resource)
+            require_visible(standing, role.resource)
         except NotFound as missing:
             if role == proven:
                 raise CredentialInsufficient from None
@@ -144,7 +144,7 @@ class CredentialService:
             raise CredentialInsufficient
         if not by_token:
             raise AuthenticationRefused(Reason.CREDENTIALS_WRONG)
-        demand(standing, "update", role.resource)
+        require(standing, "update", role.resource)
         if role.kind not in ACTOR_KINDS:
             raise CredentialImpossible(str(role))
         return proven, role

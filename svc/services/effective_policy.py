@@ -10,7 +10,7 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 
 from svc.crypto.vault import Vault
-from svc.model.authorization import demand_ownership
+from svc.model.authorization import require_ownership
 from svc.model.errors import InvalidParameter, NotFound
 from svc.model.names import RoleName, root_policy
 from svc.model.policy_rows import Effective, Excess
@@ -47,7 +47,7 @@ class EffectivePolicyService:
         :raises InvalidParameter: it holds more than the limit.
         """
         caller = invocation.caller
-        demand_ownership(await self.roles.standing(caller, policy.resource), policy.resource)
+        require_ownership(await self.roles.standing(caller, policy.resource), policy.resource)
         root = root_policy(policy.account).resource
         sees_all = policy.resource == root or (await self.roles.standing(caller, root)).owns
         effective = await self.store.effective(asked(policy, depth, limit, None if sees_all else caller.role))

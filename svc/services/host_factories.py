@@ -16,7 +16,7 @@ import attrs
 from twisted.logger import Logger
 
 from svc.crypto.vault import Vault, api_key_name
-from svc.model.authorization import demand, see
+from svc.model.authorization import require, require_visible
 from svc.model.clocks import WallClock, iso_seconds
 from svc.model.credentials import new_api_key
 from svc.model.dialect import Dialect
@@ -84,7 +84,7 @@ class HostFactoryService:
     ) -> NewTokens:
         """Make tokens of a factory, which takes ``execute`` on it.
 
-        Who may not see the factory is told neither its kind nor what else is wrong.
+        In the order of the wire facts: who may not see the factory is told neither its kind nor what else is wrong.
 
         :raises NotFound: there is no such factory, or the caller may not see it.
         :raises Forbidden: the caller lacks the privilege.
@@ -92,10 +92,10 @@ class HostFactoryService:
         """
         caller, recorder = invocation.caller, invocation.recorder
         standing = await self.roles.standing(caller, factory)
-        see(standing, factory)
+        require_visible(standing, factory)
         if factory.kind != "host_factory":
             raise InvalidParameter("host_factory", f"Invalid resource kind: {factory.kind}")
-        demand(standing, "execute", factory)
+        require(standing, "execute", factory)
         asked = wanted()
         recorder.tell(count=asked.count)
         expires_at = _instant(asked.expiration)
@@ -129,7 +129,7 @@ class HostFactoryService:
             raise missing
         recorder.tell(factory=str(found.factory))
         try:
-            demand(await self.roles.standing(caller, found.factory.resource), "update", found.factory.resource)
+            require(await self.roles.standing(caller, found.factory.resource), "update", found.factory.resource)
         except NotFound:
             raise missing from None
         if not await self.store.remove_token(digest, recorder.trail):

@@ -68,7 +68,7 @@ class ApiKeyService:
 
 @attrs.frozen
 class AccessTokenService:
-    """What others ask of access tokens."""
+    """Checks of access tokens by others: whether a role is there still, and which keys verify."""
 
     roles: IRoles
     keys: AccountKeys

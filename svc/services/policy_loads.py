@@ -18,7 +18,7 @@ import attrs
 from zope.interface import implementer
 
 from svc.crypto.vault import Vault, api_key_name
-from svc.model.authorization import demand
+from svc.model.authorization import require
 from svc.model.credentials import new_api_key
 from svc.model.dialect import Dialect
 from svc.model.errors import Forbidden, PolicyInvalid
@@ -70,17 +70,20 @@ class PolicyLoadService:
     events: IEvents
     journal: IJournal
 
-    async def load(self, by: Invocation, policy: RoleName, mode: LoadMode, document: bytes, *, dry_run: bool) -> LoadOutcome:
+    async def load(
+        self, invocation: Invocation, policy: RoleName, mode: LoadMode, document: bytes, *, dry_run: bool
+    ) -> LoadOutcome:
         """Load a document into a policy, and have the journal take the events of the rows that changed.
 
         :raises Refusal: as ``ILoads`` says, or the caller lacks the privilege that the mode takes.
         """
-        by.recorder.tell(dry_run=dry_run)
+        invocation.recorder.tell(dry_run=dry_run)
         # What a document costs to read is not spent on those who may not load it.
-        demand(await self.roles.standing(by.caller, policy.resource), PRIVILEGES[mode], policy.resource)
-        trail = by.recorder.trail
+        require(await self.roles.standing(invocation.caller, policy.resource), PRIVILEGES[mode], policy.resource)
+        trail = invocation.recorder.trail
         origin = None if trail is None else trail.origin
-        outcome = await self.loads.load(Load(policy, mode, by.caller, by.client_ip, document, dry_run, origin))
+        load = Load(policy, mode, invocation.caller, invocation.client_ip, document, dry_run, origin)
+        outcome = await self.loads.load(load)
         if isinstance(outcome, Loaded) and origin is not None:
             await self._record(origin, *outcome.audited)
         return outcome
@@ -237,7 +240,7 @@ async def _admit(transaction: IPolicyTransaction, caller: Caller, policy: RoleNa
     :raises NotFound: the policy doesn't exist, or as good as.
     :raises Forbidden: the caller lacks the privilege, or, to replace, has it not on everything in the policy.
     """
-    demand(await transaction.standing(caller, policy), PRIVILEGES[mode], policy.resource)
+    require(await transaction.standing(caller, policy), PRIVILEGES[mode], policy.resource)
     if mode is LoadMode.REPLACE and await transaction.lacks_update_below(caller.role, policy):
         raise Forbidden(f"lacks update on something in {policy}")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import attrs
 
 from svc.crypto.vault import Vault
-from svc.model.authorization import demand
+from svc.model.authorization import require
 from svc.model.errors import InvalidParameter
 from svc.model.names import ResourceName, RoleName
 from svc.model.ports import ISecrets
@@ -36,7 +36,7 @@ class PublicKeyService:
         """
 
         def decide(reading: SecretReading) -> Sealed | None:
-            demand(reading.standing, "update", name)
+            require(reading.standing, "update", name)
             try:
                 line = public_key(key.decode("utf-8")).encode("utf-8")
             except ValueError:

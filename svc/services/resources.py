@@ -7,7 +7,7 @@ from typing import Final
 
 import attrs
 
-from svc.model.authorization import Allowed, role_sight, see, use
+from svc.model.authorization import Allowed, require_visible, role_sight, use
 from svc.model.errors import Forbidden, InvalidName, InvalidParameter, NotFound
 from svc.model.names import ResourceName, RoleName
 from svc.model.ports import IResources, IRoles
@@ -56,7 +56,7 @@ class ResourceService:
 
         :raises NotFound: there is none, or the caller may not see it.
         """
-        see(await self.roles.standing(invocation.caller, name), name)
+        require_visible(await self.roles.standing(invocation.caller, name), name)
         return await not_empty(self.store.described([str(name)], TEXTS_MOST), name)
 
     async def check(self, invocation: Invocation, name: ResourceName, privilege: str, acting_as: str | None) -> bool:
@@ -67,7 +67,7 @@ class ResourceService:
         caller = invocation.caller.role
         role = caller if acting_as is None else await self._acting(invocation, acting_as)
         standing = await self.roles.standing(invocation.caller, name)
-        see(standing, name)
+        require_visible(standing, name)
         if role != caller:
             standing = await self.roles.standing(role, name)
         return use(standing, privilege) == Allowed()
@@ -78,7 +78,7 @@ class ResourceService:
         :raises NotFound: there is no such resource, or the caller may not see it.
         :raises TooManyRoles: they are more than ``PERMITTED_MOST``.
         """
-        see(await self.roles.standing(invocation.caller, name), name)
+        require_visible(await self.roles.standing(invocation.caller, name), name)
         return await self.store.permitted(name, privilege, PERMITTED_MOST)
 
     async def _narrowed(

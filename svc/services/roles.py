@@ -1,7 +1,7 @@
 """The use cases of roles: who belongs to one, what it belongs to, and changes of its members.
 
-A role is seen as its resource is (``model.authorization.see_role``). Every reading looks at that first, and refuses with
-``Forbidden`` or ``NotFound`` there.
+A role is seen as its resource is (``model.authorization.require_role_visible``). Every reading looks at that first, and
+refuses with ``Forbidden`` or ``NotFound`` there.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Sequence
 
 import attrs
 
-from svc.model.authorization import demand, see_role
+from svc.model.authorization import require, require_role_visible
 from svc.model.dialect import Dialect
 from svc.model.errors import Forbidden, InvalidParameter, NotFound
 from svc.model.names import ResourceName, RoleName
@@ -51,7 +51,7 @@ class RoleService:
     async def members(self, invocation: Invocation, query: MembersQuery) -> Page[Membership]:
         """Return the direct members of a role, ordered by id."""
         standing, first = await self.store.judged_members(invocation.caller, first_of(query))
-        see_role(standing, query.role, invocation.caller.role, self.dialect)
+        require_role_visible(standing, query.role, invocation.caller.role, self.dialect)
         return await MembershipList(self.store.members, _member_place).page(query, first)
 
     async def count_members(self, invocation: Invocation, query: MembersQuery) -> int:
@@ -155,7 +155,7 @@ class RoleService:
 
     async def _see(self, invocation: Invocation, role: RoleName) -> None:
         standing = await self.store.standing(invocation.caller, role.resource)
-        see_role(standing, role, invocation.caller.role, self.dialect)
+        require_role_visible(standing, role, invocation.caller.role, self.dialect)
 
     def _decide(
         self, invocation: Invocation, role: RoleName, member: RoleName, privilege: str
@@ -165,11 +165,11 @@ class RoleService:
         caller = invocation.caller.role
 
         def decide(reading: MemberReading) -> None:
-            see_role(reading.standing, role, caller, self.dialect)
+            require_role_visible(reading.standing, role, caller, self.dialect)
             if reading.over_policy is None or reading.standing.recorded_by is None:
                 raise Forbidden(f"{role} is of no policy, so that nobody has {privilege} on that")
             try:
-                demand(reading.over_policy, privilege, ResourceName.parse(reading.standing.recorded_by))
+                require(reading.over_policy, privilege, ResourceName.parse(reading.standing.recorded_by))
             except NotFound:
                 raise Forbidden(f"may not see the policy of {role}") from None
             if not reading.member_exists:

@@ -10,7 +10,7 @@ from typing import Final
 import attrs
 
 from svc.crypto.vault import Vault
-from svc.model.authorization import Allowed, demand, demand_value, use
+from svc.model.authorization import Allowed, require, require_value, use
 from svc.model.credentials import same_key
 from svc.model.errors import InvalidName, InvalidParameter, NotFound, NoValue, TooLarge, WrongDataKey
 from svc.model.expiration import IExpirations
@@ -66,7 +66,7 @@ class SecretService:
         :raises WrongDataKey: the value doesn't open.
         """
         reading = await self.store.read(invocation.caller, variable, version)
-        demand_value(reading.standing, "execute", variable)
+        require_value(reading.standing, "execute", variable)
         if reading.sealed is None:
             raise NoValue(str(variable), reading.ended_at)
         tag = self._tag(reading.version, reading.sealed)
@@ -94,7 +94,7 @@ class SecretService:
         seen: dict[str, SecretReading] = {}
         for (text, name), reading in zip(names.items(), readings, strict=True):
             with contextlib.suppress(NotFound):
-                demand(reading.standing, "execute", name)
+                require(reading.standing, "execute", name)
                 seen[text] = reading
         for text in ids:
             if text not in seen:
@@ -114,14 +114,14 @@ class SecretService:
         invocation: Invocation,
         variable: ResourceName,
         value: bytes,
-        require: Callable[[str | None], None] = lambda _: None,
+        precondition: Callable[[str | None], None] = lambda _: None,
     ) -> str:
         """Set the value, and return its tag; the caller needs ``update``. An unchanged value makes no new version.
 
         That tells whether ``value`` is the value already, by the tag and by the variable's versions. So it holds for those
         who may read the value alone: what others write is a new version, whatever it is.
 
-        ``require`` is called, while other writers wait, with the tag of the value that would be replaced, ``None`` when
+        ``precondition`` is called, while other writers wait, with the tag of the value that would be replaced, ``None`` when
         there is none. What it raises ends the write.
 
         :raises NotFound: the variable doesn't exist, or as good as.
@@ -133,10 +133,10 @@ class SecretService:
 
         def decide(reading: SecretReading) -> Sealed | None:
             nonlocal kept, sealed
-            demand(reading.standing, "update", variable)
+            require(reading.standing, "update", variable)
             if not value.strip():
                 raise InvalidParameter("value", "'value' may not be empty")
-            require(None if reading.sealed is None else self._tag(reading.version, reading.sealed))
+            precondition(None if reading.sealed is None else self._tag(reading.version, reading.sealed))
             readable = use(reading.standing, "execute") == Allowed()
             if readable and reading.sealed is not None and holds(self.vault, variable, reading.sealed, value):
                 kept, sealed = reading.version, reading.sealed
@@ -154,7 +154,7 @@ class SecretService:
         :raises Forbidden: the caller sees the variable and may not set its value.
         """
         await self.expirations.clear(
-            invocation.caller, variable, lambda standing: demand(standing, "update", variable), invocation.recorder.trail
+            invocation.caller, variable, lambda standing: require(standing, "update", variable), invocation.recorder.trail
         )
 
     def _tag(self, version: int | None, sealed: Sealed) -> str:

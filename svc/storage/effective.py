@@ -286,7 +286,7 @@ async def _around(transaction: Transaction, policy: RoleName) -> frozenset[str]:
 async def _seen(
     transaction: Transaction, query: EffectiveQuery, found: list[tuple[Any, ...]]
 ) -> tuple[list[tuple[Any, ...]], tuple[str, ...]]:
-    """Those of the resources that the viewer sees, and the kinds of the others."""
+    """Return those of the resources that the viewer sees, and the kinds of the others."""
     if query.viewer is None:
         return found, ()
     seen = await visible(transaction, query.viewer, [full for full, _ in found])
@@ -295,7 +295,7 @@ async def _seen(
 
 
 async def _of(transaction: Transaction, statement: Statement, things: list[tuple[Any, ...]]) -> Iterable[tuple[Any, ...]]:
-    """The rows of things, asked for some of them at a time."""
+    """Return the rows of things, asked for some of them at a time."""
     batches = [things[start : start + _BATCH] for start in range(0, len(things), _BATCH)]
     return chain.from_iterable([await transaction.fetch(statement, column(full for full, _ in batch)) for batch in batches])
 
@@ -306,12 +306,12 @@ def _kind(resource: tuple[Any, ...]) -> str:
 
 
 def _just(full: str) -> tuple[str, str]:
-    """The span of one id: no character comes before U+0001."""
+    """Return the span of one id: no character comes before U+0001."""
     return full, f"{full}\x01"
 
 
 def _beneath(account: str, kind: str, identifier: str) -> tuple[str, str]:
-    """The span of what begins with an id and a slash; ``0`` follows the slash in byte order."""
+    """Return the span of what begins with an id and a slash; ``0`` follows the slash in byte order."""
     return f"{account}:{kind}:{identifier}/", f"{account}:{kind}:{identifier}0"
 
 
@@ -325,5 +325,5 @@ def _columns(spans: Iterable[tuple[str, str]]) -> tuple[str, str]:
 
 
 def _beginnings(identifier: str) -> Iterator[str]:
-    """The proper beginnings of a path."""
+    """Return the proper beginnings of a path."""
     return (identifier[:at] for at, char in enumerate(identifier) if char == "/" and at)

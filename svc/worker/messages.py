@@ -68,7 +68,7 @@ class Message(NamedTuple):
 
 
 def written(value: object, content: bytes = b"") -> list[bytes]:
-    """A message as it goes through the pipe, in pieces."""
+    """Return a message as it goes through the pipe, in pieces."""
     pickled = pickle.dumps(value)
     return [_LENGTHS.pack(len(pickled), len(content)), pickled, content]
 

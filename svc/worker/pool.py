@@ -90,7 +90,7 @@ class Workers(Service):
             await worker.ended()
 
     async def _worker(self, caller: RoleName) -> _Worker:
-        """A worker that has nothing to do, for a load of the caller's; each has no more than one at a time."""
+        """Return a worker that has nothing to do, for a load of the caller's; each has no more than one at a time."""
         if not self.running:
             raise LoadsUnavailable("the server stops")
         waiting = [each.caller for each in self._waiting]
@@ -112,7 +112,7 @@ class Workers(Service):
         return any(worker.caller == caller for worker in self._workers)
 
     def _next(self) -> _Waiting | None:
-        """Who has waited longest of those who have no worker, and waits no more."""
+        """Return the load that has waited longest of those whose caller has no worker, and take it off the list."""
         for entry in self._waiting:
             if not self._is_served(entry.caller):
                 self._waiting.remove(entry)

@@ -1,4 +1,4 @@
-"""The LDAP authenticator: whoever a directory takes a password from is the user of that name.
+"""The LDAP authenticator: a password that a directory takes proves the user of that name.
 
 A role's own API key proves it here too, and then no directory is asked: that is how clients go on that were told their key.
 
@@ -25,7 +25,7 @@ import attrs
 from zope.interface import implementer
 
 from svc.authn.checks import why_disabled
-from svc.authn.ldapserver import NAME, VARIABLES, LdapServers, Unusable
+from svc.authn.ldapserver import NAME, VARIABLES, LdapMisconfiguration, LdapServers
 from svc.crypto.vault import DECOY, Vault, api_key_name
 from svc.model.authentication import (
     Admitted,
@@ -118,7 +118,7 @@ class LdapAuthenticator:
         return tried.api_key
 
     async def _decided(self, request: LoginRequest, client_ip: str | None) -> _Tried | Refused:
-        """The request, unless something speaks against it; ``client_ip`` is ``None`` when that doesn't matter."""
+        """Return the findings, or the failure that counts; ``client_ip`` is ``None`` when it doesn't matter."""
         tried = await self._tried(request)
         return tried if isinstance(tried, Refused) else self._refused(tried, client_ip) or tried
 
@@ -161,9 +161,9 @@ class LdapAuthenticator:
     async def _unproven(
         self, webservice: ResourceName, settings: AuthenticatorSettings, role: RoleName, password: bytes
     ) -> _Objection | None:
-        """Why the directory doesn't prove the role; ``None`` when it does."""
+        """Return why the directory doesn't prove the role; ``None`` when it does."""
         server = await self._servers.of(webservice, settings)
-        if isinstance(server, Unusable):
+        if isinstance(server, LdapMisconfiguration):
             return Reason.CONFIGURATION_INVALID, str(server)
         try:
             await self._directories().prove(server, role.identifier, password)
@@ -174,7 +174,7 @@ class LdapAuthenticator:
     # -- what follows from it -----------------------------------------------------------------------------------------
 
     def _refused(self, tried: _Tried, client_ip: str | None) -> Refused | None:
-        """The failure that counts, if there is one."""
+        """Return the failure that counts, if there is one."""
         role, candidate = tried.role, tried.candidate
         objection: _Objection | None = None
         kind = RefusalKind.UNPROVEN
@@ -201,7 +201,7 @@ class LdapAuthenticator:
 
 
 def _unfit(role: RoleName, evidence: bytes) -> _Objection | None:
-    """What forbids a request by its own look."""
+    """Return what forbids a request before anybody is asked."""
     if role.kind != "user" or role == admin_of(role.account):
         return Reason.LDAP_ROLE_REFUSED, "neither hosts nor admin log in by a directory"
     if not evidence:

@@ -178,7 +178,7 @@ class ProviderKeys:
         now, most = self._clock.seconds(), self._max_age + self._stale_if_error
         # A dict's own iteration is one step; that of an OrderedDict calls for hashes, and others have their turn meanwhile.
         sources = list(dict.values(self._sources))
-        ages = [max(0.0, now - known.set_at) for known in sources if known.keys is not None]
+        ages = [now - known.set_at for known in sources if known.keys is not None]
         return [age for age in ages if age < most]
 
     # -- sources ------------------------------------------------------------------------------------------------------
@@ -210,9 +210,7 @@ class ProviderKeys:
         return known.keys
 
     def _age(self, known: _Known) -> float:
-        now = self._clock.seconds()
-        known.set_at = min(known.set_at, now)  # the clock may have been put back
-        return now - known.set_at
+        return self._clock.seconds() - known.set_at
 
     def _is_due(self, known: _Known) -> bool:
         """Whether the set at hand has reached the age, and the provider wasn't just asked for another in vain."""
@@ -268,11 +266,8 @@ class ProviderKeys:
         raise KeysUnavailable(why if known.failure is None else f"{why}; that failed: {known.failure}", self._later(known))
 
     def _left(self, since: float | None) -> float:
-        """What is left of the interval that began then; of one in the future, left by a clock that was put back, nothing."""
-        if since is None:
-            return 0.0
-        passed = self._clock.seconds() - since
-        return self._refetch_interval - passed if 0 <= passed < self._refetch_interval else 0.0
+        """Return what is left of the interval that began then, in seconds."""
+        return 0.0 if since is None else max(0.0, self._refetch_interval - (self._clock.seconds() - since))
 
     def _later(self, known: _Known) -> int:
         """The seconds after which a login may come again that lacks these keys: there will have been a fetch, or may be."""

@@ -98,7 +98,7 @@ WITH_STANDING: Final = f"WITH RECURSIVE {HELD.format(caller='$1')}, {JUDGED}"
 
 
 def identity(caller: Asker) -> tuple[str, int | None]:
-    """The parameters of a statement that say who asks: the role's full id, and its creation, ``None`` for whichever."""
+    """Return the parameters of a statement that say who asks: the role's full id, and its creation, ``None`` for any."""
     return (str(caller.role), caller.creation) if isinstance(caller, Caller) else (str(caller), None)
 
 

@@ -42,7 +42,7 @@ _GONE: Final = Statement(
 
 
 def _touching(name: str, table: str, columns: str, ends: Sequence[str]) -> Statement:
-    """The rows of a table that name an id in one of these columns."""
+    """Return the rows of a table that name an id in one of these columns."""
     looks = " UNION ALL ".join(f"SELECT {columns} FROM {table} WHERE {end} = gone.id" for end in ends)
     return Statement(
         name,
@@ -98,7 +98,7 @@ _SEEN: Final = Statement(
 
 
 def _sample(name: str, table: str, columns: str, end: str) -> Statement:
-    """Some of the rows of a table that name an id in this column: ``$2`` for each id."""
+    """Return some of the rows of a table that name an id in this column: ``$2`` for each id."""
     return Statement(
         name,
         f"""

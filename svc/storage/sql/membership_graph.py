@@ -117,7 +117,7 @@ async def graph(database: Database, caller: RoleName, role: RoleName) -> AsyncIt
 
 
 async def _followed(database: Database, step: Statement, role: RoleName) -> dict[str, str]:
-    """Every role that steps from ``role`` lead to, with the role from which it was reached first: by a shortest way.
+    """Return every role that steps from ``role`` lead to, with the role from which it was reached first: by a shortest way.
 
     :raises TooManyRoles: there are more than ``ROLES_LIMIT``, or more than ``EDGES_LIMIT`` memberships, or more than
         ``STEPS_LIMIT`` in a row.
@@ -142,7 +142,7 @@ async def _followed(database: Database, step: Statement, role: RoleName) -> dict
 
 
 async def _edges(database: Database, step: Statement, account: str, roles: Sequence[str]) -> AsyncIterator[Sequence[Edge]]:
-    """All memberships of ``roles`` in the direction of ``step``, role by role, each pair once."""
+    """Return all memberships of ``roles`` in the direction of ``step``, role by role, each pair once."""
     position, after = 0, ""
     while position < len(roles):
         asked = roles[position : position + BATCH]

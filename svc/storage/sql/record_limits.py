@@ -11,7 +11,7 @@ from svc.storage.driver.database import Statement, Transaction
 
 
 def _counting(limit: RecordLimit, number: str, rows: str) -> Statement:
-    """Those of the records ``$1`` whose ``number`` of rows, each of the record ``asked.id``, is more than ``$2``."""
+    """Return those of the records ``$1`` whose ``number`` of rows, each of the record ``asked.id``, is more than ``$2``."""
     return Statement(
         f"record_limit_{limit}",
         f"""

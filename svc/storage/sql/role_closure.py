@@ -42,7 +42,7 @@ CALLER: Final = f"""
 
 
 def held_among(name: str, caller: str, roles: str) -> str:
-    """A common table expression ``name (role_id)``: of the roles that the query ``roles (role_id)`` finds, all that
+    """Return a common table expression ``name (role_id)``: of the roles that the query ``roles (role_id)`` finds, all that
     ``caller`` holds, and perhaps others that it holds. The query is not run for a caller with few roles.
     """
     return f"""

@@ -60,7 +60,7 @@ _WITHIN: Final = "resource_id > $2::text AND resource_id < $3::text AND split_pa
 
 
 def _held(name: str, parameter: str, limit: str = "") -> str:
-    """The common table expression of the roles that a role holds; where they are more than a limit, so many at least.
+    """Return the common table expression of the roles that a role holds; where they are more than a limit, so many at least.
 
     A role can be held of another twice, by ownership and by a grant: half of the rows that are read may be the same roles.
     """
@@ -110,7 +110,9 @@ _ANSWER: Final = """
 
 
 def _from_points(name: str, start: str, *, searching: bool) -> Statement:
-    """The list from the starting points of the roles ``held``, or ``held_by_owner``; whether it is complete comes first."""
+    """Return the statement for a list from the starting points of the roles ``held``, or ``held_by_owner``; whether the list
+    is complete comes first.
+    """
     roles, points = ("$11::bigint", "$12::bigint") if searching else ("$8::bigint", "$9::bigint")
     held = _held("held", "$1", f"LIMIT 2 * {roles}" * (start == "held"))
     held_by_owner = _held("held_by_owner", "$5", f"LIMIT 2 * {roles}" * (start == "held_by_owner"))
@@ -219,7 +221,7 @@ class Listing:
 
 
 async def listing(database: Database, query: ResourcesQuery, *, counting: bool) -> Listing:
-    """What a query matches. ``number`` is that of all only when it counts, whatever its ``limit`` and ``offset``."""
+    """Return what a query matches. ``number`` is that of all only when it counts, whatever its ``limit`` and ``offset``."""
     kinds = sorted(RESOURCE_KINDS.intersection(query.kinds) if query.kinds else RESOURCE_KINDS)
     if not kinds:
         return Listing(0, [])
@@ -274,7 +276,7 @@ class _Asked:
     search: tuple[object, ...]
 
     def parameters(self, after: str, offset: int, limit: int) -> tuple[object, ...]:
-        """The parameters of a statement that looks at what lies after an id."""
+        """Return the parameters of a statement that looks at what lies after an id."""
         return self.viewer, after, self.beyond, self.kinds, self.owner, offset, limit, *self.search
 
 
@@ -293,5 +295,5 @@ async def _walk(database: Database, asked: _Asked, rank: int, offset: int, limit
 
 
 def _range(account: str | None, kinds: list[str]) -> tuple[str, str]:
-    """What all ids lie between. A semicolon follows the colon in byte order."""
+    """Return what all ids lie between. A semicolon follows the colon in byte order."""
     return ("", _LAST) if account is None else (f"{account}:{kinds[0]}:", f"{account}:{kinds[-1]};")

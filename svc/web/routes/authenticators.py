@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Final
+from typing import Any, Final
 
 import attrs
 
@@ -55,11 +55,18 @@ def _token(source: Source) -> bytes:
 ENABLED: Final = Parameter("enabled", _switch, BOOLEAN, "whether it is on", required=True, late=True)
 JWT: Final = Parameter("jwt", _token, TEXT, "the token to explain", late=True)
 
-_SWITCH: Final = Body("on or off", PARAMETERS, fields=(ENABLED,))
-_SWITCHED: Final = (Answer(204, "it is switched"),)
-_SWITCH_ERRORS: Final = (AuthenticationRefused, BadRequest, Forbidden)
 _UPDATE: Final = "update on the authenticator's webservice"
 _READ_STATUS: Final = "read on the webservice's status"
+
+#: What the three ways to name an authenticator that is switched have in common.
+_SWITCHING: Final[Mapping[str, Any]] = {
+    "caller": REQUIRED,
+    "body": Body("on or off", PARAMETERS, fields=(ENABLED,)),
+    "answers": (Answer(204, "it is switched"),),
+    "errors": (AuthenticationRefused, BadRequest, Forbidden),
+    "privileges": _UPDATE,
+    "audit": auditing.switched,
+}
 
 _NAMES: Final = array(TEXT)
 _KNOWN: Final = obj({"installed": _NAMES, "configured": _NAMES, "enabled": _NAMES})
@@ -117,44 +124,17 @@ class Authenticators:
         """Return which types there are, and which authenticators policy defines and may be used (wire facts, authn 1.7)."""
         return Response.json(attrs.asdict(await self.authenticators.known()))
 
-    @routes.add(
-        "PATCH",
-        "/authn/<flat:account>",
-        caller=REQUIRED,
-        body=_SWITCH,
-        answers=_SWITCHED,
-        errors=_SWITCH_ERRORS,
-        privileges=_UPDATE,
-        audit=auditing.switched,
-    )
+    @routes.add("PATCH", "/authn/<flat:account>", **_SWITCHING)
     async def switch_default(self, call: Call, account: str) -> Response:
         """Switch ``authn``: kept, though it is always enabled."""
         return await self._switch(call, account, DEFAULT)
 
-    @routes.add(
-        "PATCH",
-        "/authn-<flat:kind>/<flat:account>",
-        caller=REQUIRED,
-        body=_SWITCH,
-        answers=_SWITCHED,
-        errors=_SWITCH_ERRORS,
-        privileges=_UPDATE,
-        audit=auditing.switched,
-    )
+    @routes.add("PATCH", "/authn-<flat:kind>/<flat:account>", **_SWITCHING)
     async def switch_only(self, call: Call, kind: str, account: str) -> Response:
         """Switch an authenticator of a type that has one for each account."""
         return await self._switch(call, account, f"authn-{kind}")
 
-    @routes.add(
-        "PATCH",
-        "/authn-<flat:kind>{/}<service_id>/<flat:account>",
-        caller=REQUIRED,
-        body=_SWITCH,
-        answers=_SWITCHED,
-        errors=_SWITCH_ERRORS,
-        privileges=_UPDATE,
-        audit=auditing.switched,
-    )
+    @routes.add("PATCH", "/authn-<flat:kind>{/}<service_id>/<flat:account>", **_SWITCHING)
     async def switch(self, call: Call, kind: str, service_id: str, account: str) -> Response:
         """Switch an authenticator on or off; a published client encodes its whole name (wire facts, clients R5)."""
         return await self._switch(call, account, f"authn-{kind}/{service_id}")
@@ -297,7 +277,7 @@ _CODES: Final = {"account": "CONJ00008E", "webservice": "CONJ00005E"}
 
 
 def _keys(report: AuthenticatorReport) -> dict[str, object]:
-    """What is known of an authenticator's keys; ages are in seconds."""
+    """Return the state of an authenticator's keys; ages are in seconds."""
     keys, asked = report.status.keys, report.asked_at
     return {
         "source": report.status.source,

@@ -14,9 +14,9 @@ from svc.services.host_factories import COUNT_MOST, HostFactoryService, TokensWa
 from svc.web.http.declarations import PARAMETERS, Answer, Body, Parameter, Source
 from svc.web.http.response import Response
 from svc.web.http.routing import PUBLIC, REQUIRED, Call, Routes
-from svc.web.http.shapes import ANY, TEXT, array, integer, keyed, obj
+from svc.web.http.shapes import TEXT, array, integer, obj
 from svc.web.routes import auditing
-from svc.web.routes.description import described
+from svc.web.routes.description import RESOURCE_SHAPE, described
 
 #: How a token stands in the ``Authorization`` header, as it is (clients R14; rulings 2.8).
 _AUTHORIZATION: Final = re.compile(r'Token token=("?)([^"\s]+)\1')
@@ -64,6 +64,7 @@ NETWORKS: Final = Parameter.body_texts("cidr", "networks from which tokens are g
 HOST_ID: Final = Parameter("id", _host_id, TEXT, "the id of the host", required=True, late=True)
 ANNOTATIONS: Final = Parameter.body_keyed("annotations", "annotations of a new host", late=True)
 
+_NEW_HOST: Final = attrs.evolve(RESOURCE_SHAPE, members={**RESOURCE_SHAPE.members, "api_key": TEXT})
 _NEW_TOKEN: Final = obj({"expiration": TEXT, "cidr": array(TEXT), "token": TEXT})
 
 
@@ -116,7 +117,7 @@ class HostFactories:
         caller=PUBLIC,
         headers=(TOKEN,),
         body=Body("which host to make", PARAMETERS, fields=(HOST_ID, ANNOTATIONS)),
-        answers=(Answer(201, "the host as a resource, with its API key", keyed(ANY)),),
+        answers=(Answer(201, "the host as a resource, with its API key", _NEW_HOST),),
         errors=(AuthenticationRefused, BadRequest, InvalidName, NotFound, Forbidden),
         privileges="none: a token of the factory",
         audit=auditing.factory_host_made,

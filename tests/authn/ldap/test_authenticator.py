@@ -9,7 +9,7 @@ from twisted.internet.defer import Deferred
 from zope.interface.verify import verifyObject
 
 from svc.authn.ldap.authenticator import PASSWORD_LIMIT
-from svc.authn.ldapserver import LdapServers, Unusable
+from svc.authn.ldapserver import LdapMisconfiguration, LdapServers
 from svc.crypto.vault import Vault
 from svc.model.authentication import Admitted, IAuthenticator, ILogin, LoginRequest, Refused
 from svc.model.dialect import CONJUR
@@ -307,11 +307,11 @@ class ConjurTests(LdapCase):
 class ServerTests(LdapCase):
     """Which directory is asked."""
 
-    def server(self) -> LdapServer | Unusable:
+    def server(self) -> LdapServer | LdapMisconfiguration:
         """What the settings mean."""
         webservice = ResourceName(ACCOUNT, "webservice", self.branch)
         settings = self.result_of(self.ldap_servers.settings(webservice))
-        server: LdapServer | Unusable = self.result_of(self.ldap_servers.of(webservice, settings))
+        server: LdapServer | LdapMisconfiguration = self.result_of(self.ldap_servers.of(webservice, settings))
         return server
 
     def address(self, **words: str | None) -> tuple[str, int, Security]:
@@ -325,7 +325,7 @@ class ServerTests(LdapCase):
         """Nobody is asked, and why is told; afterwards all is as before."""
         before = dict(self.memory.annotations)
         self.annotate(**words)
-        self.assertIsInstance(self.server(), Unusable)
+        self.assertIsInstance(self.server(), LdapMisconfiguration)
         refused = self.assert_refused(Reason.CONFIGURATION_INVALID, self.trying("alice"))
         for part in parts:
             self.assertIn(part, refused.detail)
@@ -422,7 +422,7 @@ class ServerTests(LdapCase):
         self.assertEqual(self.result_of(self.ldap_servers.some("", 9)), [(ACCOUNT, [webservice])])
         self.assertEqual(self.result_of(self.ldap_servers.server(webservice)), self.server())
         self.annotate(base_dn=None)
-        self.assertIsInstance(self.result_of(self.ldap_servers.server(webservice)), Unusable)
+        self.assertIsInstance(self.result_of(self.ldap_servers.server(webservice)), LdapMisconfiguration)
         self.memory.switches[name] = False
         self.assertEqual(self.result_of(self.ldap_servers.some("", 9)), [(ACCOUNT, [])])
 

@@ -232,16 +232,6 @@ class ProviderKeysTests(Case):
         self.begin(self.keys.newer(SOURCE, keys))
         self.assertEqual(len(self.provider.asked), 3)
 
-    def test_a_clock_put_back_stops_nothing(self) -> None:
-        """When the clock is put back by a day, the next fetch doesn't wait for a day."""
-        keys = self.filled()
-        asked = self.begin(self.keys.newer(SOURCE, keys))
-        self.provider.answer(ONE)
-        keys = self.successResultOf(asked)
-        self.clock.rightNow -= 86_400
-        self.begin(self.keys.newer(SOURCE, keys))
-        self.assertEqual(len(self.provider.asked), 3)
-
     def test_a_failed_refresh_keeps_the_good_set(self) -> None:
         """A fetch that failed leaves the old set in force, however often that happens (AUTH-43)."""
         keys = self.filled()
@@ -644,7 +634,7 @@ class StateTests(Case):
         self.assertEqual(self.keys.state(SOURCE), KeysState(asked_at=START, failure="no route"))
 
     def test_ages(self) -> None:
-        """The ages of all sets at hand are told; a source without a set has none, and after a clock was put back it is 0."""
+        """The ages of all sets at hand are told; a source without a set has none."""
         self.assertEqual(self.keys.ages(), [])
         self.filled()
         self.clock.advance(30)
@@ -652,8 +642,6 @@ class StateTests(Case):
         self.begin(self.keys.current(other(1)))
         self.clock.advance(5)
         self.assertEqual(self.keys.ages(), [35.0, 5.0])
-        self.clock.rightNow -= 86_400
-        self.assertEqual(self.keys.ages(), [0.0, 0.0])
 
 
 class AgeTests(Case):
@@ -769,13 +757,6 @@ class AgeTests(Case):
             self.successResultOf(asked)
         self.provider.answer(TWO)
         self.assertEqual(len(self.clock.getDelayedCalls()), 3)
-
-    def test_a_clock_put_back_ages_nothing(self) -> None:
-        """When the clock is put back, a set is as old as if it had been fetched then."""
-        keys = self.filled()
-        self.clock.rightNow -= 86_400
-        self.assertIs(self.given(), keys)
-        self.assertEqual(self.keys.state(SOURCE).fetched_at, START - 86_400)
 
 
 class StrictAgeTests(Case):
