@@ -116,7 +116,7 @@ def _provider_key(entry: object, allowed: tuple[str, ...]) -> ProviderKey | None
     required = {"kty": kind, **_READERS[kind](members)}
     try:
         public = jwt.PyJWK(required, min(algorithms)).key
-    except jwt.PyJWTError:
+    except (jwt.PyJWTError, ValueError):  # that of cryptography, which PyJWT 2.10 lets through
         raise Malformed(_NO_POINT if kind == "EC" else "its numbers make no key") from None
     return ProviderKey(key_id, _thumbprint(required), algorithms, public)
 
