@@ -29,8 +29,9 @@ from svc.server.listening import Endpoint
 from svc.server.serverlog import ServerLog
 from svc.server.startup import Console, Launch, reason_of
 from svc.server.succession import Server, Succession
-from svc.settings.config import OPTIONS, Settings, read_settings, unknown_variables
+from svc.settings.config import OPTIONS, Settings
 from svc.settings.options import Option
+from svc.settings.reading import read_settings, unknown_variables
 
 T = TypeVar("T")
 
@@ -48,7 +49,7 @@ log = Logger()
 
 
 def _documented(option: Option) -> str:
-    metavar = option.form.metavar
+    metavar = option.parser.metavar
     unit = f" {metavar.lower()}" if metavar in {"SECONDS", "BYTES"} and option.default != "off" else ""
     return f"{option.help} [default: {option.default}{unit}]"
 
@@ -63,12 +64,14 @@ class Options(usage.Options):
         " The data key comes from the environment alone, as SERVICE_DATA_KEY."
     )
     optFlags = [
-        [option.name, None, _documented(option)] for option in OPTIONS if option.on_command_line and not option.form.metavar
+        [option.name, None, _documented(option)]
+        for option in OPTIONS
+        if option.on_command_line and not option.parser.metavar
     ]
     optParameters = [
         [option.name, None, None, _documented(option)]
         for option in OPTIONS
-        if option.on_command_line and option.form.metavar and option.field != "listen"
+        if option.on_command_line and option.parser.metavar and option.field != "listen"
     ]
 
     def opt_listen(self, endpoint: str) -> None:

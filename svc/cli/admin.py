@@ -19,11 +19,12 @@ from svc.model.errors import Conflict, InvalidName, NotFound, OutcomeUnknown, Re
 from svc.model.names import account_name, admin_of
 from svc.server.foundation import Foundation
 from svc.server.startup import reason_of
-from svc.settings.config import OPTIONS, Settings, read_settings
+from svc.settings.config import OPTIONS, Settings
+from svc.settings.reading import read_settings
 from svc.tap import administer
 
 #: The rooms whose settings bear on these commands; the others are taken, and not listed.
-_ROOMS = ("server", "storage")
+_GROUPS = ("server", "storage")
 
 
 def of_the_server(command: Callable[..., Awaitable[None]]) -> Callable[..., None]:
@@ -49,10 +50,10 @@ def of_the_server(command: Callable[..., Awaitable[None]]) -> Callable[..., None
         decorated = click.option(
             f"--{option.name}",
             option.field,
-            is_flag=option.form.metavar is None,
+            is_flag=option.parser.metavar is None,
             default=None,
-            metavar=option.form.metavar,
-            hidden=option.room not in _ROOMS or option.field in {"account", "dialect"},
+            metavar=option.parser.metavar,
+            hidden=option.group not in _GROUPS or option.field in {"account", "dialect"},
             help=f"{option.help} [default: {option.default}; env var: {option.variable}]",
         )(decorated)
     return decorated

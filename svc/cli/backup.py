@@ -20,7 +20,8 @@ from svc.server.backup import Verified, verify
 from svc.server.foundation import Foundation
 from svc.server.startup import reason_of
 from svc.server.succession import Succession
-from svc.settings.config import Settings, read_settings
+from svc.settings.config import Settings
+from svc.settings.reading import read_settings
 from svc.storage.dumps import dump
 
 _FILE = click.Path(dir_okay=False, path_type=Path)

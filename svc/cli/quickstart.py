@@ -34,7 +34,7 @@ from svc.cli.tour import AUDIENCE, SERVICE_ID, Tour
 from svc.crypto.keyfiles import admin_key_file
 from svc.model.errors import Refusal
 from svc.server.startup import reason_of
-from svc.settings.config import read_settings
+from svc.settings.reading import read_settings
 from svc.tap import build
 from svc.workload.exchange import Exchange, http_client
 from svc.workload.metadata import ANSWER_LIMIT, Metadata

@@ -21,7 +21,7 @@ from svc.model.names import RoleName, admin_of
 from svc.model.query_results import Sealed, StoredSigningKey
 from svc.server.foundation import WRITERS, Foundation
 from svc.server.succession import Succession
-from svc.settings.config import read_settings
+from svc.settings.reading import read_settings
 from svc.storage.accounts import AccountStore
 from svc.storage.credentials import CredentialStore
 from svc.storage.driver.database import Statement, Transaction

@@ -14,7 +14,8 @@ from svc.model.names import admin_of
 from svc.model.query_results import Sealed
 from svc.server.foundation import Foundation
 from svc.server.succession import Succession
-from svc.settings.config import Settings, read_settings
+from svc.settings.config import Settings
+from svc.settings.reading import read_settings
 from svc.tap import administer
 from tests.integration.postgres import PostgresTestCase
 

@@ -17,7 +17,8 @@ from twisted.web.http_headers import Headers
 
 from svc.model.errors import StartRefused
 from svc.server.succession import Server
-from svc.settings.config import Settings, read_settings
+from svc.settings.config import Settings
+from svc.settings.reading import read_settings
 from svc.tap import build
 from tests.integration.postgres import PostgresTestCase
 from tests.integration.process import DATA_KEY

@@ -7,7 +7,7 @@ from typing import Final
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.settings.config import read_settings
+from svc.settings.reading import read_settings
 from svc.settings.surroundings import Surroundings
 
 DATA: Final = Path("/data")
@@ -35,7 +35,7 @@ class AuditFileTests(SynchronousTestCase):
             ({"JOURNAL_STREAM": "9:1234"}, False, None, None),
         )
         for environ, daemon, stdout, expected in cases:
-            place = Surroundings.of(environ).audit_file(None, DATA, daemon=daemon, stdout=stdout)
+            place = Surroundings.from_environ(environ).audit_file(None, DATA, daemon=daemon, stdout=stdout)
             self.assertEqual(place, expected, (environ, daemon, stdout))
 
     def test_chosen(self) -> None:
