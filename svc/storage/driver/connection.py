@@ -29,7 +29,6 @@ from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.error import ConnectionClosed
 from twisted.python.failure import Failure
 from txpostgres import txpostgres
-from txpostgres.reconnection import DeadConnectionDetector
 
 from svc.model.errors import StoreUnavailable
 from svc.storage.driver.failures import ends_session, summary, translated
@@ -51,19 +50,6 @@ _BYTEA: Final = psycopg2.extensions.new_type(psycopg2.BINARY.values, "BYTEA", _b
 _BYTEA_ARRAY: Final = psycopg2.extensions.new_array_type((1001,), "BYTEA[]", _BYTEA)
 
 
-class _Detector(DeadConnectionDetector):  # type: ignore[misc]  # txpostgres is untyped
-    """Tells the session's owner, once, that it is dead. The owner opens another; this one is not connected again."""
-
-    def __init__(self, reactor: Any, opened: Callable[[], bool], lost: Callable[[Exception], None]) -> None:
-        super().__init__(deathChecker=lambda _: opened(), reactor=reactor)
-        self._lost = lost
-
-    def startReconnecting(self, f: Failure) -> None:  # noqa: N802  # the name is txpostgres's
-        """The base class calls this when it first hears of the death."""
-        assert isinstance(f.value, Exception)
-        self._lost(f.value)
-
-
 class Session(txpostgres.Connection):  # type: ignore[misc]  # txpostgres is untyped
     """One session with PostgreSQL.
 
@@ -72,7 +58,10 @@ class Session(txpostgres.Connection):  # type: ignore[misc]  # txpostgres is unt
     """
 
     def __init__(self, reactor: Any, lost: Callable[[Exception], None], patience: float) -> None:
-        super().__init__(reactor, detector=_Detector(reactor, lambda: self._cursor is not None, lost))
+        super().__init__(reactor)
+        self._on_loss = lost
+        #: Whether it was open once and is no more.
+        self.lost = False
         #: Statements that this session has prepared, by name.
         self.prepared: dict[str, object] = {}
         #: How long a statement may go unanswered, in seconds.
@@ -108,11 +97,6 @@ class Session(txpostgres.Connection):  # type: ignore[misc]  # txpostgres is unt
             raise StoreUnavailable(summary(error)) from None
         self._cursor = self._connection.cursor()
         self.reactor.addReader(self)
-
-    @property
-    def lost(self) -> bool:
-        """Whether it was open once and is no more."""
-        return bool(self.detector.connectionIsDead)
 
     @property
     def row_count(self) -> int:
@@ -199,7 +183,8 @@ class Session(txpostgres.Connection):  # type: ignore[misc]  # txpostgres is unt
         self.close()
         answer, self._answer = self._answer, None
         self.interrupted = answer is not None
-        self.detector.checkForDeadConnection(Failure(reason))
+        self.lost = True
+        self._on_loss(reason)
         if answer is not None:
             answer.errback(Failure(reason))
 
