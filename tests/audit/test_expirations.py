@@ -42,7 +42,7 @@ class RecordedTests(LoopCase):
         verifyObject(IExpirationEvents, self.listener())
 
     def test_rotation(self) -> None:
-        """A rotation is recorded once it is done, and in the store with the value; the program did it."""
+        """A rotation is recorded once it is done, and in the store with the value; the program did it (AUD-7)."""
         self.declare_door()
         self.start()
         subject = {"resource": "a:variable:house/key", "rotator": "door"}
@@ -56,7 +56,7 @@ class RecordedTests(LoopCase):
             self.assertNotIn(secret, repr(self.journal.taken))
 
     def test_failure(self) -> None:
-        """A rotation that fails is a failure of which the record says why; the store has nothing to keep."""
+        """A rotation that fails is a failure of which the record says why; the store has nothing to keep (AUD-7)."""
         self.declare_door()
         self.door.shut = True
         self.start()
@@ -66,7 +66,7 @@ class RecordedTests(LoopCase):
         self.assertEqual(self.stored(), [])
 
     def test_unusable(self) -> None:
-        """Annotations that can't be used are a failure, whatever they are about."""
+        """Annotations that can't be used are a failure, whatever they are about (SEC-27)."""
         self.declare("v", b"value", expiration__ttl="soon")
         self.declare("w", b"value", rotation__rotator="none", rotation__ttl="P1D")
         self.start()
@@ -79,7 +79,7 @@ class RecordedTests(LoopCase):
         )
 
     def test_expiry(self) -> None:
-        """A value that ends is recorded once; that changes nothing in the store."""
+        """A value that ends is recorded once; that changes nothing in the store (AUD-7)."""
         self.declare("v", b"value", expiration__ttl="P1D")
         self.start()
         self.advance(DAY)
@@ -88,7 +88,9 @@ class RecordedTests(LoopCase):
         self.assertEqual(self.stored(), [])
 
     def test_tokens(self) -> None:
-        """Each token of a host factory that is removed is recorded, by what it is called, and in the store too."""
+        """Each token of a host factory that is removed is recorded, by what it is called, and in the store too (HF-26,
+        AUD-7).
+        """
         self.memory.resources["a:host_factory:f"] = ("a:user:admin", None)
         for digest in (b"one", b"two"):
             self.memory.factory_tokens[digest] = FactoryToken(RoleName("a", "host_factory", "f"), 0.0)
@@ -98,7 +100,9 @@ class RecordedTests(LoopCase):
         self.assertEqual(self.stored(), [("expire-token", subject) for subject in reversed(subjects)])
 
     def test_no_journal(self) -> None:
-        """While nothing can be recorded nothing is rotated and no token removed, and no round ends; then all is done."""
+        """While nothing can be recorded nothing is rotated and no token removed, and no round ends; then all is done
+        (AUD-7).
+        """
         name = self.declare_door()
         self.memory.resources["a:host_factory:f"] = ("a:user:admin", None)
         self.memory.factory_tokens[b"one"] = FactoryToken(RoleName("a", "host_factory", "f"), 0.0)

@@ -61,7 +61,7 @@ class FileTests(SinkCase):
         self.assertTrue(verifyObject(ISink, StandardOutputSink(self.clock, 1)))
 
     def test_lines(self) -> None:
-        """Each record is a line, and only the owner may read the file."""
+        """Each record is a line, and only the owner may read the file (AUD-16)."""
         self.write(b"one", b"two")
         self.write(b"three")
         self.assertEqual(self.path.read_bytes(), b"one\ntwo\nthree\n")
@@ -78,7 +78,7 @@ class FileTests(SinkCase):
         self.assertEqual(self.sink.take([b"late"]), 0)
 
     def test_appended(self) -> None:
-        """What is in the file stays, and a line that was left torn is ended first."""
+        """What is in the file stays, and a line that was left torn is ended first (AUD-16)."""
         self.close()
         self.path.write_bytes(b"whole\ntorn")
         self.open(FileSink(self.clock, self.path))
@@ -86,7 +86,9 @@ class FileTests(SinkCase):
         self.assertEqual(self.path.read_bytes(), b"whole\ntorn\nnext\n")
 
     def test_rotated(self) -> None:
-        """When it is opened anew, the next record goes to a new file at the same place, and the old one stays whole."""
+        """When it is opened anew, the next record goes to a new file at the same place, and the old one stays whole
+        (AUD-17).
+        """
         self.write(b"one")
         old = self.path.with_suffix(".1")
         self.path.rename(old)
@@ -97,7 +99,9 @@ class FileTests(SinkCase):
         self.assertEqual((old.read_bytes(), self.path.read_bytes()), (b"one\ntwo\n", b"three\n"))
 
     def test_ready(self) -> None:
-        """It is ready while its file is at its place, writes nothing to know that, and finds what took the file's place."""
+        """It is ready while its file is at its place, writes nothing to know that, and finds what took the file's place
+        (AUD-17).
+        """
         self.assertTrue(self.sink.ready())
         self.assertEqual(self.path.read_bytes(), b"")
         self.write(b"one")
@@ -196,7 +200,7 @@ class FullDiskTests(SinkCase):
         self.assertEqual(len(self.backlog), 0)
 
     def test_full_and_started_again(self) -> None:
-        """Who finds a torn line at the end of a file ends it, so that no two records share a line."""
+        """Who finds a torn line at the end of a file ends it, so that no two records share a line (AUD-16)."""
         self.write(b"a long line of text")
         self.close()
         self.allow(self.limits[0])
@@ -218,7 +222,7 @@ class StandardOutputTests(SinkCase):
         self.open(StandardOutputSink(self.clock, self.writer))
 
     def test_nobody_reads(self) -> None:
-        """A pipe that nobody reads is filled by half, in whole lines; the rest follows when it is read."""
+        """A pipe that nobody reads is filled by half, in whole lines; the rest follows when it is read (AUD-18)."""
         capacity = fcntl.fcntl(self.writer, fcntl.F_GETPIPE_SZ)
         records = [b"%06d" % number + b"x" * 93 for number in range(capacity // 100)]
         self.write(*records)

@@ -121,14 +121,14 @@ class TakenTests(JournalCase):
         self.assertTrue(verifyObject(IJournal, self.journal))
 
     def test_at_once(self) -> None:
-        """A request goes on at once where its records are taken at once, all by one write, in order."""
+        """A request goes on at once where its records are taken at once, all by one write, in order (AUD-1)."""
         for names in (("a",), ("b", "c"), ("d",)):
             self.successResultOf(self.take(*names))
         self.assertEqual(self.shelf.names(), ["a", "b", "c", "d"])
         self.assertEqual(len(self.shelf.writes), 3)
 
     def test_later(self) -> None:
-        """Where a sink takes its time, a request goes on when its own records are taken."""
+        """Where a sink takes its time, a request goes on when its own records are taken (AUD-1)."""
         self.shelf.held = True
         first, second = self.take("a"), self.take("b", "c")
         self.assertNoResult(first)
@@ -153,7 +153,7 @@ class TakenTests(JournalCase):
         self.assertEqual(self.shelf.writes, [])
 
     def test_every_sink(self) -> None:
-        """A record is taken when every sink has it."""
+        """A record is taken when every sink has it (AUD-15)."""
         journal = self.make(self.shelf, self.other)
         self.other.held = True
         taking = self.take("a", journal=journal)
@@ -198,7 +198,7 @@ class TakenTests(JournalCase):
         self.successResultOf(taking)
 
     def test_a_client_that_leaves(self) -> None:
-        """What was recorded stays recorded when nobody waits for it any more."""
+        """What was recorded stays recorded when nobody waits for it any more (AUD-6)."""
         taking = self.take("a")
         taking.addErrback(lambda _: None)
         taking.cancel()
@@ -224,7 +224,7 @@ class RefusedTests(JournalCase):
     """A sink that takes nothing, while requests are to be refused."""
 
     def test_failure(self) -> None:
-        """While a sink fails, whoever waits is refused, and so is whoever comes; nothing is forgotten."""
+        """While a sink fails, whoever waits is refused, and so is whoever comes; nothing is forgotten (AUD-20)."""
         self.shelf.held = True
         taking = self.take("a")
         with capturedLogs() as logs:
@@ -241,7 +241,7 @@ class RefusedTests(JournalCase):
         self.assertEqual(self.shelf.names(), ["a", "c"])
 
     def test_patience(self) -> None:
-        """A sink that takes no record for too long counts as one that fails, until it takes it."""
+        """A sink that takes no record for too long counts as one that fails, until it takes it (AUD-22)."""
         self.shelf.held = True
         taking = self.take("a")
         self.clock.advance(PATIENCE - 0.1)
@@ -253,7 +253,7 @@ class RefusedTests(JournalCase):
         self.journal.admit()
 
     def test_patience_is_each_records_own(self) -> None:
-        """Patience is counted for each record from when it was recorded."""
+        """Patience is counted for each record from when it was recorded (AUD-22)."""
         first = self.take("a")
         self.successResultOf(first)
         self.clock.advance(PATIENCE - 1)
@@ -265,7 +265,7 @@ class RefusedTests(JournalCase):
         self.refused(second)
 
     def test_full(self) -> None:
-        """A sink may be behind only so far; then requests are refused at once."""
+        """A sink may be behind only so far; then requests are refused at once (AUD-22)."""
         self.shelf.held = True
         taking = self.take(*map(str, range(MOST)))
         self.assertIn("too far behind", self.refused(self.take("more")))
@@ -276,7 +276,7 @@ class RefusedTests(JournalCase):
         self.assertEqual(self.lost, [])
 
     def test_full_by_size(self) -> None:
-        """So is one that has too many bytes to take."""
+        """So is one that has too many bytes to take (AUD-22)."""
         self.shelf.held = True
         for _ in range(8):
             self.take(*["x" * 1100] * 1000).addErrback(lambda _: None)
@@ -292,7 +292,9 @@ class RefusedTests(JournalCase):
         return [record.partition(b'result="')[2].partition(b'"')[0] for record in records]
 
     def test_check_is_quiet(self) -> None:
-        """The first check of a server is recorded, and then one in an hour, however many there are and whatever else is."""
+        """The first check of a server is recorded, and then one in an hour, however many there are and whatever else is
+        (AUD-23).
+        """
         for number in range(2 * 720):
             self.successResultOf(self.check())
             if number % 100 == 7:
@@ -302,7 +304,7 @@ class RefusedTests(JournalCase):
         self.assertIn(b"svc checked the audit", self.shelf.writes[0][0])
 
     def test_check_in_doubt(self) -> None:
-        """Where a sink sees that it may not take one more record, one is given to it, and that decides."""
+        """Where a sink sees that it may not take one more record, one is given to it, and that decides (AUD-23)."""
         self.successResultOf(self.check())
         self.shelf.hopeful = False
         self.successResultOf(self.check())
@@ -312,7 +314,7 @@ class RefusedTests(JournalCase):
 
     def test_check_that_changes(self) -> None:
         """That the audit fails is recorded once, where it can be: at once by a sink that works, later by the one that
-        doesn't; and so is that it works again.
+        doesn't; and so is that it works again (AUD-23).
         """
         journal = self.make(self.shelf, self.other)
         self.shelf.at_once = 0  # as a connection, which takes all a moment later
@@ -364,7 +366,7 @@ class ContinuedTests(JournalCase):
     refuses = False
 
     def test_go_on(self) -> None:
-        """While a sink fails nobody waits; what there is room for is recorded later."""
+        """While a sink fails nobody waits; what there is room for is recorded later (AUD-21)."""
         self.shelf.held = True
         taking = self.take("a")
         self.shelf.backlog.failed("gone")
@@ -377,7 +379,7 @@ class ContinuedTests(JournalCase):
         self.assertEqual(self.lost, [])
 
     def test_lost(self) -> None:
-        """Records that there is no room for are lost, counted, and told of once in a while."""
+        """Records that there is no room for are lost, counted, and told of once in a while (AUD-21)."""
         journal = self.make(self.shelf, self.other)
         self.shelf.held = True
         self.take(*map(str, range(MOST)), journal=journal)

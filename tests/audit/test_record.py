@@ -49,7 +49,7 @@ class FormTests(SynchronousTestCase):
     """What stands in a record."""
 
     def test_success(self) -> None:
-        """A success is one line at informational: who did what to what, from where."""
+        """A success is one line at informational: who did what to what, from where (AUD-9, AUD-11)."""
         self.assertEqual(
             written().decode(),
             "<86>1 2023-11-14T22:13:20.125Z machine.example svc req-1 fetch"
@@ -58,14 +58,14 @@ class FormTests(SynchronousTestCase):
         )
 
     def test_failure(self) -> None:
-        """A failure is a warning that tells the code of its reason, and says that it failed."""
+        """A failure is a warning that tells the code of its reason, and says that it failed (AUD-10, AUD-12)."""
         parsed = read(outcome=Outcome("forbidden"))
         self.assertEqual(parsed.priority, 84)
         self.assertEqual(parsed.data["action@43868"], {"result": "failure", "operation": "fetch", "reason": "forbidden"})
         self.assertEqual(parsed.message, "acme:host:web failed to fetch acme:variable:db: forbidden")
 
     def test_unknown(self) -> None:
-        """What nobody knows the outcome of is neither a success nor a failure, and a warning."""
+        """What nobody knows the outcome of is neither a success nor a failure, and a warning (AUD-10, AUD-12)."""
         parsed = read(outcome=Outcome(OUTCOME_UNKNOWN))
         self.assertEqual(parsed.priority, 84)
         self.assertEqual(
@@ -74,14 +74,16 @@ class FormTests(SynchronousTestCase):
         self.assertEqual(parsed.message, "acme:host:web tried to fetch acme:variable:db, and may have: outcome-unknown")
 
     def test_priorities(self) -> None:
-        """Facility and severity are those of the event: a policy's change is a notice, an identity check is auth."""
+        """Facility and severity are those of the event: a policy's change is a notice, an identity check is auth
+        (AUD-10).
+        """
         change = Event("policy", "add", (), "added", "add", policy=("acme:policy:root", 3), severity=NOTICE)
         self.assertEqual(read(change).priority, 85)
         self.assertEqual(read(change).data["policy@43868"], {"id": "acme:policy:root", "version": "3"})
         self.assertEqual(read(Event("identity-check", "check", (), "checked", "check", facility=AUTH)).priority, 38)
 
     def test_authentication(self) -> None:
-        """A login names the authenticator and the service, and the role that acts even before it is proven."""
+        """A login names the authenticator and the service, and the role that acts even before it is proven (AUD-11)."""
         login = Event("authn", "login", (), "did", "do", user="not-found", authenticator="authn-jwt", service="authn-jwt/ci")
         self.assertEqual(
             read(login, origin=Origin(ORIGIN.server, None, "::1", "r")).data["auth@43868"],
@@ -89,11 +91,13 @@ class FormTests(SynchronousTestCase):
         )
 
     def test_header_fields(self) -> None:
-        """A field of the header is printable ASCII without blanks, of bounded length, and a hyphen where it is empty."""
+        """A field of the header is printable ASCII without blanks, of bounded length, and a hyphen where it is empty
+        (AUD-9).
+        """
         self.assertEqual([field("a b\né", 9), field("", 9), field("x" * 20, 9)], ["a?b??", "-", "x" * 9])
 
     def test_time_goes_on(self) -> None:
-        """Each record has the time of its own writing, to the millisecond."""
+        """Each record has the time of its own writing, to the millisecond (AUD-9)."""
         clock = Clock()
         clock.advance(NOW)
         records = Records(ORIGIN.server, clock)
@@ -105,7 +109,7 @@ class FormTests(SynchronousTestCase):
         self.assertEqual(stamps, ["20.125Z", "20.375Z", "21.875Z"])
 
     def test_several(self) -> None:
-        """Of several events of one request each has its own subject, operation, policy and words."""
+        """Of several events of one request each has its own subject, operation, policy and words (AUD-11)."""
         clock, changes = (
             Clock(),
             [
@@ -131,14 +135,14 @@ class EscapeTests(SynchronousTestCase):
 
     @given(anything)
     def test_values_are_read_back(self, value: str) -> None:
-        """Whatever a value is, a parser reads back exactly what was shown of it, and nothing else changes."""
+        """Whatever a value is, a parser reads back exactly what was shown of it, and nothing else changes (AUD-13)."""
         parsed = read(Event("fetch", "fetch", (("resource", value), ("version", "1")), "did", "do"))
         self.assertEqual(parsed.data["subject@43868"], {"resource": printable(value), "version": "1"})
         self.assertEqual(parsed.data["action@43868"]["result"], "success")
 
     @given(anything, anything, anything)
     def test_nothing_is_forged(self, user: str, client_ip: str, words: str) -> None:
-        """Nothing from outside ends a line, adds an element or a parameter, or changes the outcome."""
+        """Nothing from outside ends a line, adds an element or a parameter, or changes the outcome (AUD-13)."""
         event = Event("fetch", "fetch", (("resource", words),), words, words, user=user or "u", authenticator=client_ip)
         parsed = read(event, Outcome("forbidden"), Origin(ORIGIN.server, None, client_ip, "r"))
         self.assertEqual(
@@ -182,13 +186,13 @@ class EscapeTests(SynchronousTestCase):
         self.assertEqual(quoted("a\nb"), "a\\\\nb")
 
     def test_mark(self) -> None:
-        """A message begins with the mark of UTF-8 where it has more than ASCII, and only there."""
+        """A message begins with the mark of UTF-8 where it has more than ASCII, and only there (AUD-14)."""
         self.assertIn("] \ufeffacme:host:web fetched zoë".encode(), written(Event("fetch", "fetch", (), "fetched zoë", "")))
         self.assertNotIn("\ufeff".encode(), written())
 
     @given(st.sampled_from(["a", '"', "é", "\n", "😀"]), st.integers(1, 5000))
     def test_lengths(self, character: str, count: int) -> None:
-        """Values, messages and records are bounded in bytes, whatever they are made of; what was cut says so."""
+        """Values, messages and records are bounded in bytes, whatever they are made of; what was cut says so (AUD-14)."""
         value = character * count
         event = Event("fetch", "fetch", tuple((f"p{number}", value) for number in range(12)), value, value)
         line = written(event)

@@ -51,7 +51,7 @@ class PrintableTests(SynchronousTestCase):
             self.assertEqual(printable(text), text)
 
     def test_what_does_not_print_is_escaped(self) -> None:
-        """Ends of lines, terminal sequences, marks that turn the writing, and the backslash itself are escaped."""
+        """Ends of lines, terminal sequences, marks that turn the writing, and the backslash itself are escaped (AUD-13)."""
         self.assertEqual(printable("a\r\nb"), "a\\r\\nb")
         self.assertEqual(printable("\x1b[2J\x00\x7f\x85"), "\\x1b[2J\\x00\\x7f\\x85")
         self.assertEqual(printable("\u2028\u202e\ud800"), "\\u2028\\u202e\\ud800")

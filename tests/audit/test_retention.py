@@ -27,7 +27,7 @@ class RetentionTests(SynchronousTestCase):
         )
 
     def test_age(self) -> None:
-        """An event goes within an interval from when it is older than the age, and no sooner."""
+        """An event goes within an interval from when it is older than the age, and no sooner (AUD-25)."""
         self.retention.startService()
         for _ in range(10):
             self.clock.advance(INTERVAL)

@@ -115,7 +115,7 @@ class SyslogTests(SynchronousTestCase):
         self.sink.wake()
 
     def test_frames(self) -> None:
-        """Each record follows its length, and is taken when it has left."""
+        """Each record follows its length, and is taken when it has left (AUD-19)."""
         self.successResultOf(self.open())
         self.write(b"one", b"zo\xc3\xab")
         [socket] = self.receiver.sockets
@@ -153,7 +153,7 @@ class SyslogTests(SynchronousTestCase):
         self.assertFalse(self.sink.ready())
 
     def test_lost(self) -> None:
-        """When the connection is lost that is trouble; what hadn't left is sent again over the next one."""
+        """When the connection is lost that is trouble; what hadn't left is sent again over the next one (AUD-19)."""
         self.successResultOf(self.open())
         self.write(b"one")
         self.receiver.sockets[0].drain()

@@ -23,7 +23,7 @@ class ClaimsTests(SynchronousTestCase):
 
     @given(st.builds(DatabaseIdentity, NUMBERS, NUMBERS, NUMBERS, st.booleans()), st.binary(min_size=32, max_size=32))
     def test_told(self, identity: DatabaseIdentity, data_key: bytes) -> None:
-        """Every identity is read as it was told, by who has the data key and asked; by nobody else."""
+        """Every identity is read as it was told, by who has the data key and asked; by nobody else (CLU-20)."""
         asking, answering = Claims(data_key), Claims(data_key)
         challenge, code = asking.question()
         self.assertTrue(answering.is_asked(challenge, code))
@@ -35,7 +35,7 @@ class ClaimsTests(SynchronousTestCase):
         self.assertIsNone(stranger.read(challenge, body))
 
     def test_questions(self) -> None:
-        """No two questions are alike; the code of one is for its challenge alone, and is no answer's."""
+        """No two questions are alike; the code of one is for its challenge alone, and is no answer's (CLU-20)."""
         questions = [CLAIMS.question() for _ in range(100)]
         self.assertEqual(len(set(questions)), 100)
         (challenge, code), (other, _) = questions[:2]
@@ -45,7 +45,7 @@ class ClaimsTests(SynchronousTestCase):
         self.assertIsNone(CLAIMS.read(challenge, json.dumps({**answer, "code": code}).encode()))
 
     def test_led_back(self) -> None:
-        """No server answers what it has asked itself, so that nobody shows it its own database for another's."""
+        """No server answers what it has asked itself, so that nobody shows it its own database for another's (CLU-20)."""
         asking, answering = Claims(bytes(32)), Claims(bytes(32))
         challenge, code = asking.question()
         self.assertFalse(asking.is_asked(challenge, code))
@@ -55,7 +55,7 @@ class ClaimsTests(SynchronousTestCase):
         self.assertEqual(len(asking._asked), KNOWN)
 
     def test_altered(self) -> None:
-        """An answer in which anything was altered, or that isn't one, says nothing."""
+        """An answer in which anything was altered, or that isn't one, says nothing (CLU-21)."""
         challenge, _ = CLAIMS.question()
         answer = CLAIMS.answer(challenge, IDENTITY)
         altered: list[Any] = [
@@ -76,7 +76,7 @@ class ClaimsTests(SynchronousTestCase):
         self.assertEqual(CLAIMS.read(challenge, json.dumps(answer).encode()), IDENTITY)
 
     def test_every_field_counts(self) -> None:
-        """No two identities have the same code."""
+        """No two identities have the same code (CLU-20)."""
         challenge, _ = CLAIMS.question()
         others = [
             IDENTITY,

@@ -80,13 +80,15 @@ class InquiryTests(SynchronousTestCase):
         self.assertTrue(self.answered(ANSWER).ok)
 
     def test_redirects(self) -> None:
-        """A redirect is no report, and isn't followed."""
+        """A redirect is no report, and isn't followed (HEALTH-19)."""
         head = b"HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1:9/\r\nContent-Length: 0\r\n\r\n"
         self.assertEqual(self.answered(head).fault, INVALID)
         self.assertEqual(len(self.reactor.tcpClients), 1)
 
     def test_long_answers(self) -> None:
-        """An answer that is longer than 64 KiB is none, be it its headers or its body, counted or chunked or neither."""
+        """An answer that is longer than 64 KiB is none, be it its headers or its body, counted or chunked or neither
+        (HEALTH-19).
+        """
         flood = b" " * (ANSWER_LIMIT + 1)
         for head in (
             b"HTTP/1.1 200 OK\r\nContent-Length: 1000000000\r\n\r\n",
@@ -98,7 +100,7 @@ class InquiryTests(SynchronousTestCase):
         self.assertEqual(self.answered(b"HTTP/1.1 200 OK\r\n", *headers, lost=True).fault, UNREACHABLE)
 
     def test_compressed_answers(self) -> None:
-        """A compressed answer isn't unpacked."""
+        """A compressed answer isn't unpacked (HEALTH-19)."""
         head = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 12\r\n\r\n"
         self.assertEqual(self.answered(head + REPORT).fault, UNREACHABLE)
 
@@ -118,13 +120,13 @@ class InquiryTests(SynchronousTestCase):
         self.assertEqual((answer.fault, answer.status), (UNREACHABLE, 502))
 
     def test_no_host_of_certificates(self) -> None:
-        """Over TLS, a name that no certificate can be for is told, and nothing is connected to."""
+        """Over TLS, a name that no certificate can be for is told, and nothing is connected to (HEALTH-22)."""
         answer = self.successResultOf(self.ask("https://my_host:8443"))
         self.assertEqual((answer.fault, answer.why), (UNREACHABLE, "no certificate can be for a host of that name"))
         self.assertEqual(self.reactor.tcpClients, [])
 
     def test_deadline(self) -> None:
-        """All of it may take five seconds: a connection that hangs, and an answer that drips, end then."""
+        """All of it may take five seconds: a connection that hangs, and an answer that drips, end then (HEALTH-19)."""
         connecting = self.ask()
         dripping = self.ask()
         protocol, transport = self.connect()
@@ -139,7 +141,9 @@ class InquiryTests(SynchronousTestCase):
         self.assertEqual(self.reactor.getDelayedCalls(), [])
 
     def test_database(self) -> None:
-        """What a member says of its database counts when it answers this very question, in time, and knows the data key."""
+        """What a member says of its database counts when it answers this very question, in time, and knows the data key
+        (CLU-21).
+        """
         claims, member, identity = Claims(bytes(32)), Claims(bytes(32)), DatabaseIdentity(1, 2, 3, False)
 
         def asked(answering: Claims, status: bytes = b"200 OK", late: bool = False) -> object:
@@ -174,7 +178,9 @@ class TrustTests(SynchronousTestCase):
         return path
 
     def test_authorities(self) -> None:
-        """A file of certificates is trusted; one that can't be read or holds none is refused under the setting's name."""
+        """A file of certificates is trusted; one that can't be read or holds none is refused under the setting's name
+        (HEALTH-22).
+        """
         trust_of(self.file(Authority().pem), "--cluster-ca")
         for path in (self.file("nonsense"), self.file(Authority().pem[:-40]), Path("/nonexistent"), Path("/")):
             refusal = self.assertRaises(ConfigurationInvalid, trust_of, path, "--cluster-ca")

@@ -61,20 +61,20 @@ class MembersTests(SynchronousTestCase):
         self.asked[name][-1].callback(answer)
 
     def test_strangers(self) -> None:
-        """Of a name that isn't listed, exactly so, nothing is known, and nobody is asked."""
+        """Of a name that isn't listed, exactly so, nothing is known, and nobody is asked (HEALTH-18)."""
         for name in ("", "B", "b.", "b ", "d", "127.0.0.1", "b:80", "http://b", "u@b", "..", "\x00", "b\x00", "\u212a"):
             self.assertIsNone(self.successResultOf(self.answer(name)))
         self.assertEqual(self.asked, {"b": [], "c": []})
 
     def test_one_question_at_a_time(self) -> None:
-        """However many want an answer, a member is asked once, and all get it; other members aren't asked."""
+        """However many want an answer, a member is asked once, and all get it; other members aren't asked (HEALTH-21)."""
         waiting = [self.answer() for _ in range(100)]
         self.assertEqual((len(self.asked["b"]), len(self.asked["c"])), (1, 0))
         self.tell("b", WELL)
         self.assertEqual({id(self.successResultOf(each)) for each in waiting}, {id(WELL)})
 
     def test_one_question_a_second(self) -> None:
-        """An answer is good for a second, a failure too; then the member is asked anew."""
+        """An answer is good for a second, a failure too; then the member is asked anew (HEALTH-21)."""
         for answer in (WELL, GONE):
             self.answer()
             self.tell("b", answer)
@@ -124,7 +124,9 @@ class MembersTests(SynchronousTestCase):
         self.assertEqual(self.successResultOf(Deferred.fromCoroutine(Members(self.clock, self.clock, {}).glance())), [])
 
     def test_last_known(self) -> None:
-        """A member that hangs holds a look up for a second, if it answered within a minute: that is shown, with its age."""
+        """A member that hangs holds a look up for a second, if it answered within a minute: that is shown, with its age
+        (HEALTH-25).
+        """
         self.glance()
         self.tell("b", WELL)
         self.tell("c", WELL)
@@ -144,7 +146,9 @@ class MembersTests(SynchronousTestCase):
         self.assertEqual((c.word, c.reachable, c.age), (UNREACHABLE, False, 0.5))
 
     def test_nothing_known(self) -> None:
-        """What was known more than a minute ago isn't shown: the member's answer, or its absence, is waited for."""
+        """What was known more than a minute ago isn't shown: the member's answer, or its absence, is waited for
+        (HEALTH-25).
+        """
         self.glance()
         self.tell("b", WELL)
         self.tell("c", WELL)

@@ -22,25 +22,27 @@ class ToldTests(SynchronousTestCase):
     """An answer is a report or it isn't (rulings: health)."""
 
     def test_reports(self) -> None:
-        """A JSON object whose ok is a boolean that fits the status is a report, which is handed on as it was written."""
+        """A JSON object whose ok is a boolean that fits the status is a report, which is handed on as it was written
+        (HEALTH-19).
+        """
         for status, body in ((200, b'{"ok": true}'), (502, b' {"x": [1e400, "\xc3\xa9"], "ok":false}\n')):
             read = told(status, body)
             self.assertEqual((read.fault, read.status, read.body, read.ok), ("", status, body, status == 200))
 
     def test_contradictions(self) -> None:
-        """With an ok that doesn't fit the status, or is no boolean, an answer is no report."""
+        """With an ok that doesn't fit the status, or is no boolean, an answer is no report (HEALTH-19)."""
         for status, ok in ((200, False), (502, True), (200, 1), (502, 0), (200, "true"), (502, None), (200, [True])):
             self.assertEqual(told(status, json.dumps({"ok": ok}).encode()).fault, INVALID)
         self.assertEqual(told(200, b"{}").fault, INVALID)
 
     def test_other_statuses(self) -> None:
-        """With a status other than 200 and 502 an answer is no report, whatever its body."""
+        """With a status other than 200 and 502 an answer is no report, whatever its body (HEALTH-19)."""
         for status in (201, 204, 301, 302, 401, 404, 500, 503):
             for body in (b'{"ok": true}', b'{"ok": false}'):
                 self.assertEqual((told(status, body).fault, told(status, body).status), (INVALID, 502))
 
     def test_not_json(self) -> None:
-        """What isn't JSON, no object, or could be read in two ways is no report."""
+        """What isn't JSON, no object, or could be read in two ways is no report (HEALTH-19)."""
         for body in (
             b"",
             b"<html>ok</html>",

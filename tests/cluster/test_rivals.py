@@ -73,7 +73,7 @@ class RivalsTests(SynchronousTestCase):
         return str(self.failureResultOf(demanded, PrimaryContested).value.why)
 
     def test_table(self) -> None:
-        """A primary's rival is a database of the same system that is a primary itself, or on a newer timeline."""
+        """A primary's rival is a database of the same system that is a primary itself, or on a newer timeline (CLU-15)."""
         for other, rival in (
             (OWN, False),  # another server on the same PostgreSQL
             (STANDBY, False),
@@ -89,7 +89,9 @@ class RivalsTests(SynchronousTestCase):
             self.assertFalse(is_rival(attrs.evolve(OWN, standby=True), other), other)
 
     def test_verdicts(self) -> None:
-        """The older of two primaries refuses writes, of two equal ones each does, the newer one goes on; all say so."""
+        """The older of two primaries refuses writes, of two equal ones each does, the newer one goes on; all say so
+        (HEALTH-7, CLU-16).
+        """
         for told, refuses, counted in (
             (NEWER, True, {"newer": 1, "same": 0, "older": 0}),
             (SAME, True, {"newer": 0, "same": 1, "older": 0}),
@@ -102,7 +104,9 @@ class RivalsTests(SynchronousTestCase):
             self.assertEqual((rivals.word, rivals.counted(), rivals.crowd), ("two", counted, frozenset({"b"})))
 
     def test_alone(self) -> None:
-        """A primary among standbys, strangers, servers of its own database and members that are away writes, and is well."""
+        """A primary among standbys, strangers, servers of its own database and members that are away writes, and is well
+        (CLU-15, CLU-18).
+        """
         for told in (STANDBY, OWN, attrs.evolve(NEWER, system=9), None):
             self.told["b"] = told
             rivals = self.rivals()
@@ -118,7 +122,7 @@ class RivalsTests(SynchronousTestCase):
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
     def test_first_write(self) -> None:
-        """The first write waits until all members have answered or are given up, though not for ever."""
+        """The first write waits until all members have answered or are given up, though not for ever (CLU-17)."""
         self.waits["c"] = Deferred()
         rivals = self.rivals()
         self.assertFalse(rivals.writable)
@@ -134,7 +138,9 @@ class RivalsTests(SynchronousTestCase):
         self.failureResultOf(write, PrimaryContested)
 
     def test_restarted(self) -> None:
-        """When one's own database was away, no write begins before the members were asked again: it may be the old one."""
+        """When one's own database was away, no write begins before the members were asked again: it may be the old one
+        (CLU-17).
+        """
         rivals = self.rivals()
         self.assertIsNone(self.refused(rivals))
         self.own = None
@@ -149,7 +155,7 @@ class RivalsTests(SynchronousTestCase):
 
     def test_away(self) -> None:
         """While one's own database is away, or doesn't say which one it is, writes are refused at once, also those that
-        waited for a look at it.
+        waited for a look at it (CLU-17).
         """
         for mute in (False, True):
             self.own, self.mute = OWN, False
@@ -170,7 +176,7 @@ class RivalsTests(SynchronousTestCase):
             self.flushLoggedErrors(PermissionError)
 
     def test_unjudged(self) -> None:
-        """When what the others say can't be judged for a bug, this server refuses writes, and goes on looking."""
+        """When what the others say can't be judged for a bug, this server refuses writes, and goes on looking (CLU-19)."""
         rivals = self.rivals()
         self.successResultOf(Deferred.fromCoroutine(rivals.demand()))
         judge = rivals._judge
@@ -209,7 +215,9 @@ class RivalsTests(SynchronousTestCase):
         self.assertIsNotNone(self.refused(rivals))
 
     def test_silence(self) -> None:
-        """A rival that forbids writes does so when it can't be asked any more; an older one is forgotten after a while."""
+        """A rival that forbids writes does so when it can't be asked any more; an older one is forgotten after a while
+        (CLU-18).
+        """
         for told, forbids in ((NEWER, True), (SAME, True), (OLDER, False)):
             self.told["b"] = told
             rivals = self.rivals()
@@ -221,7 +229,9 @@ class RivalsTests(SynchronousTestCase):
             self.assertEqual((rivals.word, rivals.writable), ("two" if forbids else "ok", not forbids))
 
     def test_ends(self) -> None:
-        """It is over when the rival says that it is a standby on no newer timeline, or one's own database is one."""
+        """It is over when the rival says that it is a standby on no newer timeline, or one's own database is one
+        (CLU-18).
+        """
         follows = attrs.evolve(STANDBY, timeline=OWN.timeline)
         for own, told, well in (
             (OWN, follows, True),
@@ -266,7 +276,7 @@ class RivalsTests(SynchronousTestCase):
         self.assertEqual(rivals.crowd, frozenset())
 
     def test_bug(self) -> None:
-        """A question that fails as it shouldn't is in the log, and keeps no other answer from counting."""
+        """A question that fails as it shouldn't is in the log, and keeps no other answer from counting (CLU-19)."""
         self.waits["c"] = Deferred()
         self.told["b"] = NEWER
         rivals = self.rivals()
@@ -275,7 +285,9 @@ class RivalsTests(SynchronousTestCase):
         self.assertIsNotNone(self.refused(rivals))
 
     def test_unknown(self) -> None:
-        """A server whose database doesn't say which one it is refuses writes, and says that it doesn't know."""
+        """A server whose database doesn't say which one it is refuses writes, and says that it doesn't know (HEALTH-7,
+        CLU-17).
+        """
         rivals = self.rivals()
         self.mute = True
         for _ in range(3):

@@ -25,7 +25,7 @@ class AccountsContract(Contract):
 
     @scenario
     async def test_admin(self) -> None:
-        """A new account has an admin that owns itself, with the key it was made with."""
+        """A new account has an admin that owns itself, with the key it was made with (NAME-16)."""
         stores = await self.stores()
         await stores.accounts.create(ACCOUNT, Sealed(b"\x00key\\"), signing_key(ACCOUNT, "k1"))
         self.assertEqual(await stores.credentials.credential(ADMIN), Credential(True, True, Sealed(b"\x00key\\"), "k1"))
@@ -39,7 +39,7 @@ class AccountsContract(Contract):
 
     @scenario
     async def test_root_policy(self) -> None:
-        """A new account has a root policy, owned by its admin and recorded by no policy."""
+        """A new account has a root policy, owned by its admin and recorded by no policy (NAME-16)."""
         stores = await self.stores_with_account()
         self.assertEqual(
             await stores.roles.standing(ADMIN, ROOT.resource),
@@ -52,7 +52,7 @@ class AccountsContract(Contract):
 
     @scenario
     async def test_conflict(self) -> None:
-        """An account is not made twice, and the attempt changes nothing."""
+        """An account is not made twice, and the attempt changes nothing (NAME-22)."""
         stores = await self.stores_with_account()
         with self.assertRaises(Conflict) as caught:
             await stores.accounts.create(ACCOUNT, Sealed(b"other"), signing_key(ACCOUNT, "other"))
@@ -63,7 +63,9 @@ class AccountsContract(Contract):
 
     @scenario
     async def test_reserved(self) -> None:
-        """The service's own account is made once, with what privileges on accounts are held on, and is not listed."""
+        """The service's own account is made once, with what privileges on accounts are held on, and is not listed
+        (NAME-2).
+        """
         stores = await self.stores_with_account(RESERVED_ACCOUNT)
         admin = admin_of(RESERVED_ACCOUNT)
         self.assertTrue((await stores.roles.standing(admin, ACCOUNTS_WEBSERVICE)).owns)
@@ -81,13 +83,13 @@ class AccountsContract(Contract):
 
     @scenario
     async def test_no_reserved(self) -> None:
-        """Until it is made, nobody has a privilege on accounts."""
+        """Until it is made, nobody has a privilege on accounts (NAME-19)."""
         stores = await self.stores_with_account()
         self.assertFalse((await stores.roles.standing(ADMIN, ACCOUNTS_WEBSERVICE)).exists)
 
     @scenario
     async def test_delete(self) -> None:
-        """With an account goes all that it holds, and nothing of an account that is called alike."""
+        """With an account goes all that it holds, and nothing of an account that is called alike (NAME-24)."""
         stores = await self.stores_with_account("acct2", "acc")
         names = [ACCOUNT, "acct2"]
         hosts = [f"host:h{number}" for number in range(2500)]
@@ -122,7 +124,7 @@ class AccountsContract(Contract):
 
     @scenario
     async def test_delete_nothing(self) -> None:
-        """An account that doesn't exist can't be deleted."""
+        """An account that doesn't exist can't be deleted (NAME-26)."""
         stores = await self.stores_with_account()
         for account in ("nobody", "acc", "%", ""):
             with self.assertRaises(NotFound):
@@ -131,7 +133,7 @@ class AccountsContract(Contract):
 
     @scenario
     async def test_names(self) -> None:
-        """Accounts are listed in the order of their bytes."""
+        """Accounts are listed in the order of their bytes (NAME-15)."""
         stores = await self.stores()
         names = ["zoo", "Zoo", "a'b", "é", "a%", "~"]
         for name in names:
@@ -140,7 +142,7 @@ class AccountsContract(Contract):
 
     @scenario
     async def test_signing_keys(self) -> None:
-        """Signing keys come back as they were stored, those of one account together, the newest last."""
+        """Signing keys come back as they were stored, those of one account together, the newest last (NAME-17)."""
         stores = await self.stores_with_account("zoo")
         second = signing_key(ACCOUNT, "a second", 2000.5)
         await stores.accounts.rotate_signing_key(second, 2480.25)
@@ -173,7 +175,7 @@ class AccountsContract(Contract):
 
     @scenario
     async def test_rotation(self) -> None:
-        """The newest key signs; a key that was to retire sooner still does."""
+        """The newest key signs; a key that was to retire sooner still does (CLU-22)."""
         stores = await self.stores_with_account()
         await stores.accounts.rotate_signing_key(signing_key(ACCOUNT, "2"), 5000.0)
         await stores.accounts.rotate_signing_key(signing_key(ACCOUNT, "0"), 6000.0)
@@ -197,7 +199,7 @@ class AccountsContract(Contract):
 
     @scenario
     async def test_apart(self) -> None:
-        """The admin of one account has no standing in another."""
+        """The admin of one account has no standing in another (NAME-18)."""
         stores = await self.stores_with_account("other")
         for name in (admin_of("other"), root_policy("other")):
             self.assertEqual(await stores.roles.standing(ADMIN, name.resource), Standing(caller_exists=True, exists=True))

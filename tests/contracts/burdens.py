@@ -34,7 +34,7 @@ class BurdensContract(Contract):
 
     @scenario
     async def test_counted(self) -> None:
-        """Those that carry more than so much are told, with how much; who carries as much, or nothing, is not."""
+        """Those that carry more than so much are told, with how much; who carries as much, or nothing, is not (LIM-12)."""
         stores = await self.stores_with_account()
         draft = Draft().define("variable:v", "variable:w", "host:h", "group:g", "group:h", "layer:l", "layer:m")
         draft.define("user:bob", "user:bobby", "host_factory:f")

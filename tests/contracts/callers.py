@@ -38,7 +38,9 @@ class CallersContract(Contract):
 
     @scenario
     async def test_every_reading(self) -> None:
-        """Whatever is asked for a caller whose role was made again since is refused; for one of the new role it is not."""
+        """Whatever is asked for a caller whose role was made again since is refused; for one of the new role it is not
+        (ROLE-8, CLU-26).
+        """
         stores = await self.stores_with_account()
         for caller, replaced in zip(await self.remade(stores), (True, False), strict=True):
             for name, ask in self.readings(stores, caller).items():
@@ -71,7 +73,7 @@ class CallersContract(Contract):
 
     @scenario
     async def test_gone(self) -> None:
-        """A caller whose role is gone is no other's: it is told that it doesn't exist, whatever its number."""
+        """A caller whose role is gone is no other's: it is told that it doesn't exist, whatever its number (ROLE-8)."""
         stores = await self.stores_with_account()
         for creation in (0, await self.made(stores)):
             gone = Caller(role("user:nobody"), 0, creation)
@@ -90,7 +92,7 @@ class CallersContract(Contract):
 
     @scenario
     async def test_an_account(self) -> None:
-        """The admin of an account that was deleted and made again is another one."""
+        """The admin of an account that was deleted and made again is another one (NAME-25)."""
         stores = await self.stores_with_account("other")
         admin = RoleName("other", "user", "admin")
         first = (await stores.credentials.credential(admin)).creation

@@ -35,7 +35,7 @@ class EffectiveContract(Contract):
 
     @scenario
     async def test_root(self) -> None:
-        """Of the root, the whole account is read, whoever recorded it, and nothing of another account."""
+        """Of the root, the whole account is read, whoever recorded it, and nothing of another account (POL-75)."""
         stores = await self.stores_with_account("acct2", "acc")
         draft = Draft().define("policy:team", "user:bob@x-y", "variable:v", "layer:team/l")
         draft.grant("layer:team/l", "user:bob@x-y", admin=True).permit("variable:v", "layer:team/l", "read")
@@ -54,7 +54,9 @@ class EffectiveContract(Contract):
 
     @scenario
     async def test_unseen(self) -> None:
-        """A viewer is told nothing of resources that he doesn't see but of which kinds they are; of others, as ever."""
+        """A viewer is told nothing of resources that he doesn't see but of which kinds they are; of others, as ever
+        (POL-80).
+        """
         stores = await self.stores_with_account()
         draft = Draft().define("user:lead", "user:carol").define("policy:a", owner="user:lead")
         draft.define("variable:a/v", "group:a/g", "host:a/s", owner="policy:a")
@@ -81,7 +83,9 @@ class EffectiveContract(Contract):
 
     @scenario
     async def test_beneath(self) -> None:
-        """Of any other policy, what lies beneath it by its id is read, itself, and nothing that only begins alike."""
+        """Of any other policy, what lies beneath it by its id is read, itself, and nothing that only begins alike
+        (POL-75).
+        """
         stores = await self.stores_with_account()
         draft = Draft().define("policy:a", "policy:a/b", "policy:a/b/c", "host:a/b/h", "host:a/b/c/h", "variable:a/b/c/d/v")
         draft.define("host:a/bb/h", "host:a/h", "host:h", "host:a/b-h", "policy:a/b0", "host:b/h", "group:a/B/g")
@@ -143,7 +147,9 @@ class EffectiveContract(Contract):
 
     @scenario
     async def test_limit(self) -> None:
-        """More resources, annotations and permissions than the limit are not read, and counted; memberships don't count."""
+        """More resources, annotations and permissions than the limit are not read, and counted; memberships don't count
+        (POL-81).
+        """
         stores = await self.stores_with_account()
         draft = Draft().define("policy:a", "host:a/h", "group:a/g").annotate("host:a/h", {"x": "1", "y": "2"})
         await load(stores, draft.permit("host:a/h", "group:a/g", "read").grant("group:a/g", "host:a/h"))

@@ -44,7 +44,7 @@ class EventsContract(Contract):
 
     @scenario
     async def test_listed(self) -> None:
-        """Events are listed as they were recorded, the newest first, and page by page."""
+        """Events are listed as they were recorded, the newest first, and page by page (AUD-27)."""
         stores = await self.stores_with_account()
         self.assertEqual(await operations(stores), [])
         change = Event(
@@ -88,7 +88,7 @@ class EventsContract(Contract):
 
     @scenario
     async def test_filters(self) -> None:
-        """Each filter leaves what is equal to it, alone and together with others."""
+        """Each filter leaves what is equal to it, alone and together with others (AUD-30)."""
         stores = await self.stores_with_account()
         await record(stores, event(operation="a", role="acct:user:u"), event("policy", "b", resource="acct:user:u"))
         other = Origin(Server("other", "svc"), "acct:user:bob", "::1", "request-2")
@@ -122,7 +122,9 @@ class EventsContract(Contract):
 
     @scenario
     async def test_accounts_apart(self) -> None:
-        """An account's events are those of its own roles, and a new account of an old name has none of the old one's."""
+        """An account's events are those of its own roles, and a new account of an old name has none of the old one's
+        (AUD-26).
+        """
         stores = await self.stores_with_account("other")
         await record(stores, event(operation="a"))
         await record(stores, event(operation="b"), origin=attrs.evolve(ORIGIN, user="other:user:x"))
@@ -150,7 +152,7 @@ class EventsContract(Contract):
 
     @scenario
     async def test_purge(self) -> None:
-        """What isn't old stays."""
+        """What isn't old stays (AUD-25)."""
         stores = await self.stores_with_account()
         await record(stores, event(operation="a"))
         self.assertEqual(await stores.events.purge(1000.0), 0)
@@ -158,7 +160,7 @@ class EventsContract(Contract):
 
     @scenario
     async def test_written_with_the_change(self) -> None:
-        """Whoever changes something writes its events; where nothing changed, or it failed, there are none."""
+        """Whoever changes something writes its events; where nothing changed, or it failed, there are none (AUD-24)."""
         stores = await self.stores_with_account()
         await load(stores, Draft().define("group:g", "user:u", "variable:v", "webservice:svc/authn-jwt/ci"))
         webservice, member = resource("webservice:svc/authn-jwt/ci"), role("user:u")

@@ -51,7 +51,7 @@ class ExpirationsContract(Contract):
 
     @scenario
     async def test_turns(self) -> None:
-        """The turn is one's while the work takes, and nobody else's."""
+        """The turn is one's while the work takes, and nobody else's (SEC-29)."""
         expirations = (await self.stores()).expirations
         inner: list[Turn] = []
 
@@ -96,7 +96,7 @@ class ExpirationsContract(Contract):
 
     @scenario
     async def test_lives(self) -> None:
-        """A value that is set while the annotation stands ends so long after, and older ones at their own time."""
+        """A value that is set while the annotation stands ends so long after, and older ones at their own time (SEC-21)."""
         stores = await self.annotated(LIFETIME)
         await stores.expirations.set_lifetime(await self.one(stores), DAY)
         first = await self.ends(stores)
@@ -115,7 +115,9 @@ class ExpirationsContract(Contract):
 
     @scenario
     async def test_ended(self) -> None:
-        """A value that has ended isn't told, its moment is, by itself and among several; a new one takes its place."""
+        """A value that has ended isn't told, its moment is, by itself and among several; a new one takes its place
+        (SEC-22).
+        """
         stores = await self.annotated(LIFETIME)
         await stores.expirations.set_lifetime(await self.one(stores), PAST)
         (end,) = await self.ends(stores)
@@ -150,7 +152,7 @@ class ExpirationsContract(Contract):
 
     @scenario
     async def test_rotated_values_stay(self) -> None:
-        """The value of a variable that is rotated stays until there is another, however late that is."""
+        """The value of a variable that is rotated stays until there is another, however late that is (SEC-28)."""
         stores = await self.annotated({**ROTATION, **LIFETIME})
         self.assertEqual(await self.ends(stores), (None,))
         candidate = await stores.expirations.stage(VARIABLE, Sealed(b"new"), 60.0)
@@ -162,7 +164,7 @@ class ExpirationsContract(Contract):
 
     @scenario
     async def test_no_lifetime_any_more(self) -> None:
-        """When the annotation is taken back, values don't end any more; ended ones are there again."""
+        """When the annotation is taken back, values don't end any more; ended ones are there again (SEC-24)."""
         stores = await self.annotated(LIFETIME)
         await stores.expirations.set_lifetime(await self.one(stores), PAST)
         gone = AnnotationRow(str(VARIABLE), "expiration/ttl", "P1D")
@@ -194,7 +196,7 @@ class ExpirationsContract(Contract):
 
     @scenario
     async def test_staged(self) -> None:
-        """A value that is kept stays until it is promoted, whatever else is offered; nobody reads it before."""
+        """A value that is kept stays until it is promoted, whatever else is offered; nobody reads it before (SEC-31)."""
         stores = await self.annotated(ROTATION)
         expirations = stores.expirations
         await expirations.set_interval(await self.one(stores), DAY)
@@ -225,7 +227,7 @@ class ExpirationsContract(Contract):
 
     @scenario
     async def test_failures(self) -> None:
-        """Failures are counted, and told with the fault and the next moment; a value that is set begins anew."""
+        """Failures are counted, and told with the fault and the next moment; a value that is set begins anew (SEC-30)."""
         stores = await self.annotated(ROTATION)
         for count in (1, 2):
             due = await self.one(stores)
@@ -243,7 +245,7 @@ class ExpirationsContract(Contract):
 
     @scenario
     async def test_faults(self) -> None:
-        """A fault is told while the variable rests, until its annotations change."""
+        """A fault is told while the variable rests, until its annotations change (SEC-26)."""
         stores = await self.annotated({"expiration/ttl": "soon"})
         await stores.expirations.rest(await self.one(stores), "expiration/ttl is no duration")
         [told] = await described(stores, [str(VARIABLE)])
@@ -265,7 +267,7 @@ class ExpirationsContract(Contract):
 
     @scenario
     async def test_cleared(self) -> None:
-        """Cleared, no value ends any more, ended ones are there again, and what is rotated is due."""
+        """Cleared, no value ends any more, ended ones are there again, and what is rotated is due (SEC-25)."""
         stores = await self.annotated(LIFETIME, ROTATION)
         [due] = [each for each in await stores.expirations.due(10) if each.variable == VARIABLE]
         await stores.expirations.set_lifetime(due, PAST)

@@ -69,7 +69,7 @@ class HostFactoriesContract(Contract):
 
     @scenario
     async def test_no_factory(self) -> None:
-        """There are no tokens of what doesn't exist, and none outlives its factory."""
+        """There are no tokens of what doesn't exist, and none outlives its factory (HF-25)."""
         stores = await self._factories()
         with self.assertRaises(NotFound):
             await stores.factories.add_tokens([ONE], FactoryToken(role("host_factory:none"), 1.0))
@@ -81,7 +81,7 @@ class HostFactoriesContract(Contract):
 
     @scenario
     async def test_told(self) -> None:
-        """A factory tells when its tokens expire, in that order, and from where they may be used."""
+        """A factory tells when its tokens expire, in that order, and from where they may be used (RES-18, HF-2)."""
         stores = await self._factories()
         await stores.factories.add_tokens([ONE], TOKEN)
         await stores.factories.add_tokens([TWO, THREE], FactoryToken(FACTORY, 1000.25))
@@ -92,7 +92,9 @@ class HostFactoriesContract(Contract):
 
     @scenario
     async def test_new_host(self) -> None:
-        """A new host belongs to its factory and to the factory's layers, as recorded by no policy, and is found at once."""
+        """A new host belongs to its factory and to the factory's layers, as recorded by no policy, and is found at once
+        (HF-15).
+        """
         stores = await self._factories()
         await stores.factories.add_tokens([ONE], TOKEN)
         self.assertIs(await stores.factories.create_host(ONE, HOST, {"name": "frontend", "a'b": ""}, KEY), True)
@@ -113,7 +115,7 @@ class HostFactoriesContract(Contract):
 
     @scenario
     async def test_same_host_again(self) -> None:
-        """The same host made again is given another key, and keeps all else."""
+        """The same host made again is given another key, and keeps all else (HF-16)."""
         stores = await self._factories()
         await stores.factories.add_tokens([ONE, TWO], TOKEN)
         await stores.factories.create_host(ONE, HOST, {"a": "b"}, KEY)
@@ -126,7 +128,9 @@ class HostFactoriesContract(Contract):
 
     @scenario
     async def test_hosts_of_others(self) -> None:
-        """A host that policy declared, or another factory made, is a conflict, and so is a role that outlived its host."""
+        """A host that policy declared, or another factory made, is a conflict, and so is a role that outlived its host
+        (HF-17).
+        """
         stores = await self._factories()
         await stores.factories.add_tokens([ONE], TOKEN)
         await stores.factories.add_tokens([TWO], FactoryToken(role("host_factory:g"), 1.0))
@@ -142,7 +146,7 @@ class HostFactoriesContract(Contract):
 
     @scenario
     async def test_hosts_that_policy_gave_to_the_factory(self) -> None:
-        """A host that policy declared with the factory for its owner is the factory's too."""
+        """A host that policy declared with the factory for its owner is the factory's too (HF-17)."""
         stores = await self._factories()
         await stores.factories.add_tokens([ONE], TOKEN)
         await load(stores, Draft().define("host:given", owner="host_factory:f"), api_keys={"acct:host:given": KEY})
@@ -151,7 +155,9 @@ class HostFactoriesContract(Contract):
 
     @scenario
     async def test_policies_around_hosts(self) -> None:
-        """A factory makes hosts of its own policy, and where there is none; what it made before it gives another key."""
+        """A factory makes hosts of its own policy, and where there is none; what it made before it gives another key
+        (HF-19).
+        """
         stores = await self._factories()
         await load(stores, Draft().define("policy:p", "policy:p/q", "policy:other"))
         await load(stores, Draft().define("host_factory:p/f", owner="policy:p"), role("policy:p"))
@@ -189,7 +195,7 @@ class HostFactoriesContract(Contract):
 
     @scenario
     async def test_at_once(self) -> None:
-        """Of several that make one host at once, one makes it, and all succeed; the key is that of one of them."""
+        """Of several that make one host at once, one makes it, and all succeed; the key is that of one of them (HF-23)."""
         stores = await self._factories()
         await stores.factories.add_tokens([ONE], TOKEN)
         keys = [Sealed(b"%d" % number) for number in range(4)]
@@ -200,7 +206,7 @@ class HostFactoriesContract(Contract):
 
     @scenario
     async def test_odd_identifiers(self) -> None:
-        """A host may have any identifier."""
+        """A host may have any identifier (HF-18)."""
         stores = await self._factories()
         await stores.factories.add_tokens([ONE], TOKEN)
         for identifier in ODD_IDENTIFIERS:
@@ -211,7 +217,7 @@ class HostFactoriesContract(Contract):
 
     @scenario
     async def test_hosts_go_with_their_factory(self) -> None:
-        """The hosts of a factory go with it, though their names stay taken."""
+        """The hosts of a factory go with it, though their names stay taken (HF-25)."""
         stores = await self._factories()
         await stores.factories.add_tokens([ONE], TOKEN)
         await stores.factories.add_tokens([TWO], FactoryToken(role("host_factory:g"), 1.0))
@@ -223,7 +229,7 @@ class HostFactoriesContract(Contract):
 
     @scenario
     async def test_expired(self) -> None:
-        """Tokens that have expired are removed, some at a time, and recorded with that; the others stay."""
+        """Tokens that have expired are removed, some at a time, and recorded with that; the others stay (HF-26)."""
         stores = await self._factories()
         factories, counts = stores.factories, list[int]()
 

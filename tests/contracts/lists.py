@@ -36,7 +36,9 @@ class ListsContract(Contract):
 
     @scenario
     async def test_memberships(self) -> None:
-        """A role's memberships are those that it has itself, by granted role, with those of ownership; kinds narrow them."""
+        """A role's memberships are those that it has itself, by granted role, with those of ownership; kinds narrow them
+        (ROLE-28).
+        """
         stores = await self.stores_with_account()
         draft = Draft().define("user:u").define("group:g", "layer:l", "group:other").define("policy:p", owner="user:u")
         await load(stores, draft.grant("layer:l", "user:u", admin=True).grant("group:g", "user:u", "layer:l"))
@@ -58,7 +60,7 @@ class ListsContract(Contract):
 
     @scenario
     async def test_after(self) -> None:
-        """A page after a key has the rows behind it, also behind one whose row is gone, in every narrowing."""
+        """A page after a key has the rows behind it, also behind one whose row is gone, in every narrowing (ROLE-25)."""
         stores = await self.stores_with_account()
         draft = Draft().define("group:g", *(f"host:{name}" for name in ODD_IDENTIFIERS), "user:a", "group:b")
         draft.grant("group:g", *(f"host:{name}" for name in ODD_IDENTIFIERS), "user:a", "group:b", "user:admin")
@@ -93,7 +95,9 @@ class ListsContract(Contract):
 
     @scenario
     async def test_search_order(self) -> None:
-        """A search by class has identifiers and names first, then other annotations, then kinds, each by id; else by id."""
+        """A search by class has identifiers and names first, then other annotations, then kinds, each by id; else by id
+        (RES-13).
+        """
         stores = await self._described()
         blue = ["host:bare", "host:web-01/blue", "host:mail.example.com"]
         await self.assert_found(stores, searching("blue"), blue)
@@ -109,7 +113,7 @@ class ListsContract(Contract):
     @scenario
     async def test_search_words(self) -> None:
         """Every word of a search must be found, whole, in any case; the names of annotations are no words; values are split
-        or not.
+        or not (RES-10).
         """
         stores = await self._described()
         for text, expected in (
@@ -150,7 +154,9 @@ class ListsContract(Contract):
 
     @scenario
     async def test_search_follows_changes(self) -> None:
-        """A search finds what is now: annotations that were changed, deleted, or went with the policy that made them."""
+        """A search finds what is now: annotations that were changed, deleted, or went with the policy that made them
+        (RES-14).
+        """
         stores = await self._described()
         await load(stores, Draft().define("policy:p"))
         await load(stores, Draft().annotate("user:web", {"note": "orange"}), role("policy:p"))
@@ -167,7 +173,7 @@ class ListsContract(Contract):
 
     @scenario
     async def test_search_among_memberships(self) -> None:
-        """Among the memberships of a role, a search is for the roles that it is a member of."""
+        """Among the memberships of a role, a search is for the roles that it is a member of (ROLE-28)."""
         stores = await self._described()
         await load(
             stores, Draft().define("group:web", "layer:b").annotate("layer:b", {"x": "web"}).grant("group:web", "user:web")
@@ -198,7 +204,7 @@ class ListsContract(Contract):
 
     @scenario
     async def test_effective_members(self) -> None:
-        """All that hold a role are listed once, in order, each with a shortest way to it; circles end."""
+        """All that hold a role are listed once, in order, each with a shortest way to it; circles end (ROLE-27)."""
         stores = await self._family()
         found = await stores.roles.effective_members(MembersQuery(role("group:top")))
         self.assertEqual(short(found), ["group:a", "group:b", "host:h", "policy:p", "user:admin"])
@@ -212,7 +218,7 @@ class ListsContract(Contract):
 
     @scenario
     async def test_effective_circle(self) -> None:
-        """A role in a circle of memberships is its own member, round the circle; one in none is not."""
+        """A role in a circle of memberships is its own member, round the circle; one in none is not (ROLE-27)."""
         stores = await self._family()
         found = await stores.roles.effective_members(MembersQuery(role("group:a")))
         self.assertEqual(found.path("acct:group:a"), ("acct:group:a", "acct:group:b", "acct:group:a"))
@@ -223,7 +229,7 @@ class ListsContract(Contract):
 
     @scenario
     async def test_effective_pages(self) -> None:
-        """Effective members are narrowed and paged as direct ones are."""
+        """Effective members are narrowed and paged as direct ones are (ROLE-27)."""
         stores = await self._family()
         query = MembersQuery(role("group:top"))
         whole = (await stores.roles.effective_members(query)).members
@@ -243,7 +249,7 @@ class ListsContract(Contract):
 
     @scenario
     async def test_held(self) -> None:
-        """The roles that a role holds are its own and those above it."""
+        """The roles that a role holds are its own and those above it (ROLE-30)."""
         stores = await self._family()
         self.assertEqual(
             await stores.roles.held(role("host:h")),
@@ -261,7 +267,9 @@ class ListsContract(Contract):
 
     @scenario
     async def test_graph(self) -> None:
-        """The graph of a role has the direct members of all roles above and below it, and its own, each pair once."""
+        """The graph of a role has the direct members of all roles above and below it, and its own, each pair once
+        (ROLE-31).
+        """
         stores = await self._family()
         await load(stores, Draft().grant("group:a", "policy:p").define("group:beside").grant("group:top", "group:beside"))
         owned = ("group:a", "group:b", "group:out", "group:top", "host:h")
@@ -272,7 +280,7 @@ class ListsContract(Contract):
 
     @scenario
     async def test_graph_is_seen_in_part(self) -> None:
-        """Of the graph a caller is told the pairs whose first he sees: that he owns, or has any privilege on."""
+        """Of the graph a caller is told the pairs whose first he sees: that he owns, or has any privilege on (ROLE-31)."""
         stores = await self._family()
         await load(stores, Draft().permit("group:a", "host:h", "look").permit("group:b", "group:out", "read"))
         seen = await self._graph(stores, role("host:h"), "host:h")
@@ -293,7 +301,7 @@ class ListsContract(Contract):
 
     @scenario
     async def test_role(self) -> None:
-        """A role by itself has its time, its policy and its owners; one that isn't there has nothing."""
+        """A role by itself has its time, its policy and its owners; one that isn't there has nothing (ROLE-14)."""
         stores = await self.stores_with_account()
         await load(stores, Draft().define("group:g").grant("group:g", "user:admin", admin=True))
         reading = await stores.roles.role(GROUP)
@@ -312,7 +320,7 @@ class ListsContract(Contract):
 
     @scenario
     async def test_add_member(self) -> None:
-        """A member is added once, recorded by no policy; a grant that is there stays as it is."""
+        """A member is added once, recorded by no policy; a grant that is there stays as it is (ROLE-33)."""
         stores = await self.stores_with_account()
         await load(stores, Draft().define("group:g", "user:u", "user:v").grant("group:g", "user:v", admin=True))
         seen: list[MemberReading] = []
@@ -337,7 +345,7 @@ class ListsContract(Contract):
 
     @scenario
     async def test_remove_member(self) -> None:
-        """A grant is taken back whoever recorded it; that a member owns the role is none, and stays."""
+        """A grant is taken back whoever recorded it; that a member owns the role is none, and stays (ROLE-34)."""
         stores = await self.stores_with_account()
         await load(stores, Draft().define("group:g", "user:u").grant("group:g", "user:u", "user:admin"))
         for name, found in (("user:u", True), ("user:u", False), ("user:admin", True), ("user:admin", False)):
@@ -347,7 +355,7 @@ class ListsContract(Contract):
 
     @scenario
     async def test_refused(self) -> None:
-        """What the decision raises comes through, and nothing is changed."""
+        """What the decision raises comes through, and nothing is changed (ROLE-35)."""
         stores = await self.stores_with_account()
         await load(stores, Draft().define("group:g", "user:u", "user:v").grant("group:g", "user:v"))
 

@@ -27,7 +27,7 @@ class LoadsContract(PolicyCase):
 
     @scenario
     async def test_round_trip(self) -> None:
-        """Rows of every sort come back as they were applied, whatever their text is made of."""
+        """Rows of every sort come back as they were applied, whatever their text is made of (DATA-18)."""
         stores = await self.stores_with_account()
         names = ODD_IDENTIFIERS
         draft = Draft().define(*(f"group:{name}" for name in names)).define(*(f"variable:{name}" for name in names))
@@ -138,7 +138,7 @@ class LoadsContract(PolicyCase):
 
     @scenario
     async def test_delete_policy(self) -> None:
-        """A policy that is deleted takes with it what it owns and what it recorded, and so on, and nothing else."""
+        """A policy that is deleted takes with it what it owns and what it recorded, and so on, and nothing else (POL-45)."""
         stores = await self._team()
         await load(stores, Draft().define("policy:team/sub", owner="policy:team"), TEAM)
         sub = (
@@ -221,7 +221,7 @@ class LoadsContract(PolicyCase):
 
     @scenario
     async def test_public_keys_go_with_their_user(self) -> None:
-        """Whoever is given a deleted user's name doesn't inherit his public keys; the keys of others stay."""
+        """Whoever is given a deleted user's name doesn't inherit his public keys; the keys of others stay (KEY-7)."""
         stores = await self._team()
         mine = ["public_key:user/bob/laptop", "public_key:user/bob/a/b"]
         others = ["public_key:user/bobby/laptop", "public_key:user/bob0/x", "public_key:users/bob/x", "public_key:user/bob"]
@@ -235,7 +235,7 @@ class LoadsContract(PolicyCase):
 
     @scenario
     async def test_delete_owner(self) -> None:
-        """What a role owned goes with it, and so on, whoever recorded it: nobody logs in as any of it."""
+        """What a role owned goes with it, and so on, whoever recorded it: nobody logs in as any of it (POL-45)."""
         stores = await self._team()
         draft = Draft().define("policy:p", "group:vip", "user:left").define("host:p/h", "group:p/g", owner="policy:p")
         draft.define("host:deep", "variable:deep", owner="group:p/g").grant("group:vip", "host:p/h", "host:deep")

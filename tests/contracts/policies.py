@@ -128,7 +128,7 @@ class PoliciesContract(PolicyCase):
 
     @scenario
     async def test_lock(self) -> None:
-        """While one load of a policy is under way another is refused; one of another policy is not."""
+        """While one load of a policy is under way another is refused; one of another policy is not (POL-50)."""
         stores = await self._team()
 
         async def second(transaction: IPolicyTransaction) -> None:
@@ -184,7 +184,9 @@ class PoliciesContract(PolicyCase):
 
     @scenario
     async def test_lacks_update_below(self) -> None:
-        """Whoever would replace a policy needs ``update`` on everything whose identifier begins with its own and a slash."""
+        """Whoever would replace a policy needs ``update`` on everything whose identifier begins with its own and a slash
+        (POL-41).
+        """
         stores = await self._team()
         beside = Draft().define("group:team2", "host:team", "variable:team-x/v", "user:x@team", "webservice:tea")
         await load(stores, beside)
@@ -213,7 +215,7 @@ class PoliciesContract(PolicyCase):
 
     @scenario
     async def test_hosts_of_factories_do_not_keep_out(self) -> None:
-        """What a host factory made beneath a policy is no reason to deny a replacement of the policy."""
+        """What a host factory made beneath a policy is no reason to deny a replacement of the policy (POL-41, POL-67)."""
         stores = await self._team()
         await load(stores, Draft().define("host_factory:f", owner="user:outsider"))
         await stores.factories.add_tokens([digest_of("one")], FactoryToken(role("host_factory:f"), 2000.5))
@@ -229,7 +231,7 @@ class PoliciesContract(PolicyCase):
 
     @scenario
     async def test_nothing_below_root(self) -> None:
-        """Below the root policy is what begins with ``root/``; the rest of the account is not."""
+        """Below the root policy is what begins with ``root/``; the rest of the account is not (POL-41)."""
         stores = await self._team()
 
         async def lacking() -> bool:
@@ -256,7 +258,7 @@ class PoliciesContract(PolicyCase):
 
     @scenario
     async def test_not_grantable(self) -> None:
-        """A role may be granted by who holds it with admin option, whatever else he may."""
+        """A role may be granted by who holds it with admin option, whatever else he may (POL-58)."""
         stores = await self._team()
         await load(stores, Draft().define("group:mine", owner="user:outsider"), role("policy:other"))
         draft = Draft().define("group:lead", "user:lead", "user:updater", "user:member").grant("group:lead", "user:lead")
@@ -280,7 +282,7 @@ class PoliciesContract(PolicyCase):
 
     @scenario
     async def test_not_permittable_and_not_updatable(self) -> None:
-        """A thing may be permitted by who owns it; who owns it or was given ``update`` on it may update it."""
+        """A thing may be permitted by who owns it; who owns it or was given ``update`` on it may update it (POL-58)."""
         stores = await self._team()
         draft = Draft().define("user:updater", "group:updaters", "user:thing").grant("group:updaters", "user:updater")
         draft.permit("policy:team", "group:updaters", "update").permit("variable:team/v", "user:thing", "update")
@@ -309,7 +311,7 @@ class PoliciesContract(PolicyCase):
     @scenario
     async def test_ownership(self) -> None:
         """Whose a record is, is told with its owners and recorders, and those of these, to the end of the chain, or once
-        round a circle.
+        round a circle (POL-55).
         """
         stores = await self._team()
         deep = [f"group:deep{number}" for number in range(300)]
@@ -341,7 +343,9 @@ class PoliciesContract(PolicyCase):
 
     @scenario
     async def test_policies_around(self) -> None:
-        """The policy around an id is the longest whose own id begins it, with a slash; where there is none, the root."""
+        """The policy around an id is the longest whose own id begins it, with a slash; where there is none, the root
+        (POL-55).
+        """
         stores = await self.stores_with_account("acct2")
         policies = ("a", "a-b", "a.b", "a/b/c", "a/b/c-", "a/b0", "b", "ü/☃", "root/x", "a/b/c/d/e/f")
         await load(stores, Draft().define(*(f"policy:{name}" for name in policies), "group:a/b", "host:a/b/c/d"))
@@ -519,7 +523,9 @@ class PoliciesContract(PolicyCase):
 
     @scenario
     async def test_record(self) -> None:
-        """Versions of a policy count from 1 and go on rising beyond the twenty that are kept, each policy's apart."""
+        """Versions of a policy count from 1 and go on rising beyond the twenty that are kept, each policy's apart (POL-39,
+        LIM-18).
+        """
         stores = await self._team()
         self.assertEqual([await self._record(stores, TEAM) for _ in range(23)], list(range(1, 24)))
         self.assertEqual(await self._record(stores, ROOT), 1)

@@ -32,7 +32,7 @@ class PublicKeysContract(Contract):
 
     @scenario
     async def test_newest(self) -> None:
-        """The newest values of a user's own keys come in the order of their names; keys without a value don't."""
+        """The newest values of a user's own keys come in the order of their names; keys without a value don't (KEY-9)."""
         stores = await self.stores_with_account()
         names = ["user/bob/b", "user/bob/a/b", "user/bob/Z", "user/bob/none", "user/bobby/x", "user/bob0/x", "users/bob/x"]
         await load(stores, Draft().define("user:bob", *(f"public_key:{name}" for name in names)))
@@ -49,7 +49,7 @@ class PublicKeysContract(Contract):
 
     @scenario
     async def test_nobody(self) -> None:
-        """Nobody has no keys, nor has a user of another account."""
+        """Nobody has no keys, nor has a user of another account (KEY-10)."""
         stores = await self.stores_with_account()
         await load(stores, Draft().define("user:bob", "public_key:user/bob/k"))
         await self._set(stores, {"user/bob/k": Sealed(b"key")})
@@ -58,7 +58,7 @@ class PublicKeysContract(Contract):
 
     @scenario
     async def test_many(self) -> None:
-        """Of very many keys the first are told."""
+        """Of very many keys the first are told (KEY-12)."""
         stores = await self.stores_with_account()
         names = [f"user/bob/{number:05}" for number in range(KEYS_LIMIT + 1)]
         await load(stores, Draft().define(*(f"public_key:{name}" for name in names)))

@@ -86,7 +86,7 @@ class ResourcesContract(Contract):
 
     @scenario
     async def test_visible(self) -> None:
-        """A role sees what it owns, through whatever roles, and what a role that it holds has any privilege on."""
+        """A role sees what it owns, through whatever roles, and what a role that it holds has any privilege on (RES-1)."""
         stores = await self._team()
         inner = ["group:p/inner", "host:p/h", "policy:p", "variable:p/a", "variable:p/b", "webservice:p/inner"]
         for viewer, expected in (
@@ -105,7 +105,7 @@ class ResourcesContract(Contract):
 
     @scenario
     async def test_every_account(self) -> None:
-        """Without an account, what is seen of other accounts is listed, too; with one, only what is seen of that."""
+        """Without an account, what is seen of other accounts is listed, too; with one, only what is seen of that (RES-2)."""
         stores = await self.stores_with_account("other")
         await load(stores, Draft().define("variable:x", "variable:y"))
         await load(stores, Draft("other").define("variable:x", "host:h"), role("policy:root", "other"))
@@ -147,7 +147,7 @@ class ResourcesContract(Contract):
 
     @scenario
     async def test_kinds(self) -> None:
-        """What is seen is narrowed to the kinds asked for; a kind that no resource has narrows it to nothing."""
+        """What is seen is narrowed to the kinds asked for; a kind that no resource has narrows it to nothing (RES-3)."""
         stores = await self._team()
         for viewer in ("user:amy", "user:admin"):
             for account in (None, ACCOUNT):
@@ -163,7 +163,7 @@ class ResourcesContract(Contract):
 
     @scenario
     async def test_owners(self) -> None:
-        """With an owner, what is seen is narrowed to what that role owns, or a role that it holds."""
+        """With an owner, what is seen is narrowed to what that role owns, or a role that it holds (RES-8)."""
         stores = await self._team()
         every = ["group:p/inner", "host:p/h", "policy:p", "variable:p/a", "variable:p/b", "webservice:p/inner"]
         for viewer, owner, expected in (
@@ -214,7 +214,7 @@ class ResourcesContract(Contract):
 
     @scenario
     async def test_search_values(self) -> None:
-        """Annotation values are searched in pieces in the native dialect, and as they are in the other."""
+        """Annotation values are searched in pieces in the native dialect, and as they are in the other (RES-11)."""
         stores = await self.stores_with_account()
         await load(stores, Draft().define("host:h").annotate("host:h", {"address": "ci.example.com"}))
         query = ResourcesQuery(ADMIN, ACCOUNT, kinds=("host",))
@@ -224,7 +224,7 @@ class ResourcesContract(Contract):
 
     @scenario
     async def test_hostile_searches(self) -> None:
-        """Whatever is searched for is only text, however long."""
+        """Whatever is searched for is only text, however long (RES-12)."""
         stores = await self._team()
         for text in ("a' OR 1=1 --", 'x"', "q & | ! k", "foo:* <-> bar", "\\", "{}", "zzz " * 2560, "z" * 10240, "%", "$1"):
             for make in (native, conjur):
@@ -240,7 +240,7 @@ class ResourcesContract(Contract):
 
     @scenario
     async def test_order(self) -> None:
-        """Ids come in the order of their bytes."""
+        """Ids come in the order of their bytes (NAME-15)."""
         stores = await self.stores_with_account()
         names = ["Z", "a", "B", "a/b", "a-b", "a.b", "é", "_", "~"]
         await load(stores, Draft().define(*(f"variable:{name}" for name in names)))
@@ -249,7 +249,7 @@ class ResourcesContract(Contract):
 
     @scenario
     async def test_described(self) -> None:
-        """A resource is told with its owner, its permissions by role and privilege, and its annotations by name."""
+        """A resource is told with its owner, its permissions by role and privilege, and its annotations by name (RES-16)."""
         stores = await self.stores_with_account()
         await load(stores, Draft().define("policy:p", "group:b", "group:a"))
         draft = Draft().permit("variable:v", "group:b", "read").permit("variable:v", "group:a", "update", "execute")
@@ -288,7 +288,7 @@ class ResourcesContract(Contract):
 
     @scenario
     async def test_secret_versions(self) -> None:
-        """A variable is told with the numbers of the versions that it keeps."""
+        """A variable is told with the numbers of the versions that it keeps (RES-18)."""
         stores = await self.stores_with_account()
         await load(stores, Draft().define("variable:v", "variable:w"))
         for _ in range(22):
@@ -299,7 +299,7 @@ class ResourcesContract(Contract):
 
     @scenario
     async def test_layers(self) -> None:
-        """A host factory is told with the layers that were granted to it; nothing else is."""
+        """A host factory is told with the layers that were granted to it; nothing else is (RES-18)."""
         stores = await self.stores_with_account()
         draft = Draft().define("host_factory:f", "layer:b", "layer:a", "group:g", "host:h")
         draft.define("layer:mine", owner="host_factory:f")
@@ -311,7 +311,9 @@ class ResourcesContract(Contract):
 
     @scenario
     async def test_history(self) -> None:
-        """A policy is told with the versions that it keeps, and with the texts of the newest, as far as the limit goes."""
+        """A policy is told with the versions that it keeps, and with the texts of the newest, as far as the limit goes
+        (RES-19).
+        """
         stores = await self.stores_with_account()
         await load(stores, Draft().define("policy:p", "policy:none"))
         texts = ["- !user long\n", "", "- ☃", "- b"]
@@ -332,7 +334,7 @@ class ResourcesContract(Contract):
 
     @scenario
     async def test_permitted(self) -> None:
-        """A privilege belongs to the owner, to those permitted, and to all who hold one of these."""
+        """A privilege belongs to the owner, to those permitted, and to all who hold one of these (RES-23)."""
         stores = await self._team()
         owners = ["group:team", "policy:p", "user:admin", "user:amy"]
         for name, privilege, expected in (
@@ -348,7 +350,7 @@ class ResourcesContract(Contract):
 
     @scenario
     async def test_too_many_permitted(self) -> None:
-        """More roles with a privilege than the limit are refused, exactly so many are not."""
+        """More roles with a privilege than the limit are refused, exactly so many are not (RES-24)."""
         stores = await self.stores_with_account()
         draft = Draft().define("variable:v", "group:g", *(f"host:{number}" for number in range(10)))
         draft.grant("group:g", *(f"host:{number}" for number in range(10))).permit("variable:v", "group:g", "read")
@@ -362,7 +364,7 @@ class ResourcesContract(Contract):
 
     @scenario
     async def test_permitted_in_circles(self) -> None:
-        """Circles of memberships end where they began."""
+        """Circles of memberships end where they began (RES-23)."""
         stores = await self.stores_with_account()
         draft = Draft().define("group:a", owner="group:b").define("group:b", owner="group:a")
         await load(stores, draft.define("variable:v", owner="group:a").grant("group:a", "group:a"))
@@ -372,7 +374,7 @@ class ResourcesContract(Contract):
 
     @scenario
     async def test_odd_identifiers(self) -> None:
-        """An identifier is only text, whatever it is made of."""
+        """An identifier is only text, whatever it is made of (DATA-18)."""
         stores = await self.stores_with_account()
         draft = Draft().define(*(f"host:{name}" for name in ODD_IDENTIFIERS))
         draft.define(*(f"variable:{name}" for name in ODD_IDENTIFIERS))

@@ -82,7 +82,7 @@ class RolesContract(Contract):
 
     @scenario
     async def test_owner(self) -> None:
-        """An owner owns, and so does whoever holds its role through others."""
+        """An owner owns, and so does whoever holds its role through others (ROLE-2)."""
         stores = await self.stores_with_account()
         draft = (
             Draft()
@@ -113,7 +113,7 @@ class RolesContract(Contract):
 
     @scenario
     async def test_privileges(self) -> None:
-        """The privileges of a caller are those of all roles that it holds, by whatever names, and no others."""
+        """The privileges of a caller are those of all roles that it holds, by whatever names, and no others (ROLE-3)."""
         stores = await self.stores_with_account()
         odd = ("Read", "re ad", "it's 100%\\", "☃")
         draft = Draft().define("variable:v", "variable:w", "group:a", "group:b", "layer:c", "host:h", "host:other")
@@ -135,7 +135,7 @@ class RolesContract(Contract):
 
     @scenario
     async def test_holds(self) -> None:
-        """A caller holds its own role and those that it is a member of, not those of its members."""
+        """A caller holds its own role and those that it is a member of, not those of its members (ROLE-1)."""
         stores = await self.stores_with_account()
         draft = Draft().define("group:a", "group:b", "host:h", "webservice:a").grant("group:a", "group:b")
         await load(stores, draft.grant("group:b", "host:h"))
@@ -154,7 +154,7 @@ class RolesContract(Contract):
 
     @scenario
     async def test_circles(self) -> None:
-        """Memberships that go in circles, of one role or of several, are followed to their end."""
+        """Memberships that go in circles, of one role or of several, are followed to their end (ROLE-1)."""
         stores = await self.stores_with_account()
         draft = Draft().define("group:a", "group:b", "group:c", "group:self", "variable:v", "host:h", "user:none")
         draft.grant("group:a", "group:b").grant("group:b", "group:c").grant("group:c", "group:a")
@@ -176,7 +176,7 @@ class RolesContract(Contract):
 
     @scenario
     async def test_circle_of_owners(self) -> None:
-        """Owners in a circle own each other's things."""
+        """Owners in a circle own each other's things (ROLE-2)."""
         stores = await self.stores_with_account()
         draft = (
             Draft().define("group:a", owner="group:b").define("group:b", owner="group:a").define("group:c", owner="group:c")
@@ -195,7 +195,7 @@ class RolesContract(Contract):
 
     @scenario
     async def test_accounts_apart(self) -> None:
-        """Nobody has any standing in another account, however alike the names are."""
+        """Nobody has any standing in another account, however alike the names are (NAME-18)."""
         stores = await self.stores_with_account("acct2", "other")
         for account in (ACCOUNT, "acct2", "other"):
             draft = Draft(account).define("group:g", "host:h", "variable:v").grant("group:g", "host:h")
@@ -210,7 +210,9 @@ class RolesContract(Contract):
 
     @scenario
     async def test_members(self) -> None:
-        """The members of a role are those that were granted it and its owner, not their members, in order of their ids."""
+        """The members of a role are those that were granted it and its owner, not their members, in order of their ids
+        (ROLE-17).
+        """
         stores = await self.stores_with_account()
         draft = (
             Draft()
@@ -234,7 +236,7 @@ class RolesContract(Contract):
 
     @scenario
     async def test_owner_and_granted(self) -> None:
-        """An owner that was granted the role as well is listed twice, as granted first, and counted twice."""
+        """An owner that was granted the role as well is listed twice, as granted first, and counted twice (ROLE-16)."""
         stores = await self.stores_with_account()
         draft = Draft().define("group:g", owner="user:admin").define("user:a", "user:z")
         await load(stores, draft.grant("group:g", "user:admin", "user:a", "user:z"))
@@ -259,7 +261,7 @@ class RolesContract(Contract):
 
     @scenario
     async def test_pages(self) -> None:
-        """Pages of any size, laid end to end, are the list of members."""
+        """Pages of any size, laid end to end, are the list of members (ROLE-19)."""
         stores = await self.stores_with_account()
         query = await self._populous(stores)
         whole = await stores.roles.members(query)
@@ -274,7 +276,7 @@ class RolesContract(Contract):
 
     @scenario
     async def test_kinds(self) -> None:
-        """Members are narrowed to those of the kinds asked for; a kind that no role has narrows them to none."""
+        """Members are narrowed to those of the kinds asked for; a kind that no role has narrows them to none (ROLE-18)."""
         stores = await self.stores_with_account()
         query = await self._populous(stores)
         hosts = [f"acct:host:h{number:02}" for number in range(12)]
@@ -295,7 +297,7 @@ class RolesContract(Contract):
 
     @scenario
     async def test_kinds_and_pages(self) -> None:
-        """Paging is of what the kinds leave; counting takes no notice of it."""
+        """Paging is of what the kinds leave; counting takes no notice of it (ROLE-21)."""
         stores = await self.stores_with_account()
         query = attrs.evolve(await self._populous(stores), kinds=("host", "layer"), limit=2, offset=11)
         self.assertEqual([found.member for found in await stores.roles.members(query)], ["acct:host:h11", "acct:layer:host"])

@@ -49,7 +49,7 @@ class SecretsContract(Contract):
 
     @scenario
     async def test_versions(self) -> None:
-        """A value that is set becomes a new version, and the newest is read unless another is asked for."""
+        """A value that is set becomes a new version, and the newest is read unless another is asked for (SEC-4, SEC-8)."""
         stores = await self.stores_with_account()
         await load(stores, Draft().define("variable:v"))
         values = [b"one", b"\x00\xff\\'%s", b""]
@@ -61,7 +61,7 @@ class SecretsContract(Contract):
 
     @scenario
     async def test_no_such_version(self) -> None:
-        """A version that there is not has no value, however large its number."""
+        """A version that there is not has no value, however large its number (SEC-9)."""
         stores = await self.stores_with_account()
         await load(stores, Draft().define("variable:v"))
         await stores.secrets.write(ADMIN, VARIABLE, always(b"value"))
@@ -70,7 +70,7 @@ class SecretsContract(Contract):
 
     @scenario
     async def test_trimmed(self) -> None:
-        """The newest twenty versions are kept, and numbers go on rising."""
+        """The newest twenty versions are kept, and numbers go on rising (SEC-4, LIM-18)."""
         stores = await self.stores_with_account()
         await load(stores, Draft().define("variable:v", "variable:w"))
         await stores.secrets.write(ADMIN, resource("variable:w"), always(b"kept"))
@@ -111,7 +111,7 @@ class SecretsContract(Contract):
 
     @scenario
     async def test_writers_at_once(self) -> None:
-        """Writers that come at once each add a version of their own, decided on the one before it."""
+        """Writers that come at once each add a version of their own, decided on the one before it (SEC-5)."""
         stores = await self.stores_with_account()
         await load(stores, Draft().define("variable:v"))
 
@@ -140,7 +140,7 @@ class SecretsContract(Contract):
 
     @scenario
     async def test_mime_type(self) -> None:
-        """The MIME type is that of the annotation with the dialect's prefix."""
+        """The MIME type is that of the annotation with the dialect's prefix (SEC-11)."""
         stores = await self.stores_with_account()
         draft = Draft().define("variable:v", "variable:w")
         draft.annotate("variable:v", {"svc/mime_type": "text/plain", "conjur/mime_type": "no"})
@@ -152,7 +152,9 @@ class SecretsContract(Contract):
 
     @scenario
     async def test_several(self) -> None:
-        """Several are read as each by itself, newest versions alone, in the order asked for, what isn't there included."""
+        """Several are read as each by itself, newest versions alone, in the order asked for, what isn't there included
+        (SEC-13).
+        """
         stores = await self.stores_with_account()
         draft = Draft().define("user:bob", "group:ops", "variable:v", "variable:w", "variable:x")
         draft.grant("group:ops", "user:bob").permit("variable:v", "group:ops", "execute").permit(
@@ -172,7 +174,7 @@ class SecretsContract(Contract):
 
     @scenario
     async def test_too_many_bytes(self) -> None:
-        """Of values that are too long together none is told, but which there are."""
+        """Of values that are too long together none is told, but which there are (SEC-14)."""
         stores = await self.stores_with_account()
         await load(stores, Draft().define("variable:v", "variable:w", "variable:x"))
         names = [resource(f"variable:{name}") for name in ("v", "w", "x")]
@@ -187,7 +189,7 @@ class SecretsContract(Contract):
 
     @scenario
     async def test_deleted(self) -> None:
-        """The values of a variable go with it, and one of the same name begins anew."""
+        """The values of a variable go with it, and one of the same name begins anew (SEC-4)."""
         stores = await self.stores_with_account()
         await load(stores, Draft().define("variable:v"))
         await stores.secrets.write(ADMIN, VARIABLE, always(b"value"))

@@ -28,7 +28,7 @@ class StateContract(Contract):
 
     @scenario
     async def test_canary(self) -> None:
-        """The canary is missing at first, then the one that was established first, for ever."""
+        """The canary is missing at first, then the one that was established first, for ever (DATA-8)."""
         state = (await self.stores()).state
         with self.assertRaises(StoreUnavailable):
             await state.canary()
@@ -38,7 +38,7 @@ class StateContract(Contract):
 
     @scenario
     async def test_position(self) -> None:
-        """The position of the log is the same in bytes as in text."""
+        """The position of the log is the same in bytes as in text (HEALTH-5)."""
         position = await (await self.stores()).state.position()
         high, low = position.text.split("/")
         self.assertEqual(position.position, (int(high, 16) << 32) + int(low, 16))

@@ -26,7 +26,9 @@ class DataKeyTests(SynchronousTestCase):
         self.assertEqual(self.path, self.directory / "data-key")
 
     def test_make(self) -> None:
-        """A key that is made is read again, its file has mode 0600 whatever the umask, and nothing lies beside it."""
+        """A key that is made is read again, its file has mode 0600 whatever the umask, and nothing lies beside it
+        (DATA-1).
+        """
         self.addCleanup(os.umask, os.umask(0))
         key = make_data_key(self.path)
         self.assertEqual((len(key), read_data_key(self.path)), (32, key))
@@ -34,7 +36,7 @@ class DataKeyTests(SynchronousTestCase):
         self.assertEqual(os.listdir(self.directory), ["data-key"])
 
     def test_never_replaced(self) -> None:
-        """A file that is there is never replaced by a new key."""
+        """A file that is there is never replaced by a new key (DATA-2)."""
         key = make_data_key(self.path)
         self.assertRaises(FileExistsError, make_data_key, self.path)
         self.assertEqual(read_data_key(self.path), key)
@@ -50,14 +52,14 @@ class DataKeyTests(SynchronousTestCase):
         self.assertIsNone(read_data_key(self.path))
 
     def test_readable_by_others(self) -> None:
-        """A file that others can read or write is refused, and the refusal tells how to mend that."""
+        """A file that others can read or write is refused, and the refusal tells how to mend that (DATA-2)."""
         make_data_key(self.path)
         for mode in (0o640, 0o604, 0o620, 0o601):
             self.path.chmod(mode)
             self.assertIn("chmod 600", str(self.assertRaises(StartRefused, read_data_key, self.path)))
 
     def test_another_owner(self) -> None:
-        """A file that belongs to another user is refused."""
+        """A file that belongs to another user is refused (DATA-2)."""
         if os.geteuid() != 0:
             return
         make_data_key(self.path)
@@ -65,7 +67,7 @@ class DataKeyTests(SynchronousTestCase):
         self.assertRaises(StartRefused, read_data_key, self.path)
 
     def test_no_regular_file(self) -> None:
-        """A link isn't followed, and a pipe isn't waited for."""
+        """A link isn't followed, and a pipe isn't waited for (DATA-2)."""
         make_data_key(self.directory / "elsewhere")
         self.path.symlink_to(self.directory / "elsewhere")
         self.assertRaises(OSError, read_data_key, self.path)
@@ -89,7 +91,9 @@ class AdminKeyTests(SynchronousTestCase):
     """The file in which a daemon leaves an admin's API key."""
 
     def test_write(self) -> None:
-        """It bears the account's name, has mode 0600, and its directory is made, closed to others, where it isn't there."""
+        """It bears the account's name, has mode 0600, and its directory is made, closed to others, where it isn't there
+        (NAME-29).
+        """
         directory = Path(self.mktemp()) / "data"
         path = admin_key_file(directory, "acme")
         self.addCleanup(os.umask, os.umask(0o022))

@@ -110,7 +110,7 @@ class AccountKeysTests(KeyringCase):
         self.assertEqual(self.store.asked, 1)
 
     def test_a_key_added_by_another_server_is_found(self) -> None:
-        """A key that another server added verifies here without a refresh."""
+        """A key that another server added verifies here without a refresh (CLU-23)."""
         self.now(self.keys.refresh())
         added = new_signing_key(self.vault, "acct", NOW)
         self.store.accounts["acct"].append(added)
@@ -131,7 +131,7 @@ class AccountKeysTests(KeyringCase):
         self.refusal(self.keys.signer(self.first), AuthenticationRefused)
 
     def test_a_failing_store_is_no_missing_key(self) -> None:
-        """While the store can't be asked, an unknown key is neither good nor bad; remembered ones still serve."""
+        """While the store can't be asked, an unknown key is neither good nor bad; remembered ones still serve (CLU-24)."""
         self.now(self.keys.verifier(self.first))
         self.store.down = True
         self.assertIsNotNone(self.now(self.keys.verifier(self.first)))
@@ -140,7 +140,7 @@ class AccountKeysTests(KeyringCase):
         self.assertIsNotNone(self.now(self.keys.verifier(self.first)))
 
     def test_a_retired_key_verifies_nothing(self) -> None:
-        """From the moment of its retirement a key verifies nothing, whether it was remembered or not."""
+        """From the moment of its retirement a key verifies nothing, whether it was remembered or not (CLU-22)."""
         self.now(self.keys.verifier(self.first))
         self.now(self.keys.rotate("acct", 600))
         self.clock.advance(599)
@@ -150,7 +150,7 @@ class AccountKeysTests(KeyringCase):
         self.assertIsNone(self.now(self.server()[0].verifier(self.first)))
 
     def test_rotation_adds_a_key(self) -> None:
-        """A rotation gives the account another key to sign with, and leaves other accounts alone."""
+        """A rotation gives the account another key to sign with, and leaves other accounts alone (CLU-22)."""
         self.now(self.keys.rotate("acct", 600))
         old, new = self.store.accounts["acct"]
         self.assertEqual((old.key_id, old.retires_at), (self.first, NOW + 600))
@@ -208,7 +208,7 @@ class AccountKeysTests(KeyringCase):
         self.assertEqual(self.store.asked - asked, 1)
 
     def test_refresh_is_bounded(self) -> None:
-        """Of many remembered keys a refresh asks for some, in one question, and the next for the others."""
+        """Of many remembered keys a refresh asks for some, in one question, and the next for the others (CLU-23)."""
         self.patch(keyring, "REFRESHED", 2)
         self.now(self.accounts.create("third", Sealed(b""), new_signing_key(self.vault, "third", NOW)))
         ids = [self.newest(account).key_id for account in ("acct", "other", "third")]
@@ -225,7 +225,7 @@ class AccountKeysTests(KeyringCase):
         self.assertEqual(self.store.asked - asked, 2)
 
     def test_refresh_forgets(self) -> None:
-        """A key that the store no longer has verifies nothing after a refresh."""
+        """A key that the store no longer has verifies nothing after a refresh (CLU-23)."""
         self.now(self.keys.verifier(self.first))
         self.store.accounts = {}
         self.now(self.keys.refresh())
@@ -255,7 +255,7 @@ class AccessTokensTests(KeyringCase):
         self.assertEqual(self.refusal(self.tokens.caller(None), BearerRefused).message, MISSING)
 
     def test_a_token_is_verified_once(self) -> None:
-        """A token that was verified is known the next time, and the store isn't asked, nor need it be in reach."""
+        """A token that was verified is known the next time, and the store isn't asked, nor need it be in reach (CLU-26)."""
         authorization = self.issue()
         caller = self.now(self.tokens.caller(authorization))
         asked = self.store.asked
@@ -265,7 +265,7 @@ class AccessTokensTests(KeyringCase):
         self.assertEqual(self.store.asked, asked)
 
     def test_a_remembered_token_expires(self) -> None:
-        """A token dies at its exp though it was verified before."""
+        """A token dies at its exp though it was verified before (CLU-26)."""
         authorization = self.issue()
         self.now(self.tokens.caller(authorization))
         self.clock.advance(479)
@@ -275,7 +275,7 @@ class AccessTokensTests(KeyringCase):
         self.assertInvalid(authorization)
 
     def test_a_remembered_token_dies_with_its_key(self) -> None:
-        """A token dies when its key retires, or goes with its account, though it was verified before."""
+        """A token dies when its key retires, or goes with its account, though it was verified before (CLU-26)."""
         authorization = self.issue()
         self.now(self.tokens.caller(authorization))
         self.now(self.keys.rotate("acct", 10))
@@ -291,7 +291,9 @@ class AccessTokensTests(KeyringCase):
         self.assertInvalid(foreign)
 
     def test_retirement_reaches_a_running_server(self) -> None:
-        """A key that was rotated by another process is refused here from its retirement on, once there was a refresh."""
+        """A key that was rotated by another process is refused here from its retirement on, once there was a refresh
+        (CLU-23).
+        """
         authorization = self.issue()
         self.now(self.tokens.caller(authorization))
         self.now(self.server()[0].rotate("acct", 10))
@@ -340,6 +342,6 @@ class AccessTokensTests(KeyringCase):
         self.assertEqual(self.now(server.caller(authorization)).role, ALICE)
 
     def test_one_account_does_not_speak_for_another(self) -> None:
-        """A key signs for roles of its own account alone, and the caller's account is the key's."""
+        """A key signs for roles of its own account alone, and the caller's account is the key's (CLU-25)."""
         self.refusal(self.tokens.issue(Admitted(RoleName("other", "user", "alice"), self.first)), ValueError)
         self.assertEqual(self.now(self.tokens.caller(self.issue(RoleName("other", "user", "alice")))).role.account, "other")

@@ -20,13 +20,13 @@ class DataKeyTests(SynchronousTestCase):
     """The text of a data key."""
 
     def test_a_new_data_key_is_32_bytes(self) -> None:
-        """A generated data key reads back as 32 bytes, and the next one differs."""
+        """A generated data key reads back as 32 bytes, and the next one differs (DATA-1)."""
         first, second = parse_data_key(new_data_key()), parse_data_key(new_data_key())
         self.assertEqual(len(first), 32)
         self.assertNotEqual(first, second)
 
     def test_other_texts_are_refused(self) -> None:
-        """A data key of another length, alphabet, padding or spelling is refused by the name of its setting."""
+        """A data key of another length, alphabet, padding or spelling is refused by the name of its setting (DATA-1)."""
         good = base64.b64encode(b"\xff" * 32).decode()
         texts = {
             "empty": "",
@@ -50,7 +50,7 @@ class DataKeyTests(SynchronousTestCase):
             self.assertEqual(refusal.key, "SERVICE_DATA_KEY", flaw)
 
     def test_a_refusal_does_not_tell_the_key(self) -> None:
-        """The message about a bad data key doesn't repeat it."""
+        """The message about a bad data key doesn't repeat it (DATA-6)."""
         text = base64.b64encode(b"almost a key, but too short").decode()
         refusal = self.assertRaises(ConfigurationInvalid, parse_data_key, text)
         self.assertNotIn(text, f"{refusal} {refusal!r}")
@@ -71,12 +71,14 @@ class VaultTests(SynchronousTestCase):
 
     @given(st.text(st.characters(exclude_categories=["Cs"])), st.binary())
     def test_what_is_sealed_opens(self, name: str, plain: bytes) -> None:
-        """Any bytes sealed under any name open under that name, also in another vault with the same key."""
+        """Any bytes sealed under any name open under that name, also in another vault with the same key (DATA-3)."""
         vault = Vault(bytes(range(32)))
         self.assertEqual(Vault(bytes(range(32))).open(name, vault.seal(name, plain)), plain)
 
     def test_sealed_is_not_plain(self) -> None:
-        """The sealed form doesn't contain the plain one, and two sealings of one value share nothing but the format."""
+        """The sealed form doesn't contain the plain one, and two sealings of one value share nothing but the format
+        (DATA-3).
+        """
         plain = b"a value long enough to be found"
         first, second = self.vault.seal(NAME, plain), self.vault.seal(NAME, plain)
         self.assertNotIn(plain, first)
@@ -85,18 +87,18 @@ class VaultTests(SynchronousTestCase):
         self.assertEqual(first[0], 1)
 
     def test_another_name_does_not_open(self) -> None:
-        """A value that was moved to another name doesn't open there, and the refusal says where."""
+        """A value that was moved to another name doesn't open there, and the refusal says where (DATA-4, DATA-5)."""
         sealed = self.vault.seal(NAME, b"value")
         refusal = self.assertRaises(WrongDataKey, self.vault.open, "acct:variable:other", sealed)
         self.assertEqual(refusal.name, "acct:variable:other")
 
     def test_another_key_does_not_open(self) -> None:
-        """A value sealed under one data key doesn't open under another."""
+        """A value sealed under one data key doesn't open under another (DATA-5)."""
         sealed = self.vault.seal(NAME, b"value")
         self.assertRaises(WrongDataKey, Vault(b"k" * 32).open, NAME, sealed)
 
     def test_every_bit_counts(self) -> None:
-        """A sealed value with any one bit turned, the format's included, doesn't open."""
+        """A sealed value with any one bit turned, the format's included, doesn't open (DATA-3)."""
         sealed = self.vault.seal(NAME, b"value")
         for position in range(len(sealed) * 8):
             altered = bytearray(sealed)
@@ -104,14 +106,16 @@ class VaultTests(SynchronousTestCase):
             self.assertRaises(WrongDataKey, self.vault.open, NAME, Sealed(bytes(altered)))
 
     def test_cut_or_longer_does_not_open(self) -> None:
-        """A sealed value that was cut anywhere, or to which something was added, doesn't open."""
+        """A sealed value that was cut anywhere, or to which something was added, doesn't open (DATA-3)."""
         sealed = self.vault.seal(NAME, b"value")
         for length in range(len(sealed)):
             self.assertRaises(WrongDataKey, self.vault.open, NAME, Sealed(sealed[:length]))
         self.assertRaises(WrongDataKey, self.vault.open, NAME, Sealed(sealed + b"\x00"))
 
     def test_fingerprints(self) -> None:
-        """Of two sealings, of one value even, the fingerprints differ; of one they don't, whichever vault is asked."""
+        """Of two sealings, of one value even, the fingerprints differ; of one they don't, whichever vault is asked
+        (SEC-16).
+        """
         vault = Vault(bytes(32))
         sealed = [vault.seal("a:variable:v", b"value") for _ in range(100)]
         self.assertEqual(len({vault.fingerprint(each) for each in sealed}), 100)
@@ -119,7 +123,7 @@ class VaultTests(SynchronousTestCase):
         self.assertRegex(vault.fingerprint(sealed[0]), r"\A[0-9a-f]{24}\Z")
 
     def test_the_key_is_not_shown(self) -> None:
-        """What a vault shows of itself holds nothing of the key."""
+        """What a vault shows of itself holds nothing of the key (DATA-6)."""
         shown = repr(self.vault) + str(self.vault)
         self.assertNotIn(repr(self.key)[2:-1], shown)
         self.assertNotIn(self.key.hex(), shown)
@@ -130,7 +134,7 @@ class NameTests(SynchronousTestCase):
     """Names of things that are no secret values."""
 
     def test_purposes_do_not_collide(self) -> None:
-        """No name of another purpose is the full id of a resource, whatever the account and the role are called."""
+        """No name of another purpose is the full id of a resource, whatever the account and the role are called (DATA-4)."""
         role = RoleName("variable", "user", "acct:variable:x")
         names = [
             api_key_name(role),
@@ -144,7 +148,7 @@ class NameTests(SynchronousTestCase):
             self.assertRaises(InvalidName, ResourceName.parse, name)
 
     def test_names_tell_things_apart(self) -> None:
-        """Two roles have two names for their API keys, and a signing key has one in each account."""
+        """Two roles have two names for their API keys, and a signing key has one in each account (DATA-4)."""
         user, host = RoleName("acct", "user", "x"), RoleName("acct", "host", "x")
         self.assertNotEqual(api_key_name(user), api_key_name(host))
         self.assertNotEqual(signing_key_name("one", "key"), signing_key_name("two", "key"))

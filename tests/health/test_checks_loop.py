@@ -86,7 +86,7 @@ class RoundsTests(SynchronousTestCase):
         verifyObject(IDatabaseState, self.state)
 
     def test_all_well(self) -> None:
-        """When every check succeeds, every value is ok, and so is the server."""
+        """When every check succeeds, every value is ok, and so is the server (HEALTH-2)."""
         report = self.rounds().report(NATIVE)
         self.assertEqual(
             report.document(),
@@ -106,7 +106,9 @@ class RoundsTests(SynchronousTestCase):
         self.assertEqual((report.ok, report.status), (True, 200))
 
     def test_lag(self) -> None:
-        """Of a standby it is told how far it lags behind, also when that isn't known; of a primary, nothing of the kind."""
+        """Of a standby it is told how far it lags behind, also when that isn't known; of a primary, nothing of the kind
+        (HEALTH-6).
+        """
         for lag, told in (((0, 0.51237), (0, 0.512)), ((None, 3600.0), (None, 3600.0)), ((7, None), (7, None))):
             position = ReplicationPosition("0/16B3748", 23803720, True, *lag)
             for dialect, prefix in ((NATIVE, "db_"), (CONJUR, "pg_")):
@@ -123,7 +125,7 @@ class RoundsTests(SynchronousTestCase):
                 )
 
     def test_dialect_names_the_fields(self) -> None:
-        """The dialect decides how the names of the replication fields begin."""
+        """The dialect decides how the names of the replication fields begin (HEALTH-5)."""
         document = self.rounds().report(CONJUR).document()
         self.assertEqual(
             document["database"]["replication_status"],
@@ -131,7 +133,7 @@ class RoundsTests(SynchronousTestCase):
         )
 
     def test_every_interval(self) -> None:
-        """The first round begins with the service, the next ones at the interval."""
+        """The first round begins with the service, the next ones at the interval (HEALTH-14)."""
         self.rounds()
         self.assertEqual(self.core.checks, 1)
         self.clock.advance(4.9)
@@ -140,7 +142,7 @@ class RoundsTests(SynchronousTestCase):
         self.assertEqual((self.core.checks, self.authn.checks), (2, 2))
 
     def test_failed_service(self) -> None:
-        """One failed service makes the services and the server fail, and not the database or its neighbours."""
+        """One failed service makes the services and the server fail, and not the database or its neighbours (HEALTH-4)."""
         self.core.work = _fail
         report = self.rounds().report(NATIVE)
         document = report.document()
@@ -148,7 +150,7 @@ class RoundsTests(SynchronousTestCase):
         self.assertEqual((document["database"]["ok"], document["ok"], report.ok), (True, False, False))
 
     def test_failed_database(self) -> None:
-        """A database that doesn't answer has no position, and the server fails."""
+        """A database that doesn't answer has no position, and the server fails (HEALTH-4)."""
         self.state.work["connected"] = _fail
         report = self.rounds().report(NATIVE)
         document = report.document()
@@ -163,14 +165,14 @@ class RoundsTests(SynchronousTestCase):
         self.assertEqual((document["services"]["ok"], document["ok"], report.ok), (True, False, False))
 
     def test_reason_is_not_public(self) -> None:
-        """The reason of a failure is in the log and not in the report."""
+        """The reason of a failure is in the log and not in the report (HEALTH-3)."""
         self.core.work = _fail
         report = self.rounds().report(NATIVE)
         self.assertNotIn("refused", str(report.document()))
         self.assertEqual(self.logged(LogLevel.warn), [f"core: {REFUSED}"])
 
     def test_only_changes_are_logged(self) -> None:
-        """A failure is logged once however long it lasts, and its end once; a good start isn't news."""
+        """A failure is logged once however long it lasts, and its end once; a good start isn't news (HEALTH-3)."""
         rounds = self.rounds()
         self.assertEqual(self.logged(LogLevel.info), [])
         self.core.work = _fail
@@ -193,7 +195,7 @@ class RoundsTests(SynchronousTestCase):
         self.assertEqual(len(self.flushLoggedErrors(LookupError)), 1)
 
     def test_starting(self) -> None:
-        """Before the first round has ended every value is starting, and the server isn't ok."""
+        """Before the first round has ended every value is starting, and the server isn't ok (HEALTH-3)."""
         self.core.work = Deferred
         before = self.new_rounds()
         self.assertEqual(
@@ -203,7 +205,7 @@ class RoundsTests(SynchronousTestCase):
         self.assertEqual((report.services["core"], report.ok), ("starting", False))
 
     def test_never_waits(self) -> None:
-        """While a check hangs, the report answers at once, from the last round."""
+        """While a check hangs, the report answers at once, from the last round (HEALTH-1)."""
         rounds = self.rounds()
         self.core.work = Deferred
         self.clock.advance(5)
@@ -219,7 +221,7 @@ class RoundsTests(SynchronousTestCase):
         self.successResultOf(waiting)
 
     def test_deadline(self) -> None:
-        """A check that takes 2 s has failed; the others of its round have their own time."""
+        """A check that takes 2 s has failed; the others of its round have their own time (HEALTH-14, HEALTH-17)."""
         hanging: Deferred[None] = Deferred()
         self.core.work = lambda: hanging
         rounds = self.rounds()
@@ -229,14 +231,14 @@ class RoundsTests(SynchronousTestCase):
         self.assertEqual(self.logged(LogLevel.warn), ["core: no answer within 2 s"])
 
     def test_deadline_of_short_intervals(self) -> None:
-        """With an interval of 1 s the deadline is half of it."""
+        """With an interval of 1 s the deadline is half of it (HEALTH-14)."""
         self.core.work = Deferred
         rounds = self.rounds(interval=1.0)
         self.clock.advance(0.5)
         self.assertEqual(rounds.report(NATIVE).services["core"], "failed")
 
     def test_overdue_check_is_cancelled(self) -> None:
-        """A check is cancelled at its deadline, and the next round begins it anew."""
+        """A check is cancelled at its deadline, and the next round begins it anew (HEALTH-14)."""
         cancelled: list[object] = []
         self.core.work = lambda: Deferred(cancelled.append)
         rounds = self.rounds()
@@ -247,7 +249,9 @@ class RoundsTests(SynchronousTestCase):
         self.assertTrue(rounds.report(NATIVE).ok)
 
     def test_stubborn_check_runs_once(self) -> None:
-        """A check that goes on though cancelled isn't started again beside itself, and counts as failed until it ends."""
+        """A check that goes on though cancelled isn't started again beside itself, and counts as failed until it ends
+        (HEALTH-14).
+        """
         last: Deferred[None] = Deferred()
 
         async def stubborn() -> None:
@@ -268,7 +272,7 @@ class RoundsTests(SynchronousTestCase):
         self.assertTrue(rounds.report(NATIVE).ok)
 
     def test_hanging_check_does_not_stop_the_loop(self) -> None:
-        """Rounds go on at their pace while one service hangs."""
+        """Rounds go on at their pace while one service hangs (HEALTH-14)."""
         self.core.work = Deferred
         rounds = self.rounds()
         self.clock.pump([1.0] * 50)
@@ -276,7 +280,7 @@ class RoundsTests(SynchronousTestCase):
         self.assertEqual(rounds.report(NATIVE).services, {"core": "failed", "authn": "ok"})
 
     def test_stale(self) -> None:
-        """When the last round is older than three intervals, everything is stale, and the server isn't ok."""
+        """When the last round is older than three intervals, everything is stale, and the server isn't ok (HEALTH-3)."""
         rounds = self.rounds()
         rounds.stopService()
         self.clock.advance(15)
@@ -287,7 +291,9 @@ class RoundsTests(SynchronousTestCase):
         self.assertEqual((report.document()["ok"], report.status), (False, 502))
 
     def test_clock_set(self) -> None:
-        """A machine's clock that is set, by however much, makes nothing stale and stops no round; reports tell its time."""
+        """A machine's clock that is set, by however much, makes nothing stale and stops no round; reports tell its time
+        (HEALTH-3).
+        """
         self.clock.advance(7200)
         rounds = self.rounds()
         for ahead in (-3600.0, 3600.0):
@@ -332,7 +338,9 @@ class RoundsTests(SynchronousTestCase):
         self.assertEqual(set(rounds.report(NATIVE).changed.values()), {1015.0})
 
     def test_ready(self) -> None:
-        """A server is ready while the database, core, authn and authz are ok, whatever the rest does, and not before."""
+        """A server is ready while the database, core, authn and authz are ok, whatever the rest does, and not before
+        (HEALTH-10).
+        """
         self.assertFalse(self.new_rounds().report(NATIVE).ready)
         for broken, ready in (("core", False), ("authn", False), ("authz", False), ("ldap", True), ("audit", True)):
             probes = [FakeProbe(name, _fail if name == broken else nothing) for name in ("core", "authz", "ldap", broken)]
@@ -346,7 +354,9 @@ class RoundsTests(SynchronousTestCase):
         self.assertEqual((report.ready, report.ready_to_write), (False, False))
 
     def test_no_writes(self) -> None:
-        """A database that commits nothing fails core, in the report and in the metrics; the server is ready but to write."""
+        """A database that commits nothing fails core, in the report and in the metrics; the server is ready but to write
+        (HEALTH-12).
+        """
         rounds = self.rounds()
         self.assertEqual((rounds.report(NATIVE).ready, rounds.report(NATIVE).ready_to_write), (True, True))
         self.state.work["transaction"] = Deferred
@@ -364,7 +374,9 @@ class RoundsTests(SynchronousTestCase):
         self.assertEqual((report.services["core"], report.ready), ("failed", False))
 
     def test_hastened(self) -> None:
-        """When something has changed a round begins at once, or when the one under way has ended; then at the interval."""
+        """When something has changed a round begins at once, or when the one under way has ended; then at the interval
+        (HEALTH-11).
+        """
         rounds = self.rounds()
         self.clock.advance(1)
         rounds.hasten()
@@ -394,7 +406,7 @@ class RoundsTests(SynchronousTestCase):
         self.assertEqual(self.core.checks, 1)
 
     def test_ready_with_the_audit(self) -> None:
-        """Where requests are refused while the audit takes no records, a server isn't ready then."""
+        """Where requests are refused while the audit takes no records, a server isn't ready then (HEALTH-10)."""
         for needed, ready in ((NEEDED_TO_SERVE, True), (NEEDED_TO_SERVE | {"audit"}, False)):
             rounds = Rounds(self.clock, self.wall, [FakeProbe("audit", _fail)], DatabaseProbe(self.state), 5.0, needed)
             rounds.startService()
@@ -402,7 +414,9 @@ class RoundsTests(SynchronousTestCase):
             self.assertEqual((rounds.report(NATIVE).services["audit"], rounds.report(NATIVE).ready), ("failed", ready))
 
     def test_two_primaries(self) -> None:
-        """Where other servers are known it is told whether there is another primary; then a server isn't well, but ready."""
+        """Where other servers are known it is told whether there is another primary; then a server isn't well, but ready
+        (HEALTH-4, HEALTH-7).
+        """
         word = "ok"
         rounds = Rounds(self.clock, self.clock, [self.core], DatabaseProbe(self.state), 5.0, primaries=lambda: (word, 7.0))
         rounds.startService()

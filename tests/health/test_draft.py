@@ -21,7 +21,9 @@ class DraftTests(SynchronousTestCase):
     """What ``/health`` tells, in other words."""
 
     def test_passing(self) -> None:
-        """A healthy server passes, each service under its name with the word of the report and the time of the round."""
+        """A healthy server passes, each service under its name with the word of the report and the time of the round
+        (HEALTH-8).
+        """
         document = health_json(HealthReport(NATIVE, {"core": "ok"}, "ok", POSITION, 1_700_000_000.9))
         time = "2023-11-14T22:13:20Z"
         datastore = {"componentType": "datastore", "status": "pass", "time": time}
@@ -48,7 +50,7 @@ class DraftTests(SynchronousTestCase):
         self.assertEqual(document["checks"]["cluster:primaries"], [expected])
 
     def test_before_the_first_round(self) -> None:
-        """Before the first round has ended nothing passes, and nothing has a time."""
+        """Before the first round has ended nothing passes, and nothing has a time (HEALTH-8)."""
         document = health_json(HealthReport(CONJUR, {"core": "starting"}, "starting", None))
         self.assertEqual(document["status"], "fail")
         self.assertEqual(set(document["checks"]), {"core:state", "database:main"})
@@ -56,7 +58,9 @@ class DraftTests(SynchronousTestCase):
 
     @given(st.dictionaries(st.sampled_from(["core", "authn", "pubkeys", "host-factory"]), WORDS), WORDS)
     def test_same_report(self, services: dict[str, str], database: str) -> None:
-        """It passes when ``/health`` is ok, check by check and on the whole, and tells no value that is not in there."""
+        """It passes when ``/health`` is ok, check by check and on the whole, and tells no value that is not in there
+        (HEALTH-8).
+        """
         report = HealthReport(NATIVE, services, database, POSITION if database == "ok" else None, 0.0)
         document, plain = health_json(report), json.dumps(report.document())
         self.assertEqual(document["status"] == "pass", report.ok)

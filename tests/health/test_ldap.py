@@ -88,17 +88,17 @@ class LdapProbeTests(SynchronousTestCase):
         self.assertEqual(self.probe.service, "ldap")
 
     def test_none(self) -> None:
-        """Where no directory is configured all is well, and no client is made."""
+        """Where no directory is configured all is well, and no client is made (HEALTH-15)."""
         self.successResultOf(Deferred.fromCoroutine(LdapProbe(self.servers, self.fail).check()))
 
     def test_all_are_reached(self) -> None:
-        """Every directory is bound to, once, however many name it."""
+        """Every directory is bound to, once, however many name it (HEALTH-15)."""
         self.add("a", "b", "a")
         self.successResultOf(self.check())
         self.assertEqual(sorted(self.directories.reached), ["a", "b"])
 
     def test_one_is_down(self) -> None:
-        """A directory that can't be bound to fails the probe, which names it; all were asked at once."""
+        """A directory that can't be bound to fails the probe, which names it; all were asked at once (HEALTH-15)."""
         self.add("a", "b", "c")
         self.directories.down = {"b"}
         self.directories.slow = {"a": Deferred()}
@@ -136,7 +136,9 @@ class LdapProbeTests(SynchronousTestCase):
         self.successResultOf(self.check())
 
     def test_a_round_does_not_grow(self) -> None:
-        """With 1,000 authenticators of one tenant, and 1,000 tenants, a round reads and binds no more than with a few."""
+        """With 1,000 authenticators of one tenant, and 1,000 tenants, a round reads and binds no more than with a few
+        (HEALTH-16).
+        """
         self.add(*(f"a{number:03}" for number in range(1000)))
         for number in range(1000):
             self.add(f"t{number:03}", account=f"tenant-{number:03}")

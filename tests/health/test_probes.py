@@ -48,7 +48,7 @@ class CoreProbeTests(SynchronousTestCase):
         return Deferred.fromCoroutine(self.probe.check())
 
     def test_well(self) -> None:
-        """It opens the canary, and writes nothing."""
+        """It opens the canary, and writes nothing (HEALTH-15)."""
         verifyObject(IProbe, self.probe)
         verifyObject(IDatabaseState, self.state)
         self.successResultOf(self.check())
@@ -56,7 +56,7 @@ class CoreProbeTests(SynchronousTestCase):
         self.assertEqual(self.probe.service, "core")
 
     def test_canary_does_not_open(self) -> None:
-        """It fails when the canary doesn't open, as after the data key was mistaken."""
+        """It fails when the canary doesn't open, as after the data key was mistaken (HEALTH-15)."""
         self.state.sealed = Vault(bytes([1] * 32)).seal(CANARY, b"sings")
         self.failureResultOf(self.check(), WrongDataKey)
 
@@ -70,7 +70,7 @@ class AuthzProbeTests(SynchronousTestCase):
     """The probe of ``authz``."""
 
     def test_known_answer(self) -> None:
-        """It is satisfied by the right answer alone."""
+        """It is satisfied by the right answer alone (HEALTH-15)."""
         probe = AuthzProbe(FakeState())
         verifyObject(IProbe, probe)
         self.assertEqual(probe.service, "authz")
@@ -87,7 +87,7 @@ class DatabaseProbeTests(SynchronousTestCase):
     """The probe of the database section."""
 
     def test_position(self) -> None:
-        """It returns where the log stands, once a connection has answered."""
+        """It returns where the log stands, once a connection has answered (HEALTH-5)."""
         state = FakeState()
         self.assertEqual(self.successResultOf(Deferred.fromCoroutine(DatabaseProbe(state).check())), POSITION)
         self.assertEqual(state.asked, ["connected", "position"])
@@ -99,7 +99,7 @@ class DatabaseProbeTests(SynchronousTestCase):
             self.failureResultOf(Deferred.fromCoroutine(probe.check()), StoreUnavailable)
 
     def test_write(self) -> None:
-        """Whether it commits a write is asked by itself: it fails when it doesn't, though it can be read."""
+        """Whether it commits a write is asked by itself: it fails when it doesn't, though it can be read (HEALTH-15)."""
         state = FakeState()
         self.successResultOf(Deferred.fromCoroutine(DatabaseProbe(state).write()))
         self.assertEqual(state.asked, ["transaction"])
@@ -112,7 +112,7 @@ class HostFactoryProbeTests(SynchronousTestCase):
     """The probe of ``host-factory``."""
 
     def test_known_tokens(self) -> None:
-        """It is satisfied by the right answers, and not while there are none."""
+        """It is satisfied by the right answers, and not while there are none (HEALTH-15)."""
         memory = Memory()
         probe = HostFactoryProbe(MemoryHostFactories(memory))
         verifyObject(IProbe, probe)
@@ -130,7 +130,7 @@ class AuditProbeTests(SynchronousTestCase):
     """The probe of ``audit``."""
 
     def test_recorded(self) -> None:
-        """It is satisfied while the sink takes records, and asks it quietly; not while it takes none."""
+        """It is satisfied while the sink takes records, and asks it quietly; not while it takes none (HEALTH-15)."""
         clock, path = Clock(), Path(self.mktemp())
         sink = FileSink(clock, path)
         journal = Journal(Server("machine", "svc"), clock, clock, [sink], refuses=True)
@@ -156,7 +156,7 @@ class PublicKeysProbeTests(SynchronousTestCase):
     """The probe of ``pubkeys``."""
 
     def test_known_key(self) -> None:
-        """It is satisfied when the key is found, and not while there is no answer."""
+        """It is satisfied when the key is found, and not while there is no answer (HEALTH-15)."""
         memory = Memory()
         probe = PublicKeysProbe(MemoryPublicKeys(memory))
         verifyObject(IProbe, probe)
@@ -216,7 +216,9 @@ class ExpirationProbeTests(LoopCase):
         self.successResultOf(checked)
 
     def test_rounds(self) -> None:
-        """A loop that ends its rounds works, also where the turn is another's and where it rests beside a standby."""
+        """A loop that ends its rounds works, also where the turn is another's and where it rests beside a standby
+        (HEALTH-15).
+        """
         self.start()
         for others, standby in ((False, False), (True, False), (False, True)):
             self.store.others, self.memory.standby = others, standby
@@ -225,7 +227,7 @@ class ExpirationProbeTests(LoopCase):
             self.successResultOf(self.check())
 
     def test_rounds_that_fail(self) -> None:
-        """A loop has failed with its last round, and works again with the next."""
+        """A loop has failed with its last round, and works again with the next (HEALTH-15)."""
         self.start()
         self.memory.down = True
         self.clock.advance(INTERVAL)

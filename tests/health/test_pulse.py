@@ -49,7 +49,9 @@ class PulseTests(SynchronousTestCase):
         self.assertEqual((self.asked, self.told), (21, []))
 
     def test_lost(self) -> None:
-        """A server without a session knows at once that it can't serve, and that it can again, and tells of both."""
+        """A server without a session knows at once that it can't serve, and that it can again, and tells of both
+        (HEALTH-11).
+        """
         self.sessions = 0
         self.assertFalse(self.pulse.beats)
         self.clock.advance(BEAT)
@@ -59,7 +61,9 @@ class PulseTests(SynchronousTestCase):
         self.assertEqual(self.told, [False, True])
 
     def test_hangs(self) -> None:
-        """A database that hangs is known to within two seconds, is asked once meanwhile, and beats when it answers."""
+        """A database that hangs is known to within two seconds, is asked once meanwhile, and beats when it answers
+        (HEALTH-11).
+        """
         self.hang()
         self.assertLessEqual(self.clock.seconds(), 2)
         self.assertEqual((self.pulse.beats, self.told), (False, [False]))

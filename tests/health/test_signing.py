@@ -91,7 +91,7 @@ class AuthnProbeTests(SynchronousTestCase):
         self.memory.accounts[account] = [attrs.evolve(key, sealed=new_signing_key(Vault(b"o" * 32), account, 0.0).sealed)]
 
     def test_every_key(self) -> None:
-        """A token is issued with each key in use, and proves whom it was issued to."""
+        """A token is issued with each key in use, and proves whom it was issued to (HEALTH-15)."""
         verifyObject(IProbe, self.probe)
         self.assertEqual(self.probe.service, "authn")
         self.assertEqual(sorted(self.check()), ["one", "two"])
@@ -104,7 +104,7 @@ class AuthnProbeTests(SynchronousTestCase):
         self.assertIn("one: a token for one:user:admin proves someone-else:user:admin", self.fault())
 
     def test_a_key_is_deleted(self) -> None:
-        """An account without a key fails it, though the former one is remembered, until it has one again."""
+        """An account without a key fails it, though the former one is remembered, until it has one again (HEALTH-15)."""
         self.check()
         kept, self.memory.accounts["one"] = self.memory.accounts["one"], []
         self.assertIn("one: it has no key to sign with: run svc account rotate-signing-key one", self.fault())
@@ -116,7 +116,7 @@ class AuthnProbeTests(SynchronousTestCase):
         self.assertEqual(self.check(), ["two"])
 
     def test_a_key_is_overwritten(self) -> None:
-        """A key that doesn't open as the store has it fails the check, though the remembered one serves on."""
+        """A key that doesn't open as the store has it fails the check, though the remembered one serves on (HEALTH-15)."""
         self.check()
         self.overwrite("two")
         self.assertIn("two: ", self.fault())
@@ -132,7 +132,9 @@ class AuthnProbeTests(SynchronousTestCase):
         self.check()
 
     def test_a_round_does_not_grow(self) -> None:
-        """With 2,000 accounts a round reads no more rows, asks no more questions and makes no more tokens than with 500."""
+        """With 2,000 accounts a round reads no more rows, asks no more questions and makes no more tokens than with 500
+        (HEALTH-16).
+        """
         work = []
         for count in (500, 2000):
             self.add(*(f"a{number:04}" for number in range(count)))
@@ -158,7 +160,9 @@ class AuthnProbeTests(SynchronousTestCase):
         self.assertRegex(self.fault(), "a123: it has no key")
 
     def test_a_fault_among_very_many(self) -> None:
-        """Of four times as many accounts, the fourth round knows at the latest, and it counts until it is mended."""
+        """Of four times as many accounts, the fourth round knows at the latest, and it counts until it is mended
+        (HEALTH-16).
+        """
         names = [f"a{number:04}" for number in range(4 * LOOKED)]
         self.memory.accounts.clear()
         self.add(*names)

@@ -41,7 +41,7 @@ class TurnsTests(SynchronousTestCase):
         self.assertEqual((self.round(), self.turns.trouble), ([], None))
 
     def test_all_in_turn(self) -> None:
-        """Each round tries so many, and in the end everything has been tried as often as anything else."""
+        """Each round tries so many, and in the end everything has been tried as often as anything else (HEALTH-16)."""
         self.add("a", "b", "c", "d", "e", "f", "g")
         tried = [name for _ in range(14) for name in self.round()]
         self.assertEqual(len(tried), 14 * TRIED)
@@ -55,7 +55,7 @@ class TurnsTests(SynchronousTestCase):
         self.assertEqual(self.looks, [("", 6), ("04", 6), ("09", 6), ("", 6)])
 
     def test_a_change_comes_first(self) -> None:
-        """What isn't what it was is tried in the round that sees it, whatever else is due."""
+        """What isn't what it was is tried in the round that sees it, whatever else is due (HEALTH-16)."""
         self.add("a", "b", "c", "d", "e")
         self.round()
         for account in "abcde":
@@ -63,7 +63,9 @@ class TurnsTests(SynchronousTestCase):
             self.assertEqual(self.round()[0], account)
 
     def test_failing(self) -> None:
-        """What failed is tried again each round, and counts until it works; the turn of others comes all the same."""
+        """What failed is tried again each round, and counts until it works; the turn of others comes all the same
+        (HEALTH-16).
+        """
         self.add("a", "b", "c", "d", "e")
         self.things["a"]["a"] = -1
         rounds = [self.round() for _ in range(6)]

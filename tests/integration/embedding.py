@@ -51,8 +51,8 @@ from twisted.internet import reactor
 from twisted.internet.defer import Deferred
 from twisted.internet.protocol import Protocol
 from twisted.internet.stdio import StandardIO
-from svc.errors import StartRefused
-from svc.storage.embedded import EmbeddedPostgres
+from svc.model.errors import StartRefused
+from svc.storage.embedded.embedded import EmbeddedPostgres
 
 class Attachment(Protocol):
     def connectionLost(self, reason):

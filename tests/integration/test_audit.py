@@ -116,7 +116,9 @@ class RecordsTests(AuditCase):
     """What is recorded."""
 
     async def test_a_day(self) -> None:
-        """A login, a load, a write and a reading are in the file when they are answered; changes are told over HTTP too."""
+        """A login, a load, a write and a reading are in the file when they are answered; changes are told over HTTP too
+        (AUD-24).
+        """
         process = await self.begin()
         answer = await self.api.ask("GET", DB, token=self.admin, X_Request_Id="r-42")
         self.assertEqual((answer.status, answer.body), (200, VALUE))
@@ -138,7 +140,9 @@ class RecordsTests(AuditCase):
         self.assertEqual(await process.stop(), 0)
 
     async def test_standard_output(self) -> None:
-        """Without a setting, records are lines of standard output, beside the log, each at the beginning of its line."""
+        """Without a setting, records are lines of standard output, beside the log, each at the beginning of its line
+        (AUD-15).
+        """
         process = self.serve("--account=acme")
         api = Api.of(self, await process.ready())
         await api.authenticate("admin", process.admin_key())
@@ -148,7 +152,7 @@ class RecordsTests(AuditCase):
         self.assertEqual(await process.stop(), 0)
 
     async def test_a_large_load(self) -> None:
-        """A load that another process does has its rows recorded as any other, before it is answered."""
+        """A load that another process does has its rows recorded as any other, before it is answered (AUD-5)."""
         await self.begin()
         policy = b"".join(b"- !variable many/%d\n" % number for number in range(3000))
         answer = await self.api.ask("POST", "/policies/acme/policy/root", policy, self.admin)
@@ -165,7 +169,9 @@ class FaultTests(AuditCase):
         resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
 
     async def test_full_disk(self) -> None:
-        """While the disk is full nothing secret is answered; when there is room again it is, and no line is torn."""
+        """While the disk is full nothing secret is answered; when there is room again it is, and no line is torn (AUD-16,
+        AUD-20).
+        """
         process = await self.begin("--health-interval=0.5")
         self.allow(process, self.audit.stat().st_size + 20)
         for path in (DB, "/secrets?variable_ids=acme:variable:db"):
@@ -187,7 +193,9 @@ class FaultTests(AuditCase):
         await process.says("again")
 
     async def test_full_disk_and_going_on(self) -> None:
-        """Where operators prefer that, requests are answered while the disk is full, and recorded when there is room."""
+        """Where operators prefer that, requests are answered while the disk is full, and recorded when there is room
+        (AUD-21).
+        """
         process = await self.begin("--audit-failure=continue", "--health-interval=0.5")
         self.allow(process, self.audit.stat().st_size + 20)
         for _ in range(3):
@@ -201,7 +209,9 @@ class FaultTests(AuditCase):
         self.assertEqual([record.msgid for record in self.records()][-3:], ["fetch"] * 3)
 
     async def test_a_pipe_that_nobody_reads(self) -> None:
-        """When nobody reads standard output, requests that are audited are refused, others answered; then all goes on."""
+        """When nobody reads standard output, requests that are audited are refused, others answered; then all goes on
+        (AUD-18).
+        """
         process = self.serve("--account=acme")
         self.api = Api.of(self, await process.ready())
         self.admin = await self.api.authenticate("admin", process.admin_key())
@@ -221,7 +231,7 @@ class FaultTests(AuditCase):
                 parse(line)
 
     async def test_rotation_under_load(self) -> None:
-        """Whoever moves the file away under load and sends SIGHUP loses no record."""
+        """Whoever moves the file away under load and sends SIGHUP loses no record (AUD-17)."""
         process = await self.begin()
         answered, rotated = [0], list[Path]()
 
@@ -245,7 +255,7 @@ class FaultTests(AuditCase):
         self.assertGreater(len(rotated), 1)
 
     async def test_kill(self) -> None:
-        """A server that is killed leaves whole lines, and a record of everything that it answered."""
+        """A server that is killed leaves whole lines, and a record of everything that it answered (AUD-1)."""
         process = await self.begin()
         answered = list[str]()
 
@@ -282,7 +292,9 @@ class SyslogTests(AuditCase):
         return receiver, f"tcp:127.0.0.1:{number}"
 
     async def test_records_arrive(self) -> None:
-        """Records go to the receiver as they go to the file; when it comes back after a while, they go there again."""
+        """Records go to the receiver as they go to the file; when it comes back after a while, they go there again (AUD-15,
+        AUD-19).
+        """
         receiver, endpoint = self.listen()
         process = await self.begin(f"--audit-syslog={endpoint}")
         while len(receiver.records) < len(self.records()):

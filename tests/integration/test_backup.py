@@ -75,7 +75,9 @@ class BackupTests(CommandTestCase, PostgresTestCase):
         return outcome
 
     async def test_backup(self) -> None:
-        """A backup verifies: all is counted, none is shown; damaged, cut off or with another key, it fails and says why."""
+        """A backup verifies: all is counted, none is shown; damaged, cut off or with another key, it fails and says why
+        (DATA-19, DATA-20).
+        """
         await self.create()
         good = await self.verify()
         self.assertRegex(good.stdout, r"Schema: version [0-9]+\.\n")
@@ -102,7 +104,7 @@ class BackupTests(CommandTestCase, PostgresTestCase):
         self.assertIn("can't be read", (await self.verify(code=1)).stderr)
 
     async def test_damage(self) -> None:
-        """Values that somebody has altered, or moved to another name, are told by their ids."""
+        """Values that somebody has altered, or moved to another name, are told by their ids (DATA-19)."""
         name = self.dsn.rpartition("=")[2]
         self.server.command(
             "UPDATE secrets SET sealed = sealed || '\\x00' WHERE resource_id = 'acme:variable:first' AND version = 1;"
@@ -123,14 +125,14 @@ class BackupTests(CommandTestCase, PostgresTestCase):
         self.assertIn("Opened: secrets: 2, API keys: 1, passwords: 0, signing keys: 1\n", outcome.stdout)
 
     async def test_another_database(self) -> None:
-        """A dump of something else is none of ours."""
+        """A dump of something else is none of ours (DATA-20)."""
         self.dsn = await self.create_database(migrated=False)
         self.server.command("CREATE TABLE notes (id int)", self.dsn.rpartition("=")[2])
         subprocess.run([program("pg_dump"), "--format=custom", f"--file={self.dump}", f"--dbname={self.dsn}"], check=True)
         self.assertIn("it holds no database of this program", (await self.verify(code=1)).stderr)
 
     async def test_everything_is_read(self) -> None:
-        """Every column of bytes in the schema is opened by the trial, or is known to hold nothing sealed."""
+        """Every column of bytes in the schema is opened by the trial, or is known to hold nothing sealed (DATA-19)."""
         columns = self.server.command(
             "SELECT table_name::text, column_name::text FROM information_schema.columns"
             " WHERE table_schema = 'public' AND data_type = 'bytea'",

@@ -47,7 +47,9 @@ class ClusterPageTests(PostgresTestCase, ServerTestCase):
     """A server with four others: well, ill, hanging, and of a long name."""
 
     async def test_page(self) -> None:
-        """The page is readable in both schemes, fits a phone, says to screen readers what it shows, and runs nothing."""
+        """The page is readable in both schemes, fits a phone, says to screen readers what it shows, and runs nothing
+        (HEALTH-24).
+        """
         browser = await Browser.start(self)
         members = {
             "b.svc.example": Member(self, WELL),

@@ -95,7 +95,9 @@ class ConnectionTests(PostgresTestCase, ServerTestCase):
         return float(found[1])
 
     async def test_all_taken(self) -> None:
-        """While strangers hold all connections, health and monitoring are answered to everybody, and nothing else."""
+        """While strangers hold all connections, health and monitoring are answered to everybody, and nothing else
+        (LIM-8).
+        """
         await deferToThread(self._all_taken)
         self.assertIn(b"see connection_limit", self.process.stdout)
 

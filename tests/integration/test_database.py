@@ -110,7 +110,7 @@ class FetchTests(NotesTestCase):
     """Single statements."""
 
     async def test_parameters(self) -> None:
-        """Values travel to PostgreSQL and back as they are, when a statement is first prepared and later."""
+        """Values travel to PostgreSQL and back as they are, when a statement is first prepared and later (DATA-18)."""
         values = ("it's 100% \\ π $1", b"\x00\xff'\\", ["a'b", "", '{,"}', "NULL"], -7, 2.5, True)
         for _ in range(2):
             self.assertEqual(await self.database.fetch(ECHO, *values), [values])
@@ -153,7 +153,9 @@ class FetchTests(NotesTestCase):
         self.assertEqual(await self.notes(), [])
 
     async def test_impossible_text(self) -> None:
-        """Text with NUL or half a surrogate pair, or a wrong number of parameters, raises and the connection serves on."""
+        """Text with NUL or half a surrogate pair, or a wrong number of parameters, raises and the connection serves on
+        (DATA-18).
+        """
         for wrong in ("a\x00b", "\ud800"):
             with self.assertRaises(ValueError):
                 await self.database.change(INSERT, 1, wrong)
@@ -219,7 +221,9 @@ class FetchTests(NotesTestCase):
         self.assertEqual(await self.notes(), [0, 2])
 
     async def test_statement_timeout(self) -> None:
-        """A statement that takes too long is ended by PostgreSQL, as a store that is unavailable; its connection stays."""
+        """A statement that takes too long is ended by PostgreSQL, as a store that is unavailable; its connection stays
+        (LIM-20).
+        """
         database = await self.open_database(self.dsn, pool_size=1, statement_timeout=1.0)
         before = await database.fetch(PID)
         for _ in range(2):
@@ -271,7 +275,7 @@ class TransactionTests(NotesTestCase):
     """Several statements, all or none."""
 
     async def test_commit(self) -> None:
-        """What the work did is there, and its result is returned."""
+        """What the work did is there, and its result is returned (DATA-13)."""
 
         async def work(transaction: Transaction) -> str:
             await transaction.fetch(INSERT, 1, "a")
@@ -283,7 +287,7 @@ class TransactionTests(NotesTestCase):
         self.assertEqual(await self.database.fetch(NOTES), [(1, "a"), (2, "50%"), (3, "%s")])
 
     async def test_failure(self) -> None:
-        """When the work raises, nothing has happened, and what it raised is raised."""
+        """When the work raises, nothing has happened, and what it raised is raised (DATA-13)."""
 
         async def work(transaction: Transaction) -> None:
             await transaction.fetch(INSERT, 1, "a")
@@ -318,7 +322,9 @@ class TransactionTests(NotesTestCase):
             await transaction.execute("DELETE FROM notes")
 
     async def test_cancelled(self) -> None:
-        """A caller that leaves is let go at once; its transaction commits, and the next borrower's connection is clean."""
+        """A caller that leaves is let go at once; its transaction commits, and the next borrower's connection is clean
+        (DATA-13).
+        """
         for note in range(3):
 
             async def work(transaction: Transaction, note: int = note) -> None:
@@ -387,7 +393,7 @@ class TransactionTests(NotesTestCase):
         self.assertEqual(await self.notes(), [0, 1])
 
     async def test_deadlock(self) -> None:
-        """Of two transactions that wait for each other one is run again, and both succeed."""
+        """Of two transactions that wait for each other one is run again, and both succeed (DATA-14)."""
         database = await self.open_database(self.dsn, pool_size=2)
         for note in (1, 2):
             await database.change(INSERT, note, "")
@@ -416,7 +422,7 @@ class TransactionTests(NotesTestCase):
         self.assertEqual(sorted(text), ["1", "2"])
 
     async def test_endless_conflict(self) -> None:
-        """Work that meets a conflict every time is run three times, then the store is unavailable."""
+        """Work that meets a conflict every time is run three times, then the store is unavailable (DATA-14)."""
         runs = []
 
         async def work(transaction: Transaction) -> None:
@@ -516,7 +522,9 @@ class TransactionTests(NotesTestCase):
         self.assertEqual(await self.notes(), [])
 
     async def test_lost_while_committing(self) -> None:
-        """A transaction whose connection is lost in the commit is not run again, and nobody knows whether it happened."""
+        """A transaction whose connection is lost in the commit is not run again, and nobody knows whether it happened
+        (CLU-12, DATA-14).
+        """
         self.server.command(
             """
             CREATE FUNCTION dawdle() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(10); RETURN NULL; END $$;
@@ -557,7 +565,7 @@ class LostConnectionTests(NotesTestCase):
         await changing
 
     async def test_lost_while_idle(self) -> None:
-        """A connection that died in the pool, this very moment, is noticed before anything is sent on it."""
+        """A connection that died in the pool, this very moment, is noticed before anything is sent on it (DATA-16)."""
         for _ in range(2):
             pid = await self.pid()
             self.terminate(pid)
@@ -574,7 +582,9 @@ class LostConnectionTests(NotesTestCase):
         self.assertEqual(await self.notes(), [1])
 
     async def test_lost_during_a_statement(self) -> None:
-        """A statement whose connection is ended is unavailable, never sent again, and the next one has a new connection."""
+        """A statement whose connection is ended is unavailable, never sent again, and the next one has a new connection
+        (DATA-16).
+        """
         pid = await self.writer()
         statement = begun(self.database.change(INSERT_SLOWLY, 1, 10))
         await later(0.05)
@@ -585,7 +595,9 @@ class LostConnectionTests(NotesTestCase):
         self.assertEqual(await self.notes(), [])
 
     async def test_killed(self) -> None:
-        """While PostgreSQL is dead every call is unavailable at once; when it is back, calls succeed by themselves."""
+        """While PostgreSQL is dead every call is unavailable at once; when it is back, calls succeed by themselves
+        (DATA-16).
+        """
         statement = begun(self.database.fetch(SLEEP, 10))
         transaction = begun(self.database.transact(lambda transaction: transaction.fetch(SLEEP, 10)))
         await later(0.05)
@@ -602,7 +614,7 @@ class LostConnectionTests(NotesTestCase):
         await self.available()
 
     async def test_restarted_behind_our_back(self) -> None:
-        """A restart of PostgreSQL while nobody asks is not noticed by those who ask afterwards."""
+        """A restart of PostgreSQL while nobody asks is not noticed by those who ask afterwards (DATA-16)."""
         database = await self.open_database(self.dsn, pool_size=4)
         await self.server.stop()
         await self.server.start()
@@ -610,7 +622,7 @@ class LostConnectionTests(NotesTestCase):
         await gatherResults([begun(database.fetch(SLEEP, 0.01)) for _ in range(8)])
 
     async def test_killed_under_load(self) -> None:
-        """What was acknowledged before PostgreSQL was killed, or after it was back, is there."""
+        """What was acknowledged before PostgreSQL was killed, or after it was back, is there (DATA-17)."""
         database = await self.open_database(self.dsn, pool_size=4)
         acknowledged: set[int] = set()
         stopped = False
@@ -682,7 +694,9 @@ class StartTests(NotesTestCase):
         await database.fetch(PID)
 
     async def test_waits_not_for_ever(self) -> None:
-        """A database that does not come is unavailable after the wait, with the reason, and its password is not in it."""
+        """A database that does not come is unavailable after the wait, with the reason, and its password is not in it
+        (LIM-21).
+        """
         dsn = f"{self.dsn}_missing password=hidden"
         with self.assertRaisesRegex(StoreUnavailable, "does not exist") as caught:
             await self.database_at(dsn, first_wait=5.0).connected()

@@ -106,7 +106,7 @@ class CommitTests(SynchronousTestCase):
         )
 
     async def test_unknown(self) -> None:
-        """A COMMIT whose wait is cancelled, ended or too long is of unknown outcome, and never a success."""
+        """A COMMIT whose wait is cancelled, ended or too long is of unknown outcome, and never a success (CLU-12)."""
         ends: dict[str, Callable[[int], object]] = {
             "cancelled": lambda pid: self.pair.primary.command(f"SELECT pg_cancel_backend({pid})"),
             "terminated": lambda pid: self.pair.primary.command(f"SELECT pg_terminate_backend({pid})"),
@@ -122,7 +122,7 @@ class CommitTests(SynchronousTestCase):
             self.assertIn((note,), await self.database.fetch(NOTES))
 
     async def test_readings(self) -> None:
-        """While the only session for writing waits, readings go on, alone and in transactions."""
+        """While the only session for writing waits, readings go on, alone and in transactions (CLU-13, DATA-15)."""
         outcome, _ = await self.commits()
         for _ in range(3):
             self.assertEqual(await self.database.fetch(NOTES), [(0,)])
@@ -131,7 +131,7 @@ class CommitTests(SynchronousTestCase):
         await self.assertFailure(outcome, OutcomeUnknown)
 
     async def test_terminated(self) -> None:
-        """The process of a session that was given up is terminated, and gone before another one writes."""
+        """The process of a session that was given up is terminated, and gone before another one writes (CLU-14)."""
         seen: set[int] = set()
         for note in (1, 2, 3):
             outcome = begun(self.database.change(INSERT, note))
@@ -145,14 +145,14 @@ class CommitTests(SynchronousTestCase):
             await self.gone(pid)
 
     async def test_terminated_at_a_stop(self) -> None:
-        """A database that is stopped leaves nobody behind who waits."""
+        """A database that is stopped leaves nobody behind who waits (CLU-14)."""
         outcome, pid = await self.commits()
         await self.database.stopService()
         await self.assertFailure(outcome, OutcomeUnknown)
         await self.gone(pid)
 
     async def test_found_there(self) -> None:
-        """Who finds done what he wants has no success before that is known to last."""
+        """Who finds done what he wants has no success before that is known to last (CLU-12)."""
         outcome, _ = await self.commits(1)
         await self.assertFailure(outcome, OutcomeUnknown)
         outcome, _ = await self.commits(1)
@@ -167,7 +167,9 @@ class CommitTests(SynchronousTestCase):
         self.assertEqual(self.pair.follower.command("SELECT id FROM notes ORDER BY id", self.name), [(0,), (1,)])
 
     async def test_login_that_writes(self) -> None:
-        """A login whose password's hash is renewed waits for nobody, and however many do, one renewal is under way."""
+        """A login whose password's hash is renewed waits for nobody, and however many do, one renewal is under way
+        (CLU-13).
+        """
         credentials = CredentialStore(self.database)
         admin = RoleName("acme", "user", "admin")
         key = StoredSigningKey("acme", "key", Sealed(b"k"), 0.0)
@@ -200,7 +202,7 @@ class AccountTests(SynchronousTestCase):
     """Accounts that are made while the standby is away."""
 
     async def test_key(self) -> None:
-        """The key of an admin, whose account was perhaps made, isn't lost."""
+        """The key of an admin, whose account was perhaps made, isn't lost (NAME-29)."""
         given = {"database_url": self.pair.primary.dsn(self.name), "data_dir": str(Path(self.mktemp()).resolve())}
         settings = read_settings({**given, "statement_timeout": "1"}, {"SERVICE_DATA_KEY": DATA_KEY})
         services = Succession()
@@ -288,7 +290,7 @@ class ServerTests(SynchronousTestCase, ServerTestCase):
         self.assertEqual(self.clients.answers["write"], {201: WRITING})
 
     async def test_started_meanwhile(self) -> None:
-        """A server that is started while the standby is away serves readings and logins."""
+        """A server that is started while the standby is away serves readings and logins (CLU-13)."""
         await self.pair.follower.freeze()
         another = self.serve("--account=acme", database_url=self.pair.primary.dsn(self.name))
         api = Api.of(self, await another.ready())
@@ -296,7 +298,8 @@ class ServerTests(SynchronousTestCase, ServerTestCase):
         self.assertEqual((await api.ask("GET", api.variable("v0"), token=admin)).status, 200)
 
     async def test_away(self) -> None:
-        """While the standby is away readings and logins succeed; a few writes wait, and none is told to have succeeded.
+        """While the standby is away readings and logins succeed; a few writes wait, and none is told to have succeeded
+        (CLU-13).
 
         Once it is back, writes succeed. It has whatever was acknowledged, and nothing that wasn't asked for; and the audit
         tells of each write what was told to its client.

@@ -52,7 +52,9 @@ class StartTests(EmbeddedTestCase):
         self.assertEqual(await postgres.ready(), dsn)
 
     def test_child(self) -> None:
-        """PostgreSQL is a child of the process, in a session of its own, where Ctrl-C at the terminal doesn't reach it."""
+        """PostgreSQL is a child of the process, in a session of its own, where Ctrl-C at the terminal doesn't reach it
+        (DATA-21).
+        """
         pid = self.pid(running().directory)
         self.assertEqual(psutil().Process(pid).ppid(), running().pid)
         self.assertEqual(os.getsid(pid), pid)
@@ -74,12 +76,14 @@ class StartTests(EmbeddedTestCase):
         self.assertEqual(os.read(reading, 1), b"")
 
     def test_no_network(self) -> None:
-        """PostgreSQL listens on no network address."""
+        """PostgreSQL listens on no network address (DATA-21)."""
         self.assertEqual(self.ask(running().dsn, "SHOW listen_addresses"), [("",)])
         self.assertEqual(psutil().Process(self.pid(running().directory)).net_connections("inet"), [])
 
     def test_modes(self) -> None:
-        """The directory of the socket, which is the cluster's, has mode 0700; socket, log and locks are closed to others."""
+        """The directory of the socket, which is the cluster's, has mode 0700; socket, log and locks are closed to others
+        (DATA-21).
+        """
         modes = {
             path.name: stat.S_IMODE(path.stat().st_mode)
             for path in (*running().directory.iterdir(), *running().directory.glob("cluster/*"))
@@ -92,7 +96,7 @@ class StartTests(EmbeddedTestCase):
         self.assertEqual({modes["postgres.log"], modes["lock"], modes["postmaster.lock"]}, {0o600})
 
     async def test_acknowledged_writes(self) -> None:
-        """What PostgreSQL acknowledges is on the disk."""
+        """What PostgreSQL acknowledges is on the disk (DATA-17)."""
         directory = await self.made()
         dsn = await self.postgres(directory, durable=True).ready()
         for name in ("fsync", "full_page_writes", "synchronous_commit"):
@@ -126,7 +130,7 @@ class AccessTests(EmbeddedTestCase):
         self.assertEqual(self.ask(running().dsn.replace("user=svc", "user=postgres"), "SHOW is_superuser"), [("on",)])
 
     def test_stranger(self) -> None:
-        """Another user is refused by name, even one who got as far as the socket, and even PostgreSQL's own."""
+        """Another user is refused by name, even one who got as far as the socket, and even PostgreSQL's own (DATA-21)."""
         cluster = running().directory / "cluster"
         for path, open_mode, mode in ((cluster, 0o755, 0o700), (cluster / ".s.PGSQL.5432", 0o777, 0o700)):
             path.chmod(open_mode)
@@ -151,7 +155,7 @@ class LockTests(EmbeddedTestCase):
     """One ``svc`` at a time."""
 
     async def test_in_use(self) -> None:
-        """A data directory that another live ``svc`` uses is refused, by its name and the other's process id."""
+        """A data directory that another live ``svc`` uses is refused, by its name and the other's process id (DATA-23)."""
         directory = running().directory
         message = await self.refusal(self.postgres(directory).ready())
         self.assertEqual(message, f"{directory} is in use by another svc, process {running().pid}")
@@ -173,7 +177,9 @@ class OrphanTests(EmbeddedTestCase):
     """What a killed ``svc`` leaves behind."""
 
     async def test_orphan(self) -> None:
-        """The PostgreSQL of a ``svc`` that was killed is stopped, what it stored is there, and a new one serves."""
+        """The PostgreSQL of a ``svc`` that was killed is stopped, what it stored is there, and a new one serves
+        (DATA-24).
+        """
         directory = await self.made()
         other = self.another(directory)
         word, dsn = await other.says()
@@ -229,7 +235,7 @@ class RestartTests(EmbeddedTestCase):
     """A postmaster that dies."""
 
     async def test_restart(self) -> None:
-        """A postmaster that dies is started again, with longer and longer pauses; nothing acknowledged is lost."""
+        """A postmaster that dies is started again, with longer and longer pauses; nothing acknowledged is lost (DATA-24)."""
         postgres, dsn = await self.serving()
         self.ask(dsn, "CREATE TABLE kept (value int)")
         for number in range(5):
@@ -273,7 +279,7 @@ class JoiningTests(EmbeddedTestCase):
     """Administration at the command line."""
 
     async def test_joins(self) -> None:
-        """A command uses the PostgreSQL of a running server, and leaves it running."""
+        """A command uses the PostgreSQL of a running server, and leaves it running (DATA-23)."""
         pid = self.pid(running().directory)
         command = self.postgres(running().directory, joining=True)
         self.assertEqual(await command.ready(), running().dsn)
@@ -289,7 +295,7 @@ class JoiningTests(EmbeddedTestCase):
         self.assertEqual(self.ask(await command.ready(), "SELECT 1"), [(1,)])
 
     async def test_own_duration(self) -> None:
-        """Without a server, a command starts PostgreSQL and stops it when it is done."""
+        """Without a server, a command starts PostgreSQL and stops it when it is done (DATA-23)."""
         directory = await self.made()
         command = self.postgres(directory, joining=True)
         self.assertEqual(self.ask(await command.ready(), "SELECT 1"), [(1,)])
@@ -355,14 +361,14 @@ class RefusalTests(EmbeddedTestCase):
         self.assertIn('could not read file "global/pg_control"', message)
 
     async def test_version(self) -> None:
-        """A cluster of another major version is refused, and not touched."""
+        """A cluster of another major version is refused, and not touched (DATA-25)."""
         directory = await self.made()
         (directory / "cluster" / "PG_VERSION").write_text("16\n")
         message = await self.refusal(self.postgres(directory).ready())
         self.assertIn("is of PostgreSQL 16, and this is PostgreSQL 18: dump it", message)
 
     async def test_damaged(self) -> None:
-        """A cluster without its version is refused, not made anew over what may be left of it."""
+        """A cluster without its version is refused, not made anew over what may be left of it (DATA-25)."""
         directory = await self.made()
         (directory / "cluster" / "PG_VERSION").unlink()
         self.assertIn("is damaged", await self.refusal(self.postgres(directory).ready()))
@@ -377,7 +383,7 @@ class RefusalTests(EmbeddedTestCase):
         self.assertIn("PostgreSQL cannot run in", await self.refusal(self.postgres(directory).ready()))
 
     async def test_writable_by_others(self) -> None:
-        """A data directory in which others can write is refused, and its mode not changed."""
+        """A data directory in which others can write is refused, and its mode not changed (DATA-25)."""
         directory = self.root / "data"
         directory.mkdir()
         directory.chmod(0o777)

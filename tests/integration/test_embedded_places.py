@@ -289,9 +289,9 @@ import os, pathlib, sys
 import psutil, psycopg2
 from twisted.internet import task
 from twisted.internet.defer import Deferred
-from svc.storage.directory import DataDirectory
-from svc.storage.embedded import EmbeddedPostgres
-from svc.storage.postmaster import postmaster_of
+from svc.storage.embedded.directory import DataDirectory
+from svc.storage.embedded.embedded import EmbeddedPostgres
+from svc.storage.embedded.postmaster import postmaster_of
 
 async def once(reactor):
     path = pathlib.Path(sys.argv[1])

@@ -153,7 +153,7 @@ class PostgresPasswordTests(TestCase):
         return str(caught.exception.why)
 
     async def test_rotation(self) -> None:
-        """The new password is in force and the old one isn't, and neither is ever in the server's log."""
+        """The new password is in force and the old one isn't, and neither is ever in the server's log (SEC-32, SEC-35)."""
         new = self.rotator.new_value({})
         await self.rotate(b"old password", new)
         self.assertTrue(admits(self.port, new.decode()))
@@ -163,7 +163,7 @@ class PostgresPasswordTests(TestCase):
         self.assertNotIn(new.decode(), log)
 
     async def test_in_force_already(self) -> None:
-        """A new password that an attempt before put in force is found there, by itself and again after the next."""
+        """A new password that an attempt before put in force is found there, by itself and again after the next (SEC-31)."""
         await self.rotate(b"old password", b"one")
         await self.rotate(b"old password", b"one")
         self.assertTrue(admits(self.port, "one"))
@@ -207,7 +207,7 @@ class PostgresPasswordTests(TestCase):
         self.assertTrue(admits(self.port, "'old password'"))
 
     async def test_without_tls(self) -> None:
-        """A url that asks for TLS isn't served without, nor is a ``ca-cert``; a url that doesn't care is."""
+        """A url that asks for TLS isn't served without, nor is a ``ca-cert``; a url that doesn't care is (SEC-33)."""
         for mode in ("require", "verify-full"):
             self.assertIn("has no TLS", await self.failed(b"old password", b"new", f"127.0.0.1:{self.port}?sslmode={mode}"))
         for mode in ("disable", "prefer"):
@@ -217,7 +217,9 @@ class PostgresPasswordTests(TestCase):
             self.assertIn(told, await self.failed(b"old password", b"new", url, **given))
 
     async def test_tls(self) -> None:
-        """TLS is begun where there is any; its certificate is verified where the url or a ``ca-cert`` asks for that."""
+        """TLS is begun where there is any; its certificate is verified where the url or a ``ca-cert`` asks for that
+        (SEC-33).
+        """
         authority = Authority()
         factory = Factory()
         certificate = authority.issue("127.0.0.1")
@@ -241,7 +243,7 @@ class ConditionalWritersTests(InPostgres):
 
     @scenario
     async def test_one_wins(self) -> None:
-        """Of writers who each demand the value that they know, one replaces it, and all others are turned away."""
+        """Of writers who each demand the value that they know, one replaces it, and all others are turned away (SEC-18)."""
         stores = await self.stores_with_account()
         await load(stores, Draft().define("variable:v"))
         variable = resource("variable:v")
@@ -267,7 +269,9 @@ class ClusterTests(ServerTestCase, PostgresTestCase):
     """Servers as processes, on one database."""
 
     async def test_takeover(self) -> None:
-        """One server of two rotates; when it is killed the other goes on, and what it left unfinished is finished."""
+        """One server of two rotates; when it is killed the other goes on, and what it left unfinished is finished (SEC-29,
+        SEC-31).
+        """
         port = free_port()
         target = Server(port=port)
         self.addCleanup(target.destroy)

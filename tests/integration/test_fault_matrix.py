@@ -22,7 +22,7 @@ def _test(fault: Fault) -> Callable[[FaultMatrixTests], Awaitable[None]]:
     async def test(_: FaultMatrixTests) -> None:
         await tried(fault)
 
-    test.__doc__ = f"{fault.words}: both servers tell the truth of it in time, at every route, and of its end."
+    test.__doc__ = f"{fault.words}: both servers tell the truth of it in time, at every route, and of its end (HEALTH-17)."
     return test
 
 

@@ -223,7 +223,9 @@ class FollowerTests(ClusterTestCase):
             self.assertEqual((answer.status, answer.json()), (405, REFUSAL), path)
 
     async def test_without_the_primary(self) -> None:
-        """Without a primary a follower goes on, after a restart and a rotation too; promoted, it takes writes."""
+        """Without a primary a follower goes on, after a restart and a rotation too; promoted, it takes writes (CLU-1,
+        CLU-2).
+        """
         await self.assert_serves("k1")
         await self.assert_refuses()
         self.assertIn(b"this server is a follower, and takes no writes", self.follower.stdout)
@@ -287,7 +289,7 @@ class FollowerTests(ClusterTestCase):
         return (await self.api.ask("GET", "/resources/acme?limit=1", token=self.admin)).status == 200
 
     async def test_distrust(self) -> None:
-        """A key that is distrusted on the primary admits nobody on a follower, from the arrival of the row on."""
+        """A key that is distrusted on the primary admits nobody on a follower, from the arrival of the row on (CLU-11)."""
         self.assertEqual((await self.api.present(workload_token("stolen"))).status, 200)
         for method, status in (("PUT", 401), ("DELETE", 200), ("PUT", 401)):
             changed = await self.on_primary.ask(method, "/authn-jwt/ci/acme/distrusted-keys/stolen", b"", self.admin)
@@ -297,7 +299,9 @@ class FollowerTests(ClusterTestCase):
             self.assertEqual((await self.api.present(workload_token("k1"))).status, 200)
 
     async def test_behind(self) -> None:
-        """A follower that lags behind goes on serving what it has, and says how far behind it is, and when that is over."""
+        """A follower that lags behind goes on serving what it has, and says how far behind it is, and when that is over
+        (HEALTH-6, CLU-9, CLU-10).
+        """
         await self.lags((0, 5))
         self.pair.pause()
         path = self.api.variable("apps/password")
@@ -314,7 +318,7 @@ class FollowerTests(ClusterTestCase):
         await self.lags((0, 2))
 
     async def test_conflict(self) -> None:
-        """Readings that replay gets in the way of are repeated, or 503; none of them is a 500."""
+        """Readings that replay gets in the way of are repeated, or 503; none of them is a 500 (CLU-8)."""
         path, ended = self.api.variable("apps/password"), False
         statuses: list[int] = []
 
@@ -340,7 +344,7 @@ class StartTests(ClusterTestCase):
     """Followers whose primary has yet to be set up."""
 
     async def test_waits(self) -> None:
-        """A follower that starts first waits for what its primary writes, then serves; it writes nothing itself."""
+        """A follower that starts first waits for what its primary writes, then serves; it writes nothing itself (CLU-6)."""
         follower = self.server_on(self.pair.follower.dsn(self.name), "--database-wait=120")
         await follower.says("Waiting for the primary")
         primary = self.server_on(self.pair.primary.dsn(self.name))
@@ -352,7 +356,7 @@ class StartTests(ClusterTestCase):
         self.assertNotIn(b"Traceback", follower.stdout + primary.stdout)
 
     async def test_refused(self) -> None:
-        """One that waits in vain is refused, and says what to do."""
+        """One that waits in vain is refused, and says what to do (CLU-6)."""
         said = await self.refused(self.server_on(self.pair.follower.dsn(self.name), "--database-wait=1"))
         self.assertIn("the schema of this standby is at version 0", said)
         self.assertIn("start the same program on the primary first", said)

@@ -53,17 +53,17 @@ class FoundationTests(PostgresTestCase):
         self.assertEqual(second.vault.open("name", sealed), b"value")
 
     async def test_another_data_key(self) -> None:
-        """A data key that isn't the database's is refused."""
+        """A data key that isn't the database's is refused (DATA-8)."""
         await self.lay()
         self.assertIn("does not fit", await self.refused(self.settings(new_data_key())))
 
     async def test_at_once(self) -> None:
-        """Of many servers that start at once on a new database those with one data key all succeed."""
+        """Of many servers that start at once on a new database those with one data key all succeed (DATA-8)."""
         results = await DeferredList([self.lay() for _ in range(5)])
         self.assertEqual([good for good, _ in results], [True] * 5)
 
     async def test_at_once_with_other_keys(self) -> None:
-        """Of servers that start at once with different data keys one succeeds, and the others are refused."""
+        """Of servers that start at once with different data keys one succeeds, and the others are refused (DATA-8)."""
         results: list[Any] = await DeferredList(
             [self.lay(self.settings(new_data_key())) for _ in range(3)], consumeErrors=True
         )
@@ -80,7 +80,7 @@ class FoundationTests(PostgresTestCase):
         self.assertNotIn("hunter2", refusal)
 
     async def test_accounts(self) -> None:
-        """An account that is made has its admin's key, sealed, and a signing key; it is made once."""
+        """An account that is made has its admin's key, sealed, and a signing key; it is made once (NAME-17)."""
         foundation = await self.lay()
         await foundation.create_account("acme", "the admin's key")
         self.assertEqual(await foundation.accounts.names(), ["acme"])

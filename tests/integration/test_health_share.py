@@ -78,8 +78,8 @@ class SigningTests(DatabaseTestCase):
         self.assertIsNone(await self.failed())
 
     async def test_work(self) -> None:
-        """The database reads no more for a round of 2,500 accounts than for one of 500: some entries for each that is
-        looked at, or whose key is tried.
+        """The database reads no more for a round of 2,500 accounts than for one of 500: some entries for each that is looked
+        at, or whose key is tried (HEALTH-16).
         """
         work = [await self._work()]
         await self.add(f"b{number:04}" for number in range(4 * LOOKED))

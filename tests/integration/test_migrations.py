@@ -39,7 +39,7 @@ class MigrationTests(PostgresTestCase):
         return [note for (note,) in await self.database.fetch(STORED)]
 
     async def test_packaged(self) -> None:
-        """An empty database becomes this program's, and each migration is logged."""
+        """An empty database becomes this program's, and each migration is logged (DATA-10)."""
         with capturedLogs() as events:
             self.assertEqual(await migrate(self.database), len(packaged()))
         self.assertEqual([event["name"] for event in events if "name" in event], [one.name for one in packaged()])
@@ -58,7 +58,7 @@ class MigrationTests(PostgresTestCase):
         self.assertTrue(0 < min(one, two) <= max(one, two) < 2**53)
 
     async def test_again(self) -> None:
-        """What has been applied is not applied again, and what is new is."""
+        """What has been applied is not applied again, and what is new is (DATA-10)."""
         self.assertEqual(await migrate(self.database, NOTES[:1]), 1)
         self.assertEqual(await migrate(self.database, NOTES[:1]), 1)
         self.assertEqual(await self.stored(), [1])
@@ -67,14 +67,14 @@ class MigrationTests(PostgresTestCase):
         self.assertEqual(await self.stored(), [1, 2, 3])
 
     async def test_servers_that_start_at_once(self) -> None:
-        """Of servers that migrate the same database at the same time, each finds every migration applied, once."""
+        """Of servers that migrate the same database at the same time, each finds every migration applied, once (DATA-10)."""
         databases = [self.database, *[await self.open_database(self.dsn, pool_size=1) for _ in range(3)]]
         migrating = [Deferred.fromCoroutine(migrate(database, NOTES)) for database in databases for _ in range(2)]
         self.assertEqual(await gatherResults(migrating), [3] * 8)
         self.assertEqual(await self.stored(), [1, 2, 3])
 
     async def test_failure(self) -> None:
-        """A migration that fails leaves nothing of itself; those before it stay, and it can be tried again."""
+        """A migration that fails leaves nothing of itself; those before it stay, and it can be tried again (DATA-10)."""
         broken = [*NOTES[:1], Migration(2, "0002_more.sql", "INSERT INTO notes VALUES (2); SELECT no_such_column")]
         with self.assertRaisesRegex(StartRefused, "no_such_column"):
             await migrate(self.database, broken)
@@ -83,14 +83,16 @@ class MigrationTests(PostgresTestCase):
         self.assertEqual(await self.stored(), [1, 2, 3])
 
     async def test_newer_schema(self) -> None:
-        """A schema that is newer than the program is refused, and stays as it is."""
+        """A schema that is newer than the program is refused, and stays as it is (DATA-11)."""
         await migrate(self.database, NOTES)
         with self.assertRaisesRegex(StartRefused, "version 3.* up to 2: install the newer program"):
             await migrate(self.database, NOTES[:2])
         self.assertEqual(await self.stored(), [1, 2, 3])
 
     async def test_other_schema(self) -> None:
-        """A schema that was made by other files, or files of other names, is refused, and nothing is added to it."""
+        """A schema that was made by other files, or files of other names, is refused, and nothing is added to it
+        (DATA-11).
+        """
         await migrate(self.database, NOTES[:2])
         for other in ("0002_more.sql", "INSERT INTO notes VALUES (7)"), ("0002_other.sql", NOTES[1].sql):
             with self.assertRaisesRegex(StartRefused, r"another 0002_more.sql \(version 2\)"):
@@ -98,7 +100,7 @@ class MigrationTests(PostgresTestCase):
         self.assertEqual(await self.stored(), [1, 2])
 
     async def test_another_programs_database(self) -> None:
-        """A database in which another program has tables of the same names is refused, and stays as it is."""
+        """A database in which another program has tables of the same names is refused, and stays as it is (DATA-11)."""
         self.server.command("CREATE TABLE notes (another integer)", self.dsn.rpartition("dbname=")[2])
         with self.assertRaisesRegex(StartRefused, "already exists.* must be this program's own"):
             await migrate(self.database, NOTES)
@@ -125,7 +127,7 @@ class MigrationTests(PostgresTestCase):
         self.assertEqual(await gatherResults(migrating), [1, 1])
 
     async def test_encoding(self) -> None:
-        """A database of another encoding than UTF-8 is refused."""
+        """A database of another encoding than UTF-8 is refused (DATA-11)."""
         self.server.command("CREATE DATABASE latin TEMPLATE template0 ENCODING LATIN1 LOCALE 'C' LOCALE_PROVIDER libc")
         self.addCleanup(self.server.drop_database, "latin")
         database = await self.open_database(self.server.dsn("latin"), pool_size=1)
@@ -137,7 +139,9 @@ class StandbyTests(PostgresTestCase):
     """A hot standby, whose schema comes from its primary."""
 
     async def test_standby(self) -> None:
-        """A standby is never migrated: as new as the program, it serves; older, it is refused, and so it is when newer."""
+        """A standby is never migrated: as new as the program, it serves; older, it is refused, and so it is when newer
+        (CLU-6, DATA-12).
+        """
         server = Server()
         self.addCleanup(server.destroy)
         await server.start()

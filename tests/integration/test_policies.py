@@ -83,7 +83,7 @@ class PolicyRoutesTests(InPostgres):
 
     @scenario
     async def test_one_load_wins(self) -> None:
-        """While one load of a policy is under way another is 409 with ``Retry-After``, and leaves no trace."""
+        """While one load of a policy is under way another is 409 with ``Retry-After``, and leaves no trace (POL-50)."""
         stores = await self.served()
         answers: list[Response] = []
 
@@ -104,7 +104,7 @@ class PolicyRoutesTests(InPostgres):
 
     @scenario
     async def test_loads_at_once(self) -> None:
-        """Of loads that come at once, each is done whole or not at all, and the versions count those that are."""
+        """Of loads that come at once, each is done whole or not at all, and the versions count those that are (POL-48)."""
         stores = await self.served()
         documents = [
             "".join(f"- !variable {{ id: v{number}, annotations: {{ of: l{load} }} }}\n" for number in range(200))
@@ -124,7 +124,9 @@ class PolicyRoutesTests(InPostgres):
 
     @scenario
     async def test_hosts_made_meanwhile(self) -> None:
-        """A host that a factory makes while a policy is loaded that declares it is one's, and the other is refused."""
+        """A host that a factory makes while a policy is loaded that declares it is one's, and the other is refused
+        (HF-24).
+        """
         stores = await self.served()
         await load(stores, Draft().define("layer:l", "host_factory:f").grant("layer:l", "host_factory:f"))
         await stores.factories.add_tokens([digest_of("token")], FactoryToken(RoleName(ACCOUNT, "host_factory", "f"), 1e12))
@@ -154,7 +156,7 @@ class PolicyRoutesTests(InPostgres):
 
     @scenario
     async def test_read_back(self) -> None:
-        """What is printed of root loads back to the same rows, in place and into an empty account."""
+        """What is printed of root loads back to the same rows, in place and into an empty account (POL-77)."""
         await self.served()
         self.assertEqual((await self.ask("POST", body=DOCUMENT)).status, 201)
         printed = (await self.ask("GET")).body.decode()
@@ -169,7 +171,7 @@ class PolicyRoutesTests(InPostgres):
 
     @scenario
     async def test_dry_run(self) -> None:
-        """A dry run on PostgreSQL tells what the load then does, and leaves nothing behind."""
+        """A dry run on PostgreSQL tells what the load then does, and leaves nothing behind (POL-68, POL-70)."""
         await self.served()
         self.assertEqual((await self.ask("POST", body=DOCUMENT)).status, 201)
         before = self.everything()
@@ -232,7 +234,9 @@ class RecordTests(InPostgres):
 
     @scenario
     async def test_limits_hold_over_loads(self) -> None:
-        """Annotations of a record count whichever load and policy gave them; what goes beyond the limit leaves nothing."""
+        """Annotations of a record count whichever load and policy gave them; what goes beyond the limit leaves nothing
+        (LIM-12).
+        """
         stores = await self.served()
         for policy, name, status in (("root", "a", 201), ("root", "b", 201), ("dev", "c", 201), ("dev", "d", 422)):
             path = f"{'dev/' * (policy == 'root')}v"
@@ -245,7 +249,9 @@ class RecordTests(InPostgres):
 
     @scenario
     async def test_stored_before_there_were_limits(self) -> None:
-        """What an older server stored is told whole, in pieces of some bytes, by itself and between others in a list."""
+        """What an older server stored is told whole, in pieces of some bytes, by itself and between others in a list
+        (LIM-13).
+        """
         stores = await self.served()
         await load(stores, Draft().define("variable:a", "variable:fat", "variable:z"))
         for statement in (

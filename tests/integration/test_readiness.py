@@ -41,7 +41,7 @@ class ReadinessTests(PairTestCase, ServerTestCase):
         self.assertEqual((await self.api.ask("GET", self.api.variable("v"), token=token)).body, b"kept")
 
     async def test_synchronous_standby_away(self) -> None:
-        """While commits wait for a standby that is away, health fails, and the server is ready but to write."""
+        """While commits wait for a standby that is away, health fails, and the server is ready but to write (HEALTH-12)."""
         primary = self.pair.primary
 
         def wait_for(standbys: str) -> None:
@@ -77,7 +77,7 @@ class ReadinessTests(PairTestCase, ServerTestCase):
             await self.assert_serves()
 
     async def test_database_gone(self) -> None:
-        """That its database was killed, or hangs, and answers again, is known without a round of health."""
+        """That its database was killed, or hangs, and answers again, is known without a round of health (HEALTH-11)."""
         postgres = self.pair.primary
         await self.started(NEVER)
         acts: tuple[tuple[Callable[[], Awaitable[None]], int], ...] = (

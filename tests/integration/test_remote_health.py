@@ -161,7 +161,9 @@ class RemoteHealthTests(PostgresTestCase, ServerTestCase):
         self.assertEqual(document["database"].keys(), own["database"].keys())
 
     async def test_members(self) -> None:
-        """A member's report is handed on, 200 or 502; of everything else that a member may do comes a 502, in time."""
+        """A member's report is handed on, 200 or 502; of everything else that a member may do comes a 502, in time
+        (HEALTH-18, HEALTH-20).
+        """
         canary = Member(self, WELL)
         wrong = {name: Member(self, says.replace(b"{canary}", b"%d" % canary.port)) for name, says in WRONG.items()}
         well = Member(self, WELL)
@@ -199,7 +201,7 @@ class RemoteHealthTests(PostgresTestCase, ServerTestCase):
         self.assertEqual([member.asked for member in hanging.values()], [1, 1, 1])
 
     async def test_strangers(self) -> None:
-        """A name that isn't listed is 404 in JSON, and no connection is made, to wherever the name may lead."""
+        """A name that isn't listed is 404 in JSON, and no connection is made, to wherever the name may lead (HEALTH-18)."""
         canary, well = Member(self, WELL), Member(self, WELL)
         api = await self.start({"b.example": well.url})
         place = f"127.0.0.1:{canary.port}"
@@ -233,7 +235,7 @@ class RemoteHealthTests(PostgresTestCase, ServerTestCase):
         self.assertEqual((canary.met, well.asked), (0, 0))
 
     async def test_tls(self) -> None:
-        """A member's certificate must be for its host and from the authorities that the settings name."""
+        """A member's certificate must be for its host and from the authorities that the settings name (HEALTH-22)."""
         authority, other = Authority(), Authority()
         sound = Member(self, WELL, certificate=authority.issue("127.0.0.1"))
         forged = Member(self, WELL, certificate=other.issue("127.0.0.1"))
@@ -297,7 +299,7 @@ class RemoteHealthTests(PostgresTestCase, ServerTestCase):
             self.assertIn(option, await self.refused(self.serve(option, value, database_url=database)))
 
     async def test_health_with_junk(self) -> None:
-        """The health routes answer 200 whatever comes with the question: queries, tokens, bodies, long headers.
+        """The health routes answer 200 whatever comes with the question: queries, tokens, bodies, long headers (HEALTH-13).
 
         The one that reads its query refuses what can't be read.
         """

@@ -37,7 +37,7 @@ class PairTests(PairTestCase):
             pair.follower.command("INSERT INTO notes VALUES (2)", self.name)
 
     async def test_pause_and_disconnect(self) -> None:
-        """A standby that is paused or disconnected falls behind, and catches up afterwards."""
+        """A standby that is paused or disconnected falls behind, and catches up afterwards (CLU-9)."""
         pair = self.pair
         pair.primary.command("CREATE TABLE notes (id int)", self.name)
         await pair.caught_up()
@@ -107,7 +107,8 @@ class ReplicationTests(PairTestCase):
         raise AssertionError("it is never noticed")
 
     async def test_changes(self) -> None:
-        """A primary that is replaced by a standby behind the same address, and its promotion, are noticed without a restart.
+        """A primary that is replaced by a standby behind the same address, and its promotion, are noticed without a restart
+        (CLU-1, CLU-5).
 
         A standby that was promoted takes the very next write, and the next turn of expiration; before, none.
         """
@@ -141,7 +142,9 @@ class ReplicationTests(PairTestCase):
         self.assertIsNone((await state.position()).lag_seconds)
 
     async def test_becomes_a_standby(self) -> None:
-        """A write on what was a primary a moment ago is refused by PostgreSQL; a transaction that its end cuts off fails."""
+        """A write on what was a primary a moment ago is refused by PostgreSQL; a transaction that its end cuts off fails
+        (CLU-5).
+        """
         pair = self.pair
         database, replication = await self.begun(pair.primary.dsn(self.name))
         await replication.demand_primary()
@@ -159,7 +162,9 @@ class ReplicationTests(PairTestCase):
         self.assertEqual(pair.primary.command("SELECT to_regclass('never')", self.name), [(None,)])
 
     async def test_beats(self) -> None:
-        """A primary beats once a second, however many servers stand on it; a lag is never negative, whatever clocks say."""
+        """A primary beats once a second, however many servers stand on it; a lag is never negative, whatever clocks say
+        (CLU-9).
+        """
         pair = self.pair
         for _ in range(3):
             await self.begun(pair.primary.dsn(self.name))
@@ -178,7 +183,9 @@ class ReplicationTests(PairTestCase):
         self.assertGreaterEqual(lag, 0)
 
     async def test_conflicts(self) -> None:
-        """A reading that replay cancels is repeated, alone and in a transaction; one that always is, is unavailable."""
+        """A reading that replay cancels is repeated, alone and in a transaction; one that always is, is unavailable
+        (CLU-8).
+        """
         pair = self.pair
         database = await self.opened(pair.follower.dsn(self.name), pool_size=3)
         for session in range(3):

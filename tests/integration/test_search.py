@@ -40,7 +40,9 @@ class EnglishTests(InPostgres):
 
     @scenario
     async def test_english(self) -> None:
-        """Words count by their stems, stop words not at all, accents do; what is stop words alone is found by its kind."""
+        """Words count by their stems, stop words not at all, accents do; what is stop words alone is found by its kind
+        (RES-10).
+        """
         stores = await self.stores_with_account()
         draft = Draft().define("group:g", "host:users/deploying", "host:the", "host:café", "user:u", "host_factory:x")
         draft.grant("group:g", "host:users/deploying", "host:the", "host:café", "user:u", "host_factory:x")
@@ -60,7 +62,7 @@ class EnglishTests(InPostgres):
 
     @scenario
     async def test_values(self) -> None:
-        """In values that aren't split, hyphenated words are found in parts, and names of hosts not even whole."""
+        """In values that aren't split, hyphenated words are found in parts, and names of hosts not even whole (RES-11)."""
         stores = await self.stores_with_account()
         draft = Draft().define("group:g", "host:h").grant("group:g", "host:h")
         await load(stores, draft.annotate("host:h", {"a": "foo-bar", "b": "ci.example.com", "name": "web-01"}))
@@ -77,7 +79,7 @@ class EnglishTests(InPostgres):
 
     @scenario
     async def test_any_text(self) -> None:
-        """No text of a search, of any length that is let through, is more than text."""
+        """No text of a search, of any length that is let through, is more than text (RES-12)."""
         stores = await self.stores_with_account()
         await load(stores, Draft().define("group:g", "host:h").grant("group:g", "host:h"))
         short = "".join(f"{chr(97 + n % 26)}{n} " for n in range(SEARCH_LIMIT))[:SEARCH_LIMIT]
@@ -127,7 +129,7 @@ class EnglishTests(InPostgres):
 
     @scenario
     async def test_annotated_at_once(self) -> None:
-        """Of two policies that annotate one thing at once, both annotations are found."""
+        """Of two policies that annotate one thing at once, both annotations are found (RES-14)."""
         stores = await self.stores_with_account()
         await load(stores, Draft().define("group:g", "host:h", "policy:a", "policy:b").grant("group:g", "host:h"))
         late: list[Deferred[None]] = []
@@ -236,7 +238,7 @@ class RowsReadTests(DatabaseTestCase):
         self.assertEqual(await self.stores.roles.members(attrs.evolve(query, kinds=("group", "user"))), [])
 
     async def test_lineage_is_bounded(self) -> None:
-        """Roles are followed over many batches, and no further than the bound."""
+        """Roles are followed over many batches, and no further than the bound (ROLE-32)."""
         effective = await self.stores.roles.effective_members(MembersQuery(GROUP))
         self.assertEqual(len(effective.members), 2 * SHORT + 1)
         self.assertEqual(effective.path(effective.members[0]), ("acct:group:g", "acct:host:h00000"))

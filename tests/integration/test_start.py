@@ -106,7 +106,9 @@ class AccountTests(StartTestCase):
     """The account that ``--account`` makes."""
 
     async def test_foreground(self) -> None:
-        """In the foreground the admin's key is printed, bare, on standard output, and it logs in. That happens once."""
+        """In the foreground the admin's key is printed, bare, on standard output, and it logs in. That happens once
+        (NAME-29).
+        """
         dsn = await self.create_database()
         lives = ("--user-token-ttl", "100", "--host-token-ttl", "200")
         server = self.serve("--account", "acme", *lives, database_url=dsn)
@@ -157,7 +159,9 @@ class DaemonTests(StartTestCase):
         self.assertFalse((launcher.directory / "twistd.pid").exists())
 
     async def test_admin_key(self) -> None:
-        """A daemon leaves the admin's key in a file of mode 0600 and says so in the log; the key itself is in neither."""
+        """A daemon leaves the admin's key in a file of mode 0600 and says so in the log; the key itself is in neither
+        (NAME-29).
+        """
         launcher, _ = await self.daemon("--account", "acme", database_url=await self.create_database())
         path = launcher.data_dir / "admin-key-acme"
         self.assertEqual(stat.S_IMODE(path.stat().st_mode), 0o600)
@@ -253,7 +257,7 @@ class RefusalTests(StartTestCase):
         self.assertNotIn("hunter2", refusal)
 
     async def test_wrong_data_key(self) -> None:
-        """Another data key than that of the database: found at the start, not at the first read."""
+        """Another data key than that of the database: found at the start, not at the first read (DATA-8)."""
         dsn = await self.create_database()
         first = self.serve(database_url=dsn)
         await first.ready()
@@ -288,7 +292,7 @@ class WaitTests(StartTestCase):
     """Databases that aren't there yet, or not any more."""
 
     async def test_never_there(self) -> None:
-        """A database that isn't there within ``--database-wait`` ends the start, with the reason."""
+        """A database that isn't there within ``--database-wait`` ends the start, with the reason (LIM-21)."""
         server = self.serve("--database-wait", "3", database_url="host=127.0.0.1 port=1 dbname=svc")
         refusal = await self.refused(server)
         self.assertIn("svc did not start: the database was not there within 3 seconds: Connection refused", refusal)
@@ -303,7 +307,7 @@ class WaitTests(StartTestCase):
         self.assertEqual(await self.health(await server.ready()), 200)
 
     async def test_comes_back(self) -> None:
-        """A database that has been there may go away for longer than that, and is used when it is back."""
+        """A database that has been there may go away for longer than that, and is used when it is back (LIM-21)."""
         dsn = await self.create_database()
         server = self.serve("--database-wait", "1", "--health-interval", "0.2", database_url=dsn)
         url = await server.ready()
@@ -375,7 +379,9 @@ class EmbeddedTests(StartTestCase):
     """Servers with the embedded PostgreSQL."""
 
     async def test_data_key(self) -> None:
-        """The first start makes a data key of mode 0600 and announces it; the next one uses it; without it there is none."""
+        """The first start makes a data key of mode 0600 and announces it; the next one uses it; without it there is none
+        (DATA-1, DATA-9).
+        """
         first = self.serve("--account", "acme")
         url = await first.ready()
         self.assertEqual(await self.health(url), 200)
@@ -414,7 +420,7 @@ class EmbeddedTests(StartTestCase):
             self.assertNotIn(DATA_KEY.encode(), Path(f"/proc/{child}/environ").read_bytes())
 
     async def test_directory_in_use(self) -> None:
-        """A second server on the same data directory is refused, and the first goes on."""
+        """A second server on the same data directory is refused, and the first goes on (DATA-23)."""
         first = self.serve()
         url = await first.ready()
         self.assertIn("in use by another svc", await self.refused(self.serve(data_dir=first.data_dir)))

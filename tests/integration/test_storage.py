@@ -118,7 +118,7 @@ class EventStoreTests(events.EventsContract, InPostgres):
 
     @scenario
     async def test_events_stay(self) -> None:
-        """Nothing changes an event, or removes one before its time; what is older than a year goes."""
+        """Nothing changes an event, or removes one before its time; what is older than a year goes (AUD-25)."""
         stores = await self.stores_with_account()
         await events.record(stores, events.event())
         for statement in ("UPDATE audit_events SET did = 'x'", "DELETE FROM audit_events", "TRUNCATE audit_events"):
@@ -148,7 +148,7 @@ class HostFactoryStoreTests(factories.HostFactoriesContract, InPostgres):
 
     @scenario
     async def test_kept_as_digests(self) -> None:
-        """The database holds a token's SHA-256, and nothing from which the token could be had."""
+        """The database holds a token's SHA-256, and nothing from which the token could be had (HF-8, DATA-7)."""
         stores = await self.stores_with_account()
         await load(stores, Draft().define("host_factory:f"))
         digest = digest_of("token")
@@ -158,7 +158,7 @@ class HostFactoryStoreTests(factories.HostFactoriesContract, InPostgres):
 
     @scenario
     async def test_made_while_the_factory_is_deleted(self) -> None:
-        """A host that is made while its factory is deleted is not made."""
+        """A host that is made while its factory is deleted is not made (HF-25)."""
         stores = await self.stores_with_account()
         await load(stores, Draft().define("layer:l", "host_factory:f").grant("layer:l", "host_factory:f"))
         digest = digest_of("token")
@@ -178,7 +178,7 @@ class HostFactoryStoreTests(factories.HostFactoriesContract, InPostgres):
 
     @scenario
     async def test_made_while_declared(self) -> None:
-        """A host that is made while a policy declares it is a conflict."""
+        """A host that is made while a policy declares it is a conflict (HF-24)."""
         stores = await self.stores_with_account()
         await load(stores, Draft().define("host_factory:f"))
         digest = digest_of("token")
@@ -198,7 +198,7 @@ class HostFactoryStoreTests(factories.HostFactoriesContract, InPostgres):
 
     @scenario
     async def test_made_while_the_policy_is(self) -> None:
-        """A factory that makes a host while its policy comes to be, and declares it, waits, and finds it taken."""
+        """A factory that makes a host while its policy comes to be, and declares it, waits, and finds it taken (HF-24)."""
         stores = await self.stores_with_account()
         await load(stores, Draft().define("host_factory:f"))
         digest = digest_of("token")
@@ -310,7 +310,7 @@ class LoadTests(loads.LoadsContract, InPostgres):
 
     @scenario
     async def test_race(self) -> None:
-        """Of two loads of different policies that create the same thing at once, the second is a conflict."""
+        """Of two loads of different policies that create the same thing at once, the second is a conflict (POL-50)."""
         stores = await self.stores_with_account()
         await load(stores, Draft().define("policy:a", "policy:b"))
         late: list[Deferred[None]] = []
@@ -328,7 +328,7 @@ class LoadTests(loads.LoadsContract, InPostgres):
 
     @scenario
     async def test_race_with_deletion(self) -> None:
-        """A load that refers to what another one deletes meanwhile is a conflict."""
+        """A load that refers to what another one deletes meanwhile is a conflict (POL-50)."""
         stores = await self.stores_with_account()
         await load(stores, Draft().define("policy:a", "group:g", "variable:v"))
         late: list[Deferred[None]] = []
@@ -369,7 +369,7 @@ class PolicyStoreTests(policies.PoliciesContract, InPostgres):
 
     @scenario
     async def test_history(self) -> None:
-        """The history of a policy holds the texts of its newest twenty versions, as they were."""
+        """The history of a policy holds the texts of its newest twenty versions, as they were (POL-39)."""
         stores = await self.stores_with_account()
         for _ in range(22):
             await self._record(stores, ROOT)
@@ -447,7 +447,7 @@ class SecretStoreTests(secrets.SecretsContract, InPostgres):
 
     @scenario
     async def test_other_dialect(self) -> None:
-        """In the other dialect the MIME type is that of the annotation with its prefix."""
+        """In the other dialect the MIME type is that of the annotation with its prefix (SEC-11)."""
         stores = await self.stores_with_account()
         await load(
             stores, Draft().define("variable:v").annotate("variable:v", {"svc/mime_type": "a", "conjur/mime_type": "b"})
@@ -479,7 +479,7 @@ class DatabaseStateTests(state.StateContract, InPostgres):
 
     @scenario
     async def test_canaries_at_once(self) -> None:
-        """Servers that start at once agree on one canary."""
+        """Servers that start at once agree on one canary (DATA-8)."""
         states = (await self.stores()).state
         attempts = [begun(states.establish_canary(Sealed(b"%d" % number))) for number in range(4)]
         self.assertEqual(len(set(await gatherResults(attempts))), 1)

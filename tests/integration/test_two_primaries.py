@@ -109,7 +109,9 @@ class TwoPrimariesTests(PairTestCase, CommandTestCase):
         self.assertEqual(await self.ready(side), (200, 503))
 
     async def test_former_primary(self) -> None:
-        """A former primary that is started again refuses writes from the first one on, until it is a standby."""
+        """A former primary that is started again refuses writes from the first one on, until it is a standby (HEALTH-12,
+        CLU-16).
+        """
         pair = self.pair
         await self.begin(pair.dsn(self.name), pair.follower.dsn(self.name))
         await pair.caught_up()
@@ -169,7 +171,9 @@ class TwoPrimariesTests(PairTestCase, CommandTestCase):
         return bool(report["database"]["connect"]["main"] == "unreachable")
 
     async def test_copy(self) -> None:
-        """Of a primary and a copy that was started beside it neither takes writes; one alone does after a restart."""
+        """Of a primary and a copy that was started beside it neither takes writes; one alone does after a restart
+        (CLU-16).
+        """
         pair = self.pair
         await self.begin(pair.primary.dsn(self.name), "")
         copy = Server(origin=pair.primary, settings=SETTINGS)

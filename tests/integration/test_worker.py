@@ -43,7 +43,7 @@ class WorkerTests(PostgresTestCase, ServerTestCase):
         return Deferred.fromCoroutine(api.ask(method, _POLICY + query, document, token))
 
     async def test_answers_meanwhile(self) -> None:
-        """While a large document is loaded others are answered."""
+        """While a large document is loaded others are answered (POL-51)."""
         process, api, token = await self.served()
         load = self.begun(api, large(6000), token)
         await self.worker(process)
@@ -71,7 +71,9 @@ class WorkerTests(PostgresTestCase, ServerTestCase):
         self.assertEqual((await api.ask("GET", "/roles/acme/user/carol", token=token)).status, 404)
 
     async def test_killed_worker(self) -> None:
-        """A load whose worker is killed is of unknown outcome; nothing of it is there, and the next one succeeds."""
+        """A load whose worker is killed is of unknown outcome; nothing of it is there, and the next one succeeds
+        (POL-51).
+        """
         process, api, token = await self.served()
         load = self.begun(api, large(6000), token)
         os.kill(await self.worker(process), signal.SIGKILL)

@@ -50,27 +50,27 @@ class DecisionTests(SynchronousTestCase):
     """Values with reasons."""
 
     def test_owners_have_every_privilege(self) -> None:
-        """Who holds the owner's role may do anything, by whatever name."""
+        """Who holds the owner's role may do anything, by whatever name (ROLE-2)."""
         for privilege in ("read", "execute", "anything"):
             self.assertEqual(use(OWNER, privilege), Allowed())
 
     def test_a_privilege_is_what_was_given(self) -> None:
-        """One privilege implies no other."""
+        """One privilege implies no other (ROLE-3)."""
         self.assertEqual(use(READER, "read"), Allowed())
         self.assertEqual(use(READER, "execute"), Denied(Denial.PRIVILEGE_MISSING))
 
     def test_any_privilege_shows_the_resource(self) -> None:
-        """A resource is visible to who has any privilege on it, also one that the service doesn't know."""
+        """A resource is visible to who has any privilege on it, also one that the service doesn't know (ROLE-4)."""
         self.assertEqual(sight(Standing(caller_exists=True, exists=True, privileges=frozenset({"juggle"}))), Allowed())
 
     def test_to_others_it_is_invisible(self) -> None:
-        """A resource is invisible to who has nothing on it, and to a mere member of the role of its name."""
+        """A resource is invisible to who has nothing on it, and to a mere member of the role of its name (ROLE-4)."""
         self.assertEqual(sight(STRANGER), Denied(Denial.INVISIBLE))
         self.assertEqual(sight(HOLDER), Denied(Denial.INVISIBLE))
         self.assertEqual(role_sight(HOLDER), Denied(Denial.INVISIBLE))
 
     def test_a_role_without_resource_is_seen_by_its_holders(self) -> None:
-        """A role without a resource is visible to those who hold it, as a role and not as a resource."""
+        """A role without a resource is visible to those who hold it, as a role and not as a resource (ROLE-5)."""
         self.assertEqual(role_sight(BARE), Allowed())
         self.assertEqual(sight(BARE), Denied(Denial.MISSING))
 
@@ -84,7 +84,7 @@ class DecisionTests(SynchronousTestCase):
 
     @given(STANDINGS.filter(lambda standing: not standing.caller_exists), st.sampled_from(["read", "execute"]))
     def test_who_is_gone_may_nothing(self, standing: Standing, privilege: str) -> None:
-        """A caller whose role no longer exists is denied for that reason, before any other is looked at."""
+        """A caller whose role no longer exists is denied for that reason, before any other is looked at (ROLE-8)."""
         gone = Denied(Denial.CALLER_GONE)
         self.assertEqual([use(standing, privilege), sight(standing), role_sight(standing)], [gone] * 3)
         for attempt in (
@@ -100,13 +100,15 @@ class DemandTests(SynchronousTestCase):
     """What the client learns of a denial."""
 
     def test_missing_and_invisible_look_alike(self) -> None:
-        """A resource that is missing and one that can't be seen are not found, with the same words."""
+        """A resource that is missing and one that can't be seen are not found, with the same words (ROLE-6)."""
         for standing in (NOTHING, STRANGER):
             refusal = self.assertRaises(NotFound, demand, standing, "read", VARIABLE)
             self.assertEqual(str(refusal), "NotFound: acct: variable: db/password")
 
     def test_seen_without_privilege_is_forbidden(self) -> None:
-        """A resource that the caller sees, without the privilege asked for, is forbidden; the log learns which one."""
+        """A resource that the caller sees, without the privilege asked for, is forbidden; the log learns which one
+        (ROLE-7).
+        """
         demand(READER, "read", VARIABLE)
         refusal = self.assertRaises(Forbidden, demand, READER, "update", VARIABLE)
         self.assertEqual(refusal.why, "lacks update on acct:variable:db/password")
@@ -120,13 +122,13 @@ class DemandTests(SynchronousTestCase):
             self.assertRaises(NotFound, demand_ownership, standing, VARIABLE)
 
     def test_a_hidden_variable_has_no_value(self) -> None:
-        """A variable that is missing or can't be seen is one without a value, by its full id."""
+        """A variable that is missing or can't be seen is one without a value, by its full id (SEC-9)."""
         for standing in (NOTHING, STRANGER):
             refusal = self.assertRaises(NoValue, demand_value, standing, "execute", VARIABLE)
             self.assertEqual(refusal.name, "acct:variable:db/password")
 
     def test_a_value_needs_its_privilege(self) -> None:
-        """A variable that is visible without the privilege is forbidden; its owner and who was permitted may."""
+        """A variable that is visible without the privilege is forbidden; its owner and who was permitted may (SEC-9)."""
         self.assertRaises(Forbidden, demand_value, READER, "execute", VARIABLE)
         demand_value(OWNER, "execute", VARIABLE)
         demand_value(Standing(caller_exists=True, exists=True, privileges=frozenset({"execute"})), "execute", VARIABLE)
@@ -159,14 +161,14 @@ class SeeRoleTests(SynchronousTestCase):
             self.assertEqual(refusal.name, "acct:group:ops")
 
     def test_a_hidden_role_is_forbidden_in_the_native_dialect(self) -> None:
-        """A role of the caller's own account that exists and can't be seen is forbidden in the native dialect."""
+        """A role of the caller's own account that exists and can't be seen is forbidden in the native dialect (ROLE-10)."""
         self.assertRaises(Forbidden, see_role, STRANGER, GROUP, CALLER, NATIVE)
 
     def test_a_hidden_role_is_missing_in_the_conjur_dialect(self) -> None:
-        """The same role is as if missing in the conjur dialect."""
+        """The same role is as if missing in the conjur dialect (ROLE-10)."""
         self.assertRaises(NotFound, see_role, STRANGER, GROUP, CALLER, CONJUR)
 
     def test_a_foreign_role_is_missing(self) -> None:
-        """A hidden role of another account is as if missing in both dialects."""
+        """A hidden role of another account is as if missing in both dialects (ROLE-10)."""
         for dialect in (NATIVE, CONJUR):
             self.assertRaises(NotFound, see_role, STRANGER, FOREIGN, CALLER, dialect)

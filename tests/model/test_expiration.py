@@ -23,7 +23,7 @@ class DurationTests(SynchronousTestCase):
     """Durations of ISO 8601."""
 
     def test_examples(self) -> None:
-        """Years and months are those of a calendar, weeks are days, and the rest is seconds."""
+        """Years and months are those of a calendar, weeks are days, and the rest is seconds (SEC-21)."""
         for text, duration in (
             ("P30D", Duration(days=30)),
             ("P1Y2M", Duration(months=14)),
@@ -37,7 +37,9 @@ class DurationTests(SynchronousTestCase):
             self.assertEqual(lifetime_of(text), duration)
 
     def test_bad_ones(self) -> None:
-        """What isn't a duration is refused, as is one of no time at all, one in another order, or one beyond all measure."""
+        """What isn't a duration is refused, as is one of no time at all, one in another order, or one beyond all measure
+        (SEC-21).
+        """
         for text in (
             *(
                 "",

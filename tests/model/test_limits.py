@@ -12,7 +12,7 @@ class LimitsTests(SynchronousTestCase):
     """``Limits``."""
 
     def test_defaults(self) -> None:
-        """The defaults are those of the documentation."""
+        """The defaults are those of the documentation (LIM-1)."""
         limits = Limits()
         self.assertEqual((limits.body, limits.policy_body), (1 << 20, 32 << 20))
         self.assertEqual((limits.request_line, limits.header_block, limits.identifier), (64 << 10, 32 << 10, 1 << 10))

@@ -29,21 +29,21 @@ class AccountTests(SynchronousTestCase):
 
     @given(ACCOUNTS)
     def test_printing_characters_name_accounts(self, text: str) -> None:
-        """Any text without blanks, colons, slashes and control characters names an account."""
+        """Any text without blanks, colons, slashes and control characters names an account (NAME-1)."""
         self.assertEqual(account_name(text), text)
 
     def test_other_texts_do_not(self) -> None:
-        """An account's name isn't empty or too long, holds none of those characters, and is valid Unicode."""
+        """An account's name isn't empty or too long, holds none of those characters, and is valid Unicode (NAME-1)."""
         for text in ("", " ", "a b", "a:b", "a/b", "a\n", "\ta", "a\x00", "a\x7f", "a\x85", "a\u2028", "a\u00a0", "\ud800"):
             refusal = self.assertRaises(InvalidName, account_name, text)
             self.assertEqual(refusal.parameter, "account", repr(text))
 
     def test_nobody_has_the_internal_account(self) -> None:
-        """What belongs to the program alone can't be named."""
+        """What belongs to the program alone can't be named (NAME-3)."""
         self.assertRaises(InvalidName, account_name, INTERNAL_ACCOUNT)
 
     def test_the_limit_is_in_bytes(self) -> None:
-        """The length of an account's name counts in bytes of UTF-8."""
+        """The length of an account's name counts in bytes of UTF-8 (NAME-1)."""
         self.assertEqual(account_name("a" * ACCOUNT_LIMIT), "a" * ACCOUNT_LIMIT)
         self.assertRaises(InvalidName, account_name, "a" * (ACCOUNT_LIMIT + 1))
         self.assertRaises(InvalidName, account_name, "é" * (ACCOUNT_LIMIT // 2 + 1))
@@ -53,18 +53,20 @@ class IdentifierTests(SynchronousTestCase):
     """Identifiers."""
 
     def test_nearly_anything_is_an_identifier(self) -> None:
-        """Blanks, slashes, colons, plus signs and control characters may stand in an identifier, and it is left as it is."""
+        """Blanks, slashes, colons, plus signs and control characters may stand in an identifier, and it is left as it is
+        (NAME-7).
+        """
         for text in (" ", "a/b", "/a/", "a:b", "a+b", "a%2Fb", "..", "\n", "é", "😀"):
             self.assertEqual(identifier(text), text)
 
     def test_the_rest_is_refused(self) -> None:
-        """An identifier isn't empty, holds no NUL, and is valid Unicode."""
+        """An identifier isn't empty, holds no NUL, and is valid Unicode (NAME-7)."""
         for text in ("", "\x00", "a\x00b", "\ud800", "a\udfff"):
             refusal = self.assertRaises(InvalidName, identifier, text)
             self.assertEqual(refusal.parameter, "id", repr(text))
 
     def test_the_limit_is_in_bytes(self) -> None:
-        """The length of an identifier counts in bytes of UTF-8, and the limit can be another one."""
+        """The length of an identifier counts in bytes of UTF-8, and the limit can be another one (NAME-7)."""
         self.assertEqual(identifier("a" * IDENTIFIER_LIMIT), "a" * IDENTIFIER_LIMIT)
         self.assertRaises(InvalidName, identifier, "a" * (IDENTIFIER_LIMIT + 1))
         self.assertRaises(InvalidName, identifier, "é" * (IDENTIFIER_LIMIT // 2) + "a")
@@ -77,7 +79,7 @@ class FullNameTests(SynchronousTestCase):
 
     @given(ACCOUNTS, st.sampled_from(sorted(ROLE_KINDS)), IDENTIFIERS)
     def test_a_role_reads_back(self, account: str, kind: str, text: str) -> None:
-        """The full id of a role reads back as the same role, colons in the identifier included."""
+        """The full id of a role reads back as the same role, colons in the identifier included (NAME-10)."""
         role = RoleName.of(account, kind, text)
         self.assertEqual(str(role), f"{account}:{kind}:{text}")
         self.assertEqual(RoleName.parse(str(role)), role)
@@ -85,13 +87,13 @@ class FullNameTests(SynchronousTestCase):
 
     @given(ACCOUNTS, st.sampled_from(sorted(RESOURCE_KINDS)), IDENTIFIERS)
     def test_a_resource_reads_back(self, account: str, kind: str, text: str) -> None:
-        """The full id of a resource reads back as the same resource."""
+        """The full id of a resource reads back as the same resource (NAME-10)."""
         resource = ResourceName.of(account, kind, text)
         self.assertEqual(ResourceName.parse(str(resource)), resource)
 
     @given(st.text())
     def test_any_text_is_read_or_refused(self, text: str) -> None:
-        """Any text at all is the full id of one resource, and of no other, or is refused."""
+        """Any text at all is the full id of one resource, and of no other, or is refused (NAME-11)."""
         try:
             resource = ResourceName.parse(text)
         except InvalidName:
@@ -99,7 +101,9 @@ class FullNameTests(SynchronousTestCase):
         self.assertEqual(str(resource), text)
 
     def test_parts_are_checked(self) -> None:
-        """A text with fewer than three parts, or with a part that isn't well formed, is refused by the part's name."""
+        """A text with fewer than three parts, or with a part that isn't well formed, is refused by the part's name
+        (NAME-11).
+        """
         for text, parameter in {
             "": "id",
             "acct": "id",
@@ -117,27 +121,27 @@ class FullNameTests(SynchronousTestCase):
             self.assertEqual(refusal.parameter, parameter, text)
 
     def test_a_long_kind_is_cut(self) -> None:
-        """The message about an unknown kind repeats only its beginning."""
+        """The message about an unknown kind repeats only its beginning (NAME-11)."""
         refusal = self.assertRaises(InvalidName, ResourceName.of, "acct", "x" * 10_000, "a")
         self.assertLess(len(refusal.message), 100)
 
     def test_roles_and_resources_are_different_things(self) -> None:
-        """A role and the resource of the same id aren't equal."""
+        """A role and the resource of the same id aren't equal (NAME-12)."""
         role = admin_of("acct")
         self.assertNotEqual(role, role.resource)
         self.assertEqual(str(role), str(role.resource))
 
     def test_variables_are_no_roles(self) -> None:
-        """There is no role of a variable's name."""
+        """There is no role of a variable's name (NAME-4)."""
         self.assertRaises(InvalidName, lambda: ResourceName("acct", "variable", "a").role)
 
     def test_every_role_is_a_resource(self) -> None:
-        """Every kind of role is a kind of resource, and actors are roles."""
+        """Every kind of role is a kind of resource, and actors are roles (NAME-4, NAME-5, NAME-12)."""
         self.assertLess(ROLE_KINDS, RESOURCE_KINDS)
         self.assertLess(ACTOR_KINDS, ROLE_KINDS)
 
     def test_the_two_that_are_always_there(self) -> None:
-        """An account has the user admin and the policy root."""
+        """An account has the user admin and the policy root (NAME-16)."""
         self.assertEqual(str(admin_of("acct")), "acct:user:admin")
         self.assertEqual(str(root_policy("acct")), "acct:policy:root")
 
@@ -146,7 +150,9 @@ class LoginTests(SynchronousTestCase):
     """How roles name themselves when they log in."""
 
     def test_forms(self) -> None:
-        """A login without prefix is a user, ``host/`` and ``user/`` name the kind, and other segments belong to a user."""
+        """A login without prefix is a user, ``host/`` and ``user/`` name the kind, and other segments belong to a user
+        (NAME-13).
+        """
         for login, (kind, text) in {
             "alice": ("user", "alice"),
             "user/alice": ("user", "alice"),
@@ -162,18 +168,18 @@ class LoginTests(SynchronousTestCase):
             self.assertEqual(RoleName.from_login("acct", login), RoleName("acct", kind, text), login)
 
     def test_nobody(self) -> None:
-        """A login that names nobody is refused."""
+        """A login that names nobody is refused (NAME-13)."""
         for login in ("", "host/", "user/", "a\x00b", "\ud800"):
             self.assertRaises(InvalidName, RoleName.from_login, "acct", login)
 
     def test_short_logins_are_short(self) -> None:
-        """A user's login is the bare identifier, a host's has its prefix."""
+        """A user's login is the bare identifier, a host's has its prefix (NAME-14)."""
         self.assertEqual(RoleName("acct", "user", "alice").login, "alice")
         self.assertEqual(RoleName("acct", "user", "host").login, "host")
         self.assertEqual(RoleName("acct", "host", "apps/web").login, "host/apps/web")
 
     @given(st.sampled_from(sorted(ACTOR_KINDS)), st.sampled_from(["", "host/", "user/", "/"]), IDENTIFIERS)
     def test_a_login_names_one_role(self, kind: str, prefix: str, text: str) -> None:
-        """No login of one user or host is read as another: a user called ``host/x`` isn't the host ``x``."""
+        """No login of one user or host is read as another: a user called ``host/x`` isn't the host ``x`` (NAME-14)."""
         role = RoleName.of("acct", kind, prefix + text)
         self.assertEqual(RoleName.from_login("acct", role.login), role)

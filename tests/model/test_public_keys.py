@@ -32,7 +32,7 @@ class PublicKeyTests(SynchronousTestCase):
         self.assertEqual(str(refusal), "Invalid public key format")
 
     def test_keys(self) -> None:
-        """The keys of every algorithm that SSH has are taken, with a comment or without."""
+        """The keys of every algorithm that SSH has are taken, with a comment or without (KEY-1)."""
         for private in PRIVATE:
             text = private.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH).decode()
             for key in (text, f"{text} alice@laptop", f"{text} a comment of ünï words"):
@@ -46,11 +46,11 @@ class PublicKeyTests(SynchronousTestCase):
             self.assertEqual(public_key(key), key)
 
     def test_blanks(self) -> None:
-        """Blanks around a key and between its words don't count, and the end of the only line doesn't."""
+        """Blanks around a key and between its words don't count, and the end of the only line doesn't (KEY-1)."""
         self.assertEqual(public_key(f"  {ONE}   a  b \r\n"), f"{ONE} a b")
 
     def test_private_keys(self) -> None:
-        """A private key is refused in every form, also one that is dressed as a public key."""
+        """A private key is refused in every form, also one that is dressed as a public key (KEY-2)."""
         for private in PRIVATE:
             for form in (PrivateFormat.OpenSSH, PrivateFormat.PKCS8):
                 pem = private.private_bytes(Encoding.PEM, form, NoEncryption()).decode()
@@ -60,7 +60,7 @@ class PublicKeyTests(SynchronousTestCase):
                     self.refuse(f"{algorithm} {inner} laptop")
 
     def test_junk(self) -> None:
-        """What is cut off, goes on, is called otherwise, isn't base64 or has an empty field is refused."""
+        """What is cut off, goes on, is called otherwise, isn't base64 or has an empty field is refused (KEY-2)."""
         algorithm, key = ONE.split()
         blob = base64.b64decode(key)
         cut = [base64.b64encode(blob[:length]).decode() for length in range(len(blob))]
@@ -85,13 +85,13 @@ class PublicKeyTests(SynchronousTestCase):
             self.refuse(text)
 
     def test_lines(self) -> None:
-        """A key is one line: what would begin another is refused, as is all that doesn't print."""
+        """A key is one line: what would begin another is refused, as is all that doesn't print (KEY-2)."""
         for char in "\n\r\x0b\x0c\x1c\x85\u2028\u2029\t\x00\x1b\u202e\xa0":
             self.refuse(f"{ONE} a{char}b")
             self.refuse(f"{ONE}{char}{ONE}")
 
     def test_long(self) -> None:
-        """A key has an end."""
+        """A key has an end (KEY-2)."""
         self.assertEqual(len(public_key(f"{ONE} {'x' * (KEY_LIMIT - len(ONE) - 1)}")), KEY_LIMIT)
         self.refuse(f"{ONE} {'x' * (KEY_LIMIT - len(ONE))}")
 

@@ -15,7 +15,7 @@ class AdviceTests(SynchronousTestCase):
     """What to do about the faults that documents have."""
 
     def test_kinds(self) -> None:
-        """Faults of each kind, as documents really get them, have advice that fits."""
+        """Faults of each kind, as documents really get them, have advice that fits (POL-73)."""
         for text, expected in (
             ("- !grant { role: !group no, member: !user admin }", "Declare it"),
             ("- !gruop x", "spelling of the tag"),

@@ -48,7 +48,7 @@ class TruthTests(SynchronousTestCase):
 
     @given(_rows(), st.one_of(st.just("root"), _IDENTIFIERS))
     def test_whatever_is_told_is_true(self, rows: Rows, identifier: str) -> None:
-        """Of whatever rows, a document is told that can be read, and says nothing that isn't so."""
+        """Of whatever rows, a document is told that can be read, and says nothing that isn't so (POL-77)."""
         policy = policy_named(identifier)
         own = () if str(policy) in dict(rows.resources) else (ResourceRow(str(policy), ADMIN),)
         rows = Rows((*rows.resources, *own), rows.memberships, rows.permissions, rows.annotations)

@@ -62,7 +62,7 @@ class RecordTests(GrammarTests):
     """Records and their attributes."""
 
     def test_short_form(self) -> None:
-        """``!user bob`` sets the id, also when it looks like a number or a truth value."""
+        """``!user bob`` sets the id, also when it looks like a number or a truth value (POL-8, POL-12)."""
         for kind in ("policy", "user", "host", "group", "layer", "variable", "webservice"):
             self.assertEqual(self.record(f"- !{kind} bob").name, Reference(kind, "bob", None, None, 1, 3))
         self.assertEqual(self.record("- !user 123").name.id, "123")
@@ -76,7 +76,7 @@ class RecordTests(GrammarTests):
         self.assertEqual(record.annotations, (Annotation("team", "red"),))
 
     def test_ids_are_strings(self) -> None:
-        """An unquoted number, date or truth value is no id in the long form; in quotes it is."""
+        """An unquoted number, date or truth value is no id in the long form; in quotes it is (POL-8)."""
         self.assertEqual(self.told("- !user\n  id: 123"), ("Expected a string for field 'id', got Integer", 2, 7))
         self.assertEqual(self.told("- !user {id: 1.5}")[0], "Expected a string for field 'id', got Float")
         self.assertEqual(self.told("- !user {id: no}")[0], "Expected a string for field 'id', got FalseClass")
@@ -92,7 +92,7 @@ class RecordTests(GrammarTests):
             self.assertEqual(self.record(text).name.id, "", text)
 
     def test_annotations_are_texts(self) -> None:
-        """Values of annotations are stringified after their types were guessed; lists and mappings are refused."""
+        """Values of annotations are stringified after their types were guessed; lists and mappings are refused (POL-9)."""
         text = "- !host\n  annotations: {flag: yes, v: 1.10, empty: , n: 0, q: 'yes', a/b-c: x, 1: y}"
         self.assertEqual(
             self.record(text).annotations,
@@ -159,7 +159,9 @@ class RecordTests(GrammarTests):
         )
 
     def test_public_keys(self) -> None:
-        """A public key is one line, an algorithm, the key and a name, parted by blanks; the name may have more words."""
+        """A public key is one line, an algorithm, the key and a name, parted by blanks; the name may have more words
+        (KEY-4).
+        """
         record = self.record(f"- !user {{public_key: '{ONE}  laptop '}}")
         self.assertEqual(record.public_keys, (PublicKey("laptop", f"{ONE} laptop", True),))
         text = f'- !user\n  public_keys:\n  - |\n    {ONE} c  d\n  - "{TWO} z"\n'
@@ -173,7 +175,7 @@ class RecordTests(GrammarTests):
         self.assertEqual(self.told("- !host {public_key: a b c}")[0], "No such attribute 'public_key' on type Host")
 
     def test_host_factories(self) -> None:
-        """A host factory has layers, one or a list, and perhaps a role."""
+        """A host factory has layers, one or a list, and perhaps a role (POL-16)."""
         record = self.record("- !host-factory {id: f, layers: [!layer a, {kind: layer, id: b}], role: !group g}")
         self.assertEqual((record.name.kind, names(record.layers)), ("host_factory", [("layer", "a"), ("layer", "b")]))
         self.assertEqual(record.factory_role, Reference("group", "g", None, None, 1, 73))
@@ -188,7 +190,7 @@ class RecordTests(GrammarTests):
         )
 
     def test_low_level_records(self) -> None:
-        """``!role`` and ``!resource`` with kind and id are what the tag of that kind is, annotations and all."""
+        """``!role`` and ``!resource`` with kind and id are what the tag of that kind is, annotations and all (POL-13)."""
         record = self.record("- !role {kind: group, id: ops, owner: !user u, annotations: {a: b}}")
         self.assertEqual((record.name.kind, record.name.id, record.annotations), ("group", "ops", (Annotation("a", "b"),)))
         self.assertEqual(record.properties, ())
@@ -202,7 +204,7 @@ class RecordTests(GrammarTests):
         self.assertEqual(self.told("- !role {kind: policy, id: p, body: []}")[0], "No such attribute 'body' on type Role")
 
     def test_owners_are_roles(self) -> None:
-        """An owner is exactly one role."""
+        """An owner is exactly one role (POL-32)."""
         self.assertEqual(
             self.told("- !host {owner: !variable x}"), ("Expected a role for field 'owner', got Variable", 1, 17)
         )
@@ -214,7 +216,7 @@ class RecordTests(GrammarTests):
             self.assertEqual(self.told(text)[:2], ("owner has a blank id", 1))
 
     def test_unknown_words(self) -> None:
-        """Unknown tags and attributes are refused where they stand, at any depth."""
+        """Unknown tags and attributes are refused where they stand, at any depth (POL-11)."""
         self.assertEqual(self.told("- !foobar x"), ("Unrecognized data type '!foobar'", 1, 3))
         self.assertEqual(self.told("- !include x"), ("Unrecognized data type '!include'", 1, 3))
         self.assertEqual(self.told("- !policy\n  body:\n  - !foobar {}"), ("Unrecognized data type '!foobar'", 3, 5))
@@ -271,7 +273,7 @@ class RelationTests(GrammarTests):
     """Grants and permits."""
 
     def test_one_or_many(self) -> None:
-        """Roles, members, privileges and resources are one or a list, whatever the spelling."""
+        """Roles, members, privileges and resources are one or a list, whatever the spelling (POL-17)."""
         grant = self.grant("- !grant {role: !group a, member: !user b}")
         self.assertEqual(
             (names(grant.roles), names(tuple(m.role for m in grant.members))), ([("group", "a")], [("user", "b")])
@@ -284,7 +286,7 @@ class RelationTests(GrammarTests):
         self.assertEqual(names(permit.resources), [("variable", "x")])
 
     def test_empty_lists_say_nothing(self) -> None:
-        """An empty list is a grant to nobody; an attribute left out is a mistake."""
+        """An empty list is a grant to nobody; an attribute left out is a mistake (POL-17)."""
         self.assertEqual(self.grant("- !grant {role: [], members: []}").members, ())
         self.assertEqual(self.told("- !grant {role: !group a}"), ("Attribute 'member' is missing on type Grant", 1, 3))
         self.assertEqual(self.told("- !grant {member: !group a}")[0], "Attribute 'role' is missing on type Grant")
@@ -295,7 +297,7 @@ class RelationTests(GrammarTests):
         self.assertEqual(self.told("- !grant x")[0], "No such attribute 'id' on type Grant")
 
     def test_members_may_be_admins(self) -> None:
-        """A member is a role, or a role with ``admin``, tagged or not."""
+        """A member is a role, or a role with ``admin``, tagged or not (POL-18)."""
         grant = self.grant(
             "- !grant\n  role: !group a\n  members:\n  - !user b\n  - role: !group ops\n    admin: true\n"
             "  - !member {role: !host h, admin: 'true'}\n  - !member {role: !host i, admin: no}\n  - role: !host j\n"
@@ -306,7 +308,7 @@ class RelationTests(GrammarTests):
         )
 
     def test_bad_members(self) -> None:
-        """A member has one role, and is admin or not."""
+        """A member has one role, and is admin or not (POL-18)."""
         for member, message in (
             ("bob", "Expected a role for field 'member', got String"),
             ("!variable x", "Expected a role for field 'member', got Variable"),
@@ -323,7 +325,7 @@ class RelationTests(GrammarTests):
             self.assertEqual(self.told(f"- !grant {{role: !group g, member: {member}}}")[:2], (message, 1), member)
 
     def test_bad_references(self) -> None:
-        """Roles are roles, resources are records, and both have a tag."""
+        """Roles are roles, resources are records, and both have a tag (POL-19)."""
         for role, message in (
             ("bob", "Expected a role for field 'role', got String"),
             ("12", "Expected a role for field 'role', got Integer"),
@@ -349,7 +351,9 @@ class RelationTests(GrammarTests):
         )
 
     def test_references_of_any_spelling(self) -> None:
-        """Where a role or a resource is expected, a mapping with kind and id needs no tag, and a low-level one fits too."""
+        """Where a role or a resource is expected, a mapping with kind and id needs no tag, and a low-level one fits too
+        (POL-19).
+        """
         for group in ("!group x", "{kind: group, id: x}", "!role {kind: group, id: x}"):
             self.assertEqual(names(self.grant(f"- !grant {{role: {group}, member: []}}").roles), [("group", "x")])
             grant = self.grant(f"- !grant {{role: [], members: [{group}, {{role: {group}, admin: true}}]}}")
@@ -367,7 +371,7 @@ class RelationTests(GrammarTests):
         self.assertEqual((permit.resources[0].kind, permit.resources[0].account), ("group", "a"))
 
     def test_what_is_taken_away(self) -> None:
-        """``!revoke`` reads like ``!grant``, ``!deny`` like ``!permit``; ``!delete`` names a record, or several."""
+        """``!revoke`` reads like ``!grant``, ``!deny`` like ``!permit``; ``!delete`` names a record, or several (POL-17)."""
         (revoke,) = parse("- !revoke {roles: [!group a, !layer b], members: [!user u, {role: !host h, admin: true}]}")
         assert isinstance(revoke, Revoke)
         self.assertEqual(names(revoke.roles), [("group", "a"), ("layer", "b")])
@@ -399,7 +403,7 @@ class RelationTests(GrammarTests):
             self.assertEqual(self.told(text)[0], message)
 
     def test_automatic_roles(self) -> None:
-        """An automatic role is that of a record, by its name; it stands where a role does."""
+        """An automatic role is that of a record, by its name; it stands where a role does (POL-20)."""
         for tag in ("automatic-role", "managed-role"):
             grant = self.grant(f"- !grant {{role: !{tag} {{record: !layer l, role_name: use_host}}, member: !user u}}")
             self.assertEqual(grant.roles, (Reference("layer", "l", None, None, 1, 17, "use_host"),))
@@ -413,7 +417,7 @@ class RelationTests(GrammarTests):
             self.assertEqual(self.told(f"- !grant {{role: !automatic-role {text}, member: []}}")[0], message)
 
     def test_blank_references(self) -> None:
-        """An empty reference has a blank id, which is a fault of meaning."""
+        """An empty reference has a blank id, which is a fault of meaning (POL-25)."""
         for field, text in (
             ("resource", "- !permit {role: !user x, privilege: x, resource: }"),
             ("role", "- !permit {role: '', privilege: x, resource: !variable x}"),
@@ -441,7 +445,7 @@ class AliasTests(GrammarTests):
     """Note [Aliases]."""
 
     def test_references_by_alias(self) -> None:
-        """An alias of records refers to them, with all that the records say."""
+        """An alias of records refers to them, with all that the records say (POL-19)."""
         permit = self.permit(
             "- &ops !group {id: ops, annotations: {a: b}}\n- &vars\n  - !variable {id: a, kind: k}\n  - !variable b\n"
             "- !permit\n  role: *ops\n  privileges: &rw [read, write]\n  resource: [*vars, [*vars]]\n"
@@ -450,7 +454,7 @@ class AliasTests(GrammarTests):
         self.assertEqual(names(permit.resources), [("variable", "a"), ("variable", "b")] * 2)
 
     def test_references_keep_their_scope(self) -> None:
-        """A thing that is anchored in a body is that thing elsewhere too."""
+        """A thing that is anchored in a body is that thing elsewhere too (POL-4)."""
         statements = parse(
             "- !policy\n  id: app\n  body:\n  - &hosts [!host h]\n  - &group !group g\n"
             "- !grant\n  role: *group\n  members: [*hosts, !host h]\n"
@@ -466,7 +470,7 @@ class AliasTests(GrammarTests):
         self.assertEqual([(role.line, role.column) for role in (grant.roles[0], grant.members[0].role)], [(3, 9), (4, 26)])
 
     def test_bodies_by_alias(self) -> None:
-        """A body that stands twice is the same text in two scopes, with all that refers within it."""
+        """A body that stands twice is the same text in two scopes, with all that refers within it (POL-4)."""
         statements = parse(
             "- !policy\n  id: a\n  body: &body\n  - &g !group g\n  - !host h\n  - !grant {role: *g, member: !host h}\n"
             "- !policy {id: b, body: *body}\n"
@@ -480,7 +484,7 @@ class AliasTests(GrammarTests):
         self.assertEqual(scopes, [None, "a", "a", ["a", "a"], None, "b", "b", ["b", "b"]])
 
     def test_scalars_by_alias(self) -> None:
-        """Ids, keys, privileges and annotations may be aliases."""
+        """Ids, keys, privileges and annotations may be aliases (POL-4)."""
         record = self.record("- !host {&k id: &v web, annotations: {a: *v , *k : *v}}")
         self.assertEqual((record.name.id, record.annotations), ("web", (Annotation("a", "web"), Annotation("id", "web"))))
 

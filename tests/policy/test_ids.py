@@ -47,7 +47,7 @@ class PathTests(SynchronousTestCase):
         self.assertEqual(climbed(f"{path}/{detour}/{steps}/x"), f"{path}/x")
 
     def test_users_are_folded(self) -> None:
-        """The last element of a user's path stands in front, the rest behind ``@`` with dashes."""
+        """The last element of a user's path stands in front, the rest behind ``@`` with dashes (POL-29)."""
         self.assertEqual(identifier_of("user", "a/b/bob"), "bob@a-b")
         self.assertEqual(identifier_of("user", "dev/bob"), "bob@dev")
         self.assertEqual(identifier_of("user", "bob"), "bob")
@@ -56,7 +56,7 @@ class PathTests(SynchronousTestCase):
 
     @given(PATHS)
     def test_users_have_no_slash(self, path: str) -> None:
-        """No slash is left in the identifier of a user, so it can't be taken for the login of a host."""
+        """No slash is left in the identifier of a user, so it can't be taken for the login of a host (POL-29)."""
         self.assertNotIn("/", identifier_of("user", path))
 
 
@@ -95,7 +95,7 @@ class InsideTests(SynchronousTestCase):
             self.assertFalse(inside(policy_named("jenkins"), kind, "jenkins"), kind)
 
     def test_users_are_outside(self) -> None:
-        """Folding makes the users of a-b, of a/b and of the root alike: names prove nothing about them."""
+        """Folding makes the users of a-b, of a/b and of the root alike: names prove nothing about them (POL-62)."""
         for identifier in ("bob@a-b", "bob@a-b-c", "a-b", "a-b/bob", "bob"):
             self.assertFalse(inside(policy_named("a-b"), "user", identifier), identifier)
 

@@ -27,7 +27,7 @@ class RecountTests(SynchronousTestCase):
         return [(event.operation, dict(event.subject), event.did) for event in recount(root_policy("acme"), 7, changes)]
 
     def test_every_sort(self) -> None:
-        """Each row is an event, a thing with a role two, and says what was added."""
+        """Each row is an event, a thing with a role two, and says what was added (AUD-5)."""
         rows = Rows(
             (ResourceRow(G, U), ResourceRow(V, U)),
             (MembershipRow(G, U, True, True), MembershipRow(G, U, False, True), MembershipRow(G, U, False, False)),
@@ -51,7 +51,7 @@ class RecountTests(SynchronousTestCase):
         )
 
     def test_changes_and_removals(self) -> None:
-        """A new owner is a change of the resource alone; what goes is removed."""
+        """A new owner is a change of the resource alone; what goes is removed (AUD-5)."""
         told = self.told(Changes(update=Rows((ResourceRow(G, U),)), delete=Rows((ResourceRow(U, G),))))
         self.assertEqual([operation for operation, _, _ in told], ["change", "remove", "remove"])
         self.assertEqual(
@@ -59,7 +59,7 @@ class RecountTests(SynchronousTestCase):
         )
 
     def test_version(self) -> None:
-        """Each event names the policy and the version that the load made; nothing changed is no event."""
+        """Each event names the policy and the version that the load made; nothing changed is no event (AUD-5)."""
         changes = Changes(create=Rows((ResourceRow(V, U),)))
         self.assertEqual([event.policy for event in recount(root_policy("acme"), 7, changes)], [("acme:policy:root", 7)])
         self.assertEqual(self.told(Changes()), [])

@@ -63,12 +63,12 @@ class PlanTests(SynchronousTestCase):
                 self.assertEqual(len(self.world.recorded(sort, DEV)), 1, sort)
 
     def test_nested_rows_are_of_the_loaded_policy(self) -> None:
-        """What stands in a body is recorded by the policy that was loaded, not by the one around it."""
+        """What stands in a body is recorded by the policy that was loaded, not by the one around it (POL-34)."""
         self.world.load("- !policy {id: sub, body: [!host h]}", "dev")
         self.assertIn(ResourceRow("acct:host:dev/sub/h", "acct:policy:dev/sub"), self.world.recorded("resources", DEV))
 
     def test_append_changes_nothing(self) -> None:
-        """APPEND leaves values, owners and admin options as they are, and deletes nothing."""
+        """APPEND leaves values, owners and admin options as they are, and deletes nothing (POL-42)."""
         self.world.load("- !host {id: h, annotations: {a: b}}\n- !grant {role: !host h, member: !user /alice}", "dev")
         before = {sort: self.world.all(sort) for sort in WIDTHS}
         text = (
@@ -86,7 +86,7 @@ class PlanTests(SynchronousTestCase):
         self.assertEqual(self.annotations(), {"a": "b", "c": "d"})
 
     def test_update_changes(self) -> None:
-        """UPDATE changes values, owners and admin options, and keeps what the document doesn't mention."""
+        """UPDATE changes values, owners and admin options, and keeps what the document doesn't mention (POL-42)."""
         self.world.load(
             "- !host {id: h, annotations: {a: b, c: d}}\n- !grant {role: !host h, member: !user /alice}\n- !group g", "dev"
         )
@@ -104,7 +104,9 @@ class PlanTests(SynchronousTestCase):
         self.assertEqual(self.owner("acct:group:dev/g"), "acct:policy:dev")
 
     def test_replace_deletes(self) -> None:
-        """REPLACE also deletes what the policy recorded and the document doesn't say, and nothing that others recorded."""
+        """REPLACE also deletes what the policy recorded and the document doesn't say, and nothing that others recorded
+        (POL-42).
+        """
         self.world.load(
             "- !host {id: h, annotations: {a: b}}\n- !group g\n- !grant {role: !group g, member: !host h}", "dev"
         )
@@ -148,7 +150,7 @@ class PlanTests(SynchronousTestCase):
             self.assertEqual(changes, Changes(create=Rows(memberships=(MembershipRow("acct:host:h", ADMIN, True, True),))))
 
     def test_new_actors(self) -> None:
-        """Users and hosts that come to be are told, and only these."""
+        """Users and hosts that come to be are told, and only these (POL-38)."""
         changes = self.world.load(
             "- !user u\n- !host h\n- !group g\n- !policy p\n- !layer l\n- !variable v\n- !webservice w", "dev"
         )
@@ -170,14 +172,14 @@ class RestrictionTests(SynchronousTestCase):
         return {row.cidr for row in self.world.all("restrictions") if row.role == "acct:host:dev/h"}
 
     def test_append_unites(self) -> None:
-        """APPEND adds ranges to those that are there."""
+        """APPEND adds ranges to those that are there (POL-42)."""
         self.world.load("- !host {id: h, restricted_to: ['::1', 1.2.3.4]}", "dev")
         self.assertEqual(self.ranges(), {"10.0.0.0/8", "1.2.3.4/32", "::1/128"})
         self.world.load("- !host h", "dev")
         self.assertEqual(len(self.ranges()), 3)
 
     def test_others_replace(self) -> None:
-        """UPDATE and REPLACE leave the ranges that the document has; none, when it has none."""
+        """UPDATE and REPLACE leave the ranges that the document has; none, when it has none (POL-42)."""
         for mode in (UPDATE, REPLACE):
             self.setUp()
             self.world.load("- !host {id: h, restricted_to: ['::1', 1.2.3.4]}", "dev", mode)
@@ -213,7 +215,7 @@ class RemovalTests(SynchronousTestCase):
         return {row.resource.removeprefix("acct:") for row in self.world.all("resources")}
 
     def test_revoking(self) -> None:
-        """A grant that the policy recorded is revoked, and the ownership of the same pair is not."""
+        """A grant that the policy recorded is revoked, and the ownership of the same pair is not (POL-44)."""
         self.world.load("- !grant {role: !group g, member: !policy }", "dev")
         changes = self.world.load("- !revoke {role: !group g, members: [!host h, !policy ]}", "dev", UPDATE)
         self.assertEqual(
@@ -233,7 +235,7 @@ class RemovalTests(SynchronousTestCase):
         )
 
     def test_rows_of_others(self) -> None:
-        """What another policy granted or permitted is neither revoked nor denied."""
+        """What another policy granted or permitted is neither revoked nor denied (POL-44)."""
         text = (
             "- !revoke {role: !group /ops, member: !user /alice}\n"
             "- !deny {role: !user /alice, privilege: read, resource: !host rooted}\n"
@@ -245,7 +247,7 @@ class RemovalTests(SynchronousTestCase):
             self.assertEqual((self.world.recorded("memberships", ROOT), self.world.recorded("permissions", ROOT)), before)
 
     def test_deleting(self) -> None:
-        """A record is deleted, whoever recorded it, with what it owns."""
+        """A record is deleted, whoever recorded it, with what it owns (POL-45)."""
         for mode in (UPDATE, REPLACE):
             self.setUp()
             keep = "- !host h\n- !group g\n- !variable {id: v, owner: !group g}\n"
@@ -255,7 +257,7 @@ class RemovalTests(SynchronousTestCase):
             )
 
     def test_deletions_win(self) -> None:
-        """What a document makes and also takes away isn't there afterwards, nor what it would own."""
+        """What a document makes and also takes away isn't there afterwards, nor what it would own (POL-23)."""
         text = (
             "- !host h\n- !group g\n- !group new\n- !host {id: late, owner: !group new, restricted_to: 1.2.3.4}\n"
             "- !variable {id: later, owner: !host late, annotations: {a: b}}\n"
@@ -307,7 +309,7 @@ class ForeignTests(SynchronousTestCase):
         self.before = {sort: self.world.recorded(sort, ROOT) for sort in WIDTHS}
 
     def test_foreign_rows_are_skipped(self) -> None:
-        """What another policy recorded is skipped in silence, row by row, in every mode."""
+        """What another policy recorded is skipped in silence, row by row, in every mode (POL-43)."""
         text = (
             "- !host {id: h, annotations: {a: mine}}\n- !variable {id: v, owner: !user /me}\n"
             "- !grant {role: !host h, member: {role: !user bob, admin: true}}\n"
@@ -325,7 +327,7 @@ class ForeignTests(SynchronousTestCase):
         self.assertEqual([row for row in self.world.all("memberships") if row.member == "acct:user:me"], [])
 
     def test_new_rows_about_foreign_things(self) -> None:
-        """New annotations of, grants of and permissions on a foreign thing are recorded by the loading policy."""
+        """New annotations of, grants of and permissions on a foreign thing are recorded by the loading policy (POL-43)."""
         text = (
             "- !host {id: h, annotations: {a: x, new: y}}\n- !grant {role: !host h, member: !user /me}\n"
             "- !permit {role: !user /me, privilege: read, resource: !variable v}\n"
@@ -344,7 +346,7 @@ class ForeignTests(SynchronousTestCase):
             self.assertEqual({sort: self.world.recorded(sort, ROOT) for sort in WIDTHS}, self.before)
 
     def test_no_policy_recorded_the_first_things(self) -> None:
-        """The admin and the root policy may be declared, and stay as they are."""
+        """The admin and the root policy may be declared, and stay as they are (POL-43)."""
         for mode in LoadMode:
             changes = self.world.load("- !user admin\n- !policy {id: root, owner: !user me}\n- !user me", "root", mode)
             self.assertEqual(changes.create, Rows())
@@ -374,7 +376,7 @@ class PropertyTests(SynchronousTestCase):
 
     @given(LOADS)
     def test_loading_again_changes_nothing(self, loads: list[tuple[str, LoadMode, str]]) -> None:
-        """Once a document is loaded, loading it again in the same mode or a lesser one changes nothing."""
+        """Once a document is loaded, loading it again in the same mode or a lesser one changes nothing (POL-49)."""
         world, meaning, mode, into = self.loaded(loads)
         policy, wanted = policy_named(into), meaning.rows
         for again in list(LoadMode)[: list(LoadMode).index(mode) + 1]:
@@ -460,7 +462,7 @@ class PropertyTests(SynchronousTestCase):
 
     @given(LOADS, POLICIES, LOAD_MODES)
     def test_others_are_left_alone(self, loads: list[tuple[str, LoadMode, str]], text: str, mode: LoadMode) -> None:
-        """A load never changes or deletes what another policy recorded."""
+        """A load never changes or deletes what another policy recorded (POL-43)."""
         world, *_ = self.loaded(loads)
         try:
             wanted = resolved(text, "a/b").rows

@@ -19,7 +19,7 @@ class RangeTests(SynchronousTestCase):
         return str(self.assertRaises(ValueError, cidr, text))
 
     def test_masks_are_always_written(self) -> None:
-        """An address is the range of itself; ranges are written in one spelling."""
+        """An address is the range of itself; ranges are written in one spelling (POL-14)."""
         for text, expected in (
             ("1.2.3.4", "1.2.3.4/32"),
             ("1.2.3.4/32", "1.2.3.4/32"),
@@ -34,7 +34,7 @@ class RangeTests(SynchronousTestCase):
             self.assertEqual(cidr(text), expected)
 
     def test_bits_beyond_the_mask(self) -> None:
-        """A range with bits beyond its mask is refused, and the one that may be meant is named."""
+        """A range with bits beyond its mask is refused, and the one that may be meant is named (POL-14)."""
         for text, meant in (
             ("10.0.0.1/24", "10.0.0.0/24"),
             ("1.2.3.4/0", "0.0.0.0/0"),
@@ -47,7 +47,7 @@ class RangeTests(SynchronousTestCase):
             self.assertEqual(self.told(text), expected)
 
     def test_other_texts(self) -> None:
-        """Names, masks of addresses, zones, blanks, other digits and odd numbers are no ranges."""
+        """Names, masks of addresses, zones, blanks, other digits and odd numbers are no ranges (POL-14)."""
         for text in (
             "",
             "localhost",

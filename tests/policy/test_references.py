@@ -30,7 +30,7 @@ class MissingTests(SynchronousTestCase):
         return refusal.message, refusal.line, refusal.column
 
     def test_each_side_must_exist(self) -> None:
-        """Owners, members, roles and resources that are neither declared nor there are named, with their place."""
+        """Owners, members, roles and resources that are neither declared nor there are named, with their place (POL-35)."""
         for text, message in (
             ("- !host {id: h, owner: !user bob}", "User 'bob' not found in account 'acct'"),
             ("- !grant {role: !group g, member: !user admin}", "Group 'g' not found in account 'acct'"),
@@ -45,14 +45,14 @@ class MissingTests(SynchronousTestCase):
             self.assertEqual((told[0], told[1]), (message, 1))
 
     def test_dots_that_do_not_climb(self) -> None:
-        """A granted role with ``..`` is looked for as it is written."""
+        """A granted role with ``..`` is looked for as it is written (POL-27)."""
         world = World()
         world.load("- !policy myapp\n- !layer default")
         told = self.told(world, "- !grant\n  role: !layer ../default\n  member: !user /admin", "myapp")
         self.assertEqual(told, ("Layer 'myapp/../default' not found in account 'acct'", 2, 9))
 
     def test_all_are_listed(self) -> None:
-        """All missing references are found, in the order of the document."""
+        """All missing references are found, in the order of the document (POL-53)."""
         meaning = resolved("- !grant {role: !group a, members: [!user b, !user c]}")
         refusals = list(missing(meaning, {"acct:user:b"}))
         self.assertEqual([refusal.message[:11] for refusal in refusals], ["Group 'a' n", "User 'c' no"])
@@ -62,7 +62,7 @@ class MissingTests(SynchronousTestCase):
         World().load("- !grant {role: !group g, member: !user u}\n- !group g\n- !user u\n- !host {id: h, owner: !group g}")
 
     def test_what_a_replacement_drops_is_missing(self) -> None:
-        """A replacement can't refer to what it deletes; an update can."""
+        """A replacement can't refer to what it deletes; an update can (POL-35)."""
         world = World()
         world.load("- !policy dev")
         world.load("- !group g\n- !host h", "dev")
@@ -71,7 +71,7 @@ class MissingTests(SynchronousTestCase):
         world.load(text, "dev", LoadMode.UPDATE)
 
     def test_automatic_roles(self) -> None:
-        """An automatic role is never there."""
+        """An automatic role is never there (POL-20)."""
         world = World()
         world.load("- !layer l")
         told = self.told(
@@ -80,7 +80,7 @@ class MissingTests(SynchronousTestCase):
         self.assertEqual(told[0], "@ 'layer/l/use_host' not found in account 'acct'")
 
     def test_deletions_need_nothing(self) -> None:
-        """What is revoked, denied or deleted need not be there; it is nothing to do."""
+        """What is revoked, denied or deleted need not be there; it is nothing to do (POL-23)."""
         text = (
             "- !revoke {role: !group no, member: !user no}\n- !deny {role: !user no, privilege: x, resource: !variable no}\n"
             "- !delete {record: !variable no}\n"
@@ -90,7 +90,7 @@ class MissingTests(SynchronousTestCase):
             self.assertEqual(World().load(text, "root", mode), Changes())
 
     def test_appending_takes_nothing_away(self) -> None:
-        """APPEND may not contain deletion statements, not even empty ones."""
+        """APPEND may not contain deletion statements, not even empty ones (POL-42)."""
         for text in (
             "- !revoke {role: [], member: []}",
             "- !deny {role: [], privilege: [], resource: []}",
@@ -156,7 +156,7 @@ class AttackTests(SynchronousTestCase):
             self.refused(f"- !permit {{role: !user /mallory, privilege: [read, execute], resource: {resource}}}")
 
     def test_namesakes_of_the_policy(self) -> None:
-        """What stands beside the policy and is called like it isn't his: blank ids and absolute ones mean it."""
+        """What stands beside the policy and is called like it isn't his: blank ids and absolute ones mean it (POL-62)."""
         for host, variable in (("!host ", "!variable "), ("!host /jenkins", "!variable /jenkins")):
             self.refused(f"- !grant {{role: {host}, member: !user /mallory}}")
             self.refused(f"- !permit {{role: !user /mallory, privilege: execute, resource: {variable}}}")
@@ -164,7 +164,7 @@ class AttackTests(SynchronousTestCase):
         self.refused("- !webservice\n- !permit {role: !user /mallory, privilege: authenticate, resource: !webservice }")
 
     def test_namesakes_of_users(self) -> None:
-        """Users that folding makes look like his aren't: neither the root's, nor those of a/b, nor of jenkins-x."""
+        """Users that folding makes look like his aren't: neither the root's, nor those of a/b, nor of jenkins-x (POL-62)."""
         self.refused("- !grant {role: !user bob, member: !user /mallory}")
         self.refused("- !grant {role: !user x/bob, member: !user /mallory}")
         self.refused("- !permit {role: !user /mallory, privilege: update, resource: !user bob}")
@@ -233,7 +233,7 @@ class AttackTests(SynchronousTestCase):
         self.assertEqual(self.world.all("restrictions"), before)
 
     def test_what_is_inside_is_his(self) -> None:
-        """He may grant and permit what lies in his policy, old and new, and give it away."""
+        """He may grant and permit what lies in his policy, old and new, and give it away (POL-57)."""
         self.world.load("- !policy {id: jenkins, body: [!group old, !variable v]}", "root", LoadMode.APPEND)
         self.world.load(
             "- !group new\n- !user carl\n"
@@ -250,7 +250,7 @@ class AttackTests(SynchronousTestCase):
         self.assertIn(PermissionRow("acct:variable:jenkins/v", "x", "acct:group:admins"), self.world.all("permissions"))
 
     def test_the_policy_itself(self) -> None:
-        """Its own role, which may hold what others gave to it, is not his to grant, unless he owns it."""
+        """Its own role, which may hold what others gave to it, is not his to grant, unless he owns it (POL-60)."""
         self.world.load("- !policy {id: jenkins}", "root", LoadMode.APPEND)
         for text in (
             "- !grant {role: !policy , member: !user /mallory}",
@@ -259,20 +259,20 @@ class AttackTests(SynchronousTestCase):
             self.refused(text)
 
     def test_his_own_namesakes_are_his(self) -> None:
-        """What is called like the policy, and was recorded by it or is made by this load, is his."""
+        """What is called like the policy, and was recorded by it or is made by this load, is his (POL-57)."""
         text = "- !layer {annotations: {a: b}}\n- !grant {role: !layer , member: !user /mallory}"
         self.world.load(text, "jenkins", LoadMode.APPEND, ())
         self.world.load("- !grant {role: !layer , member: !host /jenkins}", "jenkins", LoadMode.APPEND, ())
         self.assertIn(AnnotationRow("acct:layer:jenkins", "a", "b"), self.world.all("annotations"))
 
     def test_powers_open_what_is_outside(self) -> None:
-        """With the authority over a thing outside, a document may dispose of it."""
+        """With the authority over a thing outside, a document may dispose of it (POL-58)."""
         text = "- !grant {role: !group /admins, member: !user /mallory}"
         self.world.load(text, "jenkins", LoadMode.APPEND, ["acct:group:admins"])
         self.assertIn(MembershipRow("acct:group:admins", "acct:user:mallory", False, False), self.world.all("memberships"))
 
     def test_the_admin_is_above_the_root(self) -> None:
-        """Who may update the root policy still can't help himself to the admin's role."""
+        """Who may update the root policy still can't help himself to the admin's role (POL-60)."""
         for text in (
             "- !grant {role: !user admin, member: !user mallory}",
             "- !permit {role: !user mallory, privilege: update, resource: !user admin}",

@@ -52,24 +52,24 @@ class IdTests(ResolveTests):
     """Core 1.4: ids and namespaces."""
 
     def test_a_body_is_a_namespace(self) -> None:
-        """Each id in a body gets the ids of the policies around it in front."""
+        """Each id in a body gets the ids of the policies around it in front (POL-24)."""
         text = "- !policy {id: dev, body: [!variable x, !policy {id: db, body: [!variable a/b, !host h]}]}\n- !group dev/g"
         expected = ["policy:dev", "variable:dev/x", "policy:dev/db", "variable:dev/db/a/b", "host:dev/db/h", "group:dev/g"]
         self.assertEqual(ids(resolved(text)), expected)
 
     def test_a_document_is_the_body_of_its_policy(self) -> None:
-        """Loading into a policy other than the root is as if the document were its body; the root adds nothing."""
+        """Loading into a policy other than the root is as if the document were its body; the root adds nothing (POL-24)."""
         self.assertEqual(ids(resolved("- !variable x", "dev/db")), ["variable:dev/db/x"])
         self.assertEqual(ids(resolved("- !policy {id: db, body: [!variable x]}", "dev"))[1], "variable:dev/db/x")
         self.assertEqual(ids(resolved("- !variable x")), ["variable:x"])
 
     def test_a_policy_called_root(self) -> None:
-        """Only the root policy itself adds nothing; one in it that is called root is a name like any other."""
+        """Only the root policy itself adds nothing; one in it that is called root is a name like any other (POL-24)."""
         self.assertEqual(ids(resolved("- !policy {id: root, body: [!variable x]}"))[1], "variable:root/x")
         self.assertEqual(ids(resolved("- !variable x", "dev/root")), ["variable:dev/root/x"])
 
     def test_blank_ids(self) -> None:
-        """A blank id is the policy's own; at the root there is nothing to call it by."""
+        """A blank id is the policy's own; at the root there is nothing to call it by (POL-25)."""
         self.assertEqual(ids(resolved("- !policy {id: dev, body: [!policy {id: db, body: [!layer ]}]}"))[2], "layer:dev/db")
         self.assertEqual(ids(resolved("- !webservice", "a/b")), ["webservice:a/b"])
         self.assertEqual(self.told("- !policy\n  body: [!user x]"), "policy has a blank id")
@@ -82,19 +82,19 @@ class IdTests(ResolveTests):
         )
 
     def test_defined_ids_are_relative(self) -> None:
-        """A record that is defined may not have an absolute id, anywhere."""
+        """A record that is defined may not have an absolute id, anywhere (POL-26)."""
         for kind in ("user", "host", "group", "layer", "policy", "variable", "webservice"):
             self.assertEqual(self.told(f"- !{kind} /x"), "Illegal absolute id: /x")
             self.assertEqual(self.told(f"- !{kind} /dev/x", "dev"), "Illegal absolute id: /dev/x")
             self.assertEqual(self.told(f"- !policy {{id: p, body: [!{kind} //x]}}"), "Illegal absolute id: //x")
 
     def test_defined_ids_do_not_climb(self) -> None:
-        """``..`` in the id of a record is kept as it is, so that no record leaves its policy."""
+        """``..`` in the id of a record is kept as it is, so that no record leaves its policy (POL-27)."""
         self.assertEqual(ids(resolved("- !group ../x", "dev")), ["group:dev/../x"])
         self.assertEqual(ids(resolved("- !user ../x", "dev")), ["user:x@dev-.."])
 
     def test_users_are_folded(self) -> None:
-        """Users have the last element in front, the rest behind ``@``; references to them too."""
+        """Users have the last element in front, the rest behind ``@``; references to them too (POL-29)."""
         self.assertEqual(ids(resolved("- !policy {id: a, body: [!policy {id: b, body: [!user bob]}]}"))[2], "user:bob@a-b")
         self.assertEqual(ids(resolved("- !user bob", "a/b")), ["user:bob@a-b"])
         meaning = resolved(
@@ -107,7 +107,7 @@ class IdTests(ResolveTests):
         self.assertEqual([row.member for row in from_root.rows.memberships], ["acct:user:bob@dev"])
 
     def test_leading_slashes_are_absolute(self) -> None:
-        """A leading slash makes a reference absolute wherever one stands: owner, member, both roles, resource."""
+        """A leading slash makes a reference absolute wherever one stands: owner, member, both roles, resource (POL-26)."""
         meaning = resolved(
             "- !host {id: h, owner: !group /o}\n- !grant {role: !group /r, member: !host /m}\n"
             "- !permit {role: !layer /p, privilege: x, resource: !variable /a/v}",
@@ -118,7 +118,7 @@ class IdTests(ResolveTests):
         self.assertEqual(meaning.rows.permissions, (PermissionRow("acct:variable:a/v", "x", "acct:layer:p"),))
 
     def test_dots_climb_for_some(self) -> None:
-        """``..`` climbs in owners, members and the roles of permits; in granted roles and resources it stays."""
+        """``..`` climbs in owners, members and the roles of permits; in granted roles and resources it stays (POL-27)."""
         meaning = resolved(
             "- !host {id: h, owner: !group ../o}\n- !grant {role: !group ../r, member: !host ../../m}\n"
             "- !permit {role: !layer x/../p, privilege: x, resource: !variable ../v}",
@@ -129,7 +129,7 @@ class IdTests(ResolveTests):
         self.assertEqual(meaning.rows.permissions, (PermissionRow("acct:variable:dev/db/../v", "x", "acct:layer:dev/db/p"),))
 
     def test_too_many_dots(self) -> None:
-        """A reference that climbs to the root or beyond is refused, from any place."""
+        """A reference that climbs to the root or beyond is refused, from any place (POL-27)."""
         self.assertEqual(
             self.told("- !host {id: h, owner: !group ../../the-group}", "myapp"),
             "Invalid relative reference: myapp/../../the-group",
@@ -147,7 +147,7 @@ class IdTests(ResolveTests):
         self.assertEqual(self.told("- !host {id: h, owner: !policy ..}", "dev"), "Invalid relative reference: dev/..")
 
     def test_dots_climb_in_annotations(self) -> None:
-        """A value with a ``..`` element is resolved relative to its record; two dots elsewhere mean nothing."""
+        """A value with a ``..`` element is resolved relative to its record; two dots elsewhere mean nothing (POL-28)."""
         text = "- !variable {id: a/v, annotations: {x: ../w, y: ../../u/t, z: a..b, q: 'see ...', r: ../../../w}}"
         self.assertEqual(
             resolved(text, "dev").rows.annotations,
@@ -163,7 +163,7 @@ class IdTests(ResolveTests):
         self.assertEqual(user.rows.annotations, (AnnotationRow("acct:user:bob@dev", "x", "dev/y"),))
 
     def test_foreign_accounts(self) -> None:
-        """No record and no reference may name another account; one's own is no news (rulings 2.2)."""
+        """No record and no reference may name another account; one's own is no news (rulings 2.2) (POL-30)."""
         self.assertEqual(ids(resolved("- !host {id: h, account: acct}")), ["host:h"])
         for text in (
             "- !host {id: h, account: other}",
@@ -176,7 +176,7 @@ class IdTests(ResolveTests):
             self.assertIn("is of another account", self.told(text))
 
     def test_long_ids(self) -> None:
-        """An identifier is at most 1 KiB of UTF-8, its policies included."""
+        """An identifier is at most 1 KiB of UTF-8, its policies included (LIM-11)."""
         self.assertEqual(len(ids(resolved(f"- !group {'x' * 1024}"))), 1)
         self.assertIn("at most 1024 bytes", self.told(f"- !group {'x' * 1025}"))
         self.assertIn("at most 1024 bytes", self.told(f"- !group {'é' * 513}"))
@@ -185,7 +185,7 @@ class IdTests(ResolveTests):
         self.assertLess(len(self.told(f"- !group {'x' * 100_000}")), 400)
 
     def test_long_names(self) -> None:
-        """Names and values of annotations, and privileges, have their limits."""
+        """Names and values of annotations, and privileges, have their limits (LIM-11)."""
         self.assertIn("at most 1024 bytes", self.told(f"- !host {{id: h, annotations: {{? {'x' * 1025} : y}}}}"))
         self.assertIn("at most 65536 bytes", self.told(f"- !host {{id: h, annotations: {{x: {'y' * 65537}}}}}"))
         resolved(f"- !host {{id: h, annotations: {{x: {'y' * 65536}}}}}")
@@ -195,7 +195,7 @@ class IdTests(ResolveTests):
 
     @given(PATHS, PATHS)
     def test_relative_and_absolute_agree(self, policy: str, path: str) -> None:
-        """The absolute form of a reference and the relative one mean the same thing."""
+        """The absolute form of a reference and the relative one mean the same thing (POL-26)."""
         assume(policy != "root")
         for kind in ("user", "group"):
             text = f"- !grant {{role: !group /g, members: [!{kind} '{path}', !{kind} '/{policy}/{path}']}}"
@@ -206,7 +206,7 @@ class IdTests(ResolveTests):
 
     @given(POLICIES, PATHS)
     def test_records_stay_in_their_policy(self, text: str, policy: str) -> None:
-        """Whatever a document says, what it declares is called like its policy, or lies beneath it."""
+        """Whatever a document says, what it declares is called like its policy, or lies beneath it (POL-31)."""
         assume(policy != "root")
         try:
             meaning = resolved(text, policy)
@@ -228,7 +228,7 @@ class OwnerTests(ResolveTests):
     """Core 1.5: ownership."""
 
     def test_defaults(self) -> None:
-        """The admin owns what stands at the root, a policy what stands in its body, whoever owns the policy."""
+        """The admin owns what stands at the root, a policy what stands in its body, whoever owns the policy (POL-32)."""
         meaning = resolved(
             "- !user u\n- !policy {id: p, owner: !user u, body: [!host h, !policy {id: q, body: [!variable v]}]}"
         )
@@ -245,7 +245,9 @@ class OwnerTests(ResolveTests):
         self.assertEqual(owners(resolved("- !host h", "p")), {"host:p/h": "policy:p"})
 
     def test_roles_are_held_by_their_owners(self) -> None:
-        """For each role there is a membership of its owner, as owner and admin; for other resources there is none."""
+        """For each role there is a membership of its owner, as owner and admin; for other resources there is none
+        (POL-32).
+        """
         meaning = resolved("- !group g\n- !variable v\n- !webservice w\n- !policy {id: p, owner: !group g}")
         self.assertEqual(
             set(meaning.rows.memberships),
@@ -254,7 +256,7 @@ class OwnerTests(ResolveTests):
         self.assertEqual(meaning.rows.resources[1], ResourceRow("acct:variable:v", ADMIN))
 
     def test_nothing_is_declared_twice(self) -> None:
-        """A thing that is declared again is refused, however it is spelt; things of two kinds may share an id."""
+        """A thing that is declared again is refused, however it is spelt; things of two kinds may share an id (POL-22)."""
         for text in (
             "- !group x\n- !group x",
             "- !group p/x\n- !policy {id: p, body: [!group x]}",
@@ -273,7 +275,7 @@ class OwnerTests(ResolveTests):
         self.assertEqual(ids(resolved("- !policy root")), ["policy:root"])
 
     def test_circles_of_owners(self) -> None:
-        """Roles that own each other are refused, over any number of steps, and so is one that owns itself."""
+        """Roles that own each other are refused, over any number of steps, and so is one that owns itself (POL-33)."""
         self.assertEqual(
             self.told("- !group {id: a, owner: !group b}\n- !group {id: b, owner: !group a}"),
             "Dependency cycle encountered between Group 'b' and Group 'a'",
@@ -317,7 +319,7 @@ class RowTests(ResolveTests):
         self.assertIn(PermissionRow("acct:group:a", "fly", "acct:user:u"), meaning.rows.permissions)
 
     def test_repeats_are_one(self) -> None:
-        """What is granted or permitted twice makes one row; of two admin options, the greater."""
+        """What is granted or permitted twice makes one row; of two admin options, the greater (POL-22)."""
         grant = "- !grant {role: !group a, member: !user u}\n"
         admin = "- !grant {role: !group a, member: {role: !user u, admin: true}}\n"
         for text in (grant + admin, admin + grant, grant + grant + admin + grant):
@@ -331,7 +333,7 @@ class RowTests(ResolveTests):
         self.assertEqual({row.ownership for row in meaning.rows.memberships}, {True, False})
 
     def test_sugar(self) -> None:
-        """``kind`` and ``mime_type`` are annotations under the dialect's prefix; an explicit one wins."""
+        """``kind`` and ``mime_type`` are annotations under the dialect's prefix; an explicit one wins (POL-15)."""
         text = "- !user {id: u, uidnumber: 1000}\n- !group {id: g, gidnumber: 2000, annotations: {svc/gidnumber: '5'}}"
         self.assertEqual(
             resolved(text).rows.annotations,
@@ -346,7 +348,9 @@ class RowTests(ResolveTests):
             self.assertEqual({row.name: row.value for row in rows}, {**kinds, "a": "b", f"{prefix}/mime_type": "text/plain"})
 
     def test_low_level_records(self) -> None:
-        """``!role`` and ``!resource`` declare what the tag of their kind does: rows, ids and folding are the same."""
+        """``!role`` and ``!resource`` declare what the tag of their kind does: rows, ids and folding are the same
+        (POL-13).
+        """
         for low, tagged in (
             ("!role {kind: group, id: x}", "!group x"),
             ("!role {kind: user, id: a/bob}", "!user a/bob"),
@@ -371,7 +375,7 @@ class RowTests(ResolveTests):
         )
 
     def test_public_keys(self) -> None:
-        """A public key is a resource that is called like its user and owned by his owner; it has no role."""
+        """A public key is a resource that is called like its user and owned by his owner; it has no role (KEY-3, KEY-8)."""
         meaning = resolved(
             f"- !group g\n- !user {{id: bob, owner: !group g, public_keys: [{ONE} laptop, {TWO} a/b]}}", "dev"
         )
@@ -398,7 +402,7 @@ class RowTests(ResolveTests):
         self.assertIn("at most 1024 bytes", self.told(f"- !user {{id: u, public_key: {ONE} {'x' * 1020}}}"))
 
     def test_host_factories(self) -> None:
-        """A host factory is a role and a resource, and a member of its layers; it has one at least."""
+        """A host factory is a role and a resource, and a member of its layers; it has one at least (POL-16, HF-1)."""
         meaning = resolved("- !layer l\n- !host-factory {id: f, layers: [!layer l, !layer /m], role: !group /g}", "dev")
         self.assertEqual(
             set(meaning.rows.memberships),
@@ -455,7 +459,7 @@ class RowTests(ResolveTests):
         self.assertEqual(self.told(deny), "A privilege is at most 64 bytes long")
 
     def test_a_policy_is_not_deleted_from_within(self) -> None:
-        """A document can't delete the policy that it is loaded into."""
+        """A document can't delete the policy that it is loaded into (POL-47)."""
         for text, into in (
             ("!policy ", "dev"),
             ("!policy /dev", "dev"),
@@ -481,7 +485,9 @@ class RowTests(ResolveTests):
         self.assertEqual(len(meaning.rows.memberships), 4)
 
     def test_bytes_are_bounded(self) -> None:
-        """Texts and ids that are short in the document and long in its rows are refused before the rows are made."""
+        """Texts and ids that are short in the document and long in its rows are refused before the rows are made
+        (LIM-11).
+        """
         self.patch(resolve_module, "BYTES_LIMIT", 1_000_000)
         told = "More than 1000000 bytes of ids and texts"
         long = "x" * 1000
@@ -498,7 +504,7 @@ class RowTests(ResolveTests):
         self.assertEqual(self.told(text), told)
 
     def test_products_are_bounded(self) -> None:
-        """Few lists whose product is millions of rows are refused before the rows are made."""
+        """Few lists whose product is millions of rows are refused before the rows are made (LIM-11)."""
         self.patch(resolve_module, "ROWS_LIMIT", 2000)
         many = ", ".join(f"!group g{n}" for n in range(50))
         text = f"- &g [{many}]\n- !permit {{role: *g, privilege: x, resource: *g}}\n"
@@ -508,7 +514,7 @@ class RowTests(ResolveTests):
             self.assertEqual(self.told(text), "More than 2000 grants and permissions")
 
     def test_warnings(self) -> None:
-        """An annotation that is called like an attribute is warned of, once (core 1.9)."""
+        """An annotation that is called like an attribute is warned of, once (core 1.9) (POL-36)."""
         text = (
             "- !host {id: a, annotations: {owner: x, fine: y}}\n- !host {id: b, annotations: {owner: x, restricted_to: y}}"
         )
@@ -524,7 +530,7 @@ class RowTests(ResolveTests):
 
     @given(STATEMENTS.flatmap(lambda statements: st.tuples(st.just(statements), st.permutations(statements))))
     def test_order_means_nothing(self, orders: tuple[list[str], list[str]]) -> None:
-        """Statements in another order mean the same, or are refused as well."""
+        """Statements in another order mean the same, or are refused as well (POL-21)."""
         statements, shuffled = orders
         try:
             meaning = row_sets(resolved(document(statements)).rows)

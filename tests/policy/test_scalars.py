@@ -32,7 +32,9 @@ class MeaningTests(SynchronousTestCase):
             self.assertEqual((meaning(plain(value)), as_text(plain(value))), (kind, expected), value)
 
     def test_truth_values(self) -> None:
-        """``yes``, ``on`` and ``true`` are true and ``no``, ``off`` and ``false`` are false, in three spellings each."""
+        """``yes``, ``on`` and ``true`` are true and ``no``, ``off`` and ``false`` are false, in three spellings each
+        (POL-7).
+        """
         for word in ("yes", "on", "true", "Yes", "ON", "True"):
             self.assert_means("TrueClass", {word: "true"})
         for word in ("no", "off", "false", "No", "OFF", "False"):
@@ -40,7 +42,7 @@ class MeaningTests(SynchronousTestCase):
         self.assert_means("String", {"yEs": "yEs", "y": "y", "n": "n", "trueish": "trueish"})
 
     def test_nothing(self) -> None:
-        """A value left out, ``~`` and ``null`` are nothing, whose text is empty."""
+        """A value left out, ``~`` and ``null`` are nothing, whose text is empty (POL-7)."""
         self.assert_means("NilClass", {"": "", "~": "", "null": "", "Null": "", "NULL": ""})
         self.assertFalse(is_nothing(quoted("")))
 
@@ -51,7 +53,7 @@ class MeaningTests(SynchronousTestCase):
         )
 
     def test_floats(self) -> None:
-        """Floats are written as the installed base does."""
+        """Floats are written as the installed base does (POL-9)."""
         self.assert_means(
             "Float",
             {
@@ -68,14 +70,14 @@ class MeaningTests(SynchronousTestCase):
         )
 
     def test_dates(self) -> None:
-        """A date stays as it is; what looks like one and isn't is a text."""
+        """A date stays as it is; what looks like one and isn't is a text (POL-7)."""
         self.assert_means("Date", {"2024-02-29": "2024-02-29"})
         self.assert_means(
             "String", {"2023-02-29": "2023-02-29", "2024-2-9": "2024-2-9", "2024-02-29T00:00:00Z": "2024-02-29T00:00:00Z"}
         )
 
     def test_other_numbers_are_texts(self) -> None:
-        """Octal, hexadecimal, sexagesimal numbers, versions, hashes and addresses stay what was written."""
+        """Octal, hexadecimal, sexagesimal numbers, versions, hashes and addresses stay what was written (POL-7)."""
         for value in (
             "0755",
             "0x1F",
@@ -96,13 +98,13 @@ class MeaningTests(SynchronousTestCase):
             self.assert_means("String", {value: value})
 
     def test_quotes_make_texts(self) -> None:
-        """In quotes all of these are texts."""
+        """In quotes all of these are texts (POL-7)."""
         for value in ("yes", "1.10", "", "~", "123", "2024-02-29"):
             self.assertEqual((meaning(quoted(value)), as_text(quoted(value))), ("String", value))
 
     @given(st.integers())
     def test_integers_are_themselves(self, number: int) -> None:
-        """An integer's text is the integer."""
+        """An integer's text is the integer (POL-7)."""
         self.assertEqual(as_text(plain(str(number))), str(number))
 
     @given(st.floats(allow_nan=False, allow_infinity=False))
@@ -126,7 +128,7 @@ class FieldTests(SynchronousTestCase):
         self.assertEqual((self.refusal.message, self.refusal.line, self.refusal.column), (message, 3, 5))
 
     def test_texts_are_strings(self) -> None:
-        """A field of text takes a string and nothing; anything else is named in the refusal."""
+        """A field of text takes a string and nothing; anything else is named in the refusal (POL-8)."""
         self.assertEqual(text(plain("abc"), "id"), "abc")
         self.assertEqual(text(Alias(plain("abc"), "a", 1, 1), "id"), "abc")
         self.assertIsNone(text(plain("~"), "id"))
@@ -162,7 +164,7 @@ class FieldTests(SynchronousTestCase):
         self.refused("Unexpected tag '!user'")
 
     def test_integers(self) -> None:
-        """A field of integers takes an unquoted integer, in decimal, and nothing."""
+        """A field of integers takes an unquoted integer, in decimal, and nothing (POL-15)."""
         for value, expected in (("1000", "1000"), ("+1_000", "1000"), ("-5", "-5"), ("~", None), ("", None)):
             self.assertEqual(integer(plain(value), "uidnumber"), expected)
         for node, got in ((quoted("1000"), "String"), (plain("1.5"), "Float"), (plain("yes"), "TrueClass")):
@@ -170,7 +172,7 @@ class FieldTests(SynchronousTestCase):
             self.refused(f"Expected a integer for field 'uidnumber', got {got}")
 
     def test_truth(self) -> None:
-        """A field of truth takes the words of truth, and true and false in quotes."""
+        """A field of truth takes the words of truth, and true and false in quotes (POL-18)."""
         for node in (plain("true"), plain("yes"), quoted("true")):
             self.assertTrue(truth(node, "admin"))
         for node in (plain("false"), plain("off"), quoted("false")):

@@ -35,20 +35,20 @@ class VocabularyTests(SynchronousTestCase):
         return refusal.message, refusal.line, refusal.column
 
     def test_tags_of_the_language(self) -> None:
-        """The tags of records declare things of their kind; those of statements declare nothing."""
+        """The tags of records declare things of their kind; those of statements declare nothing (POL-10)."""
         for tag in ("policy", "user", "host", "group", "layer", "variable", "webservice"):
             self.assertEqual(known(f"!{tag}").kind, tag)
         for tag in ("grant", "revoke", "permit", "deny", "delete", "member", "role", "resource", "automatic-role"):
             self.assertIsNone(known(f"!{tag}").kind)
 
     def test_tags_with_two_spellings(self) -> None:
-        """``!host_factory`` is ``!host-factory``, and ``!managed-role`` is ``!automatic-role``."""
+        """``!host_factory`` is ``!host-factory``, and ``!managed-role`` is ``!automatic-role`` (POL-10)."""
         self.assertIs(known("!host_factory"), known("!host-factory"))
         self.assertEqual(known("!host-factory").kind, "host_factory")
         self.assertIs(known("!managed-role"), known("!automatic-role"))
 
     def test_other_tags(self) -> None:
-        """Any other tag is refused, case and all."""
+        """Any other tag is refused, case and all (POL-11)."""
         for tag in ("!foobar", "!include", "!User", "!", "!!str", "tag:yaml.org,2002:binary", "user", "!users"):
             node = Mapping([], tag, None, 3, 5)
             self.assertEqual(self.told(type_of, node), (f"Unrecognized data type '{tag}'", 3, 5))
@@ -63,7 +63,7 @@ class VocabularyTests(SynchronousTestCase):
         self.assertEqual(self.told(refuse_type, tagged("!user")), ("Unexpected tag '!user'", 3, 5))
 
     def test_singular_and_plural_are_one(self) -> None:
-        """An attribute may be spelt in the singular or the plural, and not in both at once."""
+        """An attribute may be spelt in the singular or the plural, and not in both at once (POL-11)."""
         self.assertEqual(set(attributes(mapping("role", "members"), GRANT)), {"role", "member"})
         for plurals, tag, singulars in (
             (("roles", "privileges", "resources"), "!permit", {"role", "privilege", "resource"}),
@@ -76,7 +76,7 @@ class VocabularyTests(SynchronousTestCase):
         self.assertEqual(self.told(attributes, mapping("role", "roles"), GRANT), ("Duplicate attribute: roles", 4, 7))
 
     def test_unknown_attributes(self) -> None:
-        """An attribute that the type doesn't have is refused where it stands."""
+        """An attribute that the type doesn't have is refused where it stands (POL-11)."""
         for tag, name in (
             ("!permit", "member"),
             ("!grant", "id"),
@@ -90,7 +90,7 @@ class VocabularyTests(SynchronousTestCase):
         self.assertEqual(self.told(attributes, tagged("!grant"), GRANT), ("No such attribute 'id' on type Grant", 3, 5))
 
     def test_attributes_of_each_type(self) -> None:
-        """Each type has the attributes of the wire facts, and no others."""
+        """Each type has the attributes of the wire facts, and no others (POL-10)."""
         common = {"id", "account", "owner", "annotations"}
         for tag, more in (
             ("!policy", {"body"}),
@@ -117,7 +117,7 @@ class VocabularyTests(SynchronousTestCase):
             self.assertEqual(known(tag).attributes, all_, tag)
 
     def test_scalars_set_the_id(self) -> None:
-        """The scalar short form is an id."""
+        """The scalar short form is an id (POL-12)."""
         self.assertEqual(attributes(tagged("!user"), known("!user")), {"id": tagged("!user")})
 
     def test_names_have_no_type(self) -> None:
@@ -126,14 +126,14 @@ class VocabularyTests(SynchronousTestCase):
         self.assertEqual(self.told(attributes, node, known("!user")), ("Unexpected tag '!user'", 4, 7))
 
     def test_required_attributes(self) -> None:
-        """A statement that lacks a part of what it says is refused."""
+        """A statement that lacks a part of what it says is refused (POL-17)."""
         self.assertEqual(
             self.told(required, mapping("role"), GRANT, "role", "member"),
             ("Attribute 'member' is missing on type Grant", 3, 5),
         )
 
     def test_all_attributes_are_known(self) -> None:
-        """The keywords that make a suspicious annotation are all attributes of the language, in both spellings."""
+        """The keywords that make a suspicious annotation are all attributes of the language, in both spellings (POL-36)."""
         for word in (
             "id",
             "owner",

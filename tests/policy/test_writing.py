@@ -91,7 +91,7 @@ class YamlTests(SynchronousTestCase):
         self.assertNotIn("\n", quoted(text))
 
     def test_form(self) -> None:
-        """A thing that has but an id has the short form; privileges are in one line, members below each other."""
+        """A thing that has but an id has the short form; privileges are in one line, members below each other (POL-78)."""
         document = [
             Tagged("user", {"id": "alice"}),
             Tagged(
@@ -151,13 +151,13 @@ class JsonTests(SynchronousTestCase):
 
     @given(st.lists(_THINGS, max_size=4))
     def test_read_back(self, things: list[Tagged]) -> None:
-        """Every thing is an object with its tag for a name, which holds the attributes; the text is ASCII."""
+        """Every thing is an object with its tag for a name, which holds the attributes; the text is ASCII (POL-79)."""
         text = "".join(as_json(things))
         self.assertTrue(text.isascii())
         self.assertEqual(json.loads(text), [_json(thing) for thing in things])
 
     def test_bodies(self) -> None:
-        """What stands in a body is a list in the object of its policy."""
+        """What stands in a body is a list in the object of its policy (POL-79)."""
 
         def body() -> Iterator[Tagged]:
             yield Tagged("layer", {})

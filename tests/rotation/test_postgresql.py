@@ -38,7 +38,7 @@ class PlaceTests(SynchronousTestCase):
     """What ``url`` may be."""
 
     def test_forms(self) -> None:
-        """A url names host, port, database and how TLS is used; what it doesn't name is as usual."""
+        """A url names host, port, database and how TLS is used; what it doesn't name is as usual (SEC-33)."""
         for url, place in (
             ("postgresql://db.example:5433/app?sslmode=verify-full", Place("db.example", 5433, "app", "verify-full")),
             ("postgres://db.example/app", Place("db.example", 5432, "app", "prefer")),
@@ -49,7 +49,9 @@ class PlaceTests(SynchronousTestCase):
             self.assertEqual(Place.parse(url), place)
 
     def test_what_leads_elsewhere(self) -> None:
-        """Sockets, files, services, settings, users and several hosts have no place in a url; nor is a bad one repeated."""
+        """Sockets, files, services, settings, users and several hosts have no place in a url; nor is a bad one repeated
+        (SEC-33).
+        """
         for url in (
             *("", "/tmp", "postgresql:///app", "postgresql://%2Ftmp/app", "@abstract", "host=/tmp dbname=x", "service=x"),
             *("postgresql://u:hidden@db/app", "postgresql://db/app?sslkey=/etc/passwd", "postgresql://db/app?host=/tmp"),
@@ -100,7 +102,7 @@ class PasswordTests(SynchronousTestCase):
         verifyObject(IRotator, self.rotator)
 
     def test_passwords(self) -> None:
-        """Passwords are random, as long as policy says, of characters that need no quoting anywhere."""
+        """Passwords are random, as long as policy says, of characters that need no quoting anywhere (SEC-32)."""
         for length in (16, 32, 128):
             password = self.rotator.new_value({LENGTH: str(length)})
             self.assertRegex(password.decode(), rf"\A[1-9A-HJ-NP-Za-km-z]{{{length}}}\Z")
@@ -108,7 +110,7 @@ class PasswordTests(SynchronousTestCase):
         self.assertNotEqual(self.rotator.new_value({}), self.rotator.new_value({}))
 
     def test_lengths(self) -> None:
-        """A length that is too short, too long or no number is objected to."""
+        """A length that is too short, too long or no number is objected to (SEC-32)."""
         for text in ("16", "128"):
             self.assertIsNone(self.rotator.objection({LENGTH: text}))
         for text in ("", "15", "129", "-20", "20.0", "٢٠", "9" * 30, "twenty"):
@@ -116,7 +118,7 @@ class PasswordTests(SynchronousTestCase):
         self.assertIsNone(self.rotator.objection({}))
 
     def test_addresses(self) -> None:
-        """Nothing is connected to that is inside, by number or by name, unless the network is listed."""
+        """Nothing is connected to that is inside, by number or by name, unless the network is listed (SEC-34)."""
         self.names.answers = [["93.184.216.34", "10.0.0.7"]]
         for url in ("127.0.0.1", "10.0.0.7:5432", "[::1]", "[::ffff:127.0.0.1]", "169.254.169.254", "db.example", "0.0.0.0"):
             self.assertIn("allow_private_providers", self.why(url), url)
@@ -162,7 +164,7 @@ class WireTests(SynchronousTestCase):
         return failed
 
     def test_other_ways_to_log_in(self) -> None:
-        """A server that asks for the password, for its MD5 or for another proof, or for none, is turned away."""
+        """A server that asks for the password, for its MD5 or for another proof, or for none, is turned away (SEC-35)."""
         for number in (0, 2, 3, 5, 7, 9):
             self.setUp()
             self.assertIn("SCRAM-SHA-256", self.log_in(authentication(number, b"salt")).why)
@@ -170,7 +172,7 @@ class WireTests(SynchronousTestCase):
         self.assertIn("doesn't offer", self.log_in(authentication(10, b"SCRAM-SHA-1\0\0")).why)
 
     def test_a_server_without_the_password(self) -> None:
-        """A server that lets anybody in, without knowing the password, is not believed."""
+        """A server that lets anybody in, without knowing the password, is not believed (SEC-35)."""
         self.setUp()
         login = Deferred.fromCoroutine(self.wire.log_in("app", "db", b"the password"))
         self.wire.dataReceived(authentication(10, b"SCRAM-SHA-256\0\0"))

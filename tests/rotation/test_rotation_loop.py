@@ -29,7 +29,7 @@ class EndingTests(LoopCase):
         verifyObject(IExpirationEvents, Events())
 
     def test_an_annotation_that_came_later(self) -> None:
-        """A value that was there before the annotation ends so long after it was set, and that is told once."""
+        """A value that was there before the annotation ends so long after it was set, and that is told once (SEC-24)."""
         self.declare("v", b"value", expiration__ttl="P1D")
         end = self.memory.now + DAY
         self.start()
@@ -43,14 +43,14 @@ class EndingTests(LoopCase):
         self.assertEqual(self.memory.expirations["a:variable:v"].due_at, inf)
 
     def test_an_old_value(self) -> None:
-        """A value that is older than the annotation lets it be has ended as soon as the loop looks."""
+        """A value that is older than the annotation lets it be has ended as soon as the loop looks (SEC-24)."""
         self.declare("v", b"value", expiration__ttl="PT1H")
         self.advance(7200)
         self.start()
         self.assertEqual([event[0] for event in self.events.told], ["expired"])
 
     def test_no_annotation_any_more(self) -> None:
-        """When the annotation goes, values don't end any more."""
+        """When the annotation goes, values don't end any more (SEC-24)."""
         self.declare("v", b"value", expiration__ttl="P1D")
         self.start()
         del self.memory.annotations["a:variable:v", "expiration/ttl"]
@@ -60,7 +60,7 @@ class EndingTests(LoopCase):
         self.assertEqual(self.events.told, [])
 
     def test_annotations_that_cannot_be_used(self) -> None:
-        """A bad annotation is told once, on the resource and to the log, and values are left as they are."""
+        """A bad annotation is told once, on the resource and to the log, and values are left as they are (SEC-27)."""
         self.declare("v", b"value", expiration__ttl="soon")
         self.declare("w", b"value", rotation__rotator="none", rotation__ttl="P1D")
         self.declare("x", b"value", rotation__rotator="door")
@@ -79,7 +79,7 @@ class EndingTests(LoopCase):
         self.assertIsNone(self.memory.expirations["a:variable:v"].fault)
 
     def test_too_often(self) -> None:
-        """A value is rotated once a second at most: what asks for more would fill the disk with records."""
+        """A value is rotated once a second at most: what asks for more would fill the disk with records (SEC-28)."""
         hasty, quick = (
             self.declare_door(branch, rotation__ttl=ttl) for branch, ttl in (("a", "PT0.999999S"), ("b", "PT1S"))
         )
@@ -90,7 +90,7 @@ class EndingTests(LoopCase):
         self.assertIsNone(self.memory.expirations[quick].fault)
 
     def test_tokens_of_host_factories(self) -> None:
-        """Tokens of host factories that have expired are removed, and no others."""
+        """Tokens of host factories that have expired are removed, and no others (HF-26)."""
         self.memory.resources["a:host_factory:f"] = ("a:user:admin", None)
         factory = RoleName("a", "host_factory", "f")
         for digest, seconds in ((b"old", -1.0), (b"new", 5.0)):
@@ -122,7 +122,7 @@ class RotatingTests(LoopCase):
     """Values that are rotated."""
 
     def test_rotation(self) -> None:
-        """A value that was never rotated is at once, and again after each interval; the old versions stay."""
+        """A value that was never rotated is at once, and again after each interval; the old versions stay (SEC-28)."""
         name = self.declare_door()
         self.start()
         self.assertEqual((self.door.key, self.value(name)), (b"key 1", b"key 1"))
@@ -136,7 +136,7 @@ class RotatingTests(LoopCase):
         self.assertIsNone(self.memory.expirations[name].candidate)
 
     def test_set_by_hand(self) -> None:
-        """A value that somebody sets is rotated in the next round: he knows it."""
+        """A value that somebody sets is rotated in the next round: he knows it (SEC-28)."""
         name = self.declare_door()
         self.start()
         self.door.key = b"by hand"
@@ -146,7 +146,9 @@ class RotatingTests(LoopCase):
         self.assertNotEqual(self.door.key, b"by hand")
 
     def test_failures(self) -> None:
-        """A rotation that fails is tried again, each time after a longer pause, with its fault told; the value stays."""
+        """A rotation that fails is tried again, each time after a longer pause, with its fault told; the value stays
+        (SEC-30).
+        """
         name = self.declare_door()
         self.door.shut = True
         self.start()
@@ -165,12 +167,12 @@ class RotatingTests(LoopCase):
         self.assertEqual(self.door.key, self.value(name))
 
     def test_pauses(self) -> None:
-        """Pauses double, and have an end."""
+        """Pauses double, and have an end (SEC-30)."""
         self.assertEqual([pause_after(count) for count in (0, 1, 2)], [FIRST_PAUSE, 2 * FIRST_PAUSE, 4 * FIRST_PAUSE])
         self.assertEqual(pause_after(10**9), LONGEST_PAUSE)
 
     def test_what_is_missing(self) -> None:
-        """A rotation that lacks a value to begin with, a neighbour or a policy to stand in says so."""
+        """A rotation that lacks a value to begin with, a neighbour or a policy to stand in says so (SEC-32)."""
         self.declare_door("a", None)
         self.declare("b/key", b"x", rotation__rotator="door", rotation__ttl="P1D")
         self.declare("key", b"x", rotation__rotator="door", rotation__ttl="P1D")
@@ -189,7 +191,9 @@ class RotatingTests(LoopCase):
         self.assertEqual(self.door.tried, 0)
 
     def test_a_commit_that_fails(self) -> None:
-        """A value that is in force, and whose commit failed, is promoted by the next attempt; until then it is kept."""
+        """A value that is in force, and whose commit failed, is promoted by the next attempt; until then it is kept
+        (SEC-31).
+        """
         name = self.declare_door()
         self.store.failing, self.store.error = "promote", StoreUnavailable("connection lost")
         self.start()
@@ -212,7 +216,7 @@ class RotatingTests(LoopCase):
         self.assertEqual((self.door.key, self.value(name)), (b"key 1", b"key 1"))
 
     def test_a_rotator_that_hangs(self) -> None:
-        """A rotator that hangs, and doesn't heed that it is told to stop, holds up neither others nor the loop."""
+        """A rotator that hangs, and doesn't heed that it is told to stop, holds up neither others nor the loop (SEC-30)."""
         name = self.declare_door()
         self.declare("v", b"value", expiration__ttl="PT1S")
         self.door.stuck = True
@@ -266,7 +270,9 @@ class LoopTests(LoopCase):
     """The loop itself."""
 
     def test_turns(self) -> None:
-        """While it is another server's turn, or the database is a standby, nothing is done, and that is a round."""
+        """While it is another server's turn, or the database is a standby, nothing is done, and that is a round (SEC-29,
+        CLU-7).
+        """
         name = self.declare_door()
         for others, standby in ((True, False), (False, True)):
             self.store.others, self.memory.standby = others, standby
@@ -279,7 +285,7 @@ class LoopTests(LoopCase):
         self.assertEqual(self.value(name), b"key 1")
 
     def test_another_primary(self) -> None:
-        """While another primary forbids writes nothing is rotated, and the round has failed."""
+        """While another primary forbids writes nothing is rotated, and the round has failed (SEC-29)."""
         name = self.declare_door()
         self.contested = True
         self.start()
@@ -367,7 +373,9 @@ class PlanTests(LoopCase):
     """What annotations mean."""
 
     def test_plans(self) -> None:
-        """A rotator counts before a lifetime, and what can't be used is told with the name of the annotation."""
+        """A rotator counts before a lifetime, and what can't be used is told with the name of the annotation (SEC-27,
+        SEC-28).
+        """
         rotators = {"door": self.door}
         self.assertEqual(plan_of({}, rotators), Lives(None))
         self.assertEqual(plan_of({"rotation/ttl": "P1D"}, rotators), Lives(None))

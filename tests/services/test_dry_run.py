@@ -52,7 +52,7 @@ class RehearsalTests(WorldCase):
         return [sentence.text for sentence in sentences(self.rehearse(*more, **asked))]
 
     def test_nothing(self) -> None:
-        """A load that changes nothing has no items; nothing is stored, and no version consumed."""
+        """A load that changes nothing has no items; nothing is stored, and no version consumed (POL-68)."""
         nothing: dict[str, object] = {"items": []}
         expected = {
             "status": "Valid YAML",
@@ -65,7 +65,9 @@ class RehearsalTests(WorldCase):
         self.assertEqual(self.load(TEAM).json()["version"], 2)
 
     def test_flag(self) -> None:
-        """The flag is ``true`` or ``false`` in any case, blanks around it aside, or empty, which is true; nothing else."""
+        """The flag is ``true`` or ``false`` in any case, blanks around it aside, or empty, which is true; nothing else
+        (POL-68).
+        """
         for flag in ("true", "TRUE", "%20True+", ""):
             self.rehearse("- !user new\n", flag=flag)
         for flag, status in (("false", 201), ("False+", 201), ("yes", 422), ("1", 422), ("truee", 422)):
@@ -74,7 +76,7 @@ class RehearsalTests(WorldCase):
         self.assertEqual(self.client.post("/policies/acme/policy/root?dryRun", b"[]\n", role=ADMIN).status, 200)
 
     def test_created(self) -> None:
-        """What comes is told in the shape of its kind."""
+        """What comes is told in the shape of its kind (POL-69)."""
         text = (
             "- !host { id: h, annotations: { a: b } }\n- !variable v\n- !grant { role: !group ops, member: !host h }\n"
             "- !permit { role: !host h, privileges: [ read, execute ], resource: !variable v }\n"
@@ -111,7 +113,7 @@ class RehearsalTests(WorldCase):
 
     def test_owners(self) -> None:
         """Who comes to own a role, or owns it no more, is told as changed only where the dialect says so; who comes to own
-        what is no role isn't. The command line says nothing about it.
+        what is no role isn't. The command line says nothing about it (POL-71).
         """
         self.load("- !group old\n- !variable w\n", policy="team")
         keep = "- !variable db\n- !group ops\n"
@@ -145,7 +147,7 @@ class RehearsalTests(WorldCase):
         self.assertEqual(deleted, ["acme:public_key:user/bob/home", "acme:user:bob"])
 
     def test_updated(self) -> None:
-        """What differs is told as it was and as it would be, both ends of a membership among it."""
+        """What differs is told as it was and as it would be, both ends of a membership among it (POL-69)."""
         answer = self.rehearse("- !grant { role: !group team/ops, member: !user alice }\n")
         before, after = (answer["updated"][when]["items"] for when in ("before", "after"))
         self.assertEqual([item["identifier"] for item in before], ["acme:group:team/ops", "acme:user:alice"])
@@ -156,7 +158,7 @@ class RehearsalTests(WorldCase):
         self.assertEqual((answer["created"], answer["deleted"]), ({"items": []}, {"items": []}))
 
     def test_deleted(self) -> None:
-        """What goes is told with everything that goes along, whoever recorded it."""
+        """What goes is told with everything that goes along, whoever recorded it (POL-69)."""
         self.load("- !host h\n- !grant { role: !group ops, member: !host h }\n", policy="team", role=LEAD)
         self.load("- !variable { id: w, owner: !group team/ops }\n- !grant { role: !group admins, member: !host team/h }\n")
         answer = self.rehearse("- !user lead\n- !user alice\n- !group admins\n- !variable crown-jewels\n", method="PUT")
@@ -200,7 +202,7 @@ class RehearsalTests(WorldCase):
         )
 
     def test_authorization(self) -> None:
-        """It takes what the load takes, and tells no more to those who may not."""
+        """It takes what the load takes, and tells no more to those who may not (POL-58)."""
         bob = user("bob")
         self.load("- !user bob\n- !permit { role: !user bob, privilege: create, resource: !policy team }\n")
         self.rehearse("[]", policy="team", role=bob, method="POST")
@@ -210,7 +212,7 @@ class RehearsalTests(WorldCase):
         self.assertEqual(self.client.post("/policies/acme/policy/root?dryRun=true", b"[]").status, 401)
 
     def test_redaction(self) -> None:
-        """What the caller may not see has no name: in lists, as an owner, and as an item of its own."""
+        """What the caller may not see has no name: in lists, as an owner, and as an item of its own (POL-72)."""
         self.load(
             "- !user hidden\n- !group staff\n- !permit { role: !user lead, privilege: read, resource: !group staff }\n"
         )
@@ -235,7 +237,9 @@ class RehearsalTests(WorldCase):
         self.assertIn("1 of kind user that you may not see will change", words)
 
     def test_invalid(self) -> None:
-        """A document with faults is 422, with their places, messages and advice; each missing reference is one."""
+        """A document with faults is 422, with their places, messages and advice; each missing reference is one (POL-53,
+        POL-73).
+        """
         answer = self.rehearse("- !variable ok\n- !gruop x\n", status=422)
         [error] = answer["errors"]
         self.assertEqual(answer["status"], "Invalid YAML")
@@ -256,7 +260,7 @@ class RehearsalTests(WorldCase):
         self.assertEqual({error["context"]["policy_id"] for error in errors}, {"team"})
 
     def test_faults_without_a_place(self) -> None:
-        """A fault that has no place in the document is told without one."""
+        """A fault that has no place in the document is told without one (POL-73)."""
         self.load("- !group keepers\n- !grant { role: !group keepers, member: !user /lead }\n", policy="team", role=LEAD)
         self.load("- !policy { id: team, owner: !group team/keepers, body: [ !variable db, !group ops ] }\n", method="PATCH")
         [error] = self.rehearse("- !group ops\n", policy="team", role=LEAD, method="PUT", status=422)["errors"]
@@ -264,17 +268,19 @@ class RehearsalTests(WorldCase):
         self.assertEqual((error["context"]["offending_lines"], "line" in error), ([], False))
 
     def test_warnings(self) -> None:
-        """Warnings are told as those of a load."""
+        """Warnings are told as those of a load (POL-69)."""
         self.assertEqual(len(self.rehearse("- !variable { id: v, annotations: { owner: me } }\n")["warnings"]), 1)
 
     def test_concurrent_loads(self) -> None:
-        """While the policy is being loaded, it is 409."""
+        """While the policy is being loaded, it is 409 (POL-50)."""
         self.memory.locked.add("acme:policy:root")
         answer = self.client.post("/policies/acme/policy/root?dryRun=true", b"[]", role=ADMIN)
         self.assertEqual((answer.status, "retry-after" in answer.headers), (409, True))
 
     def test_much(self) -> None:
-        """Of what stays as it is, long lists tell a part; of what changes, everything, and nothing that isn't so."""
+        """Of what stays as it is, long lists tell a part; of what changes, everything, and nothing that isn't so
+        (POL-74).
+        """
         hosts = "".join(f"- !host h{number}\n" for number in range(1500))
         members = ", ".join(f"!host h{number}" for number in range(1500))
         self.load(f"- !group all\n- !group more\n{hosts}- !grant {{ role: !group all, members: [ {members} ] }}\n")
@@ -287,7 +293,9 @@ class RehearsalTests(WorldCase):
         self.assertLess(len(lists[1]), 1100)
 
     def test_too_much(self) -> None:
-        """A load that touches more rows than a dry run tells is refused, whether it makes them or they go with others."""
+        """A load that touches more rows than a dry run tells is refused, whether it makes them or they go with others
+        (POL-74, LIM-17).
+        """
         self.patch(dry_run, "ROWS_MOST", 6)
         for text, method in (("- !group g0\n- !group g1\n- !group g2\n- !group g3\n", "POST"), ("[]", "PUT")):
             answer = self.rehearse(text, method=method, status=422)
@@ -298,7 +306,7 @@ class RehearsalTests(WorldCase):
     @given(STATEMENTS, STATEMENTS, LOAD_MODES)
     @settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.differing_executors])
     def test_agrees_with_the_load(self, first: list[str], second: list[str], mode: LoadMode) -> None:
-        """Whatever is loaded, the rehearsal has told just the things that came, went and changed hands."""
+        """Whatever is loaded, the rehearsal has told just the things that came, went and changed hands (POL-70)."""
         self.setUp()
         for statement in first:
             self.client.post("/policies/acme/policy/root", f"- {statement}\n".encode(), role=ADMIN)

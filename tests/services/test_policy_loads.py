@@ -60,7 +60,7 @@ class NearAndFarTests(WorldCase):
         self.assertFalse(self.went_far("- !usr bob\n", status=422))
 
     def test_long(self) -> None:
-        """A document of more bytes is loaded far."""
+        """A document of more bytes is loaded far (POL-51)."""
         self.assertFalse(self.went_far("#" * (NEAR_BYTES - 1) + "\n"))
         self.assertTrue(self.went_far("#" * NEAR_BYTES + "\n"))
 

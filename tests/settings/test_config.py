@@ -147,7 +147,7 @@ class ConfigTests(SynchronousTestCase):
         self.assertFalse(self.read(allow_http_providers=False).allow_http_providers)
 
     def test_bad_value_names_the_key_as_written(self) -> None:
-        """A refusal names the option, the variable or the key of the file, and the file."""
+        """A refusal names the option, the variable or the key of the file, and the file (LIM-22)."""
         self.assertEqual(self.refusal(user_token_ttl="0").key, "--user-token-ttl")
         self.assertEqual(self.refusal(environ={"SERVICE_USER_TOKEN_TTL": "x"}).key, "SERVICE_USER_TOKEN_TTL")
         refusal = self.refusal("user_token_ttl = 18001")
@@ -181,14 +181,14 @@ class ConfigTests(SynchronousTestCase):
         self.assertIn("data_dir", refusal.message)
 
     def test_data_key_in_the_file(self) -> None:
-        """The data key is refused in the file, with the reason, and without being repeated."""
+        """The data key is refused in the file, with the reason, and without being repeated (DATA-1)."""
         refusal = self.refusal("data_key = 'c2VjcmV0'")
         self.assertEqual(refusal.key, "data_key")
         self.assertIn("SERVICE_DATA_KEY", refusal.message)
         self.assertNotIn("c2VjcmV0", str(refusal))
 
     def test_data_key_on_the_command_line(self) -> None:
-        """The data key comes from the environment alone."""
+        """The data key comes from the environment alone (DATA-1)."""
         self.assertIsNone(self.read(data_key="c2VjcmV0").data_key)
         self.assertEqual(self.read(environ={"SERVICE_DATA_KEY": "c2VjcmV0"}).data_key, "c2VjcmV0")
 
@@ -211,7 +211,7 @@ class ConfigTests(SynchronousTestCase):
         self.assertEqual(self.assertRaises(ConfigurationInvalid, self.read, config=self.file(b"\xff")).key, "--config")
 
     def test_secrets_are_not_shown(self) -> None:
-        """The representation of settings holds neither the database's password nor the data key."""
+        """The representation of settings holds neither the database's password nor the data key (DATA-6)."""
         environ = {"SERVICE_DATABASE_URL": "postgresql://u:hunter2@h/d", "SERVICE_DATA_KEY": "c2VjcmV0"}
         shown = repr(self.read(environ=environ))
         self.assertNotIn("hunter2", shown)
@@ -268,7 +268,7 @@ class ConfigTests(SynchronousTestCase):
         self.assertEqual(self.refusal('[[cluster]]\nname = "b"').key, "cluster")
 
     def test_limits(self) -> None:
-        """The limits of requests are those of the edge by default, and each setting reaches its limit."""
+        """The limits of requests are those of the edge by default, and each setting reaches its limit (LIM-1)."""
         limits = self.read().limits
         files = {"connections": limits.connections, "connections_per_address": limits.connections_per_address}
         self.assertEqual(limits, Limits(**files))
@@ -291,7 +291,7 @@ class ConfigTests(SynchronousTestCase):
         )
 
     def test_connections_follow_open_files(self) -> None:
-        """There may be as many connections as open files leave room for, a quarter of them from one address."""
+        """There may be as many connections as open files leave room for, a quarter of them from one address (LIM-7)."""
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         self.addCleanup(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
         for files, connections in ((1024, 640), (600, 300)):
@@ -305,7 +305,7 @@ class ConfigTests(SynchronousTestCase):
         self.assertEqual(self.read(connection_limit="3").connection_limit_per_address, 1)
 
     def test_identifiers_stay_within_the_index(self) -> None:
-        """The limit of identifiers can't be raised above what the database can index."""
+        """The limit of identifiers can't be raised above what the database can index (NAME-8, LIM-22)."""
         self.assertEqual(self.refusal(identifier_limit="1025").key, "--identifier-limit")
 
     def test_unknown_variables(self) -> None:

@@ -61,7 +61,9 @@ class MetricsTests(SynchronousTestCase):
         self.assertTrue(verifyObject(IAuthenticator, CountedAuthenticator(Decided(ADMITTED), "authn", self.metrics)))
 
     def test_decisions_are_counted(self) -> None:
-        """Each decision counts once, by authenticator, outcome and reason; who can't be judged is not refused."""
+        """Each decision counts once, by authenticator, outcome and reason; who can't be judged is not refused
+        (HEALTH-26).
+        """
         for _ in range(2):
             self.decide(ADMITTED)
             self.decide(Refused(Reason.CLAIM_MISMATCH, "detail"))
@@ -82,7 +84,7 @@ class MetricsTests(SynchronousTestCase):
         self.assertIsNone(self.counted("authn-jwt", "admitted", ""))
 
     def test_connections_are_told(self) -> None:
-        """How many connections there are is read when somebody asks."""
+        """How many connections there are is read when somebody asks (HEALTH-26)."""
         for counts in (ConnectionCounts(3, 2, 1), ConnectionCounts(0, 7, 5)):
             metrics = Metrics()
             metrics.watch_connections(lambda counts=counts: counts)  # type: ignore[misc]  # bound for this turn
@@ -105,14 +107,14 @@ class MetricsTests(SynchronousTestCase):
         self.assertIsNotNone(site.buildProtocol(IPv4Address("TCP", "127.0.0.1", 1)))
 
     def test_lost_records_are_counted(self) -> None:
-        """Audit records that were lost are counted, from none on."""
+        """Audit records that were lost are counted, from none on (HEALTH-26)."""
         for lost, count in ((0, 0.0), (3, 3.0), (2, 5.0)):
             self.metrics.count_lost_records(lost)
             self.assertEqual(self.metrics.registry.get_sample_value("svc_audit_records_lost_total"), count)
 
     @given(st.text(min_size=1))
     def test_labels_are_bounded(self, text: str) -> None:
-        """Nothing that is sent becomes a label."""
+        """Nothing that is sent becomes a label (HEALTH-27)."""
         self.metrics = Metrics()
         self.decide(ADMITTED)
         self.decide(Refused(Reason.ROLE_UNKNOWN, "detail", "role"))
@@ -122,7 +124,7 @@ class MetricsTests(SynchronousTestCase):
         self.assertEqual(_series(self.metrics), before)
 
     def test_requests_are_counted(self) -> None:
-        """Each request counts once, by route and status, and takes its time."""
+        """Each request counts once, by route and status, and takes its time (HEALTH-26)."""
         for status, seconds in (("200", 0.01), ("200", 0.03), ("404", 2.0)):
             self.metrics.count_request("GET /health", status, seconds)
         sample = self.metrics.registry.get_sample_value
@@ -131,7 +133,7 @@ class MetricsTests(SynchronousTestCase):
         self.assertAlmostEqual(sample("svc_request_seconds_sum", {"operation": "GET /health"}) or 0.0, 2.04)
 
     def test_what_is_watched(self) -> None:
-        """Checks, key sets and sessions are read when somebody asks, each time anew."""
+        """Checks, key sets and sessions are read when somebody asks, each time anew (HEALTH-26)."""
         findings, ages, census = (
             [Finding("core", "ok", 0.25), Finding("ldap", "starting", None)],
             [3.0, 40.5],
@@ -163,7 +165,9 @@ class ReactorLagTests(SynchronousTestCase):
     """How late the event loop is."""
 
     def test_lag(self) -> None:
-        """It is what passes beyond the time at which a call was due; none is negative, and none comes after the end."""
+        """It is what passes beyond the time at which a call was due; none is negative, and none comes after the end
+        (HEALTH-26).
+        """
         clock, late = Clock(), list[float]()
         lag = ReactorLag(clock, late.append)
         lag.startService()

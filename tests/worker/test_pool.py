@@ -148,7 +148,9 @@ class PoolTests(SynchronousTestCase):
         self.assertEqual(len(self.processes), 2)
 
     def test_bounds(self) -> None:
-        """There are only so many workers, and so many loads that wait, first come, first served; more are refused."""
+        """There are only so many workers, and so many loads that wait, first come, first served; more are refused (POL-51,
+        LIM-15).
+        """
         running = [self.load() for _ in range(WORKERS)]
         waiting = [self.load(f"{number}".encode()) for number in range(WAITING)]
         self.assertEqual(len(self.processes), WORKERS)
@@ -164,7 +166,7 @@ class PoolTests(SynchronousTestCase):
         self.assertEqual(process.received()[0].content, b"2")
 
     def test_callers(self) -> None:
-        """A caller has one worker at a time, and but so many loads that wait, whoever else waits."""
+        """A caller has one worker at a time, and but so many loads that wait, whoever else waits (POL-51, LIM-15)."""
         running = self.load(b"0", "alice")
         waiting = [self.load(f"{number}".encode(), "alice") for number in range(1, EACH)]
         self.assertIn("same role", self.refused(self.load(caller="alice")))
@@ -239,7 +241,9 @@ class PoolTests(SynchronousTestCase):
         self.successResultOf(begun)
 
     def test_deadline(self) -> None:
-        """A load that takes too long is given up with its worker, and nobody knows whether it was committed."""
+        """A load that takes too long is given up with its worker, and nobody knows whether it was committed (POL-51,
+        LIM-15).
+        """
         begun = self.load()
         self.reactor.advance(DEADLINE)
         self.assertTrue(self.processes[0].ended)

@@ -100,7 +100,9 @@ class LocationTests(SynchronousTestCase):
         self.assertEqual(self.located("client_encoding=LATIN1")["client_encoding"], "UTF8")
 
     def test_read_only(self) -> None:
-        """A session for readings may not write, whatever the DSN says, and whether or not its host is looked up."""
+        """A session for readings may not write, whatever the DSN says, and whether or not its host is looked up
+        (DATA-15).
+        """
         for host in ("", "host=db.example"):
             location = Location(Reactor(KNOWN), f"{host} options='-c default_transaction_read_only=off'", 2.5)
             for read_only in (True, False):

@@ -14,14 +14,14 @@ class NumberedTests(SynchronousTestCase):
     """Files put in order."""
 
     def test_order(self) -> None:
-        """Files are put in the order of their numbers, whatever order they come in."""
+        """Files are put in the order of their numbers, whatever order they come in (DATA-10)."""
         files = {f"{number:04}_step.sql": f"SELECT {number}" for number in (3, 1, 2)}
         self.assertEqual(
             numbered(files), [Migration(number, f"{number:04}_step.sql", f"SELECT {number}") for number in (1, 2, 3)]
         )
 
     def test_gaps_and_doubles(self) -> None:
-        """A missing or double number, or a name of another form, is refused."""
+        """A missing or double number, or a name of another form, is refused (DATA-10)."""
         for names in (
             ["0002_a.sql"],
             ["0001_a.sql", "0003_b.sql"],

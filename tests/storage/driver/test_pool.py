@@ -263,7 +263,7 @@ class PoolTests(SynchronousTestCase):
         self.assertEqual(self.pool.census().returned - returned, 2)
 
     def test_queue_is_bounded_in_time(self) -> None:
-        """Nobody waits longer than patience allows, and who left is forgotten."""
+        """Nobody waits longer than patience allows, and who left is forgotten (LIM-20)."""
         self.clock.advance(0)
         for _ in range(2):
             self.borrow()
@@ -278,7 +278,7 @@ class PoolTests(SynchronousTestCase):
         self.assertNoResult(late)
 
     def test_queue_is_bounded_in_length(self) -> None:
-        """When too many wait, the next is turned away at once."""
+        """When too many wait, the next is turned away at once (LIM-20)."""
         self.clock.advance(0)
         for _ in range(2 + QUEUE_LIMIT):
             self.assertFalse(self.borrow().called and len(self.sessions) < 2)

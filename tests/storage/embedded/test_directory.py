@@ -55,7 +55,7 @@ class MakeTests(DirectoryTestCase):
             self.assertEqual(mode(path), present)
 
     def test_writable(self) -> None:
-        """A directory in which others can write is refused."""
+        """A directory in which others can write is refused (DATA-25)."""
         for present in (0o720, 0o702, 0o1777):
             path = self.root / f"{present:o}"
             path.mkdir()

@@ -46,7 +46,7 @@ class PauseTests(SynchronousTestCase):
     """The pause before a server that ended is started again."""
 
     def test_doubles(self) -> None:
-        """A server that keeps dying is started again after pauses that double, up to two seconds."""
+        """A server that keeps dying is started again after pauses that double, up to two seconds (DATA-24)."""
         pauses = [0.0]
         for _ in range(9):
             pauses.append(next_pause(pauses[-1], 1.0))

@@ -19,14 +19,14 @@ class RootTests(SynchronousTestCase):
     skip = AS_ROOT
 
     def test_unprivileged(self) -> None:
-        """It is the first of the unprivileged users that exists."""
+        """It is the first of the unprivileged users that exists (DATA-22)."""
         names = {entry.pw_name for entry in pwd.getpwall()}
         user = postgres_user(None)
         self.assertEqual(user.name, next(name for name in UNPRIVILEGED if name in names))
         self.assertEqual(user.uid, pwd.getpwnam(user.name).pw_uid)
 
     def test_owner(self) -> None:
-        """It is the owner of the cluster, where there is one."""
+        """It is the owner of the cluster, where there is one (DATA-22)."""
         nobody = pwd.getpwnam("nobody")
         user = postgres_user(nobody.pw_uid)
         self.assertEqual((user.name, user.uid, user.gid), ("nobody", nobody.pw_uid, nobody.pw_gid))
@@ -61,7 +61,7 @@ class OtherTests(SynchronousTestCase):
         self.assertRaises(StartRefused, postgres_user, os.geteuid() + 1)
 
     def test_clients(self) -> None:
-        """He and root may connect."""
+        """He and root may connect (DATA-21)."""
         self.assertEqual(set(clients()), {named(0), named(os.geteuid())})
 
 

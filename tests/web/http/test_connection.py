@@ -90,7 +90,7 @@ class PipeliningTests(ConnectionCase):
         self.assertTrue(self.connection.open)
 
     def test_pipelined(self) -> None:
-        """Requests that come at once are answered in their order, however their bytes are spread."""
+        """Requests that come at once are answered in their order, however their bytes are spread (LIM-10)."""
         stream = b"".join(b"POST /echo HTTP/1.1\r\nHost: h\r\nContent-Length: 1\r\n\r\n%d" % n for n in range(5))
         for size in (1, 7, len(stream)):
             pieces = [stream[start : start + size] for start in range(0, len(stream), size)]
@@ -98,7 +98,7 @@ class PipeliningTests(ConnectionCase):
             self.assertEqual(bodies, [b"0", b"1", b"2", b"3", b"4"])
 
     def test_one_at_a_time(self) -> None:
-        """The next request isn't begun before the one before it is answered."""
+        """The next request isn't begun before the one before it is answered (LIM-10)."""
         self.echo.waiting = Deferred()
         self.connection.send(GET + b"POST /echo HTTP/1.1\r\nHost: h\r\nContent-Length: 1\r\n\r\nx")
         self.assertEqual(self.echo.bodies, [b""])
@@ -166,7 +166,7 @@ class LimitTests(ConnectionCase):
     """What a request may weigh."""
 
     def test_request_line(self) -> None:
-        """A request line over its limit is 414, with its end or without."""
+        """A request line over its limit is 414, with its end or without (LIM-1)."""
         line = b"GET /" + b"x" * (80 - len("GET / HTTP/1.1")) + b" HTTP/1.1"
         self.assertEqual(self.connection.send(line + b"\r\nHost: h\r\n\r\n").answer().status, 404)
         self.connection.send(line.replace(b"/x", b"/xx") + b"\r\n\r\n")
@@ -175,7 +175,7 @@ class LimitTests(ConnectionCase):
         self.refused(414, endless)
 
     def test_header_block(self) -> None:
-        """All headers together over their limit, or one header, or a folded one, are 431."""
+        """All headers together over their limit, or one header, or a folded one, are 431 (LIM-1)."""
         fits = b"X: " + b"x" * (200 - 7) + b"\r\n"
         self.assertEqual(self.connection.send(b"GET /echo HTTP/1.1\r\nHost: h\r\n" + fits + b"\r\n").answer().status, 200)
         for lines in (
@@ -187,7 +187,7 @@ class LimitTests(ConnectionCase):
             self.refused(431, self.client.connect().send(b"GET /echo HTTP/1.1\r\nHost: h\r\n", *lines))
 
     def test_header_count(self) -> None:
-        """More header lines than there may be are 431."""
+        """More header lines than there may be are 431 (LIM-1)."""
         request = b"GET /echo HTTP/1.1\r\nHost: h\r\n" + b"X: x\r\n" * 5
         self.assertEqual(self.connection.send(request + b"\r\n").answer().status, 200)
         self.connection.send(request + b"X: x\r\n\r\n")
@@ -199,7 +199,7 @@ class LimitTests(ConnectionCase):
         self.assertEqual([answer.status for answer in self.connection.send(request * 4).answers()], [200] * 4)
 
     def test_declared_body(self) -> None:
-        """A declared length over the limit is 413 before a byte of the body has come."""
+        """A declared length over the limit is 413 before a byte of the body has come (LIM-1)."""
         self.connection.send(b"POST /echo HTTP/1.1\r\nHost: h\r\nContent-Length: 101\r\n\r\n")
         self.refused(413)
         self.assertEqual(self.echo.bodies, [])
@@ -212,7 +212,7 @@ class LimitTests(ConnectionCase):
         self.assertEqual(self.client.connect().send(head % (b" " * 50 + b"0")).answer().status, 200)
 
     def test_chunked_body(self) -> None:
-        """A chunked body is 413 with the byte that exceeds the limit."""
+        """A chunked body is 413 with the byte that exceeds the limit (LIM-1)."""
         head = b"POST /echo HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n"
         body = b"32\r\n" + b"x" * 50 + b"\r\n"
         self.assertEqual(self.connection.send(head, body, body, b"0\r\n\r\n").answer().body, b"x" * 100)
@@ -222,14 +222,14 @@ class LimitTests(ConnectionCase):
         self.refused(413)
 
     def test_larger_body_for_policies(self) -> None:
-        """A route for policies takes more, from a caller whose token is valid."""
+        """A route for policies takes more, from a caller whose token is valid (LIM-3)."""
         head = b"PUT /policy HTTP/1.1\r\nHost: h\r\nContent-Length: %d\r\nAuthorization: %s\r\n\r\n"
         alice = token(RoleName("acct", "user", "alice")).encode()
         self.assertEqual(self.connection.send(head % (1000, alice), b"x" * 1000).answer().body, b"1000")
         self.refused(413, self.client.connect().send(head % (1001, alice)))
 
     def test_nothing_is_kept_for_strangers(self) -> None:
-        """A body whose sender has been refused is counted, not kept; over the limit the refusal comes at once."""
+        """A body whose sender has been refused is counted, not kept; over the limit the refusal comes at once (LIM-2)."""
         head = b"PUT /policy HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n"
         piece = b"64\r\n" + b"x" * 100 + b"\r\n"
         self.connection.send(head, *[piece] * 10)
@@ -294,7 +294,7 @@ class TimeTests(ConnectionCase):
     """How long a request may take."""
 
     def test_slow_sender(self) -> None:
-        """A request that isn't complete after its time is 408, however lively its bytes trickle in."""
+        """A request that isn't complete after its time is 408, however lively its bytes trickle in (LIM-1)."""
         for request in (
             b"GET /echo HTTP/1.1\r\nHost: h\r\nX: " + b"x" * 100,
             b"POST /echo HTTP/1.1\r\nHost: h\r\nContent-Length: 90\r\n\r\n",
@@ -326,7 +326,7 @@ class TimeTests(ConnectionCase):
         self.refused(408)
 
     def test_idle(self) -> None:
-        """A connection on which nothing happens is closed without a word, a new one as well."""
+        """A connection on which nothing happens is closed without a word, a new one as well (LIM-9)."""
         for sent in ((), (GET,)):
             connection = self.client.connect().send(*sent)
             connection.received()
@@ -353,7 +353,7 @@ class TimeTests(ConnectionCase):
         self.assertTrue(self.connection.open)
 
     def test_stalled_reader(self) -> None:
-        """A client that doesn't take its answer is cut off in the end."""
+        """A client that doesn't take its answer is cut off in the end (LIM-9)."""
         for request, seconds in ((GET, 60), (b"GET /echo HTTP/1.0\r\n\r\n", 60), (b"nonsense\r\n", LINGER)):
             connection = self.client.connect()
             connection.stall()

@@ -35,11 +35,11 @@ class IncomingTests(SynchronousTestCase):
         self.assertEqual(self.successResultOf(wait(request)), b"1234567890")
 
     def test_declared_too_large(self) -> None:
-        """A declared length over the limit is refused before a byte has come."""
+        """A declared length over the limit is refused before a byte has come (LIM-2)."""
         self.assertEqual(self.failureResultOf(wait(incoming(11)), TooLarge).value.limit, 10)
 
     def test_chunked_too_large(self) -> None:
-        """A body without a declared length is refused with the byte that exceeds the limit."""
+        """A body without a declared length is refused with the byte that exceeds the limit (LIM-2)."""
         request = incoming()
         asked = wait(request)
         request.append(b"1234567890")

@@ -69,7 +69,9 @@ class MeasuredTests(SynchronousTestCase):
         return self.measured(incoming)
 
     def test_routes(self) -> None:
-        """A request counts under the route's pattern, whatever stands in its place, and under none where there is none."""
+        """A request counts under the route's pattern, whatever stands in its place, and under none where there is none
+        (HEALTH-27).
+        """
         for target, method in (("/things/a?x", "GET"), ("/things/b", "HEAD"), ("/nothing", "GET"), ("/mine", "GET")):
             self.successResultOf(self.ask(target, method))
         self.assertEqual(
@@ -93,7 +95,7 @@ class MeasuredTests(SynchronousTestCase):
             self.assertEqual(self.counted[-1], ("GET /wait", "204", expected))
 
     def test_clients_that_leave(self) -> None:
-        """A client that leaves before there was an answer is counted as gone, and stays gone."""
+        """A client that leaves before there was an answer is counted as gone, and stays gone (HEALTH-27)."""
         asked = self.ask("/wait")
         self.incoming.abandoned = True
         asked.cancel()
@@ -102,6 +104,6 @@ class MeasuredTests(SynchronousTestCase):
 
     @given(st.text(), st.text(min_size=1, max_size=9))
     def test_nothing_that_is_sent_is_a_label(self, target: str, method: str) -> None:
-        """Whatever is asked for, there are no operations but the routes and none."""
+        """Whatever is asked for, there are no operations but the routes and none (HEALTH-27)."""
         self.successResultOf(self.ask("/" + target, method)) if "wait" not in target else None
         self.assertLessEqual({operation for operation, _, _ in self.counted}, {"GET /things/<name>", "GET /mine", "none"})

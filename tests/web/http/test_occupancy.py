@@ -88,7 +88,7 @@ class RoomTests(SynchronousTestCase):
         self.assertTrue(connection.open)
 
     def test_oldest_idle(self) -> None:
-        """A new connection takes the place of the one that has been idle for longest, and of no busy one."""
+        """A new connection takes the place of the one that has been idle for longest, and of no busy one (LIM-8)."""
         busy = self.busy()
         idle = [self.idle() for _ in range(5)]
         for connection in (idle[1], idle[0]):
@@ -107,7 +107,9 @@ class RoomTests(SynchronousTestCase):
         self.assertEqual(([each.open for each in begun], silent.open), ([True] * 5, False))
 
     def test_none_idle(self) -> None:
-        """When all are busy, health is answered to those who come, everything else is 503, and both close."""
+        """When all are busy, health is answered to those who come, everything else is 503, and both close (HEALTH-13,
+        LIM-8).
+        """
         busy = [self.busy() for _ in range(6)]
         self.beyond(self.idle())
         for request, status in (
@@ -136,7 +138,9 @@ class RoomTests(SynchronousTestCase):
             self.within(connection)
 
     def test_one_address(self) -> None:
-        """An address has its own limit: its oldest idle connection makes room, and when it has none others aren't asked."""
+        """An address has its own limit: its oldest idle connection makes room, and when it has none others aren't asked
+        (LIM-7).
+        """
         stranger = self.idle()
         first, second, third = (self.idle("198.51.100.1") for _ in range(3))
         second.send(GET)
@@ -150,7 +154,7 @@ class RoomTests(SynchronousTestCase):
         self.within(self.idle("198.51.100.1"))
 
     def test_ipv6(self) -> None:
-        """All addresses of a network of 64 bits are one; an IPv4 address is itself, in whatever form."""
+        """All addresses of a network of 64 bits are one; an IPv4 address is itself, in whatever form (LIM-7)."""
         for number in range(3):
             self.busy(f"2001:db8::{number}:1")
         self.beyond(self.idle("2001:db8::ffff:ffff:ffff:ffff"))
@@ -159,7 +163,7 @@ class RoomTests(SynchronousTestCase):
             self.within(self.idle(peer))
 
     def test_proxies(self) -> None:
-        """Proxies that are trusted, and this machine, have the limit of all alone."""
+        """Proxies that are trusted, and this machine, have the limit of all alone (LIM-7)."""
         for peers in (("10.0.0.1", "127.0.0.1"), ("::1", "::ffff:10.0.0.1")):
             connections = [self.busy(peer) for peer in peers * 3]
             self.beyond(self.idle(peers[0]))
@@ -167,7 +171,7 @@ class RoomTests(SynchronousTestCase):
                 connection.leave()
 
     def test_beyond_is_short(self) -> None:
-        """On a connection beyond the limit a request has little time, and so has one that doesn't come."""
+        """On a connection beyond the limit a request has little time, and so has one that doesn't come (LIM-8)."""
         for _ in range(6):
             self.busy()
         silent, slow = self.idle(), self.idle().send(b"GET /live HT")
@@ -178,7 +182,7 @@ class RoomTests(SynchronousTestCase):
         self.assertFalse(slow.open)
 
     def test_newest_first(self) -> None:
-        """Beyond the limit there is room for some, a few of one address; the newest take the place of the oldest."""
+        """Beyond the limit there is room for some, a few of one address; the newest take the place of the oldest (LIM-8)."""
         for _ in range(6):
             self.busy()
         flood = [self.idle("198.51.100.1").send(b"G") for _ in range(OVERFLOW_EACH + 2)]
@@ -217,7 +221,7 @@ class VitalTests(SynchronousTestCase):
     """Which routes answer beyond the limit."""
 
     def test_health_alone(self) -> None:
-        """Only the routes of this server's own health do, which are public, ask nobody and change nothing."""
+        """Only the routes of this server's own health do, which are public, ask nobody and change nothing (HEALTH-13)."""
         vital = [route for _, route in declared() if route.vital]
         self.assertEqual({route.pattern.text for route in vital}, {"/health", "/livez", "/readyz"})
         self.assertEqual({(route.method, route.admission, route.writes) for route in vital}, {("GET", PUBLIC, False)})

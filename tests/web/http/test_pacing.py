@@ -162,7 +162,9 @@ class ConnectionTests(SynchronousTestCase):
         return turns
 
     def test_pipelined(self) -> None:
-        """However many requests came at once on however many connections, each turn answers a few; in the end all are."""
+        """However many requests came at once on however many connections, each turn answers a few; in the end all are
+        (LIM-10).
+        """
         lines = b"".join(b"x%d: y\r\n" % number for number in range(190))
         for request in (
             GET,
@@ -184,7 +186,7 @@ class ConnectionTests(SynchronousTestCase):
             self.assertEqual(self.written(connections[0]), count)
 
     def test_others_meanwhile(self) -> None:
-        """Who asks one thing is answered in the turn in which he asks; who asks a few, after a few turns."""
+        """Who asks one thing is answered in the turn in which he asks; who asks a few, after a few turns (LIM-10)."""
         floods = [self.client.connect() for _ in range(20)]
         for flood in floods:
             flood.send_at_once(GET * 1000)
@@ -222,7 +224,7 @@ class ConnectionTests(SynchronousTestCase):
             self.assertEqual(connection.answer().status, status)
 
     def test_deaf(self) -> None:
-        """For a client that takes no answers nothing more is begun, nor read; in the end it is cut off."""
+        """For a client that takes no answers nothing more is begun, nor read; in the end it is cut off (LIM-9)."""
         connection = self.client.connect()
         connection.stall()
         connection.send_at_once(GET * 1000)

@@ -158,7 +158,7 @@ class QueryTests(SynchronousTestCase):
         self.refused("query", Query.parse, "%ff=1")
 
     def test_too_many(self) -> None:
-        """More parameters than anyone sends are refused."""
+        """More parameters than anyone sends are refused (LIM-4)."""
         self.assertEqual(len(Query.parse("&".join(["a"] * PARAMETERS_LIMIT)).pairs), PARAMETERS_LIMIT)
         self.refused("query", Query.parse, "&".join(["a"] * (PARAMETERS_LIMIT + 1)))
 
@@ -195,12 +195,12 @@ class FormTests(SynchronousTestCase):
         self.assertEqual(Form.parse(b"jwt=+a.b+").text("jwt"), " a.b ")
 
     def test_malformed(self) -> None:
-        """Broken escapes, bytes that are no UTF-8 and NUL are refused, as are too many fields."""
+        """Broken escapes, bytes that are no UTF-8 and NUL are refused, as are too many fields (LIM-4)."""
         for body in (b"jwt=%", b"jwt=\xff", b"%ff=1", b"jwt=%00", b"\x00", b"&a" * (PARAMETERS_LIMIT + 1)):
             self.assertRaises(BadRequest, Form.parse, body)
 
     def test_too_large(self) -> None:
-        """A form that is longer than a JWT makes it is refused unread."""
+        """A form that is longer than a JWT makes it is refused unread (LIM-4)."""
         self.assertEqual(Form.parse(b"jwt=" + b"%41" * 16384).text("jwt"), "A" * 16384)
         self.assertRaises(TooLarge, Form.parse, b"%" * (FORM_LIMIT + 1))
 

@@ -44,7 +44,7 @@ class AccountsTests(WorldCase):
         return self.client.post("/accounts", b"" if name is None else f"id={name}".encode(), role=role)
 
     def test_made(self) -> None:
-        """A new account is told with the API key of its admin, who can log in with it and owns all of it."""
+        """A new account is told with the API key of its admin, who can log in with it and owns all of it (NAME-20)."""
         answer = self.make("new")
         self.assertEqual(answer.status, 201)
         self.assertEqual(answer.json()["id"], "new")
@@ -54,21 +54,21 @@ class AccountsTests(WorldCase):
         self.assertNotIn(key, repr(self.memory))
 
     def test_makers_hold_nothing_of_it(self) -> None:
-        """Who makes an account has no other hold on it than the key that he was told."""
+        """Who makes an account has no other hold on it than the key that he was told (NAME-20)."""
         self.make("new", OPERATOR)
         for role in (OPERATOR, MAKER):
             self.assertEqual(self.client.get("/resources/new/policy/root", role=role).status, 404)
         self.assertEqual(self.client.get("/resources/new", role=OPERATOR).json(), [])
 
     def test_from_json(self) -> None:
-        """The name may come in JSON, too."""
+        """The name may come in JSON, too (NAME-20)."""
         headers = [("Content-Type", "application/json")]
         answer = self.client.post("/accounts", json.dumps({"id": "new"}).encode(), headers=headers, role=MAKER)
         self.assertEqual(answer.json()["id"], "new")
         self.error(self.client.post("/accounts", b"{", headers=headers, role=MAKER), 400, "bad_request")
 
     def test_bad_names(self) -> None:
-        """A name without a form, or none, is 422; what is wrong with it is told."""
+        """A name without a form, or none, is 422; what is wrong with it is told (NAME-21)."""
         for name, apart in (("test%3Abad", ":"), ("test%20bad", " "), ("a%2Fb", "/"), ("a%2Fb%3A+c", " :/")):
             message = self.error(self.make(name), 422, "argument_error")
             self.assertRegex(message, rf'\Aaccount name "[^"]+" contains invalid characters \({apart}\)\Z')
@@ -77,20 +77,22 @@ class AccountsTests(WorldCase):
             self.assertIn("id", self.error(self.make(name), 422, "argument_error"))
 
     def test_twice(self) -> None:
-        """An account that exists is 409, and so is the service's own, which isn't told from others."""
+        """An account that exists is 409, and so is the service's own, which isn't told from others (NAME-22)."""
         for name in (ACCOUNT, RESERVED_ACCOUNT):
             answer = self.make(name)
             self.assertEqual(self.error(answer, 409, "conflict"), f'account "{name}" already exists')
             self.assertEqual(answer.json()["error"]["target"], "account")
 
     def test_listed(self) -> None:
-        """Accounts are listed in order, without the service's own."""
+        """Accounts are listed in order, without the service's own (NAME-2, NAME-23)."""
         self.make("zoo")
         self.make("Zoo")
         self.assertEqual(self.client.get("/accounts", role=READER).json(), ["Zoo", "acme", "zoo"])
 
     def test_deleted(self) -> None:
-        """With an account goes all that it holds, its tokens and keys too; others stay; it can be made anew."""
+        """With an account goes all that it holds, its tokens and keys too; others stay; it can be made anew (NAME-24,
+        NAME-25).
+        """
         key = self.make("new").json()["api_key"]
         token = base64.b64encode(self.client.post("/authn/new/admin/authenticate", key.encode()).body)
         header = b'Token token="%s"' % token
@@ -105,14 +107,16 @@ class AccountsTests(WorldCase):
         self.assertEqual(self.make("new").status, 201)
 
     def test_not_deleted(self) -> None:
-        """An account that doesn't exist is 404, and so is the service's own, whatever its admin may."""
+        """An account that doesn't exist is 404, and so is the service's own, whatever its admin may (NAME-2, NAME-26)."""
         for name in ("none", "a%2Fb", "%25", RESERVED_ACCOUNT):
             message = self.error(self.client.delete(f"/accounts/{name}", role=OPERATOR), 404, "not_found")
             self.assertIn("Account '", message)
         self.assertEqual(self.client.get("/accounts", role=OPERATOR).json(), ["acme"])
 
     def test_privileges(self) -> None:
-        """Each request takes its own privilege; who lacks it, or is of another account, is 403, with an empty body."""
+        """Each request takes its own privilege; who lacks it, or is of another account, is 403, with an empty body
+        (NAME-19).
+        """
         requests: list[tuple[Callable[[RoleName | None], Answer], RoleName]] = [
             (lambda role: self.make(None, role), MAKER),
             (lambda role: self.client.get("/accounts", role=role), READER),
@@ -129,7 +133,7 @@ class AccountsTests(WorldCase):
             self.assertEqual(ask(None).status, 401)
 
     def test_logged(self) -> None:
-        """Accounts that come and go are logged with who did it, and no key is."""
+        """Accounts that come and go are logged with who did it, and no key is (NAME-28)."""
         with capturedLogs() as events:
             key = self.make("new").json()["api_key"]
             self.client.delete("/accounts/new", role=REMOVER)
@@ -138,7 +142,7 @@ class AccountsTests(WorldCase):
         self.assertNotIn(key, repr(events))
 
     def test_standby(self) -> None:
-        """A standby lists accounts, and neither makes nor deletes any."""
+        """A standby lists accounts, and neither makes nor deletes any (NAME-27)."""
         self.memory.standby = True
         self.assertEqual(self.client.get("/accounts", role=READER).status, 200)
         self.assertEqual(self.make("new").status, 405)
@@ -155,7 +159,7 @@ class NoOperatorsTests(WorldCase):
     """Where the service's own account was not made."""
 
     def test_nobody_may(self) -> None:
-        """Nobody makes, lists or deletes accounts over HTTP."""
+        """Nobody makes, lists or deletes accounts over HTTP (NAME-19)."""
         self.assertEqual(self.client.post("/accounts", b"id=new", role=ADMIN).status, 403)
         self.assertEqual(self.client.get("/accounts", role=ADMIN).status, 403)
         self.assertEqual(self.client.delete("/accounts/acme", role=ADMIN).status, 403)

@@ -37,7 +37,7 @@ class AuditTests(WorldCase):
         return answer.json() if status in {200, 404} else []
 
     def test_newest_first(self) -> None:
-        """The newest event comes first, with all that its record has."""
+        """The newest event comes first, with all that its record has (AUD-27, AUD-28)."""
         events = self.list()
         self.assertEqual(
             events[0] | {"number": 0},
@@ -63,14 +63,14 @@ class AuditTests(WorldCase):
         self.assertEqual([event["number"] for event in events], sorted((e["number"] for e in events), reverse=True))
 
     def test_pages(self) -> None:
-        """A list has as many as it is asked for, from where it is asked for, and 100 without a word."""
+        """A list has as many as it is asked for, from where it is asked for, and 100 without a word (AUD-30)."""
         events = self.list()
         self.assertEqual(self.list("/audit?limit=2&offset=1"), events[1:3])
         for bad in ("limit=0", "limit=x", "limit=1001", "offset=-1", "limit=1&limit=2"):
             self.list(f"/audit?{bad}", status=422)
 
     def test_filters(self) -> None:
-        """Filters leave what is equal; none at all is 404 with an empty list."""
+        """Filters leave what is equal; none at all is 404 with an empty list (AUD-27, AUD-30)."""
         self.assertEqual(len(self.list("/audit?msgid=update")), 1)
         self.assertEqual(len(self.list("/audit?severity=6&facility=10")), 1)
         self.assertEqual(len(self.list(f"/audit?subject@43868/resource={DB}&action@43868/operation=update")), 1)
@@ -79,7 +79,7 @@ class AuditTests(WorldCase):
         self.assertEqual(self.list("/audit?hostname=other", status=404), [])
 
     def test_bad_filters(self) -> None:
-        """A filter that can't be is told so."""
+        """A filter that can't be is told so (AUD-30, LIM-16)."""
         for bad in (
             "facility=24",
             "facility=x",
@@ -94,7 +94,7 @@ class AuditTests(WorldCase):
             self.list(f"/audit?{bad}", status=422)
 
     def test_of_something(self) -> None:
-        """The events of a resource, of a role, and of whatever has an id."""
+        """The events of a resource, of a role, and of whatever has an id (AUD-27)."""
         self.assertEqual([event["msgid"] for event in self.list(f"/audit/resources/{DB}")], ["update", "policy", "policy"])
         self.assertEqual(
             [event["msgid"] for event in self.list("/audit/resources/acme%3Avariable%3Aapp%2Fdb?limit=1")], ["update"]
@@ -108,7 +108,9 @@ class AuditTests(WorldCase):
         self.list("/audit/resources/nonsense", status=422)
 
     def test_who_may(self) -> None:
-        """The whole belongs to who owns the root policy; a part to the owner of what it tells of; to others nothing."""
+        """The whole belongs to who owns the root policy; a part to the owner of what it tells of; to others nothing
+        (AUD-29).
+        """
         self.list(role=ALICE, status=403)
         self.list(role=BOB, status=403)
         self.assertTrue(self.list(f"/audit/resources/{DB}", role=ALICE))
@@ -118,12 +120,12 @@ class AuditTests(WorldCase):
         self.assertEqual(self.client.get("/audit").status, 401)
 
     def test_who_was_made_owner(self) -> None:
-        """Who holds the role that owns the root policy reads all, like its admin."""
+        """Who holds the role that owns the root policy reads all, like its admin (AUD-29)."""
         self.load("- !grant {role: !user admin, member: !user alice}")
         self.assertTrue(self.list(role=ALICE))
 
     def test_other_accounts(self) -> None:
-        """Nobody reads what another account did, be he its admin."""
+        """Nobody reads what another account did, be he its admin (AUD-26, AUD-29)."""
         self.result_of(self.create_account("other", "1other"))
         stranger = type(ADMIN)("other", "user", "admin")
         self.assertEqual(self.list(role=stranger, status=404), [])
@@ -131,7 +133,7 @@ class AuditTests(WorldCase):
         self.assertEqual(self.client.get("/audit/entities/other:user:admin", role=ADMIN).status, 404)
 
     def test_it_is_audited(self) -> None:
-        """That the audit was read is an event, too, be it refused."""
+        """That the audit was read is an event, too, be it refused (AUD-31)."""
         self.journal.told()
         self.list()
         self.list(f"/audit/resources/{DB}", role=BOB, status=403)

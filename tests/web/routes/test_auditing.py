@@ -73,7 +73,9 @@ class RecordedTests(AuditedCase):
     """Each sort of request."""
 
     def test_fetch(self) -> None:
-        """Reading a value is a fetch; so is a refusal, with its reason: what is hidden is forbidden, though it is 404."""
+        """Reading a value is a fetch; so is a refusal, with its reason: what is hidden is forbidden, though it is 404
+        (AUD-3, AUD-4).
+        """
         self.client.get("/secrets/acme/variable/db", role=ALICE)
         self.client.get("/secrets/acme/variable/db", role=BOB)
         self.assertEqual(self.client.get("/secrets/acme/variable/other", role=BOB).status, 404)
@@ -89,13 +91,13 @@ class RecordedTests(AuditedCase):
         )
 
     def test_origin(self) -> None:
-        """A record says who asked, from where, and in which request."""
+        """A record says who asked, from where, and in which request (AUD-9)."""
         self.client.get("/secrets/acme/variable/db", role=ALICE, headers=[("X-Request-Id", "r-7")])
         [(origin, _, _)] = self.journal.taken
         self.assertEqual((origin.user, origin.client_ip, origin.request_id), ("acme:user:alice", PEER, "r-7"))
 
     def test_batch(self) -> None:
-        """Of several values each is an event."""
+        """Of several values each is an event (AUD-3)."""
         self.client.get(f"/secrets?variable_ids={DB},acme:variable:other", role=ADMIN)
         self.client.get("/secrets?variable_ids=", role=ADMIN)
         self.assertEqual(
@@ -108,7 +110,9 @@ class RecordedTests(AuditedCase):
         )
 
     def test_update(self) -> None:
-        """Setting a value is an update, in the journal and in the store; its refusal in the journal alone."""
+        """Setting a value is an update, in the journal and in the store; its refusal in the journal alone (AUD-3,
+        AUD-24).
+        """
         self.set_value("db", b"another", role=ALICE)
         self.set_value("db", b"another", role=BOB, status=403)
         self.set_value("db", b" ", role=ALICE, status=422)
@@ -120,7 +124,7 @@ class RecordedTests(AuditedCase):
         self.assertEqual(len([event for event in self.stored() if event[0] == "update"]), 2)
 
     def test_authenticate(self) -> None:
-        """Logging in is audited with the authenticator; a role that doesn't exist acts as nobody."""
+        """Logging in is audited with the authenticator; a role that doesn't exist acts as nobody (AUD-3)."""
         post = self.client.post
         post("/authn/acme/admin/authenticate", ADMIN_KEY.encode())
         post("/authn/acme/admin/authenticate", b"wrong")
@@ -155,7 +159,9 @@ class RecordedTests(AuditedCase):
         )
 
     def test_throttled(self) -> None:
-        """A login that is refused since there were too many failures is audited too, whatever it would have proven."""
+        """A login that is refused since there were too many failures is audited too, whatever it would have proven
+        (AUD-12).
+        """
         for number in range(ADDRESS_FAILURES):
             self.client.post(f"/authn/acme/host%2F{number}/authenticate", b"wrong")
         self.journal.told()
@@ -214,7 +220,9 @@ class RecordedTests(AuditedCase):
         )
 
     def test_passwords_and_api_keys(self) -> None:
-        """Who changes a password or an API key, and whose, is audited, in the store too; a refusal in the journal alone."""
+        """Who changes a password or an API key, and whose, is audited, in the store too; a refusal in the journal alone
+        (AUD-3).
+        """
         admin, password = [basic("admin", ADMIN_KEY)], "My-Password-1"
         self.client.put("/authn/acme/password", password.encode(), headers=admin)
         self.client.put("/authn/acme/password", b"short", headers=admin)
@@ -259,7 +267,9 @@ class RecordedTests(AuditedCase):
             self.assertNotIn(secret, told)
 
     def test_expirations_cleared(self) -> None:
-        """Clearing expirations is audited, in the store too, and is no update; without its flag there is no such route."""
+        """Clearing expirations is audited, in the store too, and is no update; without its flag there is no such route
+        (AUD-3).
+        """
         for kind in ("variable", "group"):
             self.client.post(f"/secrets/acme/{kind}/db?expirations", role=ALICE)
         self.client.post("/secrets/acme/variable/db?expirations", role=BOB)
@@ -276,7 +286,7 @@ class RecordedTests(AuditedCase):
         self.assertNotEqual(self.stored()[1][1], "clear")
 
     def test_conditions(self) -> None:
-        """Who knows a value already fetches it; who demands another than there is changes nothing, and fails."""
+        """Who knows a value already fetches it; who demands another than there is changes nothing, and fails (AUD-12)."""
         tag = self.client.get("/secrets/acme/variable/db", role=ALICE).headers["etag"]
         self.client.get("/secrets/acme/variable/db", role=ALICE, headers=[("If-None-Match", tag)])
         self.client.post("/secrets/acme/variable/db", b"x", role=ALICE, headers=[("If-Match", '"9-no"')])
@@ -284,7 +294,7 @@ class RecordedTests(AuditedCase):
         self.assertEqual(told, [("fetch", None), ("fetch", None), ("update", "precondition-failed")])
 
     def test_lists_and_checks(self) -> None:
-        """What is asked of resources and roles is audited with what was asked for."""
+        """What is asked of resources and roles is audited with what was asked for (AUD-3)."""
         get = self.client.get
         get("/resources/acme?kind=user&limit=3", role=ALICE)
         get("/resources/acme/variable?limit=x&kind[a]=b", role=ALICE)
@@ -318,7 +328,9 @@ class RecordedTests(AuditedCase):
         )
 
     def test_memberships(self) -> None:
-        """Granting and taking back are audited, in the journal and in the store; a grant that is there already isn't."""
+        """Granting and taking back are audited, in the journal and in the store; a grant that is there already isn't (AUD-3,
+        AUD-5).
+        """
         path = f"/roles/acme/group/ops?members&member={ALICE}"
         for _ in range(2):
             self.assertEqual(self.client.post(path, role=ADMIN).status, 204)
@@ -336,7 +348,9 @@ class RecordedTests(AuditedCase):
         self.assertEqual(self.stored()[:2], [("membership", "remove", subject), ("membership", "add", subject)])
 
     def test_policy(self) -> None:
-        """A load is a notice for each row that it changed, of the version that it made, and one for itself."""
+        """A load is a notice for each row that it changed, of the version that it made, and one for itself (AUD-3,
+        AUD-5).
+        """
         self.load("- !user carol\n- !permit {role: !user carol, privileges: read, resources: !variable db}")
         taken, self.journal.taken = self.journal.taken, []
         self.assertEqual(
@@ -356,7 +370,7 @@ class RecordedTests(AuditedCase):
         self.assertIn(("policy", "remove", {"role": "acme:user:carol"}, None), self.journal.told())
 
     def test_policy_that_fails(self) -> None:
-        """A load that fails, and a dry run, change nothing, and are one event each."""
+        """A load that fails, and a dry run, change nothing, and are one event each (AUD-5)."""
         self.load("- !user carol", role=ALICE, status=404)
         self.load("- !grant", status=422)
         self.client.post("/policies/acme/policy/root?dryRun=true", b"- !user carol", role=ADMIN)
@@ -373,7 +387,7 @@ class RecordedTests(AuditedCase):
         )
 
     def test_host_factory(self) -> None:
-        """Tokens of host factories and the hosts that they make are audited, never with the token."""
+        """Tokens of host factories and the hosts that they make are audited, never with the token (AUD-3)."""
         body = b"host_factory=acme:host_factory:f&expiration=2050-01-01&count=1"
         [made] = self.client.post("/host_factory_tokens", body, role=ADMIN).json()
         authorization = [("Authorization", f'Token token="{made["token"]}"')]
@@ -390,7 +404,7 @@ class RecordedTests(AuditedCase):
         self.assertEqual([event[1] for event in self.stored()[:3]], ["revoke-token", "create-host", "create-tokens"])
 
     def test_secrets_never(self) -> None:
-        """No value, API key, password or token is in any record."""
+        """No value, API key, password or token is in any record (AUD-8)."""
         self.client.get("/secrets/acme/variable/db", role=ALICE)
         self.set_value("db", b"another secret value")
         self.client.get("/authn/acme/login", headers=[basic("admin", ADMIN_KEY)])
@@ -400,7 +414,7 @@ class RecordedTests(AuditedCase):
             self.assertNotIn(secret, told)
 
     def test_every_route(self) -> None:
-        """Every route of the server leaves a record, but for those that are known to need none."""
+        """Every route of the server leaves a record, but for those that are known to need none (AUD-2)."""
         routes = {str(route) for noun in self.client.router._nouns for route in noun.routes if route.audit is None}
         self.assertEqual(routes - UNAUDITED, set())
 
@@ -414,7 +428,7 @@ class BeforeTests(AuditedCase):
     """Nothing is answered before it is recorded."""
 
     def test_a_secret_waits(self) -> None:
-        """A value, an API key and an access token leave when their record is taken, and not before."""
+        """A value, an API key and an access token leave when their record is taken, and not before (AUD-1)."""
         for method, target, more in (
             ("GET", "/secrets/acme/variable/db", {"role": ALICE}),
             ("GET", f"/secrets?variable_ids={DB}", {"role": ALICE}),
@@ -429,7 +443,9 @@ class BeforeTests(AuditedCase):
             self.assertEqual(connection.answer().status, 200, target)
 
     def test_no_journal(self) -> None:
-        """While nothing can be recorded, what is audited is 503 at once, changes nothing, and says when to try again."""
+        """While nothing can be recorded, what is audited is 503 at once, changes nothing, and says when to try again
+        (AUD-20).
+        """
         self.journal.away = True
         for method, target in (
             ("GET", "/secrets/acme/variable/db"),
@@ -448,7 +464,7 @@ class BeforeTests(AuditedCase):
         self.assertEqual(self.client.get("/authenticators").status, 200)
 
     def test_the_journal_fails_meanwhile(self) -> None:
-        """When the record can't be taken after all, the answer is 503 and has nothing of what was asked for."""
+        """When the record can't be taken after all, the answer is 503 and has nothing of what was asked for (AUD-20)."""
         self.journal.wait = wait = Deferred[None]()
         connection = self.client.begin("GET", "/secrets/acme/variable/db", role=ALICE)
         self.journal.wait = None
@@ -458,7 +474,7 @@ class BeforeTests(AuditedCase):
         self.assertNotIn(b"secret value", answer.body)
 
     def test_a_client_that_leaves(self) -> None:
-        """Who doesn't stay for the answer leaves a record nevertheless."""
+        """Who doesn't stay for the answer leaves a record nevertheless (AUD-6)."""
         self.journal.wait = wait = Deferred[None]()
         connection = self.client.begin("GET", "/secrets/acme/variable/db", role=ALICE)
         connection.leave()

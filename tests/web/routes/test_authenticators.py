@@ -457,7 +457,7 @@ class ExplainTests(AuthenticatorsCase):
             self.assertEqual(self.explainer.asked.pop().evidence, b"")
 
     def test_too_large(self) -> None:
-        """A token over the limit is 413, and so is a form that is longer than forms are."""
+        """A token over the limit is 413, and so is a form that is longer than forms are (LIM-5)."""
         for size, status in ((1000, 200), (1001, 413), (65536, 413)):
             answer = self.client.post(f"{PATH}/explain", b"jwt=" + b"x" * size, role=OLIVIA)
             self.assertEqual(answer.status, status, size)

@@ -93,25 +93,27 @@ class LimitsTests(WorldCase):
         self.assertEqual(self.memory.copied(), before)
 
     def test_over_several_loads(self) -> None:
-        """What a record has counts with what a load adds: beyond the limit is 422, which names record, limit and remedy."""
+        """What a record has counts with what a load adds: beyond the limit is 422, which names record, limit and remedy
+        (LIM-12).
+        """
         for full, more, message in CASES.values():
             self.load(full)
             self.refused(more, message)
 
     def test_in_one_document(self) -> None:
-        """So is one document refused that has too much, in every mode."""
+        """So is one document refused that has too much, in every mode (LIM-12)."""
         for text, message in AT_ONCE.items():
             for method in ("POST", "PATCH", "PUT"):
                 self.refused(START + text, message, method)
 
     def test_over_several_policies(self) -> None:
-        """Whichever policies gave it: what another one adds to a record counts the same."""
+        """Whichever policies gave it: what another one adds to a record counts the same (LIM-12)."""
         self.load("- !policy { id: team, body: [ !variable { id: v, annotations: { a: 1, b: 1, c: 1 } } ] }")
         self.load("- !variable { id: v, annotations: { d: 1 } }", "team")
         self.refused("- !variable { id: team/v, annotations: { e: 1 } }", "Variable 'team/v' would have 5 annotations")
 
     def test_what_takes_none(self) -> None:
-        """A load that replaces what is there by as much is taken, and so is one that changes nothing."""
+        """A load that replaces what is there by as much is taken, and so is one that changes nothing (LIM-13)."""
         for full, _, _ in CASES.values():
             self.load(START + full, method="PUT")
             self.load(START + full, method="PUT")
@@ -122,7 +124,7 @@ class LimitsTests(WorldCase):
         self.refused(START + grown, "bytes of annotations", "PATCH")
 
     def test_members(self) -> None:
-        """A host factory gets no more layers as a member than policy gives it."""
+        """A host factory gets no more layers as a member than policy gives it (LIM-14)."""
         self.load("".join(f"- !layer l{number}\n" for number in range(RECORD_LIMITS.layers)))
         self.load("- !host-factory { id: f, layers: [ !layer l ] }")
         for number in range(RECORD_LIMITS.layers - 1):
@@ -146,7 +148,7 @@ class PiecesTests(WorldCase):
             self.assertTrue(all(len(piece) <= PIECE + 16 * (size + 20) for piece in pieces), size)
 
     def test_parts(self) -> None:
-        """A resource that comes in parts is told as it would be whole, by itself and within a list."""
+        """A resource that comes in parts is told as it would be whole, by itself and within a list (RES-17)."""
         permits = "- !permit {{ role: !user u{0}, privileges: [ read, execute ], resource: !variable {1} }}\n"
         self.load("".join(f"- !user u{number}\n" for number in range(PART)))
         for name, roles, annotated in (

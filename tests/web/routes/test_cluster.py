@@ -76,7 +76,7 @@ class RemoteHealthTests(Case):
     """``/remote_health/<server-hostname>``."""
 
     def test_report(self) -> None:
-        """A member's report is handed on as it is, with its status, without a login; ``HEAD`` works."""
+        """A member's report is handed on as it is, with its status, without a login; ``HEAD`` works (HEALTH-18)."""
         client = self.client()
         answer = client.get("/remote_health/b.example")
         self.assertEqual((answer.status, answer.body), (200, BODY))
@@ -88,7 +88,9 @@ class RemoteHealthTests(Case):
         self.assertEqual((answer.status, answer.body), (502, b'{"ok": false}'))
 
     def test_no_report(self) -> None:
-        """A member without a report is 502, in the shape of a report and the words of the dialect, with one word for all."""
+        """A member without a report is 502, in the shape of a report and the words of the dialect, with one word for all
+        (HEALTH-20).
+        """
         for dialect in (NATIVE, CONJUR):
             for fault in (UNREACHABLE, INVALID):
                 self.answers["c"] = Told(fault=fault, why="secret detail")
@@ -101,7 +103,7 @@ class RemoteHealthTests(Case):
                 self.assertNotIn(b"secret", answer.body)
 
     def test_other_names(self) -> None:
-        """Any other name is 404 in JSON, and nobody is asked: neither this server itself nor any address."""
+        """Any other name is 404 in JSON, and nobody is asked: neither this server itself nor any address (HEALTH-18)."""
         client = self.client()
         for name in (
             "d.example",
@@ -144,7 +146,7 @@ class RemoteHealthTests(Case):
         self.assertEqual(self.asked, [])
 
     def test_junk(self) -> None:
-        """Queries, tokens and bodies change nothing: the member is asked the same, once."""
+        """Queries, tokens and bodies change nothing: the member is asked the same, once (HEALTH-21)."""
         client = self.client()
         headers = [("Authorization", 'Token token="x"'), ("X-Forwarded-Host", "d.example"), ("Cookie", "a=b")]
         for query in ("", "?host=d.example", "?%FF", "?" + "a&" * 2000):
@@ -156,7 +158,9 @@ class ClaimTests(Case):
     """``/cluster/database``."""
 
     def test_answer(self) -> None:
-        """Who knows the data key is told what the database is, under his challenge; so he is asked by no stranger."""
+        """Who knows the data key is told what the database is, under his challenge; so he is asked by no stranger
+        (CLU-20).
+        """
         client, claims = self.client(), Claims(bytes(32))
         challenge, code = claims.question()
         answer = client.get(f"/cluster/database?challenge={challenge}&code={code}")
@@ -165,7 +169,7 @@ class ClaimTests(Case):
         self.assertEqual(client.get(f"/cluster/database?challenge={challenge}&code={code}").status, 503)
 
     def test_strangers(self) -> None:
-        """To anybody else the route isn't there, and the database isn't asked."""
+        """To anybody else the route isn't there, and the database isn't asked (CLU-20)."""
         client, self.memory.down = self.client(), True
         challenge, code = Claims(bytes(32)).question()
         foreign, theirs = Claims(bytes([1] * 32)).question()
@@ -191,7 +195,7 @@ class ViewTests(Case):
     """``/ui/health``."""
 
     def test_json(self) -> None:
-        """To whom accepts JSON all servers are told, this one first; it is ok when all of them are."""
+        """To whom accepts JSON all servers are told, this one first; it is ok when all of them are (HEALTH-23)."""
         client = self.client()
         view = client.get("/ui/health", headers=[("Accept", "application/json")]).json()
         self.assertIs(view["ok"], False)
@@ -215,7 +219,9 @@ class ViewTests(Case):
         self.assertIn(b"there is another primary", client.get("/ui/health").body)
 
     def test_page(self) -> None:
-        """To others it is a page without scripts, which nothing may frame and whose style alone is let in."""
+        """To others it is a page without scripts, which nothing may frame and whose style alone is let in (HEALTH-23,
+        HEALTH-24).
+        """
         answer = self.client().get("/ui/health")
         self.assertEqual((answer.status, answer.headers["content-type"]), (200, "text/html; charset=utf-8"))
         policy = answer.headers["content-security-policy"]
@@ -232,7 +238,7 @@ class ViewTests(Case):
         self.assertEqual(self.client().head("/ui/health").status, 200)
 
     def test_no_more_than_health(self) -> None:
-        """Why a member can't be reached isn't shown, nor where it is."""
+        """Why a member can't be reached isn't shown, nor where it is (HEALTH-24)."""
         client = self.client()
         for headers in ([], [("Accept", "application/json")]):
             self.assertNotIn(b"no route", client.get("/ui/health", headers=headers).body)
@@ -245,7 +251,9 @@ class ViewTests(Case):
         self.assertEqual([each["word"] for each in view["servers"]], ["failed", "ok", UNREACHABLE])
 
     def test_hanging_member(self) -> None:
-        """A page waits for a member no longer than the member's question lasts, and not at all once its client has left."""
+        """A page waits for a member no longer than the member's question lasts, and not at all once its client has left
+        (HEALTH-25).
+        """
         hanging: Deferred[Told] = Deferred()
 
         async def ask() -> Told:
@@ -331,7 +339,9 @@ class PageTests(SynchronousTestCase):
 
     @given(st.lists(SIGHTS, max_size=3), st.floats(0, 4e9))
     def test_everything_is_escaped(self, sights: list[Sight], now: float) -> None:
-        """Whatever servers say, the page has the same tags as if they had said nothing strange, all of them closed."""
+        """Whatever servers say, the page has the same tags as if they had said nothing strange, all of them closed
+        (HEALTH-24).
+        """
         read = _Reader(page(sights, now))
         self.assertEqual(read.open, [])
         known = {"html", "head", "meta", "title", "style", "body", "header", "h1", "p", "main", "table", "caption", "time"}

@@ -31,7 +31,7 @@ class CursorTests(SynchronousTestCase):
 
     @given(st.text() | st.binary(max_size=60).map(lambda raw: base64.urlsafe_b64encode(raw).decode()), st.booleans())
     def test_anything(self, cursor: str, ranked: bool) -> None:
-        """Whatever else is handed in is refused by name."""
+        """Whatever else is handed in is refused by name (ROLE-26)."""
         try:
             place = place_of(cursor, ranked=ranked)
         except InvalidParameter as refusal:
@@ -40,7 +40,7 @@ class CursorTests(SynchronousTestCase):
             self.assertEqual(cursor_of(place), cursor)
 
     def test_other_writings(self) -> None:
-        """A cursor has one form: no padding, no other alphabet, version, class or end."""
+        """A cursor has one form: no padding, no other alphabet, version, class or end (ROLE-26)."""
 
         def encoded(raw: bytes) -> str:
             return base64.urlsafe_b64encode(raw).decode().rstrip("=")

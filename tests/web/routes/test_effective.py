@@ -122,7 +122,9 @@ class EffectiveTests(WorldCase):
             self.assertIn(answer.status, {201, 422}, answer.body)
 
     def test_root(self) -> None:
-        """Root is printed with no policy around it: bodies in order, owners that are not the default, users by path."""
+        """Root is printed with no policy around it: bodies in order, owners that are not the default, users by path (POL-75,
+        POL-78).
+        """
         self.load(DEV)
         self.assertEqual(self.printed(), ROOT_PRINTED.replace("{prefix}", self.dialect.prefix))
 
@@ -156,7 +158,7 @@ class EffectiveTests(WorldCase):
         self.assertEqual(self.printed(), "- !user admin\n- !group g\n")
 
     def test_policy(self) -> None:
-        """Any other policy is printed as one statement, relative to the policy around it."""
+        """Any other policy is printed as one statement, relative to the policy around it (POL-75, POL-78)."""
         self.load(DEV)
         printed = self.printed("dev")
         self.assertTrue(printed.startswith("- !policy\n  id: dev\n  owner: !user /alice\n"), printed)
@@ -164,7 +166,7 @@ class EffectiveTests(WorldCase):
         self.assertTrue(self.printed("dev/db").startswith("- !policy\n  id: db\n  body:\n    - !variable\n"))
 
     def test_json(self) -> None:
-        """With the content type of JSON it is JSON, whatever the request accepts."""
+        """With the content type of JSON it is JSON, whatever the request accepts (POL-75, POL-79)."""
         self.load("- !policy { id: p, body: [ !layer , !host <h> ] }\n")
         headers = [("Content-Type", "Application/JSON; charset=utf-8"), ("Accept", "application/x-yaml")]
         answer = self.show("p", headers=headers)
@@ -173,7 +175,7 @@ class EffectiveTests(WorldCase):
         self.printed("p", headers=[("Accept", "application/json")])
 
     def test_ownership(self) -> None:
-        """It takes ownership: 403 for whoever sees the policy and doesn't own it, 404 for all others."""
+        """It takes ownership: 403 for whoever sees the policy and doesn't own it, 404 for all others (POL-76)."""
         self.load(
             DEV + "- !user carol\n- !permit { role: !user carol, privileges: [ read, update ], resource: !policy dev }\n"
         )
@@ -186,7 +188,7 @@ class EffectiveTests(WorldCase):
         self.assertEqual(self.client.get("/policies/acme/policy/root").status, 401)
 
     def test_parameters(self) -> None:
-        """``depth`` is 0 to 64 and ``limit`` 0 to 100,000; anything else is 400 with an empty body."""
+        """``depth`` is 0 to 64 and ``limit`` 0 to 100,000; anything else is 400 with an empty body (POL-81)."""
         self.load(DEV)
         for query in ("depth=0", "depth=64", "limit=100000", "depth=3;limit=50", "depth=1&limit=99"):
             self.show(query=f"?{query}")
@@ -198,7 +200,7 @@ class EffectiveTests(WorldCase):
         self.show(query="?limit=50&limit=60", status=422)
 
     def test_depth(self) -> None:
-        """Ids with more slashes than ``depth`` are left out, and what is said of them; users are always there."""
+        """Ids with more slashes than ``depth`` are left out, and what is said of them; users are always there (POL-81)."""
         self.load(DEV)
         shallow = self.printed(query="?depth=0")
         self.assertIn("- !user bob\n", shallow)
@@ -210,7 +212,7 @@ class EffectiveTests(WorldCase):
         self.assertEqual(self.printed(query="?depth=2"), self.printed())
 
     def test_limit(self) -> None:
-        """More objects than ``limit`` are refused: resources, annotations and permissions count."""
+        """More objects than ``limit`` are refused: resources, annotations and permissions count (POL-81, LIM-17)."""
         self.load(DEV)
         # Nine resources beside admin and root, two annotations, four permissions.
         for query, limit in (("?limit=2", 2), ("?limit=16", 16)):
@@ -219,7 +221,9 @@ class EffectiveTests(WorldCase):
         self.show(query="?limit=17")
 
     def test_users_of_ambiguous_policies(self) -> None:
-        """A user stands in the policy that owns it where several fit, in the first where none does, else at the top."""
+        """A user stands in the policy that owns it where several fit, in the first where none does, else at the top
+        (POL-78).
+        """
         self.load(
             "- !policy { id: a/b, body: [ !user x ] }\n- !policy { id: a-b, body: [ !user v ] }\n- !user z@a-b\n"
             "- !user u@no\n"
@@ -237,7 +241,9 @@ class EffectiveTests(WorldCase):
         self.assertEqual(self.printed("a-b", role=user("lead")), "- !policy\n  id: a-b\n  owner: !user /lead\n")
 
     def test_what_is_hidden(self) -> None:
-        """Of records beneath a policy that its owner doesn't see he is told no id, and what he is told doesn't load back."""
+        """Of records beneath a policy that its owner doesn't see he is told no id, and what he is told doesn't load back
+        (POL-80).
+        """
         self.load(
             "- !user lead\n- !user carol\n- !policy\n  id: a\n  owner: !user lead\n  body:\n    - !group g\n"
             "    - !host { id: secret, owner: !user /carol, annotations: { of: a merger }, restricted_to: 192.0.2.1 }\n"
@@ -302,7 +308,7 @@ class EffectiveTests(WorldCase):
     @given(STATEMENTS)
     @settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.differing_executors])
     def test_root_loads_back(self, statements: list[str]) -> None:
-        """What is printed of root, loaded into the root of another account of that name, makes the same rows."""
+        """What is printed of root, loaded into the root of another account of that name, makes the same rows (POL-77)."""
         self.setUp()
         self.load_leniently(statements)
         before, credentials = rows(self.memory), set(self.memory.credentials)
@@ -318,7 +324,9 @@ class EffectiveTests(WorldCase):
     @given(STATEMENTS, st.sampled_from(["a", "a/b", "a-b"]))
     @settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.differing_executors])
     def test_policies_load_back(self, statements: list[str], policy: str) -> None:
-        """What is printed of a policy, loaded into the one around it, makes the same rows; only the recorder is another."""
+        """What is printed of a policy, loaded into the one around it, makes the same rows; only the recorder is another
+        (POL-77).
+        """
         self.setUp()
         self.load(AROUND)
         self.load_leniently(statements, policy)

@@ -49,7 +49,9 @@ class EveryRouteTests(SynchronousTestCase):
     """All that is declared, whoever declares it."""
 
     def test_writes_are_refused(self) -> None:
-        """Every route that writes is 405, with the one body, to whom has a token; nothing else of it is done or read."""
+        """Every route that writes is 405, with the one body, to whom has a token; nothing else of it is done or read
+        (CLU-3).
+        """
         refused = 0
         for routes, route in declared():
             if not route.writes or route.admission is PUBLIC:
@@ -65,7 +67,9 @@ class EveryRouteTests(SynchronousTestCase):
         self.assertGreater(refused, 15)
 
     def test_what_writes(self) -> None:
-        """A GET writes nothing; other methods do, but for those that are known to read; public ones refuse by themselves."""
+        """A GET writes nothing; other methods do, but for those that are known to read; public ones refuse by themselves
+        (CLU-3).
+        """
         routes = {str(route): route for _, route in declared()}
         self.assertEqual({name for name, route in routes.items() if route.method == "GET" and route.writes}, set())
         self.assertEqual({name for name, route in routes.items() if route.method != "GET" and not route.writes}, READING)
@@ -73,7 +77,7 @@ class EveryRouteTests(SynchronousTestCase):
         self.assertEqual(public, SELF_PROVING)
 
     def test_when_nobody_knows(self) -> None:
-        """Where the database can't be asked whether it is a standby, a write is 503."""
+        """Where the database can't be asked whether it is a standby, a write is 503 (CLU-4)."""
 
         async def away() -> None:
             raise StoreUnavailable("gone")
@@ -95,7 +99,9 @@ class FollowerTests(WorldCase):
     """A whole server, on a standby."""
 
     def test_host_factory(self) -> None:
-        """Whoever shows a host factory's token is told 405, and whoever shows none, or a wrong one, no more than ever."""
+        """Whoever shows a host factory's token is told 405, and whoever shows none, or a wrong one, no more than ever
+        (HF-27, CLU-3).
+        """
         self.load("- !layer l\n- !host-factory\n  id: f\n  layers: [ !layer l ]\n")
         token = FactoryToken(RoleName("acme", "host_factory", "f"), NOW + 60.0, ())
         self.result_of(MemoryHostFactories(self.memory).add_tokens([digest_of("text")], token))
@@ -107,7 +113,7 @@ class FollowerTests(WorldCase):
         self.assertEqual(self.client.post(path).status, 401)
 
     def test_reading(self) -> None:
-        """Secrets, roles, resources, policies and logins are there as ever."""
+        """Secrets, roles, resources, policies and logins are there as ever (SEC-36, CLU-2)."""
         self.load("- !variable v\n")
         self.set_value("v", b"kept")
         self.memory.standby = True
@@ -117,7 +123,7 @@ class FollowerTests(WorldCase):
         self.assertEqual(self.client.post("/authn/acme/admin/authenticate", b"1admin").status, 200)
 
     def test_promotion(self) -> None:
-        """The first write after a promotion works."""
+        """The first write after a promotion works (CLU-5)."""
         self.load("- !variable v\n")
         self.memory.standby = True
         self.set_value("v", status=405)

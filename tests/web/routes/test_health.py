@@ -40,7 +40,9 @@ class HealthTests(SynchronousTestCase):
         return Client(Health(rounds, dialect, lambda: self.answers, lambda: self.writable))
 
     def test_healthy(self) -> None:
-        """A healthy server answers 200 without a login, with the field names of the dialect; ``HEAD`` works."""
+        """A healthy server answers 200 without a login, with the field names of the dialect; ``HEAD`` works (HEALTH-1,
+        HEALTH-2, HEALTH-5).
+        """
         for dialect, prefix in ((NATIVE, "db_"), (CONJUR, "pg_")):
             client = self.client(self.rounds, dialect)
             answer = client.get("/health")
@@ -53,7 +55,7 @@ class HealthTests(SynchronousTestCase):
             self.assertEqual(client.head("/health").status, 200)
 
     def test_failing(self) -> None:
-        """When the database fails a round, the answer is 502, and 200 again after a round that it passes."""
+        """When the database fails a round, the answer is 502, and 200 again after a round that it passes (HEALTH-1)."""
         client = self.client(self.rounds)
         self.memory.down = True
         self.clock.advance(5)
@@ -65,7 +67,9 @@ class HealthTests(SynchronousTestCase):
         self.assertEqual(client.get("/health").status, 200)
 
     def test_form_of_the_draft(self) -> None:
-        """Who accepts ``application/health+json`` is told in that form, with the same status; caches know that it varies."""
+        """Who accepts ``application/health+json`` is told in that form, with the same status; caches know that it varies
+        (HEALTH-8).
+        """
         client = self.client(self.rounds)
         for accepted in ("application/health+json", "Application/Health+JSON;q=0.9, */*"):
             answer = client.get("/health", headers=[("Accept", accepted)])
@@ -79,7 +83,7 @@ class HealthTests(SynchronousTestCase):
         self.assertEqual(client.get("/health", headers=[("Accept", "application/json")]).json()["ok"], False)
 
     def test_alive(self) -> None:
-        """A server whose reactor turns is alive, whatever its database does and before any round has ended."""
+        """A server whose reactor turns is alive, whatever its database does and before any round has ended (HEALTH-9)."""
         rounds = Rounds(Clock(), Clock(), [], DatabaseProbe(MemoryState(self.memory)), 5.0)
         self.memory.down = True
         self.clock.advance(100)
@@ -89,7 +93,9 @@ class HealthTests(SynchronousTestCase):
             self.assertEqual((client.head("/livez").status, client.head("/livez").body), (200, b""))
 
     def test_ready(self) -> None:
-        """A server is ready as of its last round: 200, or 503; it isn't before the first, nor once rounds are stale."""
+        """A server is ready as of its last round: 200, or 503; it isn't before the first, nor once rounds are stale
+        (HEALTH-10).
+        """
         client = self.client(self.rounds)
         self.assertEqual((client.get("/readyz").status, client.get("/readyz").json()), (200, {"ok": True}))
         self.assertEqual(client.head("/readyz").status, 200)
@@ -107,7 +113,7 @@ class HealthTests(SynchronousTestCase):
         self.assertEqual(self.client(unstarted).get("/readyz").status, 503)
 
     def test_ready_now(self) -> None:
-        """A database that doesn't answer now makes a server unready at once, whatever the last round found."""
+        """A database that doesn't answer now makes a server unready at once, whatever the last round found (HEALTH-11)."""
         client = self.client(self.rounds)
         self.answers = False
         for target in ("/readyz", "/readyz?write"):
@@ -117,7 +123,9 @@ class HealthTests(SynchronousTestCase):
         self.assertEqual(client.get("/readyz").status, 200)
 
     def test_ready_to_write(self) -> None:
-        """Whether a server can write is another question than whether it can serve, and is asked with ``write``."""
+        """Whether a server can write is another question than whether it can serve, and is asked with ``write``
+        (HEALTH-12).
+        """
         writes = ("/readyz?write", "/readyz?write=true", "/readyz?write=", "/readyz?x&write")
         reads = ("/readyz", "/readyz?write=false", "/readyz?writes", "/readyz?Write")
 
@@ -144,7 +152,7 @@ class HealthTests(SynchronousTestCase):
         self.assertEqual(client.get("/readyz?write=maybe").status, 422)
 
     def test_asks_nobody(self) -> None:
-        """However often these routes are asked, and while the database hangs, they ask neither it nor a probe."""
+        """However often these routes are asked, and while the database hangs, they ask neither it nor a probe (HEALTH-1)."""
         asked = FakeState()
         rounds = Rounds(self.clock, self.clock, [AuthzProbe(asked)], DatabaseProbe(asked), 5.0)
         client = self.client(rounds)
@@ -154,7 +162,9 @@ class HealthTests(SynchronousTestCase):
         self.assertEqual(asked.asked, [])
 
     def test_junk(self) -> None:
-        """Headers, tokens and queries that make no sense don't change an answer; other paths and methods are 404."""
+        """Headers, tokens and queries that make no sense don't change an answer; other paths and methods are 404
+        (HEALTH-13).
+        """
         client = self.client(self.rounds)
         junk = [("Authorization", 'Token token="nonsense"'), ("Accept", "\x7f;q=x, */*"), ("X-Request-Id", "a" * 999)]
         for target in ("/health?a=%FF&a=1&=&limit=-1", "/health/", "/health?" + "x" * 9000, "/livez?", "/readyz?ready=no"):

@@ -72,7 +72,7 @@ class TokenTests(FactoryCase):
     """Tokens, in the rules of core 5."""
 
     def test_made(self) -> None:
-        """A token is told with its expiration and networks, once; it is kept as its SHA-256."""
+        """A token is told with its expiration and networks, once; it is kept as its SHA-256 (HF-3)."""
         answer = self.ask(fields={"cidr[]": ["192.0.2.0/24", "2001:db8::1"]})
         self.assertEqual(answer.status, 200)
         [made] = answer.json()
@@ -86,12 +86,12 @@ class TokenTests(FactoryCase):
         self.assertEqual(told, {"expiration": EXPIRATION, "cidr": made["cidr"]})
 
     def test_count(self) -> None:
-        """So many tokens are made as ``count`` says, each another; without it one."""
+        """So many tokens are made as ``count`` says, each another; without it one (HF-3)."""
         self.assertEqual(len({made["token"] for made in self.ask(count=1000).json()}), 1000)
         self.assertEqual(len(self.ask(count="").json()), 1)
 
     def test_from_json_and_query(self) -> None:
-        """The parameters may come in JSON or in the query too; what the body says counts first."""
+        """The parameters may come in JSON or in the query too; what the body says counts first (HF-4)."""
         said = {"host_factory": FLEET, "expiration": EXPIRATION, "count": 2, "cidr": ["10.0.0.0/8"]}
         answer = self.client.post(TOKENS, json.dumps(said).encode(), headers=JSON, role=MAKER)
         self.assertEqual([made["cidr"] for made in answer.json()], [["10.0.0.0/8"]] * 2)
@@ -101,7 +101,7 @@ class TokenTests(FactoryCase):
         self.assertEqual(len(self.client.post(f"{TOKENS}?{query}", b"count=1", role=MAKER).json()), 1)
 
     def test_forms_of_expiration(self) -> None:
-        """ISO 8601 is read as clients write it; without an offset it is UTC (clients R11)."""
+        """ISO 8601 is read as clients write it; without an offset it is UTC (clients R11) (HF-6)."""
         for text, told in (
             ("2023-11-15", "2023-11-15T00:00:00Z"),
             ("2023-11-15T01:02:03.456789", "2023-11-15T01:02:03Z"),
@@ -115,7 +115,9 @@ class TokenTests(FactoryCase):
         self.assertEqual(self.client.get("/resources/acme/host_factory/fleet", role=ADMIN).status, 200)
 
     def test_order_of_checks(self) -> None:
-        """No factory, an unseen one, another kind, no privilege, then what is wrong with the rest, one after the other."""
+        """No factory, an unseen one, another kind, no privilege, then what is wrong with the rest, one after the other
+        (HF-5).
+        """
         wrong: dict[str, Any] = {"expiration": None, "count": "x", "cidr": "x"}
         self.assertEqual(self.error(self.ask(**wrong, host_factory=None), 422, "argument_error"), "host_factory")
         for role, factory in ((EVE, FLEET), (MAKER, "acme:host_factory:none"), (MAKER, "other:host_factory:fleet")):
@@ -141,7 +143,7 @@ class TokenTests(FactoryCase):
         self.assertEqual(self.memory.factory_tokens, {})
 
     def test_bad_factories(self) -> None:
-        """What is no full id of a resource is 422, and named."""
+        """What is no full id of a resource is 422, and named (HF-5)."""
         for text in (
             "fleet",
             "host_factory:fleet",
@@ -152,17 +154,17 @@ class TokenTests(FactoryCase):
             self.assertIn("host_factory", self.error(self.ask(host_factory=text), 422, "argument_error"))
 
     def test_bad_counts(self) -> None:
-        """A count is a number from 1 to 1000 and nothing else."""
+        """A count is a number from 1 to 1000 and nothing else (HF-4, LIM-19)."""
         for text in ("0", "-1", "1.5", "1001", "01", "+1", " 1", "1e2", "\uff19", "9" * 50):
             self.assertIn("count", self.error(self.ask(count=text), 422, "argument_error"))
 
     def test_bad_expirations(self) -> None:
-        """What is no date is 422, and so is what no calendar has."""
+        """What is no date is 422, and so is what no calendar has (HF-6)."""
         for text in ("tomorrow", "2023-02-30", "2050-12-31T25:00:00Z", "9999-12-31T23:59:59-23:59", "1700003600", "-1"):
             self.assertIn("ISO8601", self.error(self.ask(expiration=text), 422, "argument_error"), text)
 
     def test_bad_networks(self) -> None:
-        """What is no network is 422, and one with bits beyond its mask is told which was meant."""
+        """What is no network is 422, and one with bits beyond its mask is told which was meant (HF-4, HF-7, LIM-19)."""
         for text in ("10.0.0.0/33", "10.0.0.0/255.0.0.0", "fe80::1%eth0", "10.0.0", "0x7f.1"):
             message = self.error(self.ask(cidr=text), 422, "unprocessable_entity")
             self.assertEqual(message, f"Invalid IP address or CIDR range '{text}'")
@@ -170,7 +172,9 @@ class TokenTests(FactoryCase):
         self.assertIn("Did you mean '10.0.0.0/24'?", message)
 
     def test_bad_bodies(self) -> None:
-        """A body that can't be read is 400 or 413, and a value of another type 422; repeated single values are 422."""
+        """A body that can't be read is 400 or 413, and a value of another type 422; repeated single values are 422 (HF-10,
+        LIM-4).
+        """
         for body in (b"{", b"[]", b'{"a": 1, "a": 2}', b"\xff", b'{"count": NaN}', b"[" * 60_000):
             self.error(self.client.post(TOKENS, body, headers=JSON, role=MAKER), 400, "bad_request")
         self.error(self.client.post(TOKENS, b"a=%zz", role=MAKER), 400, "bad_request")
@@ -194,14 +198,16 @@ class TokenTests(FactoryCase):
         self.assertEqual(self.ask().status, 405)
 
     def test_revoked(self) -> None:
-        """A revoked token makes no host any more; who has ``update`` on its factory may revoke it."""
+        """A revoked token makes no host any more; who has ``update`` on its factory may revoke it (HF-9)."""
         token = self.token()
         self.assertEqual(self.client.delete(f"{TOKENS}/{token}", role=REMOVER).status, 204)
         self.assertEqual(self.make(token).status, 401)
         self.assertEqual(self.client.delete(f"{TOKENS}/{token}", role=REMOVER).status, 404)
 
     def test_not_revoked(self) -> None:
-        """An unknown token, and one whose factory isn't seen, are 404 in the same words, which don't tell it; else 403."""
+        """An unknown token, and one whose factory isn't seen, are 404 in the same words, which don't tell it; else 403
+        (HF-9).
+        """
         token = self.token()
         for role, text in ((EVE, token), (REMOVER, "unknown"), (MAKER, "%2F"), (MAKER, "x" * 1000)):
             answer = self.client.delete(f"{TOKENS}/{text}", role=role)
@@ -219,7 +225,9 @@ class HostTests(FactoryCase):
     """Hosts, in the rules of core 5."""
 
     def test_new(self) -> None:
-        """A new host is told as its resource is, with its API key; it belongs to the factory's layers and can log in."""
+        """A new host is told as its resource is, with its API key; it belongs to the factory's layers and can log in (HF-11,
+        HF-15).
+        """
         answer = self.make(self.token(), {"id": "web-1", "annotations[size]": "small", "annotations[it's]": "ü"})
         self.assertEqual(answer.status, 201)
         host = answer.json()
@@ -232,7 +240,7 @@ class HostTests(FactoryCase):
             self.assertIn((f"acme:layer:{layer}", "acme:host:web-1", False), self.memory.memberships)
 
     def test_again(self) -> None:
-        """The same host again has another API key, in place of the first."""
+        """The same host again has another API key, in place of the first (HF-16)."""
         first = self.make(self.token()).json()["api_key"]
         answer = self.make(self.token())
         self.assertEqual(answer.status, 201)
@@ -240,7 +248,7 @@ class HostTests(FactoryCase):
         self.assertEqual(self.client.post("/authn/acme/host%2Fweb-1/authenticate", first.encode()).status, 401)
 
     def test_others(self) -> None:
-        """A host that policy declared or that another factory made is 403, without a body, and keeps its key."""
+        """A host that policy declared or that another factory made is 403, without a body, and keeps its key (HF-17)."""
         self.make(self.token(host_factory="acme:host_factory:other"), {"id": "its"})
         before = dict(self.memory.credentials)
         for name in ("declared", "its"):
@@ -249,7 +257,7 @@ class HostTests(FactoryCase):
         self.assertEqual(self.memory.credentials, before)
 
     def test_ids(self) -> None:
-        """An id is absolute; the reserved prefix, ids that begin with a slash, none and impossible ones are 422."""
+        """An id is absolute; the reserved prefix, ids that begin with a slash, none and impossible ones are 422 (HF-18)."""
         token, prefix = self.token(), self.dialect.prefix
         self.assertEqual(self.make(token, {"id": f"{prefix}-x"}).json()["id"], f"acme:host:{prefix}-x")
         self.assertEqual(self.make(token, {"id": "a/b c"}).json()["id"], "acme:host:a/b c")
@@ -260,7 +268,7 @@ class HostTests(FactoryCase):
         self.assertIn("1024 bytes", self.error(self.make(token, {"id": "ü" * 513}), 422, "argument_error"))
 
     def test_bad_annotations(self) -> None:
-        """Annotations have the bounds that policy sets them, and keys."""
+        """Annotations have the bounds that policy sets them, and keys (HF-22)."""
         token = self.token()
         for key, value in (
             ("annotations", "x"),
@@ -275,7 +283,7 @@ class HostTests(FactoryCase):
         self.assertEqual(self.make(token, {"id": "h", "annotations[a]": ""}).json()["annotations"][0]["value"], "")
 
     def test_from_json_and_query(self) -> None:
-        """Parameters may come in JSON, or in the query with an empty body (clients R10)."""
+        """Parameters may come in JSON, or in the query with an empty body (clients R10) (HF-11)."""
         headers = [("Authorization", f"Token token={self.token()}")]
         body = json.dumps({"id": "j", "annotations": {"a/b": "c", "n": 5}}).encode()
         answer = self.client.post(HOSTS, body, headers=[*headers, ("Content-Type", "application/json; charset=utf-8")])
@@ -284,7 +292,9 @@ class HostTests(FactoryCase):
         self.assertEqual((answer.json()["id"], len(answer.json()["annotations"])), ("acme:host:q", 1))
 
     def test_refused(self) -> None:
-        """Without a good token it is 401 with nothing in it, before anything else is looked at; the log has the reason."""
+        """Without a good token it is 401 with nothing in it, before anything else is looked at; the log has the reason
+        (HF-12).
+        """
         token, here = self.token(), self.token(cidr="198.51.100.0/24")
         expired = self.token(expiration="2023-11-14T22:13:21Z")
         family = self.token(cidr=["2001:db8::/32", "::ffff:192.0.2.0/120"])
@@ -310,7 +320,7 @@ class HostTests(FactoryCase):
         self.assertEqual(self.client.post(HOSTS, b"id=h", role=ADMIN).status, 401)
 
     def test_origins(self) -> None:
-        """A token works from its networks, which a trusted proxy tells; a forged header is not believed."""
+        """A token works from its networks, which a trusted proxy tells; a forged header is not believed (HF-12, HF-14)."""
         token = self.token(cidr=["198.51.100.0/24", "2001:db8::/32"])
         for peer, forwarded, status in (
             ("198.51.100.7", "", 201),
@@ -325,7 +335,7 @@ class HostTests(FactoryCase):
             self.assertEqual(answer.status, status, (peer, forwarded))
 
     def test_expires(self) -> None:
-        """A token is good up to its expiration, and not at it."""
+        """A token is good up to its expiration, and not at it (HF-13)."""
         token = self.token()
         self.clock.advance(3599.9)
         self.assertEqual(self.make(token).status, 201)
@@ -333,7 +343,7 @@ class HostTests(FactoryCase):
         self.assertEqual(self.make(token).status, 401)
 
     def test_tokens_are_not_told(self) -> None:
-        """No log event has the text of a token or an API key, whatever is done with them."""
+        """No log event has the text of a token or an API key, whatever is done with them (HF-8)."""
         with capturedLogs() as events:
             token = self.token()
             key = self.make(token).json()["api_key"]
@@ -349,7 +359,7 @@ class HostTests(FactoryCase):
             self.assertNotIn(key, text)
 
     def test_standby(self) -> None:
-        """A standby, which can make none, answers 405; while the store is away, it is 503."""
+        """A standby, which can make none, answers 405; while the store is away, it is 503 (HF-27)."""
         token = self.token()
         self.memory.standby = True
         self.assertEqual(self.make(token).status, 405)
@@ -363,7 +373,7 @@ class HostTests(FactoryCase):
         self.assertEqual(self.client.delete(TOKENS, role=ADMIN).status, 404)
 
     def test_in_no_other_account(self) -> None:
-        """A token makes hosts in its factory's own account, whoever asks."""
+        """A token makes hosts in its factory's own account, whoever asks (HF-21)."""
         self.assertEqual(self.make(self.token()).json()["id"].split(":")[0], ACCOUNT)
 
 

@@ -70,7 +70,9 @@ class DocumentTests(LanguageCase):
     """Core 1.1: documents."""
 
     def test_the_root_is_a_sequence(self) -> None:
-        """A document is one sequence, perhaps of sequences; a mapping, a scalar and a second document are refused."""
+        """A document is one sequence, perhaps of sequences; a mapping, a scalar and a second document are refused
+        (POL-1).
+        """
         self.load("- - !user a\n  - [ !user b, [ ] ]\n")
         self.assertTrue(self.exists("user:a") and self.exists("user:b"))
         self.assertEqual(self.at("user: a"), (1, 1, "Unexpected mapping"))
@@ -79,7 +81,7 @@ class DocumentTests(LanguageCase):
         self.assertEqual(self.at("- !user a\n---\n- !user b\n")[2], message)
 
     def test_blank_bodies(self) -> None:
-        """A body of nothing but blanks is ``policy_text is not present``, in every mode."""
+        """A body of nothing but blanks is ``policy_text is not present``, in every mode (POL-2)."""
         for text in ("", " ", "\n \t\n", "\ufeff"):
             for method in ("POST", "PATCH", "PUT"):
                 answer = self.load(text, method=method, status=422)
@@ -90,7 +92,7 @@ class DocumentTests(LanguageCase):
                 )
 
     def test_empty_policies(self) -> None:
-        """A comment, ``[]`` and a bare ``---`` are policies; put in place of another they wipe what it recorded."""
+        """A comment, ``[]`` and a bare ``---`` are policies; put in place of another they wipe what it recorded (POL-2)."""
         for text in ("# nothing", "[]", "---", "---\n"):
             self.rows("- !user a\n- !variable v\n")
             self.load(text)
@@ -100,7 +102,7 @@ class DocumentTests(LanguageCase):
             self.assertTrue(self.exists("user:admin") and self.exists("policy:root"))
 
     def test_anchors_and_aliases(self) -> None:
-        """Records, sequences and keys may be aliases; an anchor stands once."""
+        """Records, sequences and keys may be aliases; an anchor stands once (POL-3)."""
         self.load(
             "- &app !host app\n- &things [ !variable a, !variable b ]\n"
             "- !permit { &key role: *app, privileges: &rw [ read, update ], resources: *things }\n"
@@ -111,7 +113,7 @@ class DocumentTests(LanguageCase):
         self.assertEqual(self.at("- &a !user x\n- &a !user y\n")[2], "Duplicate anchor a")
 
     def test_repeated_keys(self) -> None:
-        """A key stands once in a mapping, in annotations too."""
+        """A key stands once in a mapping, in annotations too (POL-3)."""
         self.assertEqual(
             self.at("- !grant\n  role: !user a\n  member: !user b\n  member: !user c\n"),
             (4, 3, "Duplicate attribute: member"),
@@ -119,7 +121,7 @@ class DocumentTests(LanguageCase):
         self.assertEqual(self.at("- !host { annotations: { a: b, a: c } }")[2], "Duplicate attribute: a")
 
     def test_no_includes(self) -> None:
-        """``!include`` is no word of the language any more."""
+        """``!include`` is no word of the language any more (POL-11)."""
         self.assertEqual(self.at("- !include other.yml"), (1, 3, "Unrecognized data type '!include'"))
 
 
@@ -127,7 +129,7 @@ class TagTests(LanguageCase):
     """Core 1.2: tags."""
 
     def test_records(self) -> None:
-        """Each record's tag makes a resource of its kind, and a role for all but variables and webservices."""
+        """Each record's tag makes a resource of its kind, and a role for all but variables and webservices (POL-10)."""
         self.load(
             "- !policy p\n- !user u\n- !host h\n- !group g\n- !layer l\n- !variable v\n- !webservice w\n"
             "- !host-factory { id: f, layer: !layer l }\n- !host_factory { id: f2, layers: [ !layer l ] }\n"
@@ -138,7 +140,9 @@ class TagTests(LanguageCase):
             self.assertTrue(self.exists(name) and f"acme:{name}" not in self.memory.roles, name)
 
     def test_low_level_records(self) -> None:
-        """``!role`` and ``!resource`` with kind and id stand for the tag of the kind, as records and as references."""
+        """``!role`` and ``!resource`` with kind and id stand for the tag of the kind, as records and as references
+        (POL-13).
+        """
         self.load(
             "- !role { kind: group, id: g }\n- !resource { kind: variable, id: v }\n- !role { kind: user, id: p/u }\n"
             "- !permit { role: !role { kind: group, id: g }, privilege: read,"
@@ -150,13 +154,13 @@ class TagTests(LanguageCase):
         self.assertEqual(self.at("- !resource { kind: food, id: bacon }")[2], "Unknown kind 'food' of type Resource")
 
     def test_automatic_roles(self) -> None:
-        """``!automatic-role`` and ``!managed-role`` name a role that is never there."""
+        """``!automatic-role`` and ``!managed-role`` name a role that is never there (POL-20)."""
         for tag in ("automatic-role", "managed-role"):
             text = f"- !layer l\n- !grant {{ role: !{tag} {{ record: !layer l, role_name: use_host }}, member: !layer l }}\n"
             self.assertEqual(self.invalid(text), "@ 'layer/l/use_host' not found in account 'acme'")
 
     def test_unknown_tags(self) -> None:
-        """Any other tag is refused where it stands; so is a text among the statements."""
+        """Any other tag is refused where it stands; so is a text among the statements (POL-11)."""
         self.assertEqual(self.at("- !user a\n- !foobar x\n"), (2, 3, "Unrecognized data type '!foobar'"))
         self.assertEqual(self.at("- user alice"), (1, 3, "Unexpected scalar"))
 
@@ -165,7 +169,7 @@ class AttributeTests(LanguageCase):
     """Core 1.3: attributes."""
 
     def test_singular_and_plural(self) -> None:
-        """Singular and plural are interchangeable, and each takes one or a list."""
+        """Singular and plural are interchangeable, and each takes one or a list (POL-17)."""
         for role, privilege, resource in (("role", "privileges", "resource"), ("roles", "privilege", "resources")):
             for left, right in (("", ""), ("[", "]")):
                 self.rows(
@@ -178,19 +182,21 @@ class AttributeTests(LanguageCase):
             self.assertTrue(self.granted("group:g", "user:u"))
 
     def test_unknown_attributes(self) -> None:
-        """An attribute that a type doesn't have is refused."""
+        """An attribute that a type doesn't have is refused (POL-11)."""
         self.assertEqual(self.at("- !permit\n  x: y\n"), (2, 3, "No such attribute 'x' on type Permit"))
         self.assertEqual(
             self.at("- !layer { restricted_to: 1.2.3.4 }")[2], "No such attribute 'restricted_to' on type Layer"
         )
 
     def test_values_of_another_sort(self) -> None:
-        """A mapping in place of a scalar, and a value of another type, are refused by name."""
+        """A mapping in place of a scalar, and a value of another type, are refused by name (POL-8)."""
         self.assertEqual(self.at("- !user { id: { a: b } }")[2], "Attribute 'id' can't be a mapping")
         self.assertEqual(self.at("- !user { id: !group g }")[2], "Expected a string for field 'id', got Group")
 
     def test_guessed_types(self) -> None:
-        """Unquoted numbers, dates and truth values are no ids, but in the short form; as annotations they are rewritten."""
+        """Unquoted numbers, dates and truth values are no ids, but in the short form; as annotations they are rewritten
+        (POL-9).
+        """
         self.assertEqual(self.at("- !user { id: 123 }")[2], "Expected a string for field 'id', got Integer")
         self.load("- !user 123\n- !user yes\n- !user { id: '456' }\n")
         self.assertTrue(self.exists("user:123") and self.exists("user:yes") and self.exists("user:456"))
@@ -200,7 +206,7 @@ class AttributeTests(LanguageCase):
         self.assertEqual(self.at("- !host { annotations: { a: { b: c } } }")[2], "Attribute 'a' can't be a mapping")
 
     def test_inline_members(self) -> None:
-        """A member may say that it is an admin, with a tag or without, as a truth value or a text."""
+        """A member may say that it is an admin, with a tag or without, as a truth value or a text (POL-18)."""
         self.load(
             "- !group g\n- !user a\n- !user b\n- !user c\n"
             "- !grant\n  role: !group g\n  members:\n  - { role: !user a, admin: true }\n"
@@ -210,7 +216,7 @@ class AttributeTests(LanguageCase):
             self.assertEqual(self.memory.memberships["acme:group:g", f"acme:user:{name}", False][0], admin)
 
     def test_restrictions(self) -> None:
-        """``restricted_to`` takes addresses and ranges and keeps them with their masks."""
+        """``restricted_to`` takes addresses and ranges and keeps them with their masks (POL-14)."""
         self.load(
             "- !host { id: h, restricted_to: [ 1.2.3.4, 10.0.0.0/8, '2001:DB8::/32' ] }\n"
             "- !user { id: u, restricted_to: '::1' }"
@@ -229,7 +235,7 @@ class AttributeTests(LanguageCase):
         self.assertEqual(self.at("- !host { restricted_to: x }")[2], "Invalid IP address or CIDR range 'x'")
 
     def test_sugar(self) -> None:
-        """Some attributes are annotations under the dialect's prefix; an explicit annotation wins."""
+        """Some attributes are annotations under the dialect's prefix; an explicit annotation wins (POL-15)."""
         prefix = self.dialect.prefix
         self.load(
             "- !variable { id: v, kind: password, mime_type: text/plain }\n- !user { id: u, uidnumber: 1000 }\n"
@@ -247,7 +253,7 @@ class AttributeTests(LanguageCase):
         self.assertEqual(self.at("- !user { uidnumber: many }")[2], "Expected a integer for field 'uidnumber', got String")
 
     def test_public_keys(self) -> None:
-        """A public key is a resource with the key as its value; it belongs to the user's owner."""
+        """A public key is a resource with the key as its value; it belongs to the user's owner (KEY-3)."""
         self.load(
             "- !group g\n"
             f"- !policy {{ id: p, body: [ !user {{ id: u, owner: !group /g, public_keys: [ {ONE} laptop ] }} ] }}"
@@ -258,7 +264,7 @@ class AttributeTests(LanguageCase):
 
     def test_public_keys_that_are_none(self) -> None:
         """Text with a name that is no key is refused, or else loaded with a warning, where the dialect has it so; without a
-        name, with characters of control, or too long it is always refused.
+        name, with characters of control, or too long it is always refused (KEY-4).
         """
         for key in ("ssh-rsa AAAA laptop", "no key laptop", f"{ONE[:-4]} laptop", f"ssh-rsa {ONE.split()[1]} laptop"):
             if not self.dialect.lenient_public_keys:
@@ -278,7 +284,9 @@ class AttributeTests(LanguageCase):
             self.assertEqual((len(warnings), warnings[-1]), (101, "Nor are 50 other public keys."))
 
     def test_public_keys_of_one_name(self) -> None:
-        """A user's two keys of one name are refused, or else the last of them counts, where the dialect has it so."""
+        """A user's two keys of one name are refused, or else the last of them counts, where the dialect has it so
+        (KEY-5).
+        """
         text = f"- !user {{ id: u, public_keys: [ {ONE} a, {TWO} b, {TWO} a, {THREE} a ] }}"
         if not self.dialect.lenient_public_keys:
             self.assertEqual(self.invalid(text), "Public_key 'user/u/a' is declared more than once")
@@ -291,7 +299,7 @@ class AttributeTests(LanguageCase):
         self.assertEqual(self.value("public_key:user/u/a"), (2, f"{ONE} a".encode()))
 
     def test_public_keys_have_versions(self) -> None:
-        """A key has a new version when it was changed, and only then; POST changes nothing that is there."""
+        """A key has a new version when it was changed, and only then; POST changes nothing that is there (KEY-6)."""
         name = "public_key:user/u/laptop"
         self.load(f"- !user {{ id: u, public_key: {ONE} laptop }}")
         self.load(f"- !user {{ id: u, public_key: {TWO} laptop }}")
@@ -312,21 +320,23 @@ class IdTests(LanguageCase):
     """Core 1.4: ids and namespaces."""
 
     def test_a_document_is_its_policys_body(self) -> None:
-        """Loading into a policy means what its body in the document above means; at the root nothing is put in front."""
+        """Loading into a policy means what its body in the document above means; at the root nothing is put in front
+        (POL-24).
+        """
         self.load("- !policy { id: p, body: [ !variable a, !policy { id: q, body: [ !variable b ] } ] }\n- !variable c\n")
         self.load("- !variable d\n", policy="p/q")
         for name in ("p/a", "p/q/b", "c", "p/q/d"):
             self.assertTrue(self.exists(f"variable:{name}"), name)
 
     def test_blank_ids(self) -> None:
-        """Within a policy a blank id is the policy's own; at the root there is none."""
+        """Within a policy a blank id is the policy's own; at the root there is none (POL-25)."""
         self.load("- !policy { id: dev, body: [ !policy { id: db, body: [ !layer ] } ] }")
         self.assertTrue(self.exists("layer:dev/db"))
         self.assertEqual(self.invalid("- !permit { role: !user admin, privilege: x, resource: }"), "resource has a blank id")
         self.assertEqual(self.invalid("- !webservice"), "webservice has a blank id")
 
     def test_absolute_ids(self) -> None:
-        """A leading slash is absolute in every reference, and illegal in what is defined (rulings 2.13)."""
+        """A leading slash is absolute in every reference, and illegal in what is defined (rulings 2.13) (POL-26)."""
         self.load("- !policy p\n- !group g\n- !user u\n- !variable v\n")
         self.load(
             "- !host { id: h, owner: !group /g }\n- !grant { role: !group /g, member: !user /u }\n"
@@ -341,7 +351,7 @@ class IdTests(LanguageCase):
             self.assertEqual(self.invalid(f"- !{tag} /x", policy="p"), "Illegal absolute id: /x")
 
     def test_relative_ids(self) -> None:
-        """``..`` climbs in owners, members and permitted roles, and not above the root; elsewhere it is kept."""
+        """``..`` climbs in owners, members and permitted roles, and not above the root; elsewhere it is kept (POL-27)."""
         self.load("- !policy myapp\n- !group the-group\n- !layer default\n- !variable v\n")
         self.load(
             "- !group mine\n- !host { id: h, owner: !group ../the-group }\n"
@@ -362,13 +372,13 @@ class IdTests(LanguageCase):
         )
 
     def test_relative_annotations(self) -> None:
-        """An annotation's value with a ``..`` element is resolved relative to the id of its record."""
+        """An annotation's value with a ``..`` element is resolved relative to the id of its record (POL-28)."""
         self.load("- !policy { id: p, body: [ !variable { id: v, annotations: { a: ../w, b: c..d } } ] }")
         self.assertEqual(self.annotation("variable:p/v", "a"), "p/w")
         self.assertEqual(self.annotation("variable:p/v", "b"), "c..d")
 
     def test_users_are_folded(self) -> None:
-        """A user in a policy has its id behind an ``@``, when he is defined and when he is referred to."""
+        """A user in a policy has its id behind an ``@``, when he is defined and when he is referred to (POL-29)."""
         self.load(
             "- !user bob\n- !group g\n- !policy { id: a, body: [ !policy { id: b, body: [ !user bob ] } ] }\n"
             "- !grant { role: !group g, members: [ !user a/b/bob, !user bob ] }\n"
@@ -380,7 +390,7 @@ class IdTests(LanguageCase):
         self.assertTrue(self.granted("group:h", "user:bob@a-b"))
 
     def test_foreign_accounts(self) -> None:
-        """No record and no reference may be of another account; to name one's own is no fault (rulings 2.2)."""
+        """No record and no reference may be of another account; to name one's own is no fault (rulings 2.2) (POL-30)."""
         self.load(
             "- !group { id: g, account: acme }\n"
             "- !grant { role: !group g, member: { kind: user, id: admin, account: acme } }"
@@ -405,7 +415,9 @@ class OwnershipTests(LanguageCase):
     """Core 1.5: owners, order, duplicates."""
 
     def test_defaults(self) -> None:
-        """The admin owns what stands at the root, and a policy what stands in its body, unless ``owner`` says otherwise."""
+        """The admin owns what stands at the root, and a policy what stands in its body, unless ``owner`` says otherwise
+        (POL-32).
+        """
         self.load("- !group g\n- !policy { id: p, owner: !group g, body: [ !host h, !host { id: k, owner: !group /g } ] }")
         self.assertEqual(
             [self.owner(name) for name in ("group:g", "policy:p", "host:p/h", "host:p/k")],
@@ -413,19 +425,21 @@ class OwnershipTests(LanguageCase):
         )
 
     def test_owners_in_a_circle(self) -> None:
-        """New roles that own each other are refused."""
+        """New roles that own each other are refused (POL-33)."""
         self.assertEqual(
             self.invalid("- !group { id: a, owner: !group b }\n- !group { id: b, owner: !group a }\n"),
             "Dependency cycle encountered between Group 'b' and Group 'a'",
         )
 
     def test_duplicates(self) -> None:
-        """A thing is declared once, in whatever spelling."""
+        """A thing is declared once, in whatever spelling (POL-22)."""
         for text in ("- !group x\n- !group x\n", "- !group x\n- !role { kind: group, id: x }\n"):
             self.assertEqual(self.invalid(text), "Group 'x' is declared more than once")
 
     def test_order(self) -> None:
-        """Whatever their order in the file, owners come before what they own, and records before what speaks of them."""
+        """Whatever their order in the file, owners come before what they own, and records before what speaks of them
+        (POL-21).
+        """
         self.load(
             "- !grant { role: !group g, member: !user u }\n"
             "- !permit { role: !group g, privilege: read, resource: !variable v }\n"
@@ -440,7 +454,9 @@ class RowTests(LanguageCase):
     """Core 1.6: the rows that documents make."""
 
     def test_ownerships(self) -> None:
-        """A role has its owner as a member, who is its admin and owner; a grant beside it is another row."""
+        """A role has its owner as a member, who is its admin and owner; a grant beside it is another row (POL-32,
+        ROLE-16).
+        """
         self.load("- !group g\n- !user u\n- !grant { role: !group g, members: [ !user admin, !user u ] }\n")
         rows = {key[1:]: row for key, row in self.memory.memberships.items() if key[0] == "acme:group:g"}
         root = "acme:policy:root"
@@ -463,7 +479,7 @@ class RowTests(LanguageCase):
         self.assertTrue(self.permitted("group:g", "a b", "variable:v"))
 
     def test_host_factories(self) -> None:
-        """A host factory is a member of its layers, and has one at least."""
+        """A host factory is a member of its layers, and has one at least (POL-16, HF-1)."""
         self.load(
             "- !layer a\n- !layer b\n- !group g\n- !host-factory { id: f, layers: [ !layer a, !layer b ], role: !group g }"
         )
@@ -482,7 +498,7 @@ class RowTests(LanguageCase):
         self.assertFalse(self.granted("layer:b", "host_factory:f") or self.exists("layer:b"))
 
     def test_rows_say_where_they_were_loaded(self) -> None:
-        """Every row is recorded by the policy that was loaded, not by the one around it."""
+        """Every row is recorded by the policy that was loaded, not by the one around it (POL-34)."""
         self.load(
             "- !policy { id: p, body: [ !host { id: h, annotations: { a: b } }, !grant { role: !policy , member: !host h },"
             " !permit { role: !host h, privilege: x, resource: !host h } ] }"
@@ -508,17 +524,17 @@ class PrivilegeTests(LanguageCase):
         )
 
     def test_owners_have_every_privilege(self) -> None:
-        """Who holds the owner's role, directly or through others, has every privilege."""
+        """Who holds the owner's role, directly or through others, has every privilege (ROLE-2)."""
         self.set_value("v", role=user("alice"))
         self.assertEqual(self.client.get("/secrets/acme/variable/v", role=user("alice")).body, b"value")
 
     def test_any_privilege_makes_visible(self) -> None:
-        """A resource is visible to whoever has any privilege on it, by whatever name, and to nobody else."""
+        """A resource is visible to whoever has any privilege on it, by whatever name, and to nobody else (ROLE-4)."""
         self.assertEqual(self.client.get("/secrets/acme/variable/v", role=user("bob")).status, 403)
         self.assertEqual(self.client.get("/secrets/acme/variable/v", role=user("carl")).status, 404)
 
     def test_privileges_are_held_through_roles(self) -> None:
-        """A privilege that a role was given is had by all who hold it, over any number of steps."""
+        """A privilege that a role was given is had by all who hold it, over any number of steps (ROLE-3)."""
         self.load(
             "- !group a\n- !layer b\n- !grant { role: !group a, member: !layer b }\n"
             "- !grant { role: !layer b, member: !user carl }\n"
@@ -528,7 +544,7 @@ class PrivilegeTests(LanguageCase):
         self.assertEqual(self.client.get("/secrets/acme/variable/v", role=user("carl")).status, 200)
 
     def test_members_do_not_see_their_groups(self) -> None:
-        """To be a member of a group doesn't make the group visible."""
+        """To be a member of a group doesn't make the group visible (ROLE-4)."""
         answer = self.client.get("/roles/acme/group/g?members", role=user("alice"))
         self.assertEqual(answer.status, self.dialect.hidden_role_status)
 
@@ -552,7 +568,9 @@ class ModeTests(LanguageCase):
         self.set_value("dev/v")
 
     def test_restrictions(self) -> None:
-        """POST unites the ranges with those that are there; PATCH and PUT leave those of the document, if only none."""
+        """POST unites the ranges with those that are there; PATCH and PUT leave those of the document, if only none
+        (POL-42).
+        """
         self.load("- !host { id: h, restricted_to: '::1' }", policy="dev")
         self.assertEqual(self.ranges("host:dev/h"), {"10.0.0.0/8", "1.2.3.4/32", "::1/128"})
         self.load("- !host h", policy="dev")
@@ -565,7 +583,9 @@ class ModeTests(LanguageCase):
         self.assertEqual(self.ranges("host:dev/h"), set())
 
     def test_what_is_there(self) -> None:
-        """POST leaves values as they are and adds annotations of new names; PATCH changes what differs, deletes nothing."""
+        """POST leaves values as they are and adds annotations of new names; PATCH changes what differs, deletes nothing
+        (POL-42).
+        """
         text = "- !host { id: h, annotations: { a: '2', b: '3' } }\n- !group { id: g, owner: !user /alice }\n"
         self.load(text, policy="dev")
         self.assertEqual((self.annotation("host:dev/h", "a"), self.annotation("host:dev/h", "b")), ("1", "3"))
@@ -575,7 +595,7 @@ class ModeTests(LanguageCase):
         self.assertTrue(self.exists("variable:dev/v") and self.granted("group:dev/g", "host:dev/h"))
 
     def test_what_others_recorded(self) -> None:
-        """What another policy recorded, or none did, is skipped in silence, in every mode."""
+        """What another policy recorded, or none did, is skipped in silence, in every mode (POL-43)."""
         before = dict(self.memory.resources)
         for method in ("POST", "PATCH", "PUT"):
             self.load(
@@ -588,7 +608,7 @@ class ModeTests(LanguageCase):
             self.assertEqual(self.ranges("host:dev/rooted"), set())
 
     def test_saying_it_twice(self) -> None:
-        """The same grant or permission twice in a document is one, in every mode."""
+        """The same grant or permission twice in a document is one, in every mode (POL-22)."""
         for method in ("POST", "PATCH", "PUT"):
             self.load(
                 "- !host h\n- !group g\n- !variable v\n"
@@ -602,7 +622,7 @@ class ModeTests(LanguageCase):
             )
 
     def test_posting_deletions(self) -> None:
-        """POST may not contain deletion statements; nothing of such a document is kept."""
+        """POST may not contain deletion statements; nothing of such a document is kept (POL-42)."""
         for statement in (
             "!revoke { role: !group g, member: !host h }",
             "!deny { role: !host h, privilege: read, resource: !variable v }",
@@ -616,7 +636,7 @@ class ModeTests(LanguageCase):
             self.assertEqual(self.memory, before)
 
     def test_revoking(self) -> None:
-        """``!revoke`` takes back what the same policy granted, and nothing that another did."""
+        """``!revoke`` takes back what the same policy granted, and nothing that another did (POL-44)."""
         self.load("- !revoke { role: !group dev/g, member: !host dev/h }", method="PATCH")
         self.assertTrue(self.granted("group:dev/g", "host:dev/h"))
         self.load("- !revoke { roles: [ !group g ], members: [ !host h, !host none ] }", policy="dev", method="PATCH")
@@ -625,7 +645,7 @@ class ModeTests(LanguageCase):
         self.assertTrue(self.granted("group:ops", "user:alice"))
 
     def test_denying(self) -> None:
-        """``!deny`` takes back what the same policy permitted, and nothing that another did."""
+        """``!deny`` takes back what the same policy permitted, and nothing that another did (POL-44)."""
         self.load("- !deny { role: !host dev/h, privilege: read, resource: !variable dev/v }", method="PATCH")
         self.assertTrue(self.permitted("host:dev/h", "read", "variable:dev/v"))
         self.load("- !deny { role: !host h, privilege: read, resource: !variable v }", policy="dev", method="PATCH")
@@ -633,7 +653,9 @@ class ModeTests(LanguageCase):
         self.assertTrue(self.permitted("host:dev/h", "execute", "variable:dev/v"))
 
     def test_deleting(self) -> None:
-        """``!delete`` removes a record of whichever policy, with what it owns and, of a policy, what it recorded."""
+        """``!delete`` removes a record of whichever policy, with what it owns and, of a policy, what it recorded
+        (POL-45).
+        """
         self.load("- !delete { record: !variable dev/v }", method="PATCH")
         self.assertFalse(self.exists("variable:dev/v") or "acme:variable:dev/v" in self.memory.secrets)
         self.load("- !delete { records: [ !variable none, !host rooted ] }", policy="dev", method="PATCH")
@@ -645,7 +667,7 @@ class ModeTests(LanguageCase):
         )
 
     def test_deleting_the_policy_itself(self) -> None:
-        """A document can't delete the policy that it is loaded into, nor what that rests on."""
+        """A document can't delete the policy that it is loaded into, nor what that rests on (POL-47)."""
         for method in ("PATCH", "PUT"):
             self.assertEqual(
                 self.invalid("- !delete { record: !policy }", policy="dev", method=method),
@@ -659,7 +681,7 @@ class ModeTests(LanguageCase):
             )
 
     def test_deletions_win(self) -> None:
-        """What a document makes and takes away isn't there afterwards, and no new key is told for it."""
+        """What a document makes and takes away isn't there afterwards, and no new key is told for it (POL-23)."""
         for method in ("PATCH", "PUT"):
             answer = self.load(
                 "- !host h\n- !group g\n- !variable v\n- !host fresh\n- !group boss\n"
@@ -681,7 +703,7 @@ class ModeTests(LanguageCase):
                 self.assertNotIn(f"acme:{name}", self.memory.credentials)
 
     def test_keys_of_what_goes_along(self) -> None:
-        """A new host whose owner goes with what the document deletes is gone as well, and no key is told for it."""
+        """A new host whose owner goes with what the document deletes is gone as well, and no key is told for it (POL-23)."""
         self.load("- !group { id: owned, owner: !group dev/g }")
         answer = self.load(
             "- !host { id: doomed, owner: !group /owned }\n- !host kept\n- !delete { record: !group g }\n",
@@ -692,7 +714,7 @@ class ModeTests(LanguageCase):
         self.assertFalse(self.exists("host:dev/doomed"))
 
     def test_deleted_users_leave_no_keys(self) -> None:
-        """The public keys of a user go with him, whoever recorded them."""
+        """The public keys of a user go with him, whoever recorded them (KEY-7)."""
         self.load(f"- !user {{ id: u, public_key: {ONE} one }}")
         self.load("- !delete { record: !user /u }", policy="dev", method="PATCH")
         self.assertFalse(self.exists("public_key:user/u/one"))
@@ -700,14 +722,14 @@ class ModeTests(LanguageCase):
         self.assertFalse(self.exists("public_key:user/u/one"))
 
     def test_putting_what_is_there(self) -> None:
-        """PUT keeps the values of variables that stay declared, and destroys those of others."""
+        """PUT keeps the values of variables that stay declared, and destroys those of others (POL-46)."""
         self.load("- !variable v\n", policy="dev", method="PUT")
         self.assertEqual(self.value("variable:dev/v"), (1, b"value"))
         self.load("- !group g\n", policy="dev", method="PUT")
         self.assertNotIn("acme:variable:dev/v", self.memory.secrets)
 
     def test_loading_again(self) -> None:
-        """A document that is loaded again changes nothing but the version, in every mode."""
+        """A document that is loaded again changes nothing but the version, in every mode (POL-49)."""
         text = (
             f"- !user {{ id: u, restricted_to: 10.0.0.0/8, public_key: {ONE} one, uidnumber: 5 }}\n- !layer l\n"
             "- !host-factory { id: f, layer: !layer l }\n- !variable { id: v, kind: k, annotations: { a: ../b } }\n"
@@ -729,7 +751,7 @@ class ResultTests(LanguageCase):
     """Core 1.9: results and errors."""
 
     def test_created_roles(self) -> None:
-        """The answer tells the keys of new users and hosts alone, and they work."""
+        """The answer tells the keys of new users and hosts alone, and they work (POL-38)."""
         created = self.rows("- !user u\n- !host h\n- !group g\n- !layer l\n- !host-factory { id: f, layer: !layer l }\n")[
             "created_roles"
         ]
@@ -738,7 +760,7 @@ class ResultTests(LanguageCase):
         self.assertEqual(self.client.post("/authn/acme/host%2Fh/authenticate", key).status, 200)
 
     def test_warnings(self) -> None:
-        """An annotation that is called like an attribute, in either number, draws a warning, once."""
+        """An annotation that is called like an attribute, in either number, draws a warning, once (POL-36)."""
         keys = ("id", "owner", "body", "member", "members", "role", "privileges", "restricted_to", "record", "layers")
         text = "".join(
             f"- !host {{ id: h{n}, annotations: {{ {key}: x }} }}\n" for n, key in enumerate([*keys, "owner", "fine"])
@@ -753,13 +775,13 @@ class ResultTests(LanguageCase):
         )
 
     def test_scanner_errors(self) -> None:
-        """An error of YAML itself tells the problem and its context, with the place."""
+        """An error of YAML itself tells the problem and its context, with the place (POL-52)."""
         line, column, message = self.at("- !user a\n- !user[x]\n")
         self.assertEqual((line, column), (2, 8))
         self.assertIn("while scanning a tag", message)
 
     def test_unknown_references(self) -> None:
-        """A reference to what isn't there is 422, and so is one to what the same PUT drops."""
+        """A reference to what isn't there is 422, and so is one to what the same PUT drops (POL-35)."""
         self.assertEqual(
             self.invalid("- !group g\n- !grant { role: !group g, member: !user bob }"),
             "User 'bob' not found in account 'acme'",
@@ -777,7 +799,7 @@ class ResultTests(LanguageCase):
         self.assertEqual(message, "Group 'g0' not found in account 'acme'")
 
     def test_limits(self) -> None:
-        """A document that comes to too many rows, or too many bytes of them, is 422."""
+        """A document that comes to too many rows, or too many bytes of them, is 422 (LIM-11)."""
         self.patch(resolve, "ROWS_LIMIT", 2000)
         self.patch(resolve, "BYTES_LIMIT", 1_000_000)
         names = ", ".join(f"!group g{n}" for n in range(50))
@@ -788,14 +810,14 @@ class ResultTests(LanguageCase):
         self.assertEqual(message, "More than 1000000 bytes of ids and texts")
 
     def test_history(self) -> None:
-        """The last twenty versions of a policy are kept; numbers keep rising."""
+        """The last twenty versions of a policy are kept; numbers keep rising (POL-39)."""
         for number in range(1, 23):
             self.assertEqual(self.load(f"# {number}\n").json()["version"], number)
         self.assertEqual(sorted(self.memory.versions["acme:policy:root"]), list(range(3, 23)))
         self.assertEqual(self.memory.versions["acme:policy:root"][22].text, "# 22\n")
 
     def test_versions_of_the_refused(self) -> None:
-        """A refused load takes no number."""
+        """A refused load takes no number (POL-39)."""
         self.load("[]")
         self.load("- !nonsense\n", status=422)
         self.load("[]", role=user("nobody"), status=403)

@@ -60,7 +60,7 @@ class ListingTests(WorldCase):
         self.assertIn(parameter, answer.json()["error"]["message"])
 
     def test_cursors(self) -> None:
-        """A page that ``limit`` cut short links to the next, and so to the end; the last one links to none."""
+        """A page that ``limit`` cut short links to the next, and so to the end; the last one links to none (ROLE-24)."""
         for size in (1, 2, 4, 5):
             pages = self.pages(f"{OPS}&limit={size}")
             self.assertEqual([len(page) for page in pages[:-1]], [size] * (len(pages) - 1))
@@ -69,7 +69,9 @@ class ListingTests(WorldCase):
             self.assertIsNone(self.page(OPS + query)[1], query)
 
     def test_cursor_after_offset(self) -> None:
-        """The page after one with an offset begins where that ended, and the link keeps all else that was asked."""
+        """The page after one with an offset begins where that ended, and the link keeps all else that was asked
+        (ROLE-24).
+        """
         members, following = self.page(f"{OPS}&offset=1&limit=1&kind[]=host;kind=user")
         self.assertEqual(members, ["host:mail"])
         assert following is not None
@@ -79,7 +81,7 @@ class ListingTests(WorldCase):
         self.assertEqual(self.pages(following), [["host:web/blue"], ["user:admin"], ["user:zoe@web"]])
 
     def test_links_are_encoded(self) -> None:
-        """A link is a path that leads to the page, whatever stands in it."""
+        """A link is a path that leads to the page, whatever stands in it (ROLE-24)."""
         self.load('- !group "a/b&c?>; x"\n- !grant { role: !group "a/b&c?>; x", member: !host mail }\n')
         path = "/roles/acme/group/a%2Fb%26c%3F%3E%3B%20x?members&limit=1&search=host%20%3E%26&odd%3D=%3B"
         answer = self.client.get(path.replace("&search=host%20%3E%26", ""), role=ADMIN)
@@ -87,7 +89,9 @@ class ListingTests(WorldCase):
         self.assertEqual(self.pages(path.replace("&search=host%20%3E%26", "")), [["host:mail"], ["user:admin"]])
 
     def test_stable_while_members_change(self) -> None:
-        """Who comes or goes meanwhile, be it the row where a page ended, makes no other be told twice or not at all."""
+        """Who comes or goes meanwhile, be it the row where a page ended, makes no other be told twice or not at all
+        (ROLE-25).
+        """
         first, following = self.page(f"{OPS}&limit=3")
         self.assertEqual(first, MEMBERS[:3])
         for member in ("host:bare", "host:web/blue"):
@@ -98,7 +102,7 @@ class ListingTests(WorldCase):
         self.assertEqual([m for page in self.pages(following) for m in page], ["host:zz", *MEMBERS[3:]])
 
     def test_bad_cursors(self) -> None:
-        """A cursor that isn't one of this listing's, or stands beside an offset, is 422."""
+        """A cursor that isn't one of this listing's, or stands beside an offset, is 422 (ROLE-26)."""
         plain, ranked = (cursor_of(Place("acme:host:mail", rank=rank)) for rank in (None, 1))
         for cursor in ("", "x", "%00", "%FF", plain + "=", plain[:-2], ranked, f"{plain}&cursor={plain}", "A" * 3000):
             self.refused(f"&limit=1&cursor={cursor}", "cursor")
@@ -111,7 +115,9 @@ class ListingTests(WorldCase):
         self.assertEqual(self.client.get(f"{OPS}&cursor={plain}&count=true", role=ADMIN).json(), {"count": 6})
 
     def test_search(self) -> None:
-        """A search finds whole words of identifiers, annotations and kinds; of no word, nothing; bare, it is none."""
+        """A search finds whole words of identifiers, annotations and kinds; of no word, nothing; bare, it is none (ROLE-22,
+        RES-12).
+        """
         for query, expected in (
             ("lagoon", ["host:bare"]),
             ("LAGOON%20blue", ["host:bare"]),
@@ -132,13 +138,13 @@ class ListingTests(WorldCase):
         self.assertEqual(self.page(f"{OPS}&search")[0], MEMBERS)
 
     def test_bad_searches(self) -> None:
-        """A search that is too long, repeated, or no text is 422; one of any words is not."""
+        """A search that is too long, repeated, or no text is 422; one of any words is not (ROLE-22, RES-12, LIM-6)."""
         self.assertEqual(self.page(f"{OPS}&search={'a+' * (SEARCH_LIMIT // 2)}")[0], [])
         for bad in ("x" * (SEARCH_LIMIT + 1), "%C3%BC" * (SEARCH_LIMIT // 2 + 1), "x+" * 5120, "%00", "%FF", "a&search=b"):
             self.refused(f"&search={bad}", "search")
 
     def test_combined(self) -> None:
-        """Kinds, search, limit and offset, in every combination, are a page of what kinds and search leave."""
+        """Kinds, search, limit and offset, in every combination, are a page of what kinds and search leave (ROLE-22)."""
         kinds = {"": ROLE_KINDS, "&kind=host": {"host"}, "&kind[]=layer&kind=host": {"layer", "host"}, "&kind=x": set()}
         for (kind, among), search in product(kinds.items(), ("", "&search=blue", "&search=host")):
             whole = self.page(OPS + kind + search)[0]
@@ -159,7 +165,7 @@ class ListingTests(WorldCase):
         return [*MEMBERS[:2], *(member[5:] for member in members), *MEMBERS[2:]]
 
     def test_any_length(self) -> None:
-        """A list of any length is told whole, and so is a page of any length, with its link."""
+        """A list of any length is told whole, and so is a page of any length, with its link (ROLE-19, LIM-16)."""
         members = self._populate(2 * BATCH + 7)
         answer = self.client.get(OPS, role=ADMIN)
         self.assertEqual(answer.headers["transfer-encoding"], "chunked")
@@ -184,7 +190,9 @@ class ListingTests(WorldCase):
         self.assertEqual(self.page(f"{OPS}&search=host&limit={SEARCH_BATCH + 1}")[0], found[: SEARCH_BATCH + 1])
 
     def test_transitive(self) -> None:
-        """``transitive`` tells each effective member once, with a way to it from the role, in pages like any list."""
+        """``transitive`` tells each effective member once, with a way to it from the role, in pages like any list
+        (ROLE-27).
+        """
         self.load(
             "- !group inner\n- !user una\n- !grant { role: !group ops, member: !group inner }\n"
             "- !grant { role: !group inner, members: [ !user una, !host mail ] }\n"
@@ -207,7 +215,7 @@ class ListingTests(WorldCase):
         self.assertEqual(len(self.page(f"{OPS}&transitive=true&limit={BATCH + 2}")[0]), BATCH + 2)
 
     def test_bad_parameters_of_memberships(self) -> None:
-        """Memberships have no pages, and yet a bad ``limit`` or ``offset`` is told."""
+        """Memberships have no pages, and yet a bad ``limit`` or ``offset`` is told (ROLE-20)."""
         for query, parameter in (("&limit=0", "limit"), ("&offset=-1", "offset"), (f"&search={'x' * 5000}", "search")):
             self.refused(query, parameter, "/roles/acme/group/ops?memberships")
 
@@ -218,7 +226,7 @@ class NativeListingTests(ListingTests):
     dialect = NATIVE
 
     def test_order_of_a_search(self) -> None:
-        """Identifiers and names come first, then other annotations, then kinds, by id each; values are split."""
+        """Identifiers and names come first, then other annotations, then kinds, by id each; values are split (ROLE-23)."""
         self.assertEqual(self.page(f"{OPS}&search=blue")[0], ["host:bare", "host:web/blue", "layer:blue"])
         self.assertEqual(self.page(f"{OPS}&search=web")[0], ["host:web/blue", "user:zoe@web", "host:bare"])
         self.assertEqual(self.page(f"{OPS}&search=host+blue")[0], ["host:bare", "host:web/blue"])
@@ -233,7 +241,7 @@ class ConjurListingTests(ListingTests):
     dialect = CONJUR
 
     def test_order_of_a_search(self) -> None:
-        """What is found comes by id; values are whole."""
+        """What is found comes by id; values are whole (ROLE-23)."""
         self.assertEqual(self.page(f"{OPS}&search=web")[0], ["host:web/blue", "user:zoe@web"])
         self.load(
             "- !host x/layer\n- !grant { role: !group ops, member: !host x/layer }\n- !layer a\n"

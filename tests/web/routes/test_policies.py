@@ -32,7 +32,9 @@ class LoadTests(WorldCase):
         self.first = self.load(TEAM).json()
 
     def test_results(self) -> None:
-        """The answer has the API keys of new users and hosts, once, and the version, which rises with each load."""
+        """The answer has the API keys of new users and hosts, once, and the version, which rises with each load (POL-37,
+        POL-38).
+        """
         self.assertEqual(self.first["version"], 1)
         self.assertEqual(set(self.first["created_roles"]), {"acme:user:lead", "acme:user:alice"})
         lead = self.first["created_roles"]["acme:user:lead"]
@@ -41,14 +43,24 @@ class LoadTests(WorldCase):
         self.assertEqual(answer.status, 200)
         self.assertEqual(self.load(TEAM).json(), {"created_roles": {}, "version": 2})
 
+    def test_any_content_type(self) -> None:
+        """The body is the document, whatever content type it is sent with, or none (POL-37)."""
+        for number, sent in enumerate((None, "application/x-www-form-urlencoded", "application/json", "text/plain")):
+            headers = [] if sent is None else [("Content-Type", sent)]
+            answer = self.client.post("/policies/acme/policy/root", b"- !group g%d\n" % number, role=ADMIN, headers=headers)
+            self.assertEqual(answer.status, 201, sent)
+            self.assertIn(f"acme:group:g{number}", self.memory.resources)
+
     def test_warnings(self) -> None:
-        """An annotation that is called like an attribute draws a warning."""
+        """An annotation that is called like an attribute draws a warning (POL-36)."""
         loaded = self.load("- !variable { id: v, annotations: { owner: me } }\n").json()
         self.assertEqual(len(loaded["warnings"]), 1)
         self.assertIn("'owner'", loaded["warnings"][0])
 
     def test_modes(self) -> None:
-        """POST adds, PATCH changes too, PUT also deletes what the document doesn't have, with its secrets."""
+        """POST adds, PATCH changes too, PUT also deletes what the document doesn't have, with its secrets (POL-37,
+        POL-42).
+        """
         self.load("- !variable { id: v, annotations: { note: one } }\n")
         self.set_value("v")
         self.load("- !variable { id: v, annotations: { note: two } }\n")
@@ -63,7 +75,7 @@ class LoadTests(WorldCase):
         self.assertNotIn("acme:variable:v", self.memory.secrets)
 
     def test_privileges(self) -> None:
-        """POST takes ``create``; PATCH and PUT take ``update``; who doesn't see the policy gets 404."""
+        """POST takes ``create``; PATCH and PUT take ``update``; who doesn't see the policy gets 404 (POL-40)."""
         bob = user("bob")
         self.load("- !user bob\n")
         for method in ("POST", "PATCH", "PUT"):
@@ -79,13 +91,13 @@ class LoadTests(WorldCase):
         self.load("[]", policy="team", role=LEAD, method="PUT")
 
     def test_missing_policies(self) -> None:
-        """A policy that isn't there can't be loaded, nor one of another account."""
+        """A policy that isn't there can't be loaded, nor one of another account (POL-40)."""
         self.load("[]", policy="none", status=404)
         self.assertEqual(self.client.post("/policies/other/policy/root", b"[]", role=ADMIN).status, 404)
         self.assertEqual(self.client.post("/policies/acme/group/root", b"[]", role=ADMIN).status, 404)
 
     def test_parser_errors(self) -> None:
-        """An error of grammar says line and column, in the words of the installed base."""
+        """An error of grammar says line and column, in the words of the installed base (POL-52)."""
         answer = self.load("- !variable ok\n- !gruop x\n", status=422)
         self.assertEqual(
             answer.json()["error"],
@@ -107,7 +119,7 @@ class LoadTests(WorldCase):
             self.load(text)
 
     def test_unknown_references(self) -> None:
-        """What a document refers to must exist; the message says what doesn't."""
+        """What a document refers to must exist; the message says what doesn't (POL-35)."""
         for text, missing in (
             ("- !grant { role: !group no, member: !user alice }", "Group 'no'"),
             ("- !grant { role: !group admins, member: !host no }", "Host 'no'"),
@@ -119,7 +131,7 @@ class LoadTests(WorldCase):
             self.assertEqual(message, f"{missing} not found in account 'acme'")
 
     def test_a_refused_load_changes_nothing(self) -> None:
-        """Whatever a document is refused for, nothing of it is kept, not even a version."""
+        """Whatever a document is refused for, nothing of it is kept, not even a version (POL-48)."""
         self.load("[]", policy="team", role=LEAD)
         for text in (
             "- !variable fresh\n- !grant { role: !group no, member: !user alice }\n",
@@ -150,7 +162,9 @@ class LoadTests(WorldCase):
                 self.assertEqual(self.memory, before, text)
 
     def test_users_of_others_are_not_taken_for_ones_own(self) -> None:
-        """Users of two policies may fold to one id; the policy that comes second grants nothing to the other's user."""
+        """Users of two policies may fold to one id; the policy that comes second grants nothing to the other's user
+        (POL-62).
+        """
         self.load("- !policy { id: a/b, owner: !user lead }\n- !policy { id: a-b, owner: !user alice }\n")
         made = self.load("- !user dave\n", policy="a/b", role=LEAD).json()["created_roles"]
         self.assertEqual(list(made), ["acme:user:dave@a-b"])
@@ -172,7 +186,7 @@ class LoadTests(WorldCase):
         )
 
     def test_a_policy_does_not_saw_off_its_branch(self) -> None:
-        """A policy that would go with an owner whom its own document drops is kept, and the document refused."""
+        """A policy that would go with an owner whom its own document drops is kept, and the document refused (POL-47)."""
         self.load("- !group keepers\n- !grant { role: !group keepers, member: !user /lead }\n", policy="team", role=LEAD)
         self.load("- !policy { id: team, owner: !group team/keepers, body: [ !variable db, !group ops ] }\n", method="PATCH")
         before = copy.deepcopy(self.memory)
@@ -181,21 +195,21 @@ class LoadTests(WorldCase):
         self.assertEqual(self.memory, before)
 
     def test_concurrent_loads(self) -> None:
-        """While a policy is being loaded, another load of it is 409 with ``Retry-After``."""
+        """While a policy is being loaded, another load of it is 409 with ``Retry-After`` (POL-50)."""
         self.memory.locked.add("acme:policy:root")
         answer = self.load("- !variable v\n", status=409)
         self.assertEqual(answer.json()["error"]["message"], "Concurrent policy load in progress, please retry")
         self.assertGreaterEqual(int(answer.headers["retry-after"]), 1)
 
     def test_too_large(self) -> None:
-        """A document may be 32 MiB; any other body 1 MiB."""
+        """A document may be 32 MiB; any other body 1 MiB (LIM-1)."""
         self.load("# " + "x" * (2 * 1024 * 1024))
         declared = ("Content-Length", str(33 * 1024 * 1024))
         connection = self.client.begin("POST", "/policies/acme/policy/root", role=ADMIN, headers=[declared])
         self.assertEqual(connection.answer().status, 413)
 
     def test_callers(self) -> None:
-        """Without a token it is 401."""
+        """Without a token it is 401 (POL-40)."""
         for method in ("POST", "PATCH", "PUT"):
             self.assertEqual(self.client.request(method, "/policies/acme/policy/root", body=b"[]").status, 401)
 

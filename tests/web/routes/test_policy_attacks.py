@@ -126,12 +126,14 @@ class AttackTests(WorldCase):
         self.assertEqual(self.memory.copied(), self.stored, text)
 
     def test_owners(self) -> None:
-        """The owner of a policy is 403 with every statement on anything outside, and nothing of his document is applied."""
+        """The owner of a policy is 403 with every statement on anything outside, and nothing of his document is applied
+        (POL-58).
+        """
         for text, method in attacks():
             self.refused(text, method)
 
     def test_those_who_may_update(self) -> None:
-        """So is whoever has ``create`` and ``update`` on the policy."""
+        """So is whoever has ``create`` and ``update`` on the policy (POL-58)."""
         for text, method in attacks():
             if method != "PUT":
                 self.refused(text, method, user("bob"))
@@ -147,14 +149,16 @@ class AttackTests(WorldCase):
             self.memory.restore(self.stored)
 
     def test_the_policy_itself(self) -> None:
-        """Who may load a policy and doesn't own it gets neither its role, which may hold more, nor a privilege on it."""
+        """Who may load a policy and doesn't own it gets neither its role, which may hold more, nor a privilege on it
+        (POL-60).
+        """
         for statement, modes in (*TO_ROLES, *TO_RESOURCES):
             if "delete" not in statement:
                 for method in set(modes) - {"PUT"}:
                     self.refused(f"{KEEP}- {statement.format('!policy ')}\n", method, user("bob"))
 
     def test_what_is_inside(self) -> None:
-        """All of it may be done to what lies inside."""
+        """All of it may be done to what lies inside (POL-57)."""
         for targets, statements in (
             (("!group ops", "!policy sub", "!policy ", "!group /team/ops"), TO_ROLES),
             (("!group ops", "!variable db", "{ kind: variable, id: /team/db }", "!policy sub"), TO_RESOURCES),
@@ -211,7 +215,7 @@ class AttackTests(WorldCase):
                     self.assertEqual(self.foreign(), others, text)
 
     def test_declaring(self) -> None:
-        """Declaring a foreign namesake claims it, with whatever it is declared with, in every mode."""
+        """Declaring a foreign namesake claims it, with whatever it is declared with, in every mode (POL-65)."""
         for record in (
             "!user dave",
             "!user { id: dave, owner: !user /lead }",
@@ -243,7 +247,7 @@ class AttackTests(WorldCase):
             self.load(f"- !resource {key}\n", policy="user", role=LEAD, method=method, status=422)
 
     def test_the_root(self) -> None:
-        """Who may update the root policy has no power over the admin."""
+        """Who may update the root policy has no power over the admin (POL-60)."""
         self.load("- !permit { role: !user bob, privileges: [ create, update ], resource: !policy root }")
         self.stored = self.memory.copied()
         for target in ("!user admin", "!user /admin", "{ kind: user, id: admin }"):

@@ -185,7 +185,7 @@ class HistoryTests(WorldCase):
     @given(histories)
     def test_nobody_gets_further(self, history: list[Load | Make]) -> None:
         """A load disposes of what the policy or the caller disposes of, makes nothing beneath another owner's policy, and no
-        host that a factory elsewhere made gains anything by being declared.
+        host that a factory elsewhere made gains anything by being declared (POL-56, POL-63).
         """
         self.setUp()
         self.load(START)

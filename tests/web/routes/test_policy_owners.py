@@ -85,7 +85,9 @@ class OwnersTests(WorldCase):
         return answer.status
 
     def test_what_others_own(self) -> None:
-        """Whoever may load a policy, even its owner, disposes of nothing beneath it that somebody else owns, in no mode."""
+        """Whoever may load a policy, even its owner, disposes of nothing beneath it that somebody else owns, in no mode
+        (POL-56).
+        """
         for statement, modes in STATEMENTS:
             for method in modes:
                 # What would replace the policy takes ``update`` on what is beneath it anyway.
@@ -95,7 +97,7 @@ class OwnersTests(WorldCase):
                         self.assertEqual(self.statuses(text, role, method, rehearse=rehearse), 403, (text, method, role))
 
     def test_what_the_policy_owns(self) -> None:
-        """All of it may be done to what the policy owns, directly or through a policy of its own."""
+        """All of it may be done to what the policy owns, directly or through a policy of its own (POL-55, POL-56)."""
         for statement, modes in STATEMENTS:
             for method in set(modes) - {"PUT"}:
                 for role in (user("lead"), user("bob"), user("una")) if method == "POST" else (user("lead"), user("bob")):
@@ -105,7 +107,7 @@ class OwnersTests(WorldCase):
                         self.assertEqual(self.statuses(text, role, method, rehearse=rehearse), status, (text, method, role))
 
     def test_those_who_may(self) -> None:
-        """Who owns both, as the admin does, may do it through either, and so may who is their owner's role."""
+        """Who owns both, as the admin does, may do it through either, and so may who is their owner's role (POL-58)."""
         self.load("- !grant { role: !user other, member: !user lead }")
         self.stored = self.memory.copied()
         for statement, modes in STATEMENTS:
@@ -115,7 +117,7 @@ class OwnersTests(WorldCase):
                     self.assertEqual(self.statuses(text, role, method), 201, (text, method, role))
 
     def test_what_was_given_away(self) -> None:
-        """What a policy recorded and gave away is the new owner's: neither changed, taken back, nor disposed of."""
+        """What a policy recorded and gave away is the new owner's: neither changed, taken back, nor disposed of (POL-59)."""
         self.load(
             "- !group { id: gift, owner: !user /other }\n- !user { id: eve, owner: !user /other }\n", "team", user("lead")
         )
@@ -137,7 +139,9 @@ class OwnersTests(WorldCase):
                     self.assertEqual(self.statuses(f"{KEEP}- {statement}\n", role, method), 403, (statement, method))
 
     def test_what_a_replacement_drops(self) -> None:
-        """A replacement neither deletes nor bares what was given away, of which nothing beneath the policy's id tells."""
+        """A replacement neither deletes nor bares what was given away, of which nothing beneath the policy's id tells
+        (POL-59).
+        """
         fay = "- !user { id: fay, owner: !user /other }\n"
         eve = f"- !user {{ id: eve, owner: !user /other, annotations: {{ a: b }}, restricted_to: 10.0.0.1 }}\n{fay}"
         self.load("- !policy { id: other-team, owner: !user bob }")
@@ -155,7 +159,9 @@ class OwnersTests(WorldCase):
             self.assertEqual(self.statuses(text, ADMIN, "PUT", "other-team"), 201, text)
 
     def test_the_same_once_more(self) -> None:
-        """Who loads the same again, in which things were given away with grants and permissions, is not refused for that."""
+        """Who loads the same again, in which things were given away with grants and permissions, is not refused for that
+        (POL-64).
+        """
         text = """
 - !policy
   id: theirs
@@ -175,7 +181,9 @@ class OwnersTests(WorldCase):
             self.assertEqual(self.statuses(text.replace("read", "update"), role, method), 403)
 
     def test_owners_prove_nothing(self) -> None:
-        """That somebody else named the policy for the owner gives the policy's loaders no power over things outside."""
+        """That somebody else named the policy for the owner gives the policy's loaders no power over things outside
+        (POL-56).
+        """
         self.load("- !policy { id: giver, owner: !user other }")
         self.load(
             "- !group { id: g, owner: !policy /team }\n- !variable { id: v, owner: !policy /team }", "giver", user("other")
@@ -189,7 +197,9 @@ class OwnersTests(WorldCase):
             self.assertEqual(self.statuses(text, user("lead"), "POST"), 201)
 
     def test_the_root(self) -> None:
-        """To the root belongs what is the admin's directly or through policies; a policy of another owner doesn't."""
+        """To the root belongs what is the admin's directly or through policies; a policy of another owner doesn't
+        (POL-61).
+        """
         self.load(
             "- !permit { role: !user una, privileges: [ create, update ], resource: !policy root }\n"
             "- !policy { id: plain, body: [ !group g, !variable v ] }\n- !group staff\n"
@@ -211,7 +221,9 @@ class OwnersTests(WorldCase):
         )
 
     def test_things_of_the_policys_own_name(self) -> None:
-        """What has no id has that of the policy: its delegates make it, and dispose of it where it is the policy's."""
+        """What has no id has that of the policy: its delegates make it, and dispose of it where it is the policy's
+        (POL-25).
+        """
         records = ("!group", "!layer", "!webservice", "!variable")
         for role in (user("lead"), user("bob"), user("una")):
             for record in records:
@@ -227,7 +239,7 @@ class OwnersTests(WorldCase):
                 self.assertEqual(self.statuses(text, role, "POST"), 201, text)
 
     def test_things_of_a_nested_policys_own_name(self) -> None:
-        """So do the owner and the delegates of a policy that stands in another, be that somebody else's."""
+        """So do the owner and the delegates of a policy that stands in another, be that somebody else's (POL-63)."""
         nested = "[ !policy team/sub, !policy team/mine ]"
         self.load(f"- !user dee\n- !permit {{ role: !user dee, privilege: create, resources: {nested} }}\n")
         self.stored = self.memory.copied()
@@ -238,7 +250,9 @@ class OwnersTests(WorldCase):
             self.assertEqual(self.statuses(f"- !host /{policy}\n", role, "POST", policy), 422, role)
 
     def test_records_without_ids(self) -> None:
-        """A policy, a user, a host or a host factory without an id is 422, in a load and in a body, whoever loads it."""
+        """A policy, a user, a host or a host factory without an id is 422, in a load and in a body, whoever loads it
+        (POL-25).
+        """
         for record in (
             "!policy",
             "!policy { body: [ !variable v ] }",
@@ -315,7 +329,9 @@ class FactoryTests(FactoryCase):
     """Which hosts a factory makes."""
 
     def test_ids(self) -> None:
-        """A factory makes hosts of its own policy, and of ids that no policy's begins; an id of another policy's is 403."""
+        """A factory makes hosts of its own policy, and of ids that no policy's begins; an id of another policy's is 403
+        (HF-19).
+        """
         self.load("- !policy { id: B/x, body: [ !policy y ] }\n- !policy A/sub\n")
         for factory, host, status in (
             ("A/f", "A/h", 201),
@@ -344,7 +360,9 @@ class FactoryTests(FactoryCase):
                 self.assertEqual(answer.body, b"")
 
     def test_whose_factory(self) -> None:
-        """A factory isn't a policy's own for being called like one of its own, nor for an owner that somebody named."""
+        """A factory isn't a policy's own for being called like one of its own, nor for an owner that somebody named
+        (HF-19).
+        """
         self.load(
             "- !layer l\n- !host-factory { id: f, layers: !layer l, owner: !policy /B }\n", "A", user("lead-a"), "PATCH"
         )
@@ -360,7 +378,7 @@ class FactoryTests(FactoryCase):
         self.assertEqual(self.make("B/above", "B/app1").status, 201)
 
     def test_again(self) -> None:
-        """What a factory has made it gives another key, also when a policy has come to stand around it."""
+        """What a factory has made it gives another key, also when a policy has come to stand around it (HF-20)."""
         self.make("A/f", "C/h")
         self.load("- !policy C\n")
         self.assertEqual(self.make("A/f", "C/h").status, 201)
@@ -378,7 +396,7 @@ class DeclaredHostTests(FactoryCase):
         self.load(TEAMS, method="PATCH")
 
     def test_hosts_of_factories(self) -> None:
-        """A host that another policy's factory made is declared by nobody, whoever asks: 403 that names it."""
+        """A host that another policy's factory made is declared by nobody, whoever asks: 403 that names it (POL-66)."""
         self.early()
         document = "- !variable s\n- !layer l\n- !host-factory { id: f, layers: !layer l }\n- !host app0\n"
         permit = "- !permit { role: !host app0, privilege: execute, resource: !variable s }\n"
@@ -391,7 +409,9 @@ class DeclaredHostTests(FactoryCase):
         self.assertNotIn(("acme:variable:B/s", "execute", "acme:host:B/app0"), self.memory.permissions)
 
     def test_hosts_at_the_root(self) -> None:
-        """So it is at the root: a host that another policy's factory made isn't the root's, one that its own made is."""
+        """So it is at the root: a host that another policy's factory made isn't the root's, one that its own made is
+        (POL-66).
+        """
         self.make("A/f", "app0")
         self.make("f", "app1")
         for method in ("POST", "PATCH"):
@@ -402,7 +422,9 @@ class DeclaredHostTests(FactoryCase):
         self.assertEqual(list(self.load("- !host app0").json()["created_roles"]), ["acme:host:app0"])
 
     def test_hosts_of_a_new_policy(self) -> None:
-        """Nor does a host become a new policy's that a factory made before, be it one of the policy that declares both."""
+        """Nor does a host become a new policy's that a factory made before, be it one of the policy that declares both
+        (POL-66).
+        """
         self.make("A/f", "N/app0")
         self.make("f", "N/app1")
         self.make("B/f", "B/n/app2")
@@ -413,7 +435,9 @@ class DeclaredHostTests(FactoryCase):
         self.load("- !host n/app2", "B")
 
     def test_hosts_of_its_own_factory(self) -> None:
-        """A host that the policy's own factory made is left as it is, with a warning, and may be permitted what is there."""
+        """A host that the policy's own factory made is left as it is, with a warning, and may be permitted what is there
+        (POL-65).
+        """
         self.make("B/f", "B/app1")
         text = "- !host app1\n- !permit { role: !host app1, privilege: execute, resource: !variable s }\n"
         for role in (user("lead-b"), user("keeper")):
@@ -425,7 +449,9 @@ class DeclaredHostTests(FactoryCase):
         self.assertEqual(self.memory.resources["acme:host:B/app1"], ("acme:host_factory:B/f", None))
 
     def test_hosts_from_above(self) -> None:
-        """A host that the root declared for the policy, as the policy's or as of one who owns it, is left as it is."""
+        """A host that the root declared for the policy, as the policy's or as of one who owns it, is left as it is
+        (POL-65).
+        """
         self.load("- !policy { id: B, body: [ !host app0 ] }\n- !host B/app1\n- !host { id: B/app2, owner: !user lead-b }\n")
         answer = self.load("- !host app0\n- !host app1\n- !host app2\n", "B", user("lead-b"))
         self.assertEqual(len(answer.json()["warnings"]), 3)
@@ -433,7 +459,9 @@ class DeclaredHostTests(FactoryCase):
         self.refused("- !host app3", role=user("lead-b"), host="B/app3")
 
     def test_hosts_of_a_policy_around(self) -> None:
-        """What the policy around had made before the policy was, is somebody else's unless the one owns the other."""
+        """What the policy around had made before the policy was, is somebody else's unless the one owns the other
+        (POL-66).
+        """
         for owner in ("!policy /A", "!user /admin", "!user /lead-b"):
             self.setUp()
             self.load(f"- !host {{ id: C/app0, owner: {owner} }}\n- !group C/g\n- !host D/app0\n", "A", user("lead-a"))
@@ -443,7 +471,9 @@ class DeclaredHostTests(FactoryCase):
             self.load("- !host app0\n", "A/D")
 
     def test_deleted(self) -> None:
-        """Whoever may update the policy that the id begins with may delete the host, and then the policy may declare it."""
+        """Whoever may update the policy that the id begins with may delete the host, and then the policy may declare it
+        (POL-67).
+        """
         for role, method in ((user("lead-b"), "PATCH"), (user("keeper"), "PATCH"), (user("keeper"), "PUT"), (ADMIN, "PUT")):
             self.setUp()
             self.early()
@@ -455,7 +485,9 @@ class DeclaredHostTests(FactoryCase):
             self.assertEqual(self.memory.resources["acme:host:B/app0"], ("acme:policy:B", "acme:policy:B"))
 
     def test_deleted_from_elsewhere(self) -> None:
-        """From another policy, too, it is deleted by whoever may update the policy that its id begins with, or owns it."""
+        """From another policy, too, it is deleted by whoever may update the policy that its id begins with, or owns it
+        (POL-67).
+        """
         self.early()
         self.load("- !user carl\n- !policy { id: C, owner: !user carl }\n")
         delete = "- !delete { record: !host /B/app0 }"
@@ -474,7 +506,7 @@ class DeclaredHostTests(FactoryCase):
         self.load(delete, "C", user("carl"), "PATCH", 403)
 
     def test_replaced(self) -> None:
-        """Such a host doesn't keep anybody from replacing the policy, who leaves it where it is."""
+        """Such a host doesn't keep anybody from replacing the policy, who leaves it where it is (POL-67)."""
         self.early()
         document = "- !variable s\n- !layer l\n- !host-factory { id: f, layers: !layer l }\n"
         for role in (user("lead-b"), user("keeper")):
@@ -482,7 +514,9 @@ class DeclaredHostTests(FactoryCase):
         self.assertEqual(self.memory.resources["acme:host:B/app0"], ("acme:host_factory:A/f", None))
 
     def test_users(self) -> None:
-        """A user whom another policy made isn't taken for one's own for having been given its name as owner."""
+        """A user whom another policy made isn't taken for one's own for having been given its name as owner (POL-62,
+        POL-65).
+        """
         self.load("- !policy { id: a/b, owner: !user lead-a }\n- !policy { id: a-b, owner: !user lead-b }\n")
         self.load("- !user { id: dave, owner: !policy /a-b }\n", "a/b", user("lead-a"))
         for method in EVERY:

@@ -31,7 +31,7 @@ class PublicKeysTests(WorldCase):
         self.load(PERMITS)
 
     def test_told_to_anybody(self) -> None:
-        """A user's keys come in the order of their names, one a line, in plain text, without a login."""
+        """A user's keys come in the order of their names, one a line, in plain text, without a login (KEY-9)."""
         answer = self.client.get(KEYS)
         self.assertEqual(answer.status, 200)
         self.assertEqual(answer.body.decode(), f"{RSA} a/b\n{ONE} home\n{TWO} work\n")
@@ -39,13 +39,13 @@ class PublicKeysTests(WorldCase):
         self.assertEqual(self.client.get(KEYS, role=BOB).body, answer.body)
 
     def test_nothing_to_tell(self) -> None:
-        """Who has no keys, who doesn't exist, and whose account doesn't, look alike: an empty line."""
+        """Who has no keys, who doesn't exist, and whose account doesn't, look alike: an empty line (KEY-10)."""
         for path in ("/public_keys/acme/user/bob", "/public_keys/acme/user/nobody", "/public_keys/none/user/alice"):
             answer = self.client.get(path)
             self.assertEqual((answer.status, answer.body), (200, b"\n"))
 
     def test_bad_requests(self) -> None:
-        """A bad token is 401 even here; other kinds are 404, and names that can't be 422."""
+        """A bad token is 401 even here; other kinds are 404, and names that can't be 422 (KEY-11)."""
         self.assertEqual(self.client.get(KEYS, headers=[("Authorization", "Token nonsense")]).status, 401)
         for path in ("/public_keys/acme/host/alice", "/public_keys/acme/User/alice", "/public_keys/acme/user"):
             self.assertEqual(self.client.get(path).status, 404)
@@ -54,7 +54,7 @@ class PublicKeysTests(WorldCase):
         self.assertEqual(self.client.get(f"/public_keys/acme/user/{'x' * 1025}").status, 422)
 
     def test_replaced(self) -> None:
-        """A key is replaced by whom policy permits, trimmed; an unchanged one is no new version."""
+        """A key is replaced by whom policy permits, trimmed; an unchanged one is no new version (KEY-13)."""
         name = "acme:public_key:user/alice/home"
         for body, version in ((f"{TWO}  new\n", 2), (f" {TWO} new", 2), (RSA, 3)):
             self.assertEqual(self.client.post(HOME, body.encode(), role=KEEPER).status, 201)
@@ -62,7 +62,7 @@ class PublicKeysTests(WorldCase):
         self.assertEqual(self.client.get(KEYS).body.decode(), f"{RSA} a/b\n{RSA}\n{TWO} work\n")
 
     def test_refused(self) -> None:
-        """Junk, several lines and private keys are 422, and nothing is told of them; the key stays."""
+        """Junk, several lines and private keys are 422, and nothing is told of them; the key stays (KEY-15)."""
         private = "-----BEGIN OPENSSH PRIVATE KEY-----\nb3BlbnNzaC1rZXktdjEAAAAA\n-----END OPENSSH PRIVATE KEY-----\n"
         for body in (b"", b" ", b"ssh-rsa", b"ssh-rsa AAAA x", f"{ONE}\n{TWO}".encode(), private.encode(), b"\xff", b"\x00"):
             message = self.error(self.client.post(HOME, body, role=KEEPER), 422, "argument_error")
@@ -70,7 +70,9 @@ class PublicKeysTests(WorldCase):
         self.assertIn(f"{ONE} home\n", self.client.get(KEYS).body.decode())
 
     def test_privileges(self) -> None:
-        """Replacing takes ``update``: 403 for who only sees the key, 404 for who doesn't, and where there is none."""
+        """Replacing takes ``update``: 403 for who only sees the key, 404 for who doesn't, and where there is none
+        (KEY-14).
+        """
         self.assertEqual(self.client.post(HOME, ONE.encode(), role=READER).status, 403)
         message = self.error(self.client.post(HOME, b"junk", role=BOB), 404, "not_found")
         self.assertEqual(message, "Public_key 'user/alice/home' not found in account 'acme'")
@@ -80,7 +82,7 @@ class PublicKeysTests(WorldCase):
         self.assertEqual(self.client.get(HOME, role=ADMIN).status, 404)
 
     def test_a_key_that_does_not_open(self) -> None:
-        """A key that was sealed for another name can be replaced, and until then answers 422."""
+        """A key that was sealed for another name can be replaced, and until then answers 422 (KEY-16, DATA-5)."""
         secrets = self.memory.secrets
         secrets["acme:public_key:user/alice/home"] = dict(secrets["acme:public_key:user/alice/work"])
         self.error(self.client.get(KEYS), 422, "data_key_invalid")
@@ -88,7 +90,7 @@ class PublicKeysTests(WorldCase):
         self.assertEqual(self.client.get(KEYS).status, 200)
 
     def test_standby(self) -> None:
-        """A standby tells keys, and replaces none."""
+        """A standby tells keys, and replaces none (KEY-17)."""
         self.memory.standby = True
         self.assertEqual(self.client.get(KEYS).status, 200)
         self.assertEqual(self.client.post(HOME, ONE.encode(), role=KEEPER).status, 405)

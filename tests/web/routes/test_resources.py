@@ -85,7 +85,7 @@ class ListTests(ResourcesCase):
     """What both dialects have in common: lists."""
 
     def test_visible(self) -> None:
-        """Each caller is told, in the order of the ids, what it owns and what it has any privilege on."""
+        """Each caller is told, in the order of the ids, what it owns and what it has any privilege on (RES-1)."""
         for path in ("/resources", "/resources/acme", "/resources/acme/", "/resources?account=acme"):
             self.assertEqual(self.ids(path), EVERYTHING, path)
             self.assertEqual(self.ids(path, HOST), ["acme:variable:app/db/password"], path)
@@ -93,7 +93,9 @@ class ListTests(ResourcesCase):
             self.assertEqual(self.ids(path, user("bob")), [], path)
 
     def test_kinds(self) -> None:
-        """A kind in the path or the query narrows the list, the former before the latter; an unknown one has none."""
+        """A kind in the path or the query narrows the list, the former before the latter; an unknown one has none
+        (RES-3).
+        """
         variables = EVERYTHING[8:10]
         for path in (
             "/acme/variable",
@@ -121,7 +123,7 @@ class ListTests(ResourcesCase):
             self.assertEqual(self.client.get(f"/resources/acme/{kind}", role=ADMIN).status, 200, kind)
 
     def test_pages(self) -> None:
-        """``limit`` and ``offset`` page; an ``offset`` alone has pages of ten."""
+        """``limit`` and ``offset`` page; an ``offset`` alone has pages of ten (RES-4)."""
         self.assertEqual(self.ids("/resources/acme?limit=2"), EVERYTHING[:2])
         self.assertEqual(self.ids("/resources/acme?limit=2&offset=9"), EVERYTHING[9:])
         self.assertEqual(self.ids("/resources/acme?offset=0"), EVERYTHING[:10])
@@ -129,7 +131,9 @@ class ListTests(ResourcesCase):
         self.assertEqual(self.ids(f"/resources/acme?offset={2**63 - 1}"), [])
 
     def test_cap(self) -> None:
-        """A list has at most 1000 resources, or, when asked for exactly so many, 10000; a count has no such limit."""
+        """A list has at most 1000 resources, or, when asked for exactly so many, 10000; a count has no such limit (RES-5,
+        LIM-16).
+        """
         self.load("".join(f"- !variable v{number:04}\n" for number in range(1001)))
         self.assertEqual(len(self.ids("/resources/acme/variable")), 1000)
         self.assertEqual(len(self.ids("/resources/acme/variable?limit=1000")), 1000)
@@ -148,7 +152,9 @@ class ListTests(ResourcesCase):
             self.assertEqual(len(self.ids(f"/resources/acme/variable?limit={limit}")), limit)
 
     def test_counts(self) -> None:
-        """``count`` tells how many there are, after ``kind`` and ``search``, whatever a valid ``limit`` and ``offset``."""
+        """``count`` tells how many there are, after ``kind`` and ``search``, whatever a valid ``limit`` and ``offset``
+        (RES-6).
+        """
         for query, expected in (
             ("count=true", 11),
             ("count=true&limit=1&offset=3", 11),
@@ -161,7 +167,9 @@ class ListTests(ResourcesCase):
         self.refused("/resources/acme?count=true&count=true", 422)
 
     def test_bad_numbers(self) -> None:
-        """A ``limit`` that isn't positive, an ``offset`` that is negative, and either repeated or no number, is 422."""
+        """A ``limit`` that isn't positive, an ``offset`` that is negative, and either repeated or no number, is 422
+        (RES-4).
+        """
         for values, message in (
             (
                 [f"limit={value}" for value in ("0", "-1", "-10", "abc", "1e9", "01", "", "%2B1", str(2**64), "1&limit=1")],
@@ -183,7 +191,9 @@ class ListTests(ResourcesCase):
             self.refused(f"/resources?{query}", 422)
 
     def test_bad_texts(self) -> None:
-        """An account that can't be one, text that doesn't decode, and a search that is too long, is 422."""
+        """An account that can't be one, text that doesn't decode, and a search that is too long, is 422 (RES-2, RES-12,
+        LIM-6).
+        """
         for path in (
             "/resources/a%20b",
             "/resources/%00",
@@ -201,7 +211,9 @@ class ListTests(ResourcesCase):
             self.assertEqual(self.ids(f"/resources/acme?{query}"), [], query)
 
     def test_search(self) -> None:
-        """``search`` narrows to what has all its words; empty or of stop words it finds nothing; bare it is ignored."""
+        """``search`` narrows to what has all its words; empty or of stop words it finds nothing; bare it is ignored
+        (RES-10).
+        """
         self.assertEqual(self.ids("/resources/acme?search=password+variable"), ["acme:variable:app/db/password"])
         self.assertEqual(self.ids("/resources/acme?search=db%2Fpassword"), ["acme:variable:app/db/password"])
         self.assertEqual(self.ids("/resources/acme?search="), [])
@@ -210,7 +222,7 @@ class ListTests(ResourcesCase):
         self.assertEqual(self.ids("/resources/acme?search=variable", HOST), ["acme:variable:app/db/password"])
 
     def test_owners(self) -> None:
-        """``owner`` narrows to what that role owns, or one that it holds, as far as the caller sees it."""
+        """``owner`` narrows to what that role owns, or one that it holds, as far as the caller sees it (RES-8)."""
         owned = ["acme:group:app/deployers", "acme:host:app/web", *EVERYTHING[8:]]
         for owner in ("policy:app", "acme:policy:app"):
             self.assertEqual(self.ids(f"/resources/acme?owner={owner}"), owned)
@@ -223,7 +235,7 @@ class ListTests(ResourcesCase):
         self.assertEqual(self.ids("/resources/acme?owner=user:bob"), [])
 
     def test_bad_owners(self) -> None:
-        """An ``owner`` that isn't there is 404; one that is no id is 422."""
+        """An ``owner`` that isn't there is 404; one that is no id is 422 (RES-8)."""
         error = self.refused("/resources/acme?owner=policy:none", 404)
         self.assertEqual(
             error,
@@ -242,7 +254,9 @@ class ListTests(ResourcesCase):
             self.assertIn("owner", error["message"])
 
     def test_owners_unseen(self) -> None:
-        """A role that the caller neither sees nor holds is as one that isn't there, in all that is told, and asked."""
+        """A role that the caller neither sees nor holds is as one that isn't there, in all that is told, and asked
+        (RES-8).
+        """
         asked: list[RoleName] = []
         standing = MemoryRoles.standing
 
@@ -265,14 +279,14 @@ class ListTests(ResourcesCase):
         self.assertEqual(self.ids("/resources/acme?owner=group:app/deployers", user("alice")), [])
 
     def test_owners_elsewhere(self) -> None:
-        """That a role exists in another account is not told by ``owner``."""
+        """That a role exists in another account is not told by ``owner`` (RES-8)."""
         self.other_account()
         self.refused("/resources?owner=other:user:admin", 404)
         self.refused("/resources?owner=other:user:none", 404)
         self.assertEqual(self.ids("/resources?owner=acme:user:admin"), EVERYTHING)
 
     def test_accounts(self) -> None:
-        """Without an account, what is seen in any of them is listed; of a strange account nothing is seen."""
+        """Without an account, what is seen in any of them is listed; of a strange account nothing is seen (RES-2)."""
         self.other_account()
         eve = RoleName("other", "user", "eve")
         self.assertEqual(self.ids("/resources", eve), ["acme:variable:app/api-key", "other:variable:hidden"])
@@ -283,7 +297,7 @@ class ListTests(ResourcesCase):
         self.assertEqual(self.ids("/resources/none"), [])
 
     def test_acting_as(self) -> None:
-        """``role``, else ``acting_as``, lists what that role sees; an empty one is the caller itself."""
+        """``role``, else ``acting_as``, lists what that role sees; an empty one is the caller itself (RES-9)."""
         for query in (
             "role=acme:host:app/web",
             "acting_as=acme:host:app/web",
@@ -300,7 +314,7 @@ class ListTests(ResourcesCase):
         self.assertEqual(self.ids("/resources?role=acme:group:app/deployers", user("alice")), ["acme:variable:app/api-key"])
 
     def test_acting_as_others(self) -> None:
-        """A role that isn't there, isn't a full id, or isn't held by the caller, is 403 with an empty body."""
+        """A role that isn't there, isn't a full id, or isn't held by the caller, is 403 with an empty body (RES-9)."""
         self.other_account()
         for role, caller in (
             ("acme:user:none", ADMIN),
@@ -319,7 +333,9 @@ class ListTests(ResourcesCase):
         self.refused("/resources?role=acme:user:bob&role=acme:user:bob", 422)
 
     def test_circles(self) -> None:
-        """Who owns itself, or belongs to a circle of roles, is refused a role that it doesn't hold, and not waited for."""
+        """Who owns itself, or belongs to a circle of roles, is refused a role that it doesn't hold, and not waited for
+        (ROLE-1, RES-9).
+        """
         own = [("a", "a"), ("b", "c"), ("c", "b")]
         self.memory.add(
             Rows(
@@ -340,14 +356,14 @@ class ListTests(ResourcesCase):
         self.assertEqual(self.ids("/resources/acme", RoleName("acme", "group", "b")), ["acme:group:b", "acme:group:c"])
 
     def test_callers(self) -> None:
-        """Without a token a list is 401; with that of a role that is gone, 403."""
+        """Without a token a list is 401; with that of a role that is gone, 403 (RES-1)."""
         for path in ("/resources", "/resources/acme", "/resources/acme/variable"):
             self.assertEqual(self.client.get(path).status, 401)
             self.assertIsNone(self.refused(path, 403, user("gone")))
             self.assertIsNone(self.refused(path + "?count=true", 403, user("gone")))
 
     def test_no_routes(self) -> None:
-        """A kind that no resource has, an account with a slash, and another method, have no route."""
+        """A kind that no resource has, an account with a slash, and another method, have no route (NAME-6, RES-3)."""
         for path in (
             "/resources/acme/dragon",
             "/resources/acme/Variable",
@@ -363,7 +379,7 @@ class ListTests(ResourcesCase):
             self.assertEqual(self.client.request(method, "/resources/acme", role=ADMIN).status, 404)
 
     def test_head(self) -> None:
-        """``HEAD`` answers as ``GET`` does, without the body."""
+        """``HEAD`` answers as ``GET`` does, without the body (RES-7)."""
         self.assertEqual(self.client.head("/resources/acme", role=ADMIN).status, 200)
         self.assertEqual(self.client.head(PASSWORD, role=ADMIN).status, 200)
         self.assertEqual(self.client.head(PASSWORD, role=user("bob")).status, 404)
@@ -384,7 +400,9 @@ class ShowTests(ResourcesCase):
         return document
 
     def test_variable(self) -> None:
-        """A variable is told with its permissions by role and privilege, its annotations by name, and its versions."""
+        """A variable is told with its permissions by role and privilege, its annotations by name, and its versions (RES-16,
+        RES-20).
+        """
         self.set_value("app/api-key", b"one")
         self.set_value("app/api-key", b"two")
         self.assertEqual(
@@ -406,13 +424,13 @@ class ShowTests(ResourcesCase):
         self.assertEqual((shown["annotations"], shown["secrets"]), ([], []))
 
     def test_without_policy(self) -> None:
-        """What no policy made has no ``policy``."""
+        """What no policy made has no ``policy`` (RES-16)."""
         shown = self.show("user/admin")
         self.assertEqual((shown["id"], shown["owner"]), ("acme:user:admin", "acme:user:admin"))
         self.assertNotIn("policy", shown)
 
     def test_policy(self) -> None:
-        """A policy is told with its versions; in a list these are without their texts."""
+        """A policy is told with its versions; in a list these are without their texts (RES-18, RES-19)."""
         self.load("- !user carol\n", method="PATCH")
         first, second = self.show("policy/root")["policy_versions"]
         self.assertEqual((first["version"], first["policy_text"]), (1, POLICY))
@@ -434,7 +452,9 @@ class ShowTests(ResourcesCase):
         self.assertFalse(any("policy_text" in version for version in root["policy_versions"]))
 
     def test_long_texts(self) -> None:
-        """Of long texts a policy is told with the newest that together are not too long; it has all versions still."""
+        """Of long texts a policy is told with the newest that together are not too long; it has all versions still
+        (RES-19).
+        """
         text = "- !user carol\n#" + "x" * (TEXTS_MOST // 2)
         for _ in range(3):
             self.load(text)
@@ -442,13 +462,13 @@ class ShowTests(ResourcesCase):
         self.assertEqual([version.get("policy_text") for version in versions], [None, None, None, text])
 
     def test_other_kinds(self) -> None:
-        """What is told of one kind only isn't told of another."""
+        """What is told of one kind only isn't told of another (RES-18, HF-2)."""
         for path in ("group/app%2Fdeployers", "webservice/app", "layer/prod", "user/bob", "host/app%2Fweb"):
             shown = self.show(path)
             self.assertEqual({*shown} & {"secrets", "policy_versions", "layers"}, set(), path)
 
     def test_same_in_a_list(self) -> None:
-        """A resource is told the same in a list."""
+        """A resource is told the same in a list (RES-17)."""
         [listed] = self.client.get("/resources/acme/host", role=ADMIN).json()
         self.assertEqual(listed, self.client.get("/resources/acme/host/app%2Fweb", role=ADMIN).json())
 
@@ -462,13 +482,15 @@ class ShowTests(ResourcesCase):
             self.refused(f"/resources/acme/variable/{path}", 404)
 
     def test_bad_names(self) -> None:
-        """An identifier with NUL, of bytes that are no UTF-8, with a broken escape, or too long, is 422."""
+        """An identifier with NUL, of bytes that are no UTF-8, with a broken escape, or too long, is 422 (NAME-9)."""
         for path in ("%00", "a%00b", "%FF", "%C0%AF", "%", "%zz", "x" * 1025, "%E2%98%83" * 400):
             self.assertEqual(self.refused(f"/resources/acme/variable/{path}", 422)["code"], "argument_error")
         self.refused("/resources/a%20b/variable/x", 422)
 
     def test_hidden(self) -> None:
-        """What the caller may not see is 404 with the words of what is missing; so is all of another account."""
+        """What the caller may not see is 404 with the words of what is missing; so is all of another account (ROLE-6,
+        RES-15).
+        """
         self.other_account()
         for path, role in (
             (PASSWORD, user("bob")),
@@ -491,7 +513,7 @@ class ShowTests(ResourcesCase):
                 )
 
     def test_callers(self) -> None:
-        """Without a token a resource is 401; with that of a role that is gone, 403."""
+        """Without a token a resource is 401; with that of a role that is gone, 403 (RES-15)."""
         for query in ("", "?check&privilege=read", "?permitted_roles&privilege=read"):
             self.assertEqual(self.client.get(PASSWORD + query).status, 401)
             self.assertIsNone(self.refused(PASSWORD + query, 403, user("gone")))
@@ -507,7 +529,9 @@ class PrivilegeTests(ResourcesCase):
         return answer.status
 
     def test_check(self) -> None:
-        """Who has the privilege, or owns the resource, is told 204; who sees it without, 404; both with an empty body."""
+        """Who has the privilege, or owns the resource, is told 204; who sees it without, 404; both with an empty body
+        (RES-21).
+        """
         for privilege in ("read", "execute"):
             self.assertEqual(self.check(f"check&privilege={privilege}", HOST), 204)
         self.assertEqual(self.check("check=false&privilege=read", HOST), 204)
@@ -516,7 +540,7 @@ class PrivilegeTests(ResourcesCase):
             self.assertEqual(self.check(f"check&privilege={privilege}", ADMIN), 204, privilege)
 
     def test_check_of_roles(self) -> None:
-        """``role`` asks for a role that the caller holds; ``acting_as`` has no say; an empty one is the caller."""
+        """``role`` asks for a role that the caller holds; ``acting_as`` has no say; an empty one is the caller (RES-22)."""
         self.assertEqual(self.check("check&privilege=read&role=acme:host:app/web"), 204)
         self.assertEqual(self.check("check&privilege=update&role=acme:host:app/web"), 404)
         self.assertEqual(self.check("check&privilege=read&role=acme:user:bob"), 404)
@@ -525,7 +549,7 @@ class PrivilegeTests(ResourcesCase):
         self.assertEqual(self.check("check&privilege=read&role=acme:host:app/web", HOST), 204)
 
     def test_check_of_other_roles(self) -> None:
-        """A role that isn't there, or isn't held, is 403, whether the caller sees the resource or not."""
+        """A role that isn't there, or isn't held, is 403, whether the caller sees the resource or not (RES-22)."""
         for path in (PASSWORD, "/resources/acme/variable/none"):
             for role, caller in (
                 ("acme:user:none", ADMIN),
@@ -537,7 +561,7 @@ class PrivilegeTests(ResourcesCase):
                 self.assertEqual(self.check(f"check&privilege=read&role={role}", caller, path), 403)
 
     def test_privilege_is_needed(self) -> None:
-        """A question for no privilege is 422, before anything else is looked at."""
+        """A question for no privilege is 422, before anything else is looked at (RES-25)."""
         for query in ("check", "check&privilege", "permitted_roles", "permitted_roles&permission", "check&permission=read"):
             for path in (PASSWORD, "/resources/acme/variable/none"):
                 error = self.refused(f"{path}?{query}&role=nonsense", 422)
@@ -546,11 +570,11 @@ class PrivilegeTests(ResourcesCase):
         self.refused(f"{PASSWORD}?check&privilege=%00", 422)
 
     def test_check_comes_first(self) -> None:
-        """With both flags, ``check`` counts."""
+        """With both flags, ``check`` counts (RES-25)."""
         self.assertEqual(self.check("permitted_roles&check&privilege=read"), 204)
 
     def test_permitted_roles(self) -> None:
-        """The roles with a privilege are the owner, those permitted, and all that hold one of these, by id."""
+        """The roles with a privilege are the owner, those permitted, and all that hold one of these, by id (RES-23)."""
         for query in ("privilege=read", "permission=read", "privilege=read&permission=update", "privilege=execute"):
             self.assertEqual(
                 self.client.get(f"{PASSWORD}?permitted_roles&{query}", role=HOST).json(),
@@ -563,7 +587,7 @@ class PrivilegeTests(ResourcesCase):
         )
 
     def test_too_many_permitted(self) -> None:
-        """More roles than a request may follow are 422."""
+        """More roles than a request may follow are 422 (ROLE-32, RES-24, LIM-16)."""
         self.patch(resources, "PERMITTED_MOST", 2)
         error = self.refused(f"{PASSWORD}?permitted_roles&privilege=read", 422)
         self.assertEqual(error["code"], "unprocessable_entity")
@@ -574,7 +598,7 @@ class NativeTests(ResourcesCase):
     """What lists have in the native dialect alone."""
 
     def test_search_order(self) -> None:
-        """What is found by identifier or ``name`` comes first, then by another annotation, then by kind."""
+        """What is found by identifier or ``name`` comes first, then by another annotation, then by kind (RES-13)."""
         self.load(
             "- !host { id: a, annotations: { description: my layer } }\n- !user { id: z, annotations: { name: Layer } }\n"
         )
@@ -582,12 +606,12 @@ class NativeTests(ResourcesCase):
         self.assertEqual(self.ids("/resources/acme?search=layer&limit=1&offset=1"), ["acme:host:a"])
 
     def test_values_in_pieces(self) -> None:
-        """Annotation values are searched in pieces, as identifiers are."""
+        """Annotation values are searched in pieces, as identifiers are (RES-11)."""
         self.load("- !host { id: a, annotations: { address: ci.example.com } }\n")
         self.assertEqual(self.ids("/resources/acme?search=example"), ["acme:host:a"])
 
     def test_bare_count(self) -> None:
-        """``count`` without a value counts."""
+        """``count`` without a value counts (RES-6)."""
         for query in ("count", "count="):
             self.assertEqual(self.client.get(f"/resources/acme?{query}", role=ADMIN).json(), {"count": 11})
 
@@ -598,14 +622,14 @@ class ConjurTests(ListTests):
     dialect = CONJUR
 
     def test_search_order(self) -> None:
-        """What is found comes by id."""
+        """What is found comes by id (RES-13)."""
         self.load(
             "- !host { id: a, annotations: { description: my layer } }\n- !user { id: z, annotations: { name: Layer } }\n"
         )
         self.assertEqual(self.ids("/resources/acme?search=layer"), ["acme:host:a", "acme:layer:prod", "acme:user:z"])
 
     def test_values_as_they_are(self) -> None:
-        """A host name in an annotation is one word, and no text finds it that is cut into pieces."""
+        """A host name in an annotation is one word, and no text finds it that is cut into pieces (RES-11)."""
         self.load("- !host { id: a, annotations: { address: ci.example.com } }\n")
         self.assertEqual(self.ids("/resources/acme?search=example"), [])
         self.assertEqual(self.ids("/resources/acme?search=ci.example.com"), [])

@@ -42,7 +42,7 @@ class MembersTests(MembersCase):
     """What both dialects have in common."""
 
     def test_records(self) -> None:
-        """A record has the fields of the source document; one that no policy made has no ``policy``."""
+        """A record has the fields of the source document; one that no policy made has no ``policy`` (ROLE-15)."""
         rows = {row["member"]: row for row in self.client.get(OPS, role=ADMIN).json()}
         self.assertEqual(
             rows["acme:user:alice"],
@@ -60,7 +60,7 @@ class MembersTests(MembersCase):
         )
 
     def test_order_and_pages(self) -> None:
-        """Members come by id; ``limit`` and ``offset`` page, and an ``offset`` alone has pages of ten."""
+        """Members come by id; ``limit`` and ``offset`` page, and an ``offset`` alone has pages of ten (ROLE-17, ROLE-19)."""
         self.assertEqual(self.members(), MEMBERS)
         self.assertEqual(self.members("&limit=2"), MEMBERS[:2])
         self.assertEqual(self.members("&limit=2&offset=3"), MEMBERS[3:])
@@ -71,19 +71,23 @@ class MembersTests(MembersCase):
         self.assertEqual(len(self.members()), 17)
 
     def test_kinds(self) -> None:
-        """``kind`` narrows the members, may be repeated, and doesn't touch the role's own kind; unknown ones match none."""
+        """``kind`` narrows the members, may be repeated, and doesn't touch the role's own kind; unknown ones match none
+        (ROLE-18).
+        """
         self.assertEqual(self.members("&kind=host"), MEMBERS[:1])
         self.assertEqual(self.members("&kind[]=layer&kind[]=host"), MEMBERS[:2])
         self.assertEqual(self.members("&kind=dragon"), [])
         self.assertEqual(self.members("&kind=Host"), [])
 
     def test_counts(self) -> None:
-        """``count`` tells how many members of these kinds there are, whatever ``limit`` and ``offset``."""
+        """``count`` tells how many members of these kinds there are, whatever ``limit`` and ``offset`` (ROLE-21)."""
         for query, expected in (("&count=true", 5), ("&count", 5), ("&count=&limit=1&offset=3", 5), ("&count&kind=user", 3)):
             self.assertEqual(self.client.get(OPS + query, role=ADMIN).json(), {"count": expected}, query)
 
     def test_bad_numbers(self) -> None:
-        """A ``limit`` that isn't positive, an ``offset`` that is negative, and either repeated or no number, is 422."""
+        """A ``limit`` that isn't positive, an ``offset`` that is negative, and either repeated or no number, is 422
+        (ROLE-20).
+        """
         for name, values in (
             ("limit", ("0", "-1", "abc", "1e9", "01", "", "+1", str(2**64), "1&limit=1", "%00")),
             ("offset", ("-1", "abc", "1.0", "", "00", "1&offset=1")),
@@ -102,7 +106,9 @@ class MembersTests(MembersCase):
             self.assertEqual(self.members(path=f"/roles/acme/group/{path}?members"), ["acme:user:admin"], path)
 
     def test_privileges(self) -> None:
-        """Who sees the group is told its members; without a token it is 401; a role that isn't there is 404."""
+        """Who sees the group is told its members; without a token it is 401; a role that isn't there is 404 (ROLE-9,
+        ROLE-11).
+        """
         self.assertEqual(self.client.get(OPS, role=user("alice")).status, 200)
         self.assertEqual(self.client.get(OPS).status, 401)
         missing = self.client.get("/roles/acme/group/none?members", role=ADMIN)
@@ -111,7 +117,7 @@ class MembersTests(MembersCase):
         self.assertEqual(self.client.get(OPS, role=user("gone")).status, 403)
 
     def test_other_routes(self) -> None:
-        """A kind that no role has has no route, and neither has a change of anything but members."""
+        """A kind that no role has has no route, and neither has a change of anything but members (NAME-6, ROLE-38)."""
         for path in ("/roles/acme/variable/x?members", "/roles/acme/Group/ops?members", "/roles/acme/webservice/x"):
             self.assertEqual(self.client.get(path, role=ADMIN).status, 404, path)
         for path in ("/roles/acme/group/ops?member=acme:user:zoe", "/roles/acme/variable/x?members&member=acme:user:zoe"):
@@ -120,7 +126,7 @@ class MembersTests(MembersCase):
         self.assertEqual(self.client.put(OPS, role=ADMIN).status, 404)
 
     def test_hostile_identifiers(self) -> None:
-        """An identifier is read once and strictly: what doesn't decode is 422, and what is no role is 404."""
+        """An identifier is read once and strictly: what doesn't decode is 422, and what is no role is 404 (NAME-9)."""
         for path, status in (
             ("ops%00", 422),
             ("ops%FF", 422),
@@ -146,7 +152,7 @@ class MembersTests(MembersCase):
         self.assertEqual(self.client.get("/roles/ac%20me/group/ops?members", role=ADMIN).status, 422)
 
     def test_head(self) -> None:
-        """``HEAD`` answers as ``GET`` does, without the body."""
+        """``HEAD`` answers as ``GET`` does, without the body (ROLE-13)."""
         self.assertEqual(self.client.head(OPS, role=ADMIN).status, 200)
 
 
@@ -154,11 +160,11 @@ class NativeMembersTests(MembersCase):
     """What is native."""
 
     def test_hidden_roles(self) -> None:
-        """A role of the caller's account that he may not see is 403; one of another account is 404."""
+        """A role of the caller's account that he may not see is 403; one of another account is 404 (ROLE-10)."""
         self.assertEqual(self.client.get("/roles/acme/group/secret?members", role=user("alice")).status, 403)
 
     def test_count_is_a_boolean(self) -> None:
-        """``count`` is true or false; anything else is 422."""
+        """``count`` is true or false; anything else is 422 (ROLE-21)."""
         self.assertEqual(len(self.client.get(f"{OPS}&count=false", role=ADMIN).json()), 5)
         self.assertEqual(self.client.get(f"{OPS}&count=maybe", role=ADMIN).status, 422)
 
@@ -169,12 +175,12 @@ class ConjurMembersTests(MembersTests):
     dialect = CONJUR
 
     def test_hidden_roles(self) -> None:
-        """A role that the caller may not see is 404, as if it weren't there."""
+        """A role that the caller may not see is 404, as if it weren't there (ROLE-10)."""
         answer = self.client.get("/roles/acme/group/secret?members", role=user("alice"))
         self.assertEqual(self.error(answer, 404, "not_found"), "Group 'secret' not found in account 'acme'")
 
     def test_count_is_asked_by_presence(self) -> None:
-        """``count`` counts whatever its value."""
+        """``count`` counts whatever its value (ROLE-21)."""
         self.assertEqual(self.client.get(f"{OPS}&count=false", role=ADMIN).json(), {"count": 5})
 
 
@@ -212,7 +218,7 @@ class FamilyTests(WorldCase):
         return self.client.request(method, f"/roles/acme/{path}", role=role)
 
     def test_show(self) -> None:
-        """A role is shown with its time, its policy, and its members, the owner first."""
+        """A role is shown with its time, its policy, and its members, the owner first (ROLE-14)."""
         shown = self.ask("group/p%2Finner")
         self.assertEqual(list(shown), ["created_at", "id", "policy", "members"])
         self.assertRegex(shown["created_at"], r"\A[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]{3}\+00:00\Z")
@@ -224,7 +230,9 @@ class FamilyTests(WorldCase):
         self.assertEqual(list(self.ask("policy/root")), ["created_at", "id", "members"])
 
     def test_memberships(self) -> None:
-        """Memberships have the shape of members; ``kind`` and ``count`` concern the roles granted; there are no pages."""
+        """Memberships have the shape of members; ``kind`` and ``count`` concern the roles granted; there are no pages
+        (ROLE-28).
+        """
         rows = self.ask("user/alice?memberships", role=ADMIN)
         self.assertEqual(
             rows,
@@ -245,7 +253,9 @@ class FamilyTests(WorldCase):
         self.assertEqual(self.ask("policy/p?memberships&search="), [])
 
     def test_memberships_of_others(self) -> None:
-        """``filter`` tells whose memberships may be listed, in two parts or three; others than the role's there are none."""
+        """``filter`` tells whose memberships may be listed, in two parts or three; others than the role's there are none
+        (ROLE-29).
+        """
         for asked in ("policy:p", "acme:policy:p", "host:x&filter[]=policy:p"):
             self.assertEqual(self.ask(f"policy/p?memberships&filter={asked}"), self.ask("policy/p?memberships"))
         self.assertEqual(self.ask("policy/p?memberships&filter=host:x"), [])
@@ -254,7 +264,9 @@ class FamilyTests(WorldCase):
         self.assertIn("at least 2 tokens", self.error(refused, 422, "argument_error"))
 
     def test_all(self) -> None:
-        """``all`` tells the ids of the roles that a role holds, itself included; ``filter`` keeps some, ``count`` counts."""
+        """``all`` tells the ids of the roles that a role holds, itself included; ``filter`` keeps some, ``count`` counts
+        (ROLE-30).
+        """
         held = ["acme:group:p/inner", "acme:group:p/top", "acme:host:p/h"]
         self.assertEqual(self.ask("host/p%2Fh?all"), held)
         self.assertEqual(self.ask("host/p%2Fh?all&count"), {"count": 3})
@@ -267,7 +279,7 @@ class FamilyTests(WorldCase):
         self.assertIn("Expected at least 2 tokens in nonsense", self.error(answer, 422, "argument_error"))
 
     def test_graph(self) -> None:
-        """The graph has the pairs around a role whose first the caller sees."""
+        """The graph has the pairs around a role whose first the caller sees (ROLE-31)."""
         pairs = [(edge["parent"], edge["child"]) for edge in self.ask("group/p%2Ftop?graph", role=user("alice"))]
         self.assertEqual(
             pairs,
@@ -283,14 +295,18 @@ class FamilyTests(WorldCase):
         self.assertEqual(len(self.ask("group/p%2Ftop?graph", role=user("zed"))), 2)
 
     def test_precedence(self) -> None:
-        """Of several questions the first counts: graph, all, memberships, members; a flag counts whatever its value."""
+        """Of several questions the first counts: graph, all, memberships, members; a flag counts whatever its value
+        (ROLE-12).
+        """
         self.assertIn("parent", self.ask("host/p%2Fh?members&memberships&all&graph=no")[0])
         self.assertEqual(len(self.ask("host/p%2Fh?members&memberships&all")), 3)
         self.assertEqual(self.ask("host/p%2Fh?members&memberships")[0]["member"], "acme:host:p/h")
         self.assertEqual(self.ask("host/p%2Fh?members=false")[0]["role"], "acme:host:p/h")
 
     def test_who_may_ask(self) -> None:
-        """Every question is for those who see the role: 401 without a token, 403 for a role that is gone, 404 for none."""
+        """Every question is for those who see the role: 401 without a token, 403 for a role that is gone, 404 for none
+        (ROLE-8, ROLE-9).
+        """
         for question in ("", "?members", "?memberships", "?all", "?graph", "?members&transitive=true", "?members&count"):
             path = f"/roles/acme/group/p%2Finner{question}"
             self.assertEqual(self.client.get(path).status, 401)
@@ -299,7 +315,7 @@ class FamilyTests(WorldCase):
             self.assertEqual(self.client.get(path.replace("inner", "none"), role=ADMIN).status, 404)
 
     def test_add_and_remove(self) -> None:
-        """A member is added and removed, each with 204 and nothing else; adding again changes nothing."""
+        """A member is added and removed, each with 204 and nothing else; adding again changes nothing (ROLE-33, ROLE-34)."""
         for method, status, members in (
             ("POST", 204, 3),
             ("POST", 204, 3),
@@ -314,19 +330,21 @@ class FamilyTests(WorldCase):
         self.assertEqual((row["admin_option"], row["ownership"], "policy" in row), (False, False, False))
 
     def test_added_to_itself(self) -> None:
-        """A role may be made its own member, and members of each other; every question still ends."""
+        """A role may be made its own member, and members of each other; every question still ends (ROLE-37)."""
         for role, member in (("inner", "p/inner"), ("inner", "p/top")):
             self.assertEqual(self.change("POST", f"group/p%2F{role}?members&member=acme:group:{member}").status, 204)
         for question in ("?members", "?memberships", "?all", "?graph", "?members&transitive=true"):
             self.assertTrue(self.ask(f"group/p%2Finner{question}"))
 
     def test_removed_from_policy(self) -> None:
-        """A grant that a policy made is taken back as well; ownership is not."""
+        """A grant that a policy made is taken back as well; ownership is not (ROLE-34)."""
         self.assertEqual(self.change("DELETE", "group/p%2Finner?members&member=acme:host:p/h").status, 204)
         self.assertEqual(self.change("DELETE", "group/p%2Finner?members&member=acme:policy:p").status, 404)
 
     def test_who_may_change(self) -> None:
-        """Adding takes ``create`` on the policy that recorded the role, removing ``update``; the role must be seen."""
+        """Adding takes ``create`` on the policy that recorded the role, removing ``update``; the role must be seen
+        (ROLE-35).
+        """
         target = "group/p%2Ftop?members&member=acme:user:zed"
         inner = "group/p%2Finner?members&member=acme:host:p/h"
         for method in ("POST", "DELETE"):
@@ -345,7 +363,9 @@ class FamilyTests(WorldCase):
         self.assertEqual(self.change("DELETE", target, role=user("zed")).status, 204)
 
     def test_members_that_cannot_be(self) -> None:
-        """A member that is missing, malformed or of another account is 422 by name; one that doesn't exist is 404."""
+        """A member that is missing, malformed or of another account is 422 by name; one that doesn't exist is 404
+        (ROLE-36).
+        """
         for method in ("POST", "DELETE"):
             for member in (
                 "",
@@ -368,7 +388,7 @@ class FamilyTests(WorldCase):
             self.assertEqual(self.error(answer, 404, "not_found"), "User 'none' not found in account 'acme'")
 
     def test_standby(self) -> None:
-        """A standby answers, and refuses changes with 405."""
+        """A standby answers, and refuses changes with 405 (ROLE-39)."""
         self.memory.standby = True
         self.assertEqual(len(self.ask("group/p%2Finner?members")), 2)
         self.assertEqual(self.change("POST", "group/p%2Finner?members&member=acme:user:zed").status, 405)

@@ -34,7 +34,9 @@ class SecretsTests(WorldCase):
         self.load(POLICY)
 
     def test_exact_bytes(self) -> None:
-        """A value comes back as it was sent, whatever its bytes, as an attachment of no type in particular."""
+        """A value comes back as it was sent, whatever its bytes, as an attachment of no type in particular (SEC-1,
+        SEC-8).
+        """
         value = bytes(range(256)) + "ü".encode()
         self.set_value("password", value)
         answer = self.client.get(PATH, role=ALICE)
@@ -43,15 +45,25 @@ class SecretsTests(WorldCase):
         self.assertEqual(answer.headers["content-disposition"], "attachment")
         self.assertEqual(answer.headers["cache-control"], "no-store")
 
+    def test_any_content_type(self) -> None:
+        """The body is the value, whatever content type it is sent with, or none (SEC-1)."""
+        for sent in (None, "application/x-www-form-urlencoded", "application/json", "text/plain; charset=utf-8"):
+            value = f"a=1&b=%2F&c={sent}".encode()
+            headers = [] if sent is None else [("Content-Type", sent)]
+            self.assertEqual(self.client.post(PATH, value, role=ADMIN, headers=headers).status, 201, sent)
+            self.assertEqual(self.client.get(PATH, role=ADMIN).body, value, sent)
+
     def test_the_content_type_of_policy(self) -> None:
-        """The variable's ``mime_type`` is the content type of its value."""
+        """The variable's ``mime_type`` is the content type of its value (SEC-11)."""
         self.set_value("key", b"-----BEGIN")
         self.assertEqual(
             self.client.get("/secrets/acme/variable/key", role=ADMIN).headers["content-type"], "application/x-pem-file"
         )
 
     def test_privileges(self) -> None:
-        """Reading takes ``execute``, writing ``update``: 403 for who only sees the variable, 404 for who doesn't."""
+        """Reading takes ``execute``, writing ``update``: 403 for who only sees the variable, 404 for who doesn't (SEC-1,
+        SEC-2, SEC-9).
+        """
         self.set_value("password")
         self.assertEqual(self.client.get(PATH, role=BOB).status, 403)
         self.assertEqual(self.client.get(PATH, role=BOB).body, b"")
@@ -62,7 +74,7 @@ class SecretsTests(WorldCase):
         self.error(self.set_value("password", role=EVE, status=404), 404, "not_found")
 
     def test_no_value(self) -> None:
-        """A variable without a value, and one that isn't there, are 404 with the same words."""
+        """A variable without a value, and one that isn't there, are 404 with the same words (SEC-9)."""
         for name in ("password", "nothing"):
             message = self.error(self.client.get(f"/secrets/acme/variable/{name}", role=ADMIN), 404, "not_found")
             self.assertEqual(message, f"CONJ00076E Variable acme:variable:{name} is empty or not found.")
@@ -70,7 +82,7 @@ class SecretsTests(WorldCase):
         self.assertEqual(message, "Variable 'nothing' not found in account 'acme'")
 
     def test_versions(self) -> None:
-        """Each new value is a new version, an unchanged one is none, and 20 of them are kept."""
+        """Each new value is a new version, an unchanged one is none, and 20 of them are kept (SEC-3, SEC-4, SEC-8)."""
         for number in range(1, 23):
             self.set_value("password", b"value %d" % number)
             self.set_value("password", b"value %d" % number)
@@ -80,20 +92,20 @@ class SecretsTests(WorldCase):
             self.assertEqual(self.client.get(f"{PATH}?version={version}", role=ALICE).status, 404)
 
     def test_bad_versions(self) -> None:
-        """A version that is no integer is 422 and named."""
+        """A version that is no integer is 422 and named (SEC-10)."""
         for version in ("", "one", "1.5", "1e3", "%00", str(2**70)):
             message = self.error(self.client.get(f"{PATH}?version={version}", role=ALICE), 422, "argument_error")
             self.assertIn("version", message)
 
     def test_empty_values(self) -> None:
-        """A value that is empty or nothing but blanks is 422."""
+        """A value that is empty or nothing but blanks is 422 (SEC-2)."""
         for value in (b"", b" \n\t"):
             self.assertEqual(
                 self.error(self.set_value("password", value, status=422), 422, "argument_error"), "'value' may not be empty"
             )
 
     def test_values_are_sealed(self) -> None:
-        """The store sees no plain value, and a sealed one opens under its own variable's name alone."""
+        """The store sees no plain value, and a sealed one opens under its own variable's name alone (DATA-5)."""
         self.set_value("password", b"plain text")
         self.set_value("key", b"other")
         stored = self.memory.secrets
@@ -103,7 +115,7 @@ class SecretsTests(WorldCase):
         self.assertEqual(self.client.get(PATH, role=ALICE).body, b"plain text")
 
     def test_a_value_that_does_not_open_can_be_replaced(self) -> None:
-        """A value that can't be read any more doesn't keep a new one out."""
+        """A value that can't be read any more doesn't keep a new one out (SEC-6)."""
         self.set_value("password", b"old")
         self.set_value("key", b"other")
         self.memory.secrets["acme:variable:key"] = self.memory.secrets["acme:variable:password"]
@@ -111,19 +123,19 @@ class SecretsTests(WorldCase):
         self.assertEqual(self.client.get("/secrets/acme/variable/key", role=ADMIN).body, b"new")
 
     def test_callers(self) -> None:
-        """Without a token it is 401, with the token of a role that is gone 403."""
+        """Without a token it is 401, with the token of a role that is gone 403 (SEC-12)."""
         self.assertEqual(self.client.get(PATH).status, 401)
         self.assertEqual(self.client.post(PATH, b"x").status, 401)
         self.assertEqual(self.client.get(PATH, role=user("gone")).status, 403)
         self.set_value("password", role=user("gone"), status=403)
 
     def test_other_kinds(self) -> None:
-        """Nothing but variables has a route."""
+        """Nothing but variables has a route (NAME-6, SEC-7)."""
         for kind in ("user", "Variable", "webservice"):
             self.assertEqual(self.client.get(f"/secrets/acme/{kind}/password", role=ADMIN).status, 404)
 
     def test_several(self) -> None:
-        """Several values are read at once as an object by full ids; an id that is repeated counts once."""
+        """Several values are read at once as an object by full ids; an id that is repeated counts once (SEC-13)."""
         self.set_value("password", "grüße".encode())
         self.set_value("key", b"-----BEGIN <&>")
         asked = "/secrets?variable_ids=acme%3Avariable%3Apassword%2Cacme:variable:key,acme:variable:password,"
@@ -133,7 +145,9 @@ class SecretsTests(WorldCase):
         self.assertNotIn("content-encoding", answer.headers)
 
     def test_several_in_base64(self) -> None:
-        """Asked for ``base64`` and nothing else, values are base64 in lines of 60; otherwise all of them must be text."""
+        """Asked for ``base64`` and nothing else, values are base64 in lines of 60; otherwise all of them must be text
+        (SEC-15).
+        """
         value = bytes(range(256))
         self.set_value("password", value)
         self.set_value("key", b"x" * 45)
@@ -150,7 +164,7 @@ class SecretsTests(WorldCase):
             self.assertIn("acme:variable:password", self.error(answer, 406, "not_acceptable"))
 
     def test_several_refused(self) -> None:
-        """What is seen without ``execute`` is refused first, then what isn't seen, then what has no value."""
+        """What is seen without ``execute`` is refused first, then what isn't seen, then what has no value (SEC-14)."""
         self.set_value("key")
 
         def ask(ids: str, role: RoleName = ALICE) -> Answer:
@@ -172,7 +186,9 @@ class SecretsTests(WorldCase):
         self.assertEqual(self.client.get(f"/secrets?variable_ids={empty}").status, 401)
 
     def test_too_many_at_once(self) -> None:
-        """Only so many are read at once, and of so many bytes; who may not read them learns nothing of their sizes."""
+        """Only so many are read at once, and of so many bytes; who may not read them learns nothing of their sizes (SEC-14,
+        LIM-16).
+        """
         listed = ",".join(f"acme:variable:v{number}" for number in range(BATCH_MOST + 1))
         answer = self.client.get(f"/secrets?variable_ids={listed}", role=ADMIN)
         self.assertEqual((answer.status, answer.json()["error"]["code"]), (422, "argument_error"))
@@ -188,7 +204,7 @@ class SecretsTests(WorldCase):
         self.assertEqual(self.client.get(path.partition(",")[0], role=ADMIN).status, 200)
 
     def test_several_of_nothing(self) -> None:
-        """A list that is missing or has a blank in it is 422 and named."""
+        """A list that is missing or has a blank in it is 422 and named (SEC-14)."""
         for query in (
             "",
             "?variable_ids",
@@ -205,7 +221,9 @@ class SecretsTests(WorldCase):
         return self.client.get(f"/secrets/acme/variable/{name}", role=ADMIN).headers["etag"]
 
     def test_tags(self) -> None:
-        """A value has a strong tag that names its version, the same each time, and to who writes it as to who reads it."""
+        """A value has a strong tag that names its version, the same each time, and to who writes it as to who reads it
+        (SEC-1, SEC-16).
+        """
         written = self.set_value("password", b"one").headers["etag"]
         self.assertRegex(written, r'^"1-[0-9a-f]{24}"$')
         self.assertEqual((self.tag(), self.tag()), (written, written))
@@ -215,7 +233,7 @@ class SecretsTests(WorldCase):
         self.assertEqual(self.tag(), second)
 
     def test_guesses(self) -> None:
-        """Who may set a value and not read it is told the same of one that is set already as of any other."""
+        """Who may set a value and not read it is told the same of one that is set already as of any other (SEC-3)."""
         writer, told = user("writer"), set()
         self.load("- !user writer\n- !permit { role: !user writer, privilege: [ update ], resource: !variable password }")
         for value, guess in ((b"one", b"one"), (b"two", b"no")):
@@ -227,14 +245,16 @@ class SecretsTests(WorldCase):
         self.assertEqual(self.set_value("password", b"no").headers["etag"], after)
 
     def test_a_tag_in_another_life(self) -> None:
-        """A variable that is deleted and made again has other tags, of the same value and version too."""
+        """A variable that is deleted and made again has other tags, of the same value and version too (SEC-16)."""
         before = self.set_value("key", b"one").headers["etag"]
         self.load("- !delete { record: !variable key }", method="PATCH")
         self.load("- !variable key")
         self.assertNotEqual(self.set_value("key", b"one").headers["etag"], before)
 
     def test_known_values(self) -> None:
-        """Who has the value by its tag gets 304, which has no body, for ``GET`` and for ``HEAD``; otherwise it is told."""
+        """Who has the value by its tag gets 304, which has no body, for ``GET`` and for ``HEAD``; otherwise it is told
+        (SEC-17).
+        """
         tag = self.set_value("password", b"one").headers["etag"]
         for ask in (self.client.get, self.client.head):
             for header in (tag, "*", f"W/{tag}", f'"x", {tag}'):
@@ -246,7 +266,7 @@ class SecretsTests(WorldCase):
             self.assertEqual(ask(PATH, role=ALICE, headers=[("If-Match", tag)]).status, 200)
 
     def test_tags_tell_strangers_nothing(self) -> None:
-        """Who may not execute is answered as without conditions, and told no tag."""
+        """Who may not execute is answered as without conditions, and told no tag (SEC-20)."""
         tag = self.set_value("password", b"one").headers["etag"]
         for header in ("If-Match", "If-None-Match"):
             for value in (tag, "*", '"x"'):
@@ -261,7 +281,9 @@ class SecretsTests(WorldCase):
         self.assertEqual(self.tag(), tag)
 
     def test_conditional_writes(self) -> None:
-        """``If-Match`` lets only who knows the newest value replace it; the others get 412 and the tag that it has."""
+        """``If-Match`` lets only who knows the newest value replace it; the others get 412 and the tag that it has
+        (SEC-17).
+        """
         tag = self.set_value("password", b"one").headers["etag"]
         answer = self.client.post(PATH, b"two", role=BOB, headers=[("If-Match", tag)])
         self.assertEqual(answer.status, 201)
@@ -273,7 +295,7 @@ class SecretsTests(WorldCase):
         self.assertEqual(self.client.post(PATH, b"three", role=BOB, headers=[("If-Match", "*")]).status, 201)
 
     def test_first_values(self) -> None:
-        """``If-None-Match: *`` writes the first value alone, and ``If-Match`` never does."""
+        """``If-None-Match: *`` writes the first value alone, and ``If-Match`` never does (SEC-17)."""
         for header in ("*", '"1-x"'):
             answer = self.client.post(PATH, b"one", role=BOB, headers=[("If-Match", header)])
             self.assertIn("If-Match", self.error(answer, 412, "precondition_failed"))
@@ -284,14 +306,14 @@ class SecretsTests(WorldCase):
         self.assertEqual(self.client.get(PATH, role=ALICE).body, b"one")
 
     def test_other_faults_come_before_conditions(self) -> None:
-        """An empty value and a value that isn't there are told as ever, whatever the conditions."""
+        """An empty value and a value that isn't there are told as ever, whatever the conditions (SEC-2)."""
         for header in ("If-Match", "If-None-Match"):
             answer = self.client.post(PATH, b" ", role=BOB, headers=[(header, '"x"')])
             self.error(answer, 422, "argument_error")
             self.error(self.client.get(PATH, role=ALICE, headers=[(header, "*")]), 404, "not_found")
 
     def test_malformed_conditions(self) -> None:
-        """A condition that can't be read is 422 and named."""
+        """A condition that can't be read is 422 and named (SEC-19)."""
         self.set_value("password", b"one")
         for header in ("If-Match", "If-None-Match"):
             for answer in (
@@ -301,7 +323,9 @@ class SecretsTests(WorldCase):
                 self.assertIn(header, self.error(answer, 422, "argument_error"))
 
     def test_content_types_that_are_none(self) -> None:
-        """An annotation that is no content type is not sent as one, and no browser runs what is of a type that it knows."""
+        """An annotation that is no content type is not sent as one, and no browser runs what is of a type that it knows
+        (SEC-11).
+        """
         good = ("text/html", 'text/plain; charset="utf-8"', "application/vnd.x+json;v=1")
         bad = (
             "html",
@@ -333,7 +357,7 @@ class SecretsTests(WorldCase):
         self.assertEqual(self.client.get(PATH, role=ALICE).status, 404)
 
     def test_a_batch_of_ten_thousand(self) -> None:
-        """Ten thousand ids at once are 422, before anything is looked up."""
+        """Ten thousand ids at once are 422, before anything is looked up (SEC-14)."""
         listed = ",".join(map(str, range(10_000)))
         message = self.error(self.client.get(f"/secrets?variable_ids={listed}", role=ADMIN), 422, "argument_error")
         self.assertIn("variable_ids", message)
@@ -351,7 +375,7 @@ class SecretsTests(WorldCase):
         )
 
     def test_expiry(self) -> None:
-        """A value is there up to the last moment of its life, and from then on 404 with words of its own."""
+        """A value is there up to the last moment of its life, and from then on 404 with words of its own (SEC-22)."""
         self.load_expiring()
         tag = self.set_value("short", b"one").headers["etag"]
         path = "/secrets/acme/variable/short"
@@ -367,7 +391,7 @@ class SecretsTests(WorldCase):
         self.assertNotIn(b"expired", self.client.get(path, role=EVE).body)
 
     def test_the_end_of_an_expired_value(self) -> None:
-        """An expired value is none: the same one can be set again, as a new version, and as a first one."""
+        """An expired value is none: the same one can be set again, as a new version, and as a first one (SEC-23)."""
         self.load_expiring()
         tag = self.set_value("short", b"one").headers["etag"]
         self.memory.now += 3600
@@ -379,7 +403,9 @@ class SecretsTests(WorldCase):
         self.assertEqual(self.client.get(path, role=ALICE).body, b"one")
 
     def test_expirations_told(self) -> None:
-        """The resource tells when each value ends, and what is known of its expiration; one without has no such field."""
+        """The resource tells when each value ends, and what is known of its expiration; one without has no such field
+        (SEC-26).
+        """
         self.load_expiring()
         self.set_value("short", b"one")
         told = self.client.get("/resources/acme/variable/short", role=ADMIN).json()
@@ -391,7 +417,9 @@ class SecretsTests(WorldCase):
         self.assertNotIn("expiration", told)
 
     def test_clearing_expirations(self) -> None:
-        """``?expirations`` takes ``update``, sets no value, and has those that there are not end, nor have ended."""
+        """``?expirations`` takes ``update``, sets no value, and has those that there are not end, nor have ended
+        (SEC-25).
+        """
         self.load_expiring()
         self.set_value("short", b"one")
         self.memory.now += 3600
@@ -404,7 +432,9 @@ class SecretsTests(WorldCase):
         self.assertEqual(told["secrets"], [{"version": 1, "expires_at": None}])
 
     def test_clearing_expirations_refused(self) -> None:
-        """``?expirations`` is 403 for who lacks ``update``, 404 for who doesn't see the variable, 422 for other kinds."""
+        """``?expirations`` is 403 for who lacks ``update``, 404 for who doesn't see the variable, 422 for other kinds
+        (SEC-25).
+        """
         self.load_expiring()
         path = "/secrets/acme/variable/short?expirations"
         self.assertEqual(self.client.post(path, role=ALICE).status, 403)
@@ -419,7 +449,7 @@ class SecretsTests(WorldCase):
         self.assertEqual(self.client.post(path, role=BOB).status, 405)
 
     def test_unavailable(self) -> None:
-        """While the store is away, it is 503 with ``Retry-After``; a standby answers writes with 405."""
+        """While the store is away, it is 503 with ``Retry-After``; a standby answers writes with 405 (SEC-36, CLU-7)."""
         self.memory.down = True
         answer = self.client.get(PATH, role=ALICE)
         self.assertEqual((answer.status, answer.headers["retry-after"]), (503, "1"))

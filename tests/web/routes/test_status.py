@@ -91,7 +91,7 @@ class StatusTests(WorldCase):
         self.assertIn("authn-jwt", answer.json()["authenticators"]["installed"])
 
     def test_info_of_a_follower(self) -> None:
-        """A server on a standby says that it is a follower."""
+        """A server on a standby says that it is a follower (CLU-1)."""
         self.memory.standby = True
         self.assertEqual(self.client.get("/info", role=ADMIN).json()["role"], "follower")
 
