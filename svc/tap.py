@@ -23,19 +23,19 @@ from svc._version import VERSION
 from svc.model.clocks import run_steadily
 from svc.model.errors import ConfigurationInvalid, Refusal
 from svc.model.limits import most_connections
+from svc.server.bootstrap import Installation, check_data_key
 from svc.server.endpoints import client_endpoint, listening_endpoint
-from svc.server.foundation import Foundation, check_data_key
+from svc.server.lifecycle import OrderedMultiService, ServerService
 from svc.server.listening import Endpoint
 from svc.server.serverlog import ServerLog
 from svc.server.startup import Console, Launch, reason_of
-from svc.server.succession import Server, Succession
 from svc.settings.config import OPTIONS, Settings
 from svc.settings.options import Option
 from svc.settings.reading import read_settings, unknown_variables
 
 T = TypeVar("T")
 
-#: Modules of which each brings a good part of what the server consists of, besides its foundation.
+#: Modules of which each brings a good part of what the server consists of, besides its installation.
 _PARTS: Final = (
     "treq",
     "klein",
@@ -124,7 +124,7 @@ def _tell_admin_key(console: Console) -> Callable[[str], bool]:
     return lambda api_key: console.say(f"API key for admin: {api_key}")
 
 
-def build(reactor: Any, settings: Settings, tell_admin_key: Callable[[str], bool] | None) -> Server:
+def build(reactor: Any, settings: Settings, tell_admin_key: Callable[[str], bool] | None) -> ServerService:
     """Make a server. Nothing happens before it is started, but what is wrong with its settings alone is found here.
 
     ``tell_admin_key`` is called with the API key of an account's admin when the account has been made, and tells whether
@@ -146,14 +146,14 @@ def build(reactor: Any, settings: Settings, tell_admin_key: Callable[[str], bool
 
     async def compose(server: MultiService) -> Sequence[str]:
         importing = Deferred.fromCoroutine(_import_parts(reactor))
-        foundation = await Foundation.lay(server, reactor, settings)
+        installation = await Installation.open(server, reactor, settings)
         await importing
         from svc.server.composition import Composition  # noqa: PLC0415 - Note [While the database starts]
 
         composition = Composition(reactor, settings, endpoints, metrics_endpoint, tell_admin_key, syslog_endpoint)
-        return await composition.compose(server, foundation)
+        return await composition.compose(server, installation)
 
-    return Server(reactor, compose)
+    return ServerService(reactor, compose)
 
 
 def _check_open_files(settings: Settings) -> None:
@@ -173,15 +173,15 @@ async def _import_parts(reactor: IReactorTime) -> None:
         import_module(part)
 
 
-async def administer(reactor: Any, settings: Settings, work: Callable[[Foundation], Awaitable[T]]) -> T:
+async def administer(reactor: Any, settings: Settings, work: Callable[[Installation], Awaitable[T]]) -> T:
     """Do an administrative command's work beside a server that may be running, and close everything behind it.
 
-    :raises Refusal: as ``Foundation.lay``, or as ``work`` does.
+    :raises Refusal: as ``Installation.open``, or as ``work`` does.
     """
-    services = Succession()  # type: ignore[no-untyped-call] # Twisted's
+    services = OrderedMultiService()  # type: ignore[no-untyped-call] # Twisted's
     services.startService()  # type: ignore[no-untyped-call] # Twisted's
     try:
-        return await work(await Foundation.lay(services, reactor, settings, joining=True))
+        return await work(await Installation.open(services, reactor, settings, joining=True))
     finally:
         await services.stopService()
 

@@ -20,8 +20,8 @@ from svc._version import VERSION
 from svc.crypto.vault import new_data_key
 from svc.model.errors import ConfigurationInvalid
 from svc.policy.document import Bounds
+from svc.server.lifecycle import ServerService
 from svc.server.startup import Launch
-from svc.server.succession import Server
 from svc.settings.config import OPTIONS, Settings
 from svc.settings.reading import read_settings
 from svc.tap import Options, build, makeService
@@ -187,7 +187,7 @@ class BuildTests(SynchronousTestCase):
     def test_server(self) -> None:
         """With good settings there is a server, which has not begun."""
         key = new_data_key()
-        self.assertIsInstance(self.build({"SERVICE_DATA_KEY": key}, database_url="dbname=svc"), Server)
+        self.assertIsInstance(self.build({"SERVICE_DATA_KEY": key}, database_url="dbname=svc"), ServerService)
 
     def test_data_key(self) -> None:
         """What isn't a data key is refused before anything starts, and isn't repeated."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from svc.cli.connection import Connection
+from svc.cli.connection import ApiConnection
 
 
 def asked(what: str, **options: Any) -> str:
@@ -21,7 +21,7 @@ def asked(what: str, **options: Any) -> str:
     return answer
 
 
-def own_proof(connection: Connection) -> tuple[str, str]:
+def own_proof(connection: ApiConnection) -> tuple[str, str]:
     """The login and the API key or password of who runs the command: from the environment, or asked for."""
     login = connection.login or asked("Login", default="admin").strip()
     return login, connection.api_key or asked("API key or password", hide_input=True)

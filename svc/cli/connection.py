@@ -42,7 +42,7 @@ ANSWER_LIMIT: Final = 64 * 1024 * 1024
 
 
 @attrs.frozen
-class Answer(Reply):
+class ApiAnswer(Reply):
     """What the server answered, as a command reads it."""
 
     def json(self) -> Any:
@@ -57,7 +57,7 @@ class Answer(Reply):
                 f"the answer ({self.status}) is not JSON; is this the address of the service?"
             ) from None
 
-    def expect(self, *statuses: int) -> Answer:
+    def expect(self, *statuses: int) -> ApiAnswer:
         """Return this answer when its status is one of these.
 
         :raises click.ClickException: it is another; the message says what the server said and what to do.
@@ -92,7 +92,7 @@ _ADVICE: Final = {
 
 
 @attrs.frozen
-class Connection:
+class ApiConnection:
     """One server and account. ``login`` and ``api_key`` are ``None`` when the kept token is to be used."""
 
     url: str
@@ -103,20 +103,20 @@ class Connection:
     reactor: IReactorTime
     wall: WallClock = attrs.field(factory=MachineClock)
 
-    async def request(self, method: str, path: str, body: bytes | None = None, **headers: str) -> Answer:
+    async def request(self, method: str, path: str, body: bytes | None = None, **headers: str) -> ApiAnswer:
         """Send a request without a token and return its answer, whatever the status.
 
         :raises Fault: there was none within ``DEADLINE`` seconds.
         """
         fields = {name.replace("_", "-"): value for name, value in headers.items()}
         reply = await self._exchange.ask(method, f"{self.url}{path}", body, fields, within=DEADLINE)
-        return Answer(reply.status, reply.body, reply.headers)
+        return ApiAnswer(reply.status, reply.body, reply.headers)
 
     async def authenticate(self, login: str, api_key: str) -> str:
         """Exchange an API key for an access token, base64 as it stands in the ``Authorization`` header."""
         return await self.workload(ApiKey(login, api_key)).access_token()
 
-    async def proven(self, login: str, secret: str, method: str, route: str, body: bytes | None = None) -> Answer:
+    async def proven(self, login: str, secret: str, method: str, route: str, body: bytes | None = None) -> ApiAnswer:
         """Send a request to a route of the account's ``/authn`` with an API key or password, and return its answer.
 
         :raises Fault: there was none, or the server refused the proof.
@@ -128,7 +128,7 @@ class Connection:
             raise LoginRefused(f"the API key or password of {login}", self.account, 401, answer.request_id)
         return answer
 
-    async def call(self, method: str, path: str, body: bytes | None = None, **headers: str) -> Answer:
+    async def call(self, method: str, path: str, body: bytes | None = None, **headers: str) -> ApiAnswer:
         """Send a request with an access token and return its answer, whatever the status.
 
         :raises click.ClickException: there is no token, or it is the kept one, is refused and has ended.
@@ -292,7 +292,7 @@ _CALLER = (
 
 
 def over_http(command: Callable[..., Awaitable[Then]]) -> Callable[..., None]:
-    """Make a coroutine function, whose first argument is a :class:`Connection`, a command with the options of one.
+    """Make a coroutine function, whose first argument is a :class:`ApiConnection`, a command with the options of one.
 
     What it returns is called when the reactor has stopped.
     """
@@ -312,7 +312,9 @@ def anonymously(command: Callable[..., Awaitable[Then]]) -> Callable[..., None]:
         account, login, api_key = options.pop("account", ""), options.pop("login", None), options.pop("api_key", None)
 
         async def work(reactor: Any) -> Then:
-            return await command(Connection(url, account, login, api_key, http_client(reactor, ca_file), reactor), **options)
+            return await command(
+                ApiConnection(url, account, login, api_key, http_client(reactor, ca_file), reactor), **options
+            )
 
         react(work)
 

@@ -25,7 +25,7 @@ from twisted.web.server import Site
 from zope.interface import implementer
 
 from svc.cli.cloudtour import MACHINE, CloudTour
-from svc.cli.connection import Connection
+from svc.cli.connection import ApiConnection
 from svc.cli.platform import Platform
 from svc.cli.provider import Provider, kept_key
 from svc.cli.running import Interrupted, react, until_stopped
@@ -139,7 +139,7 @@ async def _show(reactor: Any, folder: Path, cloud: bool, once: bool, refusals: C
     click.echo(f"JWT provider: {keys_uri}")
     click.echo(f"ADMIN_KEY={admin_key}")
 
-    steps = Steps(Connection(url, ACCOUNT, None, None, http_client(reactor), reactor), refusals)
+    steps = Steps(ApiConnection(url, ACCOUNT, None, None, http_client(reactor), reactor), refusals)
     path, policy = _sample("policy.yml")
     admin = await Tour(steps, provider, keys_uri, admin_key, policy, path).walk()
     if cloud:

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import click
 
-from svc.cli.connection import Connection, over_http
+from svc.cli.connection import ApiConnection, over_http
 from svc.cli.identity import cloud_options, metadata
 from svc.cli.mapping import environment_with, read_mapping
 from svc.cli.secrets import VARIABLES
@@ -54,7 +54,7 @@ class _NoCommand(_NotStarted):
 @cloud_options
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 @over_http
-async def run(connection: Connection, mapping_file: Path, command: tuple[str, ...], **options: Any) -> Callable[[], None]:
+async def run(connection: ApiConnection, mapping_file: Path, command: tuple[str, ...], **options: Any) -> Callable[[], None]:
     """Start COMMAND with secrets in its environment.
 
     The mapping file has a line for each variable of the environment, with the id of the variable whose value it gets:
@@ -82,7 +82,13 @@ async def run(connection: Connection, mapping_file: Path, command: tuple[str, ..
 
 
 def _evidence(
-    connection: Connection, *, jwt_file: Path | None, cloud: bool, service_id: str | None, host: str | None, **options: Any
+    connection: ApiConnection,
+    *,
+    jwt_file: Path | None,
+    cloud: bool,
+    service_id: str | None,
+    host: str | None,
+    **options: Any,
 ) -> Evidence | None:
     """The proof of identity that the options name; ``None`` where the login is that of other commands."""
     if jwt_file is None and not cloud:

@@ -33,13 +33,13 @@ class Rotates:
 
 
 @attrs.frozen
-class Unusable:
+class UnusablePlan:
     """Nothing can be done before the annotations change; ``fault`` says what is wrong with them."""
 
     fault: str
 
 
-Plan = Lives | Rotates | Unusable
+Plan = Lives | Rotates | UnusablePlan
 
 
 def plan_of(annotations: Mapping[str, str], rotators: Mapping[str, IRotator]) -> Plan:
@@ -50,19 +50,19 @@ def plan_of(annotations: Mapping[str, str], rotators: Mapping[str, IRotator]) ->
         return Lives(None) if lifetime is None else _read(LIFETIME, lifetime, Lives)
     rotator = rotators.get(name)
     if rotator is None:
-        return Unusable(f"{ROTATOR} names no rotator; there are: {', '.join(sorted(rotators))}")
+        return UnusablePlan(f"{ROTATOR} names no rotator; there are: {', '.join(sorted(rotators))}")
     interval = annotations.get(ROTATION_LIFETIME)
     if interval is None:
-        return Unusable(f"{ROTATION_LIFETIME} is missing: it says how often the value is replaced, such as P30D")
+        return UnusablePlan(f"{ROTATION_LIFETIME} is missing: it says how often the value is replaced, such as P30D")
     objection = rotator.objection(annotations)
     if objection is not None:
-        return Unusable(objection)
+        return UnusablePlan(objection)
     return _read(ROTATION_LIFETIME, interval, lambda read: _rotates(rotator, read))
 
 
 def _rotates(rotator: IRotator, interval: Duration) -> Plan:
     if not (interval.months or interval.days) and interval.seconds < SHORTEST_INTERVAL:
-        return Unusable(f"{ROTATION_LIFETIME} must be at least PT{SHORTEST_INTERVAL:g}S")
+        return UnusablePlan(f"{ROTATION_LIFETIME} must be at least PT{SHORTEST_INTERVAL:g}S")
     return Rotates(rotator, interval)
 
 
@@ -70,5 +70,5 @@ def _read(name: str, text: str, make: Callable[[Duration], Plan]) -> Plan:
     try:
         duration = Duration.parse(text)
     except ValueError as error:
-        return Unusable(f"{name} {error}")
+        return UnusablePlan(f"{name} {error}")
     return make(duration)

@@ -70,7 +70,7 @@ _VERIFIED_TLS: Final = frozenset({"verify-ca", "verify-full"})
 
 
 @attrs.frozen
-class Place:
+class DatabaseAddress:
     """Where a database is, as its ``url`` says; ``database`` is empty when that says none."""
 
     host: str
@@ -126,7 +126,7 @@ class PostgresPassword:
 
         :raises RotationFailed: it isn't, or nobody knows.
         """
-        place, role = Place.parse(rotation.siblings["url"]), _name("username", rotation.siblings["username"])
+        place, role = DatabaseAddress.parse(rotation.siblings["url"]), _name("username", rotation.siblings["username"])
         if not role:
             raise RotationFailed("username is empty")
         if len(rotation.current) > _PASSWORD_LIMIT:
@@ -144,7 +144,7 @@ class PostgresPassword:
         finally:
             wire.close()
 
-    async def _logged_in(self, place: Place, role: str, password: bytes, ca_cert: str | None) -> Wire:
+    async def _logged_in(self, place: DatabaseAddress, role: str, password: bytes, ca_cert: str | None) -> Wire:
         tls = self._creator(place, ca_cert)
         wire = await self._connected(place)
         try:
@@ -156,7 +156,7 @@ class PostgresPassword:
             raise
         return wire
 
-    async def _connected(self, place: Place) -> Wire:
+    async def _connected(self, place: DatabaseAddress) -> Wire:
         """Connect to the first of the addresses that answers."""
         deadline = self._reactor.seconds() + CONNECTING
         try:
@@ -180,7 +180,7 @@ class PostgresPassword:
         factory.noisy = False
         return endpoint.connect(factory)  # type: ignore[return-value] # the factory makes nothing else
 
-    def _creator(self, place: Place, ca_cert: str | None) -> IOpenSSLClientConnectionCreator | None:
+    def _creator(self, place: DatabaseAddress, ca_cert: str | None) -> IOpenSSLClientConnectionCreator | None:
         """The TLS of a connection, if it is to have any (Note [How much TLS])."""
         if place.sslmode == _WITHOUT_TLS:
             if ca_cert is not None:

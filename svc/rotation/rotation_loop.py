@@ -20,7 +20,7 @@ from svc.model.clocks import WallClock
 from svc.model.errors import Refusal
 from svc.model.expiration import Due, IExpirationEvents, IExpirations, IRotator, Turn
 from svc.model.host_factories import IHostFactories
-from svc.rotation.plans import Lives, Rotates, Unusable, plan_of
+from svc.rotation.plans import Lives, Rotates, UnusablePlan, plan_of
 from svc.rotation.rotation import DEADLINE, Rotations
 
 #: How many variables are seen to beside each other.
@@ -196,7 +196,7 @@ class Expirations(Service):
     async def _see_to(self, due: Due) -> None:
         plan = plan_of(due.annotations, self._rotators)
         match plan:
-            case Unusable(fault):
+            case UnusablePlan(fault):
                 await self._events.failed(due.variable, due.rotator, fault)
                 await self._store.rest(due, fault)
             case Rotates(interval=interval) if due.changed and due.ends_at is not None:

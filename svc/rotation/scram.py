@@ -55,7 +55,7 @@ class ScramFailed(Exception):
 
 
 @attrs.define
-class Exchange:
+class ScramExchange:
     """One login: ``first`` is sent, the answer handed to ``final``, which is sent, and what comes then to ``verify``."""
 
     _password: bytes = attrs.field(repr=False)

@@ -18,7 +18,7 @@ from twisted.python.failure import Failure
 
 from svc.model.expiration import RotationFailed
 from svc.net.trust import tls_fault
-from svc.rotation.scram import MECHANISM, Exchange, ScramFailed
+from svc.rotation.scram import MECHANISM, ScramExchange, ScramFailed
 
 #: The most bytes that are read of a server.
 READ_LIMIT: Final = 64 * 1024
@@ -71,7 +71,7 @@ class Wire(Protocol):
         words = ("user", role, "database", database, "application_name", "svc", "client_encoding", "UTF8")
         body = struct.pack("!i", _VERSION) + b"".join(word.encode("utf-8") + b"\0" for word in words) + b"\0"
         self._send(struct.pack("!i", len(body) + 4) + body)
-        exchange = Exchange(password)
+        exchange = ScramExchange(password)
         try:
             mechanisms = await self._authentication(10)
             if MECHANISM.encode() not in mechanisms.split(b"\0"):

@@ -1,4 +1,4 @@
-"""The larger parts of the server, each made from the settings and the foundation, for ``composition`` to put together."""
+"""The larger parts of the server, each made from the settings and the installation, for ``composition`` to put together."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ from svc.policy.document import Bounds
 from svc.rotation.postgresql import PostgresPassword
 from svc.rotation.rotation import Rotations
 from svc.rotation.rotation_loop import Expirations
-from svc.server.foundation import Foundation
+from svc.server.bootstrap import Installation
 from svc.server.renewal import Renewable, Renewals
 from svc.services.policy_loads import NEAR_ROWS, Loads, NearAndFar
 from svc.settings.config import Settings
@@ -87,7 +87,7 @@ class Parts:
 
     reactor: Any
     settings: Settings
-    foundation: Foundation
+    installation: Installation
     renewals: Renewals
 
     async def journal(
@@ -99,9 +99,7 @@ class Parts:
         """
         reactor, settings = self.reactor, self.settings
         standard = sys.__stdout__
-        path = settings.surroundings.audit_file(
-            settings.audit_file, settings.data_dir, daemon=daemon, stdout=_stream(standard)
-        )
+        path = settings.unit.audit_file(settings.audit_file, settings.data_dir, daemon=daemon, stdout=_stream(standard))
         if path is not None:
             if settings.audit_file is None:
                 path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -115,7 +113,7 @@ class Parts:
         journal = Journal(
             EventServer(os.uname().nodename, settings.dialect.prefix),
             reactor,
-            self.foundation.wall,
+            self.installation.wall,
             sinks,
             refuses=settings.audit_failure == "refuse",
             count_lost=None if metrics is None else metrics.count_lost_records,
@@ -127,7 +125,7 @@ class Parts:
             log.info("Audit records are appended to {path}", path=str(path))
         elif daemon and syslog is None:
             log.warn("A daemon's standard output goes nowhere, and so do audit records: name a file as audit_file")
-        elif settings.surroundings.is_journal(_stream(standard)):
+        elif settings.unit.is_journal(_stream(standard)):
             log.warn(
                 "Audit records go to the journal, which drops what comes too fast unless the unit has"
                 " LogRateLimitIntervalSec=0: name a file as audit_file"
@@ -145,13 +143,13 @@ class Parts:
 
     def members(self, inquiries: Mapping[str, Inquiry]) -> Members:
         """The other servers, asked for their health."""
-        return Members(self.reactor, self.foundation.wall, {name: inquiry.ask for name, inquiry in inquiries.items()})
+        return Members(self.reactor, self.installation.wall, {name: inquiry.ask for name, inquiry in inquiries.items()})
 
     def rivals(self, inquiries: Mapping[str, Inquiry], claims: Claims, replication: Replication) -> Rivals:
         """The same, asked for their databases."""
         return Rivals(
             self.reactor,
-            self.foundation.wall,
+            self.installation.wall,
             replication.identity,
             {name: functools.partial(inquiry.database, claims) for name, inquiry in inquiries.items()},
             self.settings.health_interval,
@@ -169,22 +167,22 @@ class Parts:
         """What loads policies: small ones here, large ones in processes of their own."""
         settings = self.settings
         bounds = Bounds(nesting=settings.nesting_limit, aliases=settings.alias_limit, records=settings.record_limits)
-        task = Task(self.foundation.dsn, settings.statement_timeout, self.foundation.data_key, settings.dialect, bounds)
+        task = Task(self.installation.dsn, settings.statement_timeout, self.installation.data_key, settings.dialect, bounds)
         workers = Workers(self.reactor, task)
         workers.setServiceParent(server)  # type: ignore[no-untyped-call] # Twisted's
-        near = Loads(PolicyStore(self.foundation.database), self.foundation.vault, settings.dialect, bounds, NEAR_ROWS)
+        near = Loads(PolicyStore(self.installation.database), self.installation.vault, settings.dialect, bounds, NEAR_ROWS)
         return NearAndFar(near, workers)
 
     def expirations(self, journal: Journal, demand_primary: Callable[[], Awaitable[None]]) -> Expirations:
         """The loop that expires and rotates values."""
         reactor, settings, events = self.reactor, self.settings, RecordedExpirations(LoggedExpirations(), journal)
-        store = ExpirationStore(self.foundation.database)
+        store = ExpirationStore(self.installation.database)
         return Expirations(
             reactor,
-            self.foundation.wall,
+            self.installation.wall,
             store,
-            HostFactoryStore(self.foundation.database),
-            Rotations(store, self.foundation.vault, reactor, events),
+            HostFactoryStore(self.installation.database),
+            Rotations(store, self.installation.vault, reactor, events),
             [PostgresPassword(reactor, self._look_ups(), client_tls)],
             events,
             settings.expiration_interval,
@@ -213,10 +211,10 @@ class Parts:
         return {
             kind.name: FederatedAuthenticator(
                 kind,
-                AuthenticatorStore(self.foundation.database),
+                AuthenticatorStore(self.installation.database),
                 keys,
-                self.foundation.vault,
-                self.foundation.wall,
+                self.installation.vault,
+                self.installation.wall,
                 settings.dialect,
                 frozenset(settings.authenticators),
                 clock_skew=settings.clock_skew,
@@ -228,20 +226,20 @@ class Parts:
 
     def ldap_servers(self) -> LdapServers:
         """The directories that are configured."""
-        store, settings = AuthenticatorStore(self.foundation.database), self.settings
-        return LdapServers(store, store, self.foundation.vault, settings.dialect, frozenset(settings.authenticators))
+        store, settings = AuthenticatorStore(self.installation.database), self.settings
+        return LdapServers(store, store, self.installation.vault, settings.dialect, frozenset(settings.authenticators))
 
     def ldap(self, servers: LdapServers, directories: Callable[[], IDirectories]) -> LdapAuthenticator:
         """The authenticator that asks them."""
         return LdapAuthenticator(
-            AuthenticatorStore(self.foundation.database),
-            CredentialStore(self.foundation.database),
+            AuthenticatorStore(self.installation.database),
+            CredentialStore(self.installation.database),
             servers,
             directories,
-            self.foundation.vault,
+            self.installation.vault,
             self.settings.dialect,
             frozenset(self.settings.authenticators),
-            self.foundation.wall,
+            self.installation.wall,
         )
 
     def directories(self) -> IDirectories:
@@ -255,9 +253,9 @@ class Parts:
         return LookUps(self.reactor, self.reactor.nameResolver, self.settings.allow_private_providers)
 
     def rounds(self, rivals: Rivals, *others: IProbe) -> Rounds:
-        """The rounds of health: the checks of what stands on the foundation alone, and others."""
-        foundation = self.foundation
-        database, state, vault = foundation.database, foundation.state, foundation.vault
+        """The rounds of health: the checks of what stands on the installation alone, and others."""
+        installation = self.installation
+        database, state, vault = installation.database, installation.state, installation.vault
 
         def open_canary(sealed: Sealed) -> object:
             return vault.open(CANARY, sealed)
@@ -276,4 +274,4 @@ class Parts:
             return None if word is None else (word, rivals.changed)
 
         database_probe, interval = DatabaseProbe(state), self.settings.health_interval
-        return Rounds(self.reactor, foundation.wall, probes, database_probe, interval, needed, primaries)
+        return Rounds(self.reactor, installation.wall, probes, database_probe, interval, needed, primaries)

@@ -40,9 +40,9 @@ from svc.model.errors import (
     StoreReadOnly,
     StoreUnavailable,
 )
+from svc.server.lifecycle import ServerService
 from svc.server.renewal import on_hangup
 from svc.server.serverlog import ServerLog, Telling
-from svc.server.succession import Server
 
 #: Signals that stop the server.
 STOP_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
@@ -177,7 +177,7 @@ class Launch(MultiService):
     def __init__(
         self,
         reactor: IProcessReactor,
-        server: Server,
+        server: ServerService,
         console: Console,
         on_signal: Callable[[int, Callable[[int, object], object]], object] = signal.signal,
         server_log: ServerLog | None = None,

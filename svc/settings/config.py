@@ -23,7 +23,7 @@ from svc.model.names import IDENTIFIER_LIMIT
 from svc.model.query_results import ClusterMember, Network
 from svc.settings import parsers
 from svc.settings.options import Option, setting
-from svc.settings.surroundings import Surroundings
+from svc.settings.systemd import SystemdUnit
 
 _LIMITS: Final = Limits()
 _MIB: Final = 1024 * 1024
@@ -38,7 +38,7 @@ def _data_dir() -> Path:
 class Settings:
     """Hold the value of every setting (Note [One table]). Durations are in seconds, sizes in bytes.
 
-    ``written`` maps each setting that was given to its name as the user wrote it; see :meth:`key`. ``surroundings`` is what
+    ``written`` maps each setting that was given to its name as the user wrote it; see :meth:`key`. ``unit`` is what
     systemd tells the process.
     """
 
@@ -272,7 +272,7 @@ class Settings:
     )
 
     written: Mapping[str, str] = attrs.field(factory=dict)
-    surroundings: Surroundings = attrs.field(factory=Surroundings)
+    unit: SystemdUnit = attrs.field(factory=SystemdUnit)
 
     @property
     def limits(self) -> Limits:

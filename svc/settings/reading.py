@@ -12,7 +12,7 @@ from svc.model.dialect import CLOUD_NAMES, NATIVE, Dialect
 from svc.model.errors import ConfigurationInvalid
 from svc.settings.config import OPTIONS, Settings
 from svc.settings.options import PREFIX, Option
-from svc.settings.surroundings import Surroundings
+from svc.settings.systemd import SystemdUnit
 
 
 def read_settings(given: Mapping[str, str | bool | None], environ: Mapping[str, str] | None = None) -> Settings:
@@ -26,7 +26,7 @@ def read_settings(given: Mapping[str, str | bool | None], environ: Mapping[str, 
     reader = _Reader(given, os.environ if environ is None else environ)
     for option in OPTIONS:
         reader.take(option)
-    settings = Settings(**reader.values, written=reader.written, surroundings=Surroundings.from_environ(reader.environ))
+    settings = Settings(**reader.values, written=reader.written, unit=SystemdUnit.from_environ(reader.environ))
     if settings.ignore_missing_issuer and not settings.dialect.issuer_mandatory:
         key = settings.key("ignore_missing_issuer")
         raise ConfigurationInvalid(key, f"has no meaning in the dialect {settings.dialect.name}, where iss is optional")
@@ -47,8 +47,8 @@ def unknown_variables(environ: Mapping[str, str] | None = None) -> list[str]:
     warned, and the server starts.
     """
     known = {option.variable for option in OPTIONS}
-    surroundings = os.environ if environ is None else environ
-    return sorted(name for name in surroundings if name.startswith(PREFIX) and name not in known)
+    variables = os.environ if environ is None else environ
+    return sorted(name for name in variables if name.startswith(PREFIX) and name not in known)
 
 
 class _Reader:

@@ -26,7 +26,7 @@ _START: Final = Place("")
 
 
 @attrs.frozen
-class Listing:
+class MembershipList:
     """The memberships that have one role in one column, listed by the other column."""
 
     _first_page: Statement
@@ -146,5 +146,5 @@ def _bounds(query: MembersQuery) -> tuple[Any, ...] | None:
     return str(query.role), f"{account}:{kinds[0]}:", f"{account}:{kinds[-1]};", narrowed
 
 
-MEMBERS: Final = Listing.by("members", "role_id", "member_id")
-MEMBERSHIPS: Final = Listing.by("memberships", "member_id", "role_id")
+MEMBERS: Final = MembershipList.by("members", "role_id", "member_id")
+MEMBERSHIPS: Final = MembershipList.by("memberships", "member_id", "role_id")

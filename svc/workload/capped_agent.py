@@ -33,7 +33,7 @@ HEADERS_LIMIT: Final = 256 * 1024
 
 
 @implementer(IAgentEndpointFactory, IStreamClientEndpoint)
-class _Line:
+class _CappedLine:
     """The connection of one request (Note [Hanging up])."""
 
     def __init__(self, reactor: Any, trust: Trust) -> None:
@@ -60,7 +60,7 @@ class _Line:
 
     def connect(self, protocolFactory: IProtocolFactory) -> Deferred[IProtocol]:
         """Connect, counting."""
-        connected: Deferred[Any] = self._endpoint.connect(_WireFactory(protocolFactory, self))
+        connected: Deferred[Any] = self._endpoint.connect(_CappedFactory(protocolFactory, self))
         return connected.addCallback(lambda wire: wire.wrappedProtocol)
 
     def admits(self, size: int) -> bool:
@@ -74,7 +74,7 @@ class _Line:
         return response
 
 
-class _Wire(ProtocolWrapper):
+class _CappedTransport(ProtocolWrapper):
     """Between transport and client."""
 
     def dataReceived(self, data: bytes) -> None:
@@ -88,11 +88,11 @@ class _Wire(ProtocolWrapper):
         self.abortConnection()
 
 
-class _WireFactory(WrappingFactory[_Wire]):
-    protocol = _Wire
+class _CappedFactory(WrappingFactory[_CappedTransport]):
+    protocol = _CappedTransport
     noisy = False
 
-    def __init__(self, wrapped: IProtocolFactory, line: _Line) -> None:
+    def __init__(self, wrapped: IProtocolFactory, line: _CappedLine) -> None:
         super().__init__(wrapped)  # type: ignore[no-untyped-call] # Twisted's policies have no annotations
         wrapped.noisy = False  # type: ignore[attr-defined] # Twisted's factories have it
         self.line = line
@@ -110,7 +110,7 @@ class BoundedAgent:
         self, method: bytes, uri: bytes, headers: Headers | None = None, bodyProducer: IBodyProducer | None = None
     ) -> Deferred[IResponse]:
         """Ask."""
-        line = _Line(self.reactor, self.trust)
+        line = _CappedLine(self.reactor, self.trust)
 
         def failed(failure: Failure) -> Failure:
             if line.overrun:

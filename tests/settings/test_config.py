@@ -16,7 +16,7 @@ from svc.model.limits import Limits
 from svc.model.query_results import ClusterMember
 from svc.settings.config import OPTIONS, Settings
 from svc.settings.reading import read_settings, unknown_variables
-from svc.settings.surroundings import Surroundings
+from svc.settings.systemd import SystemdUnit
 
 SAMPLE = Path(__file__).resolve().parents[2] / "etc" / "svc.toml"
 
@@ -95,7 +95,7 @@ class ConfigTests(SynchronousTestCase):
                 "audit_syslog": None,
                 "audit_failure": "refuse",
                 "written": {},
-                "surroundings": Surroundings(),
+                "unit": SystemdUnit(),
             },
         )
 

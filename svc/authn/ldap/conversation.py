@@ -22,7 +22,7 @@ from twisted.protocols.tls import TLSMemoryBIOFactory
 from twisted.python.failure import Failure
 
 from svc.authn.ldap import messages
-from svc.authn.ldap.messages import Entry, Garbled, Message, Reference, Result
+from svc.authn.ldap.messages import Entry, Garbled, LdapMessage, Result, SearchReference
 from svc.model.directories import DirectoryRefused
 from svc.model.reasons import Reason
 from svc.net.trust import tls_fault
@@ -41,8 +41,8 @@ class Conversation(Protocol):
         self._deadline = deadline
         self._line: Line | None = None
         self._arrived = b""
-        self._inbox: deque[Message] = deque()
-        self._waiting: Deferred[Message] | None = None
+        self._inbox: deque[LdapMessage] = deque()
+        self._waiting: Deferred[LdapMessage] | None = None
         self._ended: DirectoryRefused | None = None
         self._number = 0
 
@@ -78,7 +78,7 @@ class Conversation(Protocol):
             match await self._answer():
                 case Entry(dn):
                     found.append(dn)
-                case Reference():
+                case SearchReference():
                     elsewhere += 1
                 case Result(operation=messages.SEARCH) as result:
                     break
@@ -120,7 +120,7 @@ class Conversation(Protocol):
             raise _malformed("the directory answers another question")
         return answer
 
-    async def _answer(self) -> Result | Entry | Reference:
+    async def _answer(self) -> Result | Entry | SearchReference:
         """The next answer to the request that was sent last."""
         if self._inbox:
             message = self._inbox.popleft()
@@ -168,7 +168,7 @@ class Conversation(Protocol):
         """Tell whoever waits that too much has arrived."""
         self._end(_malformed(f"the directory sent more than {CONVERSATION_LIMIT} bytes"))
 
-    def _take(self, message: Message) -> None:
+    def _take(self, message: LdapMessage) -> None:
         waiting, self._waiting = self._waiting, None
         if waiting is None:
             self._inbox.append(message)

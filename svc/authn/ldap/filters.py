@@ -56,7 +56,7 @@ def search_filter(template: str, login: str) -> pureldap.LDAPFilter:
         raise InvalidTemplate(f"it has more than {TEMPLATE_LIMIT} characters")
     if PLACEHOLDER not in template:
         raise InvalidTemplate(f"it has no {PLACEHOLDER} where the login is to stand")
-    reading = _Reading(template, login)
+    reading = _FilterParser(template, login)
     found = reading.filter(_DEPTH)
     if reading.place != len(template):
         raise InvalidTemplate(f"something follows its last parenthesis, at character {reading.place + 1}")
@@ -68,7 +68,7 @@ def dn_escaped(text: str) -> str:
     return _DN_SPECIAL.sub(lambda match: "\\00" if match[0] == "\0" else f"\\{match[0]}", text)
 
 
-class _Reading:
+class _FilterParser:
     """One pass over a template; ``place`` is how far it has come."""
 
     def __init__(self, text: str, login: str) -> None:

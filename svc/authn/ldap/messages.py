@@ -78,16 +78,16 @@ class Entry:
 
 
 @attrs.frozen
-class Reference:
+class SearchReference:
     """Another directory, where a search could go on; nobody follows it."""
 
 
 @attrs.frozen
-class Message:
+class LdapMessage:
     """One message; ``number`` is that of the request that it answers, 0 when it answers none."""
 
     number: int
-    content: Result | Entry | Reference
+    content: Result | Entry | SearchReference
 
 
 BIND: Final = 0x61
@@ -158,7 +158,7 @@ def first_message(arrived: bytes) -> bytes | None:
     return arrived[:end] if end <= len(arrived) else None
 
 
-def read(message: bytes) -> Message:
+def read(message: bytes) -> LdapMessage:
     """Understand one whole message (Note [Strict answers]). Controls, and what follows what is needed, don't matter.
 
     :raises Garbled: it is none that a client of four questions may be sent.
@@ -172,11 +172,11 @@ def read(message: bytes) -> Message:
             code = int.from_bytes(within.take(_ENUMERATED, _CODE_BYTES), signed=True)
             within.take(_OCTETS)
             diagnostic = within.take(_OCTETS)[:_DIAGNOSTIC]
-            return Message(number, Result(operation, code, diagnostic.decode("utf-8", "replace").rstrip("\0")))
+            return LdapMessage(number, Result(operation, code, diagnostic.decode("utf-8", "replace").rstrip("\0")))
         case 0x64:
-            return Message(number, Entry(within.take(_OCTETS)))
+            return LdapMessage(number, Entry(within.take(_OCTETS)))
         case 0x73:
-            return Message(number, Reference())
+            return LdapMessage(number, SearchReference())
         case _:
             raise Garbled(f"an answer has the unexpected tag {operation:#x}")
 

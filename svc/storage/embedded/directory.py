@@ -8,7 +8,7 @@
     cluster/          PostgreSQL's own directory, complete whenever it has this name
     unfinished-…/     one in the making; what a crash left of it is removed
     programs/         a copy of PostgreSQL's programs, where one is needed
-    annex             names the directory of module annex, where there is one
+    annex             the path of the runtime directory, where there is one
 
 As root, PostgreSQL's user owns ``cluster`` and nothing else here. ``svc`` reads what is in there with suspicion and never
 writes it.
@@ -191,24 +191,24 @@ class DataDirectory:
             return "\n".join(log.read(4096).decode(errors="replace").strip().splitlines()[-15:])
 
     def clear(self) -> None:
-        """Remove what a crash left: clusters in the making, the annex of a process that is gone; blocks for up to a second.
+        """Remove what a crash left: unfinished clusters, the runtime directory of a dead process; blocks for up to a second.
 
         Only for the holder of the lock, while no PostgreSQL runs.
         """
         for unfinished in self.path.glob(f"{_UNFINISHED}*"):
             shutil.rmtree(unfinished, ignore_errors=True)
-        if self._annex_record.exists():
-            runtime_dir.remove(Path(os.fsdecode(self._annex_record.read_bytes())))
-            self._annex_record.unlink()
+        if self._runtime_dir_record.exists():
+            runtime_dir.remove(Path(os.fsdecode(self._runtime_dir_record.read_bytes())))
+            self._runtime_dir_record.unlink()
 
-    def record_annex(self, path: Path) -> None:
-        """Remember the annex of the process that holds the lock, so that it is removed even after a crash."""
+    def record_runtime_dir(self, path: Path) -> None:
+        """Record the runtime directory of the process that holds the lock, so that it is removed even after a crash."""
         if self._lock is None:
             return
-        file = os.open(self._annex_record, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+        file = os.open(self._runtime_dir_record, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
         os.write(file, os.fsencode(path))
         os.close(file)
 
     @property
-    def _annex_record(self) -> Path:
+    def _runtime_dir_record(self) -> Path:
         return self.path / "annex"

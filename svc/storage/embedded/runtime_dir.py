@@ -21,7 +21,7 @@ _PREFIX: Final = "svc-"
 
 
 @attrs.define
-class Annex:
+class RuntimeDir:
     """One such directory. It is made when first used, and ``made`` is told its path then."""
 
     made: Callable[[Path], None]

@@ -13,7 +13,7 @@ from twisted.logger import Logger
 log = Logger()
 
 
-class Succession(MultiService):
+class OrderedMultiService(MultiService):
     """Services of which each stands on those before it.
 
     One that is added while this runs starts at once, so that whoever adds them can wait for one before the next. When it
@@ -35,7 +35,7 @@ class Succession(MultiService):
                 log.failure("{service} did not stop as it should", service=service.name)
 
 
-class Server(Succession):
+class ServerService(OrderedMultiService):
     """The server. ``compose`` makes its services, adds each of them, and returns the addresses that it serves at.
 
     It begins when the reactor runs. When the server is stopped before it has ended, it is cancelled.

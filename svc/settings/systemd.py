@@ -15,7 +15,7 @@ _AUDIT: Final = "audit.log"
 
 
 @attrs.frozen
-class Surroundings:
+class SystemdUnit:
     """Hold a unit's folder for logs, and the stream that the journal reads (systemd.exec(5))."""
 
     logs: Path | None = None

@@ -69,7 +69,7 @@ def check_data_key(settings: Settings) -> None:
 
 
 @attrs.frozen
-class Foundation:
+class Installation:
     """A database whose schema is up to date, and the vault that opens what it holds.
 
     ``dsn`` and ``data_key`` are those of the two, for other processes.
@@ -85,7 +85,7 @@ class Foundation:
     vault: Vault
 
     @classmethod
-    async def lay(cls, parent: MultiService, reactor: Any, settings: Settings, *, joining: bool = False) -> Self:
+    async def open(cls, parent: MultiService, reactor: Any, settings: Settings, *, joining: bool = False) -> Self:
         """Make it, its services being added to ``parent``, which must be running.
 
         ``joining``: it is for a command, which uses the embedded PostgreSQL of a server that runs, if one does.

@@ -1,4 +1,4 @@
-"""The foundation on a real PostgreSQL: schema, data key, accounts."""
+"""The installation on a real PostgreSQL: schema, data key, accounts."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from svc.crypto.vault import api_key_name, new_data_key
 from svc.model.errors import ConfigurationInvalid, Conflict, StartRefused
 from svc.model.names import admin_of
 from svc.model.query_results import Sealed
-from svc.server.foundation import Foundation
-from svc.server.succession import Succession
+from svc.server.bootstrap import Installation
+from svc.server.lifecycle import OrderedMultiService
 from svc.settings.config import Settings
 from svc.settings.reading import read_settings
 from svc.tap import administer
 from tests.integration.postgres import PostgresTestCase
 
 
-class FoundationTests(PostgresTestCase):
+class InstallationTests(PostgresTestCase):
     """Foundations on one database."""
 
     async def prepare(self) -> None:
@@ -34,15 +34,15 @@ class FoundationTests(PostgresTestCase):
         given = {"database_url": self.dsn, "data_dir": str(Path(self.mktemp()).resolve())}
         return read_settings(given, {"SERVICE_DATA_KEY": data_key or self.data_key})
 
-    def lay(self, settings: Settings | None = None) -> Deferred[Foundation]:
-        """Lay a foundation that is taken up when the test ends."""
-        services = Succession()
+    def lay(self, settings: Settings | None = None) -> Deferred[Installation]:
+        """Lay a installation that is taken up when the test ends."""
+        services = OrderedMultiService()
         services.startService()
         self.addCleanup(services.stopService)
-        return Deferred.fromCoroutine(Foundation.lay(services, reactor, settings or self.settings()))
+        return Deferred.fromCoroutine(Installation.open(services, reactor, settings or self.settings()))
 
     async def refused(self, settings: Settings, kind: type[Exception] = StartRefused) -> str:
-        """Why there is no foundation with these settings."""
+        """Why there is no installation with these settings."""
         laid: Deferred[Any] = self.lay(settings)
         return str(await self.assertFailure(laid, kind))
 
@@ -81,21 +81,21 @@ class FoundationTests(PostgresTestCase):
 
     async def test_accounts(self) -> None:
         """An account that is made has its admin's key, sealed, and a signing key; it is made once (NAME-17)."""
-        foundation = await self.lay()
-        await foundation.create_account("acme", "the admin's key")
-        self.assertEqual(await foundation.accounts.names(), ["acme"])
+        installation = await self.lay()
+        await installation.create_account("acme", "the admin's key")
+        self.assertEqual(await installation.accounts.names(), ["acme"])
         [(stored,)] = self.server.command("SELECT api_key FROM credentials", self.dsn.rpartition("=")[2])
         sealed = Sealed(bytes(stored))
         self.assertNotIn(b"the admin's key", sealed)
-        self.assertEqual(foundation.vault.open(api_key_name(admin_of("acme")), sealed), b"the admin's key")
-        self.assertEqual(len(await foundation.accounts.signing_keys("acme")), 1)
-        await self.assertFailure(Deferred.fromCoroutine(foundation.create_account("acme", "another")), Conflict)
+        self.assertEqual(installation.vault.open(api_key_name(admin_of("acme")), sealed), b"the admin's key")
+        self.assertEqual(len(await installation.accounts.signing_keys("acme")), 1)
+        await self.assertFailure(Deferred.fromCoroutine(installation.create_account("acme", "another")), Conflict)
 
     async def test_administration(self) -> None:
-        """A command's work is done on a foundation of its own, of which nothing is left, also when the work fails."""
+        """A command's work is done on a installation of its own, of which nothing is left, also when the work fails."""
 
-        async def create(foundation: Foundation) -> str:
-            await foundation.create_account("acme", "key")
+        async def create(installation: Installation) -> str:
+            await installation.create_account("acme", "key")
             return "done"
 
         self.assertEqual(await administer(reactor, self.settings(), create), "done")
