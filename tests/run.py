@@ -3,9 +3,8 @@
 The tests import the *installed* program: this script puts a link to ``tests/`` into the current folder, which must not
 hold the source tree, and runs both from there, with a process for each core. Arguments are modules or folders of tests.
 Without arguments the newest Python of those that this machine has runs the tests in memory under both and those of
-``tests/integration`` under pytest, in the reactor of pytest-twisted (``tests/conftest.py``), and an older one those in memory
-under trial: what the others test takes minutes, and depends little on who runs them. With ``CI`` set, a skipped test is a
-failure.
+``tests/integration`` under pytest (see ``conftest.py``), and an older one those in memory under trial: what the others test
+takes minutes, and depends little on who runs them. With ``CI`` set, a skipped test is a failure.
 """
 
 from __future__ import annotations

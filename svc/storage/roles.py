@@ -95,10 +95,6 @@ class RoleStore:
             raise CallerReplaced
         return current is not None
 
-    async def exists(self, role: RoleName) -> bool:
-        """See ``IRoles``."""
-        return _true(await self._database.fetch(_EXISTS, str(role)))
-
     async def role(self, role: RoleName) -> RoleReading | None:
         """See ``IRoles``."""
         rows = await self._database.fetch(_ROLE, str(role))
@@ -151,7 +147,8 @@ class RoleStore:
         try:
             return await self._database.transact(work)
         except ForeignKeyViolation:
-            raise NotFound.of(role if await self.exists(member) else member) from None
+            there = _true(await self._database.fetch(_EXISTS, str(member)))
+            raise NotFound.of(role if there else member) from None
 
     async def remove_member(
         self, caller: Asker, role: RoleName, member: RoleName, decide: Decide, trail: Trail | None = None

@@ -91,9 +91,7 @@ class LdapMessage:
 
 
 BIND: Final = 0x61
-ENTRY: Final = 0x64
 SEARCH: Final = 0x65
-REFERENCE: Final = 0x73
 EXTENDED: Final = 0x78
 
 SUCCESS: Final = 0
