@@ -91,7 +91,7 @@ class MembershipList:
         )
 
     async def page(self, database: Database, query: MembersQuery) -> list[Membership]:
-        """The rows that the query asks for, in order."""
+        """Return the rows that the query asks for, in order."""
         if (bounds := _bounds(query)) is None:
             return []
         role, first, beyond, kinds = bounds
@@ -119,7 +119,7 @@ class MembershipList:
         return [Membership(*row) for row in rows]
 
     async def count(self, database: Database, query: MembersQuery) -> int:
-        """How many rows match, wherever a page of them begins and ends."""
+        """Return how many rows match, wherever a page of them begins and ends."""
         if (bounds := _bounds(query)) is None:
             return 0
         if query.search is None and not query.kinds:

@@ -1,4 +1,4 @@
-"""Roles as PostgreSQL keeps them: how they stand towards resources, and who their members are."""
+"""The store of roles on PostgreSQL: their standing towards resources, and their members."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ Decide = Callable[[MemberReading], None]
 
 
 async def standing(asked: Database | Transaction, caller: Asker, resource: str) -> Standing:
-    """How a caller stands towards a resource, given by its full id; be it within a transaction.
+    """Return how a caller stands towards a resource, given by its full id; be it within a transaction.
 
     :raises CallerReplaced: see ``standing``, Note [The caller of a token].
     """

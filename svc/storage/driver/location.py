@@ -1,4 +1,4 @@
-"""Where PostgreSQL is and how it is spoken to: the parameters that every connection is opened with.
+"""The parameters that connections to PostgreSQL are opened with: address, settings of the session, limits.
 
 Note [Names before connecting]
 
@@ -33,12 +33,12 @@ _DEFAULTS: Final = {
 
 
 def milliseconds(seconds: float) -> int:
-    """Seconds as PostgreSQL's settings want them; at least 1, since 0 means no limit."""
+    """Return seconds as milliseconds, for PostgreSQL's settings; at least 1, since 0 means no limit."""
     return max(1, round(seconds * 1000))
 
 
 class Location:
-    """A DSN made ready to connect with.
+    """Make the parameters of libpq from a DSN.
 
     :param reactor: resolves names (``IReactorPluggableNameResolver``).
     :param statement_timeout: how long PostgreSQL may work on one statement, in seconds.
@@ -70,7 +70,7 @@ class Location:
         self._parameters = {**_DEFAULTS, **given, "client_encoding": "UTF8", "options": " ".join(options).strip()}
 
     async def parameters(self, *, read_only: bool) -> Mapping[str, str]:
-        """The parameters of libpq, with the addresses that the host names have now (Note [Names before connecting]).
+        """Return the parameters of libpq, with the addresses that its host names have now (Note [Names before connecting]).
 
         :param read_only: whether PostgreSQL is to refuse writes in this session.
         :raises StoreUnavailable: a host name has no address now.
@@ -104,7 +104,7 @@ class Location:
 
 
 def _is_name(host: str) -> bool:
-    """Whether a host is to be looked up: it is no address and no socket."""
+    """Tell whether a host is to be looked up: it is no address and no socket."""
     if not host or host.startswith(("/", "@")):
         return False
     try:
@@ -116,20 +116,20 @@ def _is_name(host: str) -> bool:
 
 @implementer(IResolutionReceiver)
 class _Addresses:
-    """Collects the addresses of one name; :attr:`complete` fires with them."""
+    """Collect the addresses of one name; :attr:`complete` fires with them."""
 
     def __init__(self) -> None:
         self.complete: Deferred[list[str]] = Deferred()
         self._found: list[str] = []
 
     def resolutionBegan(self, resolutionInProgress: IHostResolution) -> None:
-        """It can't be cancelled; the attempt to connect has its deadline."""
+        """Ignore the handle: a look-up can't be cancelled, and the attempt to connect has a deadline."""
 
     def addressResolved(self, address: Any) -> None:
-        """Remember one."""
+        """Add an address."""
         if address.host not in self._found:
             self._found.append(address.host)
 
     def resolutionComplete(self) -> None:
-        """Deliver."""
+        """Deliver the addresses."""
         self.complete.callback(self._found)

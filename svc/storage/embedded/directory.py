@@ -1,4 +1,4 @@
-"""The data directory: what lies where in it, who may use it, and the lock that says who does.
+"""The data directory: its layout, its permissions, and the lock of the process that uses it.
 
 ::
 
@@ -37,13 +37,13 @@ _UNFINISHED: Final = "unfinished-"
 
 
 def printable(text: object) -> str:
-    """The text, fit for a log: a path may hold bytes that are no UTF-8, and log files can't take those."""
+    """Return a path as text for a log: it may hold bytes that are no UTF-8, which log files can't take."""
     return str(text).encode(errors="backslashreplace").decode()
 
 
 @attrs.frozen
 class Holder:
-    """Who holds the lock: the process id as text, and whether it is a server or a command that will soon be done."""
+    """The holder of the lock: its process id as text, and whether it is a server or a short command."""
 
     pid: str
     serving: bool
@@ -71,7 +71,7 @@ class DataDirectory:
 
     @property
     def postmaster_lock(self) -> Path:
-        """The file that a running PostgreSQL holds locked."""
+        """Return the file that a running PostgreSQL holds locked."""
         return self.path / "postmaster.lock"
 
     def make(self) -> None:
@@ -99,7 +99,7 @@ class DataDirectory:
             raise StartRefused(f"other users can write in the data directory {self.path}: run chmod go-w on it")
 
     def lock(self, *, serving: bool) -> Holder | None:
-        """Take the lock, unless somebody else holds it, who is returned then.
+        """Take the lock; return the holder where another process has it.
 
         :raises StartRefused: the directory belongs to another user, and nobody holds the lock.
         :raises OSError: the lock file can't be opened.
@@ -137,7 +137,7 @@ class DataDirectory:
             self._lock = None
 
     def cluster_version(self) -> str | None:
-        """The major version of PostgreSQL that made the cluster; ``None`` when there is no cluster.
+        """Return the major version of PostgreSQL that made the cluster; ``None`` when there is no cluster.
 
         :raises StartRefused: what is there is not a cluster.
         """
@@ -149,7 +149,7 @@ class DataDirectory:
         return version.strip()
 
     def read_in_cluster(self, name: str) -> str | None:
-        """The first 4 KiB of a file in the cluster, ``None`` when it isn't there."""
+        """Return the first 4 KiB of a file in the cluster, ``None`` when it isn't there."""
         try:
             # PostgreSQL's user could have put a link or a pipe there.
             file = os.open(self.cluster / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
@@ -169,7 +169,7 @@ class DataDirectory:
         return path
 
     def adopt_cluster(self, path: Path) -> None:
-        """Give a cluster that is complete its name, for good."""
+        """Rename a complete cluster to its final name."""
         path.rename(self.cluster)
         directory = os.open(self.path, os.O_RDONLY)
         try:
@@ -184,7 +184,7 @@ class DataDirectory:
         return os.open(self.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o600)
 
     def log_tail(self, since: int) -> str:
-        """The last lines of PostgreSQL's log, of those that begin at the offset ``since``."""
+        """Return the last lines of PostgreSQL's log, of those that begin at the offset ``since``."""
         with self.log.open("rb") as log:
             end = log.seek(0, os.SEEK_END)
             log.seek(max(since, end - 4096))

@@ -190,7 +190,7 @@ class EmbeddedPostgres(Service):
 
 
 def next_pause(last: float, lasted: float) -> float:
-    """How long to wait, in seconds, before a server is started that has ended after so many seconds.
+    """Return how long to wait, in seconds, before a server is started that has ended after so many seconds.
 
     ``last`` is the pause before it was started, 0 if there was none.
     """
@@ -198,7 +198,7 @@ def next_pause(last: float, lasted: float) -> float:
 
 
 def _address(directory: DataDirectory, runtime_dir: RuntimeDir) -> str:
-    """The DSN of the socket in the cluster, by way of the runtime directory where its own path won't do.
+    """Return the DSN of the socket in the cluster, by way of the runtime directory where its own path won't do.
 
     :raises StartRefused: that of the runtime directory won't do either.
     """

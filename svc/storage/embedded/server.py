@@ -110,7 +110,7 @@ class PostgresServer:
             log.warn("Stopped the PostgreSQL that an earlier svc had left behind, process {pid}", pid=orphan)
 
     async def _runnable(self, installed: Binaries, launcher: Launcher) -> Binaries:
-        """The programs, or a copy of them where PostgreSQL's user can reach it.
+        """Return the programs, or a copy that PostgreSQL's user can reach.
 
         :raises StartRefused: there is no such place.
         """
@@ -135,7 +135,7 @@ class PostgresServer:
         return copy
 
     async def _reaches(self, paths: Sequence[tuple[str, int]], launcher: Launcher) -> bool:
-        """Whether PostgreSQL's user has that access to the paths; the system itself is asked, as that user."""
+        """Tell whether PostgreSQL's user has that access to the paths; the system itself is asked, as that user."""
         child = await self._done(launcher.launch(Path("/"), [], reach=paths))
         if child.exit_code not in {0, launch.UNREACHABLE}:
             raise StartRefused(f"PostgreSQL cannot run as the user {launcher.user.name}: {self._last_words(child)}")
