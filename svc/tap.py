@@ -1,4 +1,4 @@
-"""What ``twistd svc`` understands, and the start of the server.
+"""The options of ``twistd svc``, and the start of the server.
 
 Note [While the database starts]. Half of a start is Python reading modules, and half is PostgreSQL. So this module imports
 only what a database is started with; the rest is imported while PostgreSQL is on its way, a part at a time, since the
@@ -35,7 +35,7 @@ from svc.settings.reading import read_settings, unknown_variables
 
 T = TypeVar("T")
 
-#: Modules of which each brings a good part of what the server consists of, besides its installation.
+#: Modules of which each brings a good part of what the server consists of, besides the installation.
 _PARTS: Final = (
     "treq",
     "klein",
@@ -93,7 +93,7 @@ class Options(usage.Options):
             raise SystemExit(f"svc did not start: {error}; see twistd svc --help") from None
 
     def given(self) -> dict[str, str | bool | None]:
-        """The settings that the command line gives, by field."""
+        """Return the settings that the command line gives, by field."""
         values = {option.field: self.get(option.name) for option in OPTIONS}
         return {field: bool(value) if isinstance(value, int) else value for field, value in values.items()}
 
@@ -174,7 +174,7 @@ async def _import_parts(reactor: IReactorTime) -> None:
 
 
 async def administer(reactor: Any, settings: Settings, work: Callable[[Installation], Awaitable[T]]) -> T:
-    """Do an administrative command's work beside a server that may be running, and close everything behind it.
+    """Run an administrative command's work, beside a server that may be running, and close everything after it.
 
     :raises Refusal: as ``Installation.open``, or as ``work`` does.
     """

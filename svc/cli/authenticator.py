@@ -193,7 +193,7 @@ def _full(name: str) -> str:
 
 
 def _path(connection: ApiConnection, name: str) -> str:
-    """The path of an authenticator that trusts a third party.
+    """Return the path of an authenticator that trusts a third party.
 
     :raises click.UsageError: it is none.
     """
@@ -221,7 +221,7 @@ def _declared(connection: ApiConnection, name: str, answer: ApiAnswer) -> ApiAns
 
 
 async def _keys_at_hand(connection: ApiConnection, name: str) -> Any:
-    """What the status says of an authenticator's keys; ``None`` when it can't be read, by this role or now."""
+    """Return what the status says of an authenticator's keys; ``None`` when it can't be read, by this role or now."""
     try:
         answer = await connection.call("GET", f"{_path(connection, name)}/status")
         return answer.json().get("keys") if answer.status in {200, 500} else None

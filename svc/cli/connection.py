@@ -1,4 +1,4 @@
-"""A server as the command line reaches it: where it is, who speaks to it, and one request at a time.
+"""The server as commands reach it: its address, the role that logs in, and one request at a time.
 
 Every command that speaks HTTP takes the same three options, and proves its caller in one of two ways: with ``SVC_LOGIN`` and
 ``SVC_API_KEY`` from the environment, or with the access token that ``svc login`` keeps.
@@ -43,10 +43,10 @@ ANSWER_LIMIT: Final = 64 * 1024 * 1024
 
 @attrs.frozen
 class ApiAnswer(Reply):
-    """What the server answered, as a command reads it."""
+    """An answer of the server, with what commands need to judge it."""
 
     def json(self) -> Any:
-        """The body, read as JSON.
+        """Return the body, read as JSON.
 
         :raises click.ClickException: it isn't JSON, so that what answered is hardly this service.
         """
@@ -69,7 +69,7 @@ class ApiAnswer(Reply):
 
     @property
     def _advice(self) -> str:
-        """What to do about a refusal, in a word or two."""
+        """Return advice for a refusal, in a few words."""
         try:
             unknown = parsed(self.body)["error"]["code"] == "outcome_unknown"
         except (ValueError, KeyError, TypeError):
@@ -154,7 +154,7 @@ class ApiConnection:
         return Client(self.url, self.account, evidence, self._exchange, access_token=token, deadline=DEADLINE)
 
     def _own_key(self) -> ApiKey | None:
-        """The API key to log in with; ``None`` where the kept token is to be used.
+        """Return the API key to log in with; ``None`` where the kept token is to be used.
 
         :raises click.UsageError: Note [Half a login].
         """
@@ -207,7 +207,7 @@ class _Kept:
 
 
 def token_file() -> Path:
-    """Where ``svc login`` keeps access tokens: in the user's state directory."""
+    """Return where ``svc login`` keeps access tokens: in the user's state directory."""
     return Path(platformdirs.user_state_dir("svc")) / "tokens.json"
 
 
@@ -225,7 +225,7 @@ def keep_token(url: str, account: str, token: str) -> Path:
 
 
 def kept_token(url: str, account: str) -> str:
-    """The access token that ``svc login`` kept for this server and account.
+    """Return the access token that ``svc login`` kept for this server and account.
 
     :raises click.ClickException: there is none.
     """
@@ -246,7 +246,7 @@ def _tokens() -> dict[str, str]:
 
 
 def in_the_clear(url: str) -> bool:
-    """Whether what is sent to this address can be read on the way: it is neither over TLS nor on this machine."""
+    """Tell whether what is sent to this address can be read on the way: it is neither over TLS nor on this machine."""
     address = urlsplit(url)
     host = address.hostname or ""
     try:

@@ -117,7 +117,7 @@ async def create_host(
 
 
 def _read() -> str:
-    """The token that is given on standard input."""
+    """Return the token that is given on standard input."""
     if sys.stdin.isatty():
         return str(click.prompt("Token", hide_input=True))
     token = sys.stdin.readline().strip()

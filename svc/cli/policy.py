@@ -86,7 +86,7 @@ def _say_changes(answer: ApiAnswer) -> None:
 
 
 def _faults(answer: ApiAnswer) -> str:
-    """What is wrong with the document, a line for each fault and for each piece of advice."""
+    """Return what is wrong with the document, a line for each fault and for each piece of advice."""
     try:
         faults = answer.json()["errors"]
         places = [f"line {fault['line']}, column {fault['column']}: " if "line" in fault else "" for fault in faults]

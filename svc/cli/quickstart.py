@@ -76,7 +76,7 @@ def quickstart(cloud: bool, once: bool, data_dir: Path | None) -> None:
 
 
 def _leave(folder: Path, data_dir: Path | None) -> None:
-    """Take away what nobody wanted to keep."""
+    """Remove the folder of the quickstart unless it is to be kept."""
     if data_dir is None:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -167,6 +167,6 @@ async def _listening(reactor: Any, app: Klein) -> str:
 
 
 def _sample(name: str) -> tuple[str, bytes]:
-    """The path of a sample policy, and the policy."""
+    """Return the path of a sample policy, and the policy."""
     file = resources.files("svc.cli") / "sample" / name
     return str(file), file.read_bytes()

@@ -16,7 +16,7 @@ UNASKED: Final = 1000
 
 
 def _query(**parameters: object) -> str:
-    """A query of those parameters that have a value, with its question mark; nothing when none has."""
+    """Return a query of those parameters that have a value, with its question mark; nothing when none has."""
     given = {name: value for name, value in parameters.items() if value is not None}
     return f"?{urlencode(given)}" if given else ""
 

@@ -162,7 +162,7 @@ def _narrowed(kinds: Sequence[str], search: str | None, count: bool) -> list[tup
 
 
 def _short(name: str) -> str:
-    """A full id without the account, which is known."""
+    """Return a full id without the account, which is known."""
     return name.partition(":")[2]
 
 
@@ -172,7 +172,7 @@ def _notes(row: Mapping[str, Any]) -> str:
 
 
 def _quoted(text: str) -> str:
-    """A text as an identifier of Graphviz."""
+    """Return a text as an identifier of Graphviz."""
     text = plain(text).replace("\\", "\\\\").replace('"', '\\"')
     return f'"{text}"'
 

@@ -29,7 +29,7 @@ class _NotStarted(click.ClickException):
 
 
 class _NoCommand(_NotStarted):
-    """There is no such command."""
+    """The command to run doesn't exist."""
 
     exit_code = 127
 
@@ -90,7 +90,7 @@ def _evidence(
     host: str | None,
     **options: Any,
 ) -> Evidence | None:
-    """The proof of identity that the options name; ``None`` where the login is that of other commands."""
+    """Return the proof of identity that the options name; ``None`` where the login is that of other commands."""
     if jwt_file is None and not cloud:
         if service_id or host:
             raise click.UsageError("--service-id and --host belong to --jwt-file or --cloud")
@@ -107,7 +107,7 @@ def _evidence(
 
 
 def passed_on(surroundings: Mapping[str, str], secrets: Mapping[str, bytes]) -> dict[str, str]:
-    """The environment of the command: this process's without what only this program needs, and its secrets."""
+    """Return the environment of the command: this process's without what only this program needs, and its secrets."""
     kept = {name: value for name, value in surroundings.items() if name not in VARIABLES}
     return kept | {name: os.fsdecode(value) for name, value in secrets.items()}
 

@@ -39,7 +39,7 @@ class Steps:
         click.echo(f"\n{click.style(f'{self._step}. {text}.', bold=True)}")
 
     def variable(self, identifier: str) -> str:
-        """The path of a variable's value."""
+        """Return the path of a variable's value."""
         return f"/secrets/{self.connection.account}/variable/{self.connection.segment(identifier)}"
 
     async def send(
@@ -99,7 +99,7 @@ class Steps:
 
 
 def _shown(answer: ApiAnswer) -> str:
-    """The body as a person reads it: JSON indented, a token shortened."""
+    """Return the body as a person reads it: JSON indented, a token shortened."""
     text = answer.body.decode("utf-8", "replace")
     if answer.headers.get("content-encoding") == "base64":
         token = json.loads(base64.b64decode(text))

@@ -1,4 +1,4 @@
-"""What the annotations of a variable ask of expiration.
+"""Plans of expiration and rotation, read from the annotations of a variable.
 
 Policy takes any annotation, as the installed base does, and a load doesn't know which words rotators will take. So what
 can't be used is found when the loop looks: it is told on the resource and in the log, and the value is left as it is.
@@ -34,7 +34,7 @@ class Rotates:
 
 @attrs.frozen
 class UnusablePlan:
-    """Nothing can be done before the annotations change; ``fault`` says what is wrong with them."""
+    """Annotations that allow no plan; ``fault`` says what is wrong with them."""
 
     fault: str
 
@@ -43,7 +43,7 @@ Plan = Lives | Rotates | UnusablePlan
 
 
 def plan_of(annotations: Mapping[str, str], rotators: Mapping[str, IRotator]) -> Plan:
-    """Read annotations. A variable with a rotator is rotated, whatever else is said of it."""
+    """Return the plan that annotations ask for. A variable with a rotator is rotated, whatever else they say."""
     name = annotations.get(ROTATOR)
     if name is None:
         lifetime = annotations.get(LIFETIME)

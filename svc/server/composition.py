@@ -1,4 +1,4 @@
-"""How the parts of the server are made and put together, on a installation that is laid."""
+"""The composition root: make the services of the server on an open installation, in their order."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ log = Logger()
 
 @attrs.frozen
 class Composition:
-    """The making of one server."""
+    """Make one server."""
 
     reactor: Any
     settings: Settings
@@ -116,7 +116,7 @@ class Composition:
         rivals.setServiceParent(server)  # type: ignore[no-untyped-call] # Twisted's
 
         async def demand_primary() -> None:
-            """Return when a write may begin: the database is a primary, and has no rival that forbids it."""
+            """Check that the database is a primary and that no rival forbids writes."""
             await replication.demand_primary()
             await rivals.demand()
 
@@ -271,7 +271,7 @@ class Composition:
 
     async def _serve(self, metrics: Metrics, endpoint: Endpoint, server: MultiService) -> None:
         async def let_go(_: float) -> None:
-            """Wait for nobody: whoever reads counters asks again."""
+            """Close connections at once: a reader of counters asks again."""
 
         listening = Listening([endpoint], metrics.site(), let_go)
         listening.setName("metrics")  # type: ignore[no-untyped-call] # Twisted's
@@ -293,14 +293,14 @@ class Composition:
 
 
 def _slowed(inner: ApiKeyAuthenticator | LdapAuthenticator, throttle: Throttle | None) -> tuple[IAuthenticator, ILogin]:
-    """The two ways to try a key or a password, slowed down alike for who guesses, if anybody is to be."""
+    """Return the two ways to try a key or a password, slowed down alike for who guesses, if anybody is to be."""
     if throttle is None:
         return inner, inner
     return ThrottledAuthenticator(inner, throttle), ThrottledLogin(inner, throttle)
 
 
 def _watched(authenticator: IAuthenticator, name: str, metrics: Metrics | None) -> IAuthenticator:
-    """An authenticator whose decisions are logged and, where metrics are served, counted."""
+    """Return an authenticator whose decisions are logged and, where metrics are served, counted."""
     counted = authenticator if metrics is None else CountedAuthenticator(authenticator, name, metrics)
     return LoggedAuthenticator(counted, name)
 

@@ -73,7 +73,7 @@ log = Logger()
 
 
 def _stream(stream: TextIO | None) -> tuple[int, int] | None:
-    """The device and the inode of a standard stream; ``None`` where it is closed."""
+    """Return the device and the inode of a standard stream; ``None`` where it is closed."""
     try:
         status = os.fstat(stream.fileno()) if stream is not None else None
     except (OSError, ValueError):
@@ -83,7 +83,7 @@ def _stream(stream: TextIO | None) -> tuple[int, int] | None:
 
 @attrs.frozen
 class Parts:
-    """Makes parts. What a part needs of other parts it is given."""
+    """Make parts. What a part needs of other parts is passed to it."""
 
     reactor: Any
     settings: Settings
@@ -93,7 +93,7 @@ class Parts:
     async def journal(
         self, server: MultiService, metrics: Metrics | None, syslog: IStreamClientEndpoint | None, *, daemon: bool
     ) -> Journal:
-        """The journal, open; it stops after all that may record something.
+        """Return the journal, open; it stops after all that may record something.
 
         :raises StartRefused: records can't be written where they are to go.
         """
@@ -133,7 +133,7 @@ class Parts:
         return journal
 
     def inquiries(self) -> dict[str, Inquiry]:
-        """What asks the other servers of the cluster, each under the authorities that the settings name for it."""
+        """Return the inquiries to the other servers of the cluster, each with the authorities that the settings name."""
         settings = self.settings
         common = self._trust(settings.cluster_ca, "cluster_ca")
         return {
@@ -142,11 +142,11 @@ class Parts:
         }
 
     def members(self, inquiries: Mapping[str, Inquiry]) -> Members:
-        """The other servers, asked for their health."""
+        """Return the other servers, asked for their health."""
         return Members(self.reactor, self.installation.wall, {name: inquiry.ask for name, inquiry in inquiries.items()})
 
     def rivals(self, inquiries: Mapping[str, Inquiry], claims: Claims, replication: Replication) -> Rivals:
-        """The same, asked for their databases."""
+        """Return the same, asked for their databases."""
         return Rivals(
             self.reactor,
             self.installation.wall,
@@ -156,7 +156,7 @@ class Parts:
         )
 
     def _trust(self, path: Path | None, field: str) -> Callable[[], Trust]:
-        """Returns whom to trust, as the file says that a setting names; without one, the platform's authorities."""
+        """Return the trust in the authorities of the file that a setting names; without one, in the platform's."""
         if path is None:
             return Trust
         key = self.settings.key(field)
@@ -164,7 +164,7 @@ class Parts:
         return lambda: file.current
 
     def loads(self, server: MultiService) -> ILoads:
-        """What loads policies: small ones here, large ones in processes of their own."""
+        """Return the loader of policies: small ones in this process, large ones in processes of their own."""
         settings = self.settings
         bounds = Bounds(nesting=settings.nesting_limit, aliases=settings.alias_limit, records=settings.record_limits)
         task = Task(self.installation.dsn, settings.statement_timeout, self.installation.data_key, settings.dialect, bounds)
@@ -174,7 +174,7 @@ class Parts:
         return NearAndFar(near, workers)
 
     def expirations(self, journal: Journal, demand_primary: Callable[[], Awaitable[None]]) -> Expirations:
-        """The loop that expires and rotates values."""
+        """Return the loop that expires and rotates values."""
         reactor, settings, events = self.reactor, self.settings, RecordedExpirations(LoggedExpirations(), journal)
         store = ExpirationStore(self.installation.database)
         return Expirations(
@@ -190,7 +190,7 @@ class Parts:
         )
 
     def federated(self, metrics: Metrics | None) -> dict[str, FederatedAuthenticator]:
-        """The authenticators that trust third parties, by name; they share what is known of these."""
+        """Return the authenticators that trust third parties, by name; they share the sets of keys."""
         reactor, settings = self.reactor, self.settings
         client = GuardedClient(
             reactor,
@@ -225,12 +225,12 @@ class Parts:
         }
 
     def ldap_servers(self) -> LdapServers:
-        """The directories that are configured."""
+        """Return the directories that are configured."""
         store, settings = AuthenticatorStore(self.installation.database), self.settings
         return LdapServers(store, store, self.installation.vault, settings.dialect, frozenset(settings.authenticators))
 
     def ldap(self, servers: LdapServers, directories: Callable[[], IDirectories]) -> LdapAuthenticator:
-        """The authenticator that asks them."""
+        """Return the authenticator that asks them."""
         return LdapAuthenticator(
             AuthenticatorStore(self.installation.database),
             CredentialStore(self.installation.database),
@@ -243,7 +243,7 @@ class Parts:
         )
 
     def directories(self) -> IDirectories:
-        """The client of LDAP directories."""
+        """Return the client of LDAP directories."""
         # Few servers ask a directory, and its library takes time.
         from svc.authn.ldap.client import Directories  # noqa: PLC0415
 
@@ -253,7 +253,7 @@ class Parts:
         return LookUps(self.reactor, self.reactor.nameResolver, self.settings.allow_private_providers)
 
     def rounds(self, rivals: Rivals, *others: IProbe) -> Rounds:
-        """The rounds of health: the checks of what stands on the installation alone, and others."""
+        """Return the rounds of health: the checks of the installation, and others."""
         installation = self.installation
         database, state, vault = installation.database, installation.state, installation.vault
 

@@ -1,4 +1,4 @@
-"""The connection of one request, counted and ended at once.
+"""An agent whose connections limit the headers of answers and close at once.
 
 Note [Hanging up]. Each request has a connection of its own, which ends at once when it isn't needed any more: over TLS an
 orderly end waits for the other side's, which may go on sending for ever. Headers are counted by the connection, a body by
@@ -43,7 +43,7 @@ class _CappedLine:
 
     @property
     def overrun(self) -> bool:
-        """Whether the headers were too long."""
+        """Tell whether the headers were too long."""
         return self._left < 0
 
     def endpointForURI(self, uri: URI) -> IStreamClientEndpoint:
@@ -69,7 +69,7 @@ class _CappedLine:
         return not self.overrun
 
     def answered(self, response: IResponse) -> IResponse:
-        """The headers are here: nothing more is counted."""
+        """Return the headers are here: nothing more is counted."""
         self._left = math.inf
         return response
 
@@ -84,7 +84,7 @@ class _CappedTransport(ProtocolWrapper):
             self.abortConnection()
 
     def loseConnection(self) -> None:  # noqa: N802 (Twisted's)
-        """End at once."""
+        """Close the connection at once."""
         self.abortConnection()
 
 
@@ -109,7 +109,7 @@ class BoundedAgent:
     def request(
         self, method: bytes, uri: bytes, headers: Headers | None = None, bodyProducer: IBodyProducer | None = None
     ) -> Deferred[IResponse]:
-        """Ask."""
+        """Send a request."""
         line = _CappedLine(self.reactor, self.trust)
 
         def failed(failure: Failure) -> Failure:

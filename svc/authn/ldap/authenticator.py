@@ -1,4 +1,4 @@
-"""The LDAP authenticator: whoever a directory takes a password from is the user of that name.
+"""The LDAP authenticator: it admits a user whose name and password a directory accepts.
 
 A role's own API key proves it here too, and then no directory is asked: that is how clients go on that were told their key.
 
@@ -118,7 +118,7 @@ class LdapAuthenticator:
         return tried.api_key
 
     async def _decided(self, attempt: Attempt, client_ip: str | None) -> _Tried | Refused:
-        """The attempt, unless something speaks against it; ``client_ip`` is ``None`` when that doesn't matter."""
+        """Return the attempt, unless something speaks against it; ``client_ip`` is ``None`` when that doesn't matter."""
         tried = await self._tried(attempt)
         return tried if isinstance(tried, Refused) else self._refused(tried, client_ip) or tried
 
@@ -161,7 +161,7 @@ class LdapAuthenticator:
     async def _unproven(
         self, webservice: ResourceName, settings: AuthenticatorSettings, role: RoleName, password: bytes
     ) -> _Objection | None:
-        """Why the directory doesn't prove the role; ``None`` when it does."""
+        """Return why the directory doesn't prove the role; ``None`` when it does."""
         server = await self._servers.of(webservice, settings)
         if isinstance(server, Unusable):
             return Reason.CONFIGURATION_INVALID, str(server)
@@ -174,7 +174,7 @@ class LdapAuthenticator:
     # -- what follows from it -----------------------------------------------------------------------------------------
 
     def _refused(self, tried: _Tried, client_ip: str | None) -> Refused | None:
-        """The failure that counts, if there is one."""
+        """Return the failure that counts, if there is one."""
         role, applicant = tried.role, tried.applicant
         objection: _Objection | None = None
         status = 401
@@ -201,7 +201,7 @@ class LdapAuthenticator:
 
 
 def _unfit(role: RoleName, evidence: bytes) -> _Objection | None:
-    """What forbids an attempt by its own look."""
+    """Return why an attempt is refused before the directory is asked; ``None`` when it isn't."""
     if role.kind != "user" or role == admin_of(role.account):
         return Reason.LDAP_ROLE_REFUSED, "neither hosts nor admin log in by a directory"
     if not evidence:

@@ -34,7 +34,7 @@ CONVERSATION_LIMIT: Final = 256 * 1024
 
 
 class Conversation(Protocol):
-    """Asks; answers come in turn. ``deadline`` is a moment of ``clock``, which provides ``IReactorTime``."""
+    """Ask one question at a time. ``deadline`` is a moment of ``clock``, which provides ``IReactorTime``."""
 
     def __init__(self, clock: Any, deadline: float) -> None:
         self._clock = clock
@@ -121,7 +121,7 @@ class Conversation(Protocol):
         return answer
 
     async def _answer(self) -> Result | Entry | SearchReference:
-        """The next answer to the request that was sent last."""
+        """Return the next answer to the request that was sent last."""
         if self._inbox:
             message = self._inbox.popleft()
         elif self._ended is not None:
@@ -161,11 +161,11 @@ class Conversation(Protocol):
             self.hang_up()
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
-        """Tell whoever waits why there will be no answer."""
+        """Fail the question that waits for an answer."""
         self._end(_lost(reason.value))
 
     def overrun(self) -> None:
-        """Tell whoever waits that too much has arrived."""
+        """Fail the question that waits: too much has arrived."""
         self._end(_malformed(f"the directory sent more than {CONVERSATION_LIMIT} bytes"))
 
     def _take(self, message: LdapMessage) -> None:
@@ -226,7 +226,7 @@ class Line(Protocol):
 
 
 class LineFactory(Factory):
-    """Makes the one line of a conversation."""
+    """Make the one connection of a conversation."""
 
     noisy = False
 

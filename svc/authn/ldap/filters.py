@@ -1,4 +1,4 @@
-"""Search filters (RFC 4515): a template, written by whoever writes policy, and the login that is put into it.
+"""Search filters (RFC 4515): a template from policy, and the login that is put into it.
 
 Note [Structure first]. A template is read as it is, and the login, whatever it holds, becomes a part of the value of a
 comparison when that has been read. So there is nothing in a login that could be taken for a parenthesis, an asterisk or an
@@ -69,7 +69,7 @@ def dn_escaped(text: str) -> str:
 
 
 class _FilterParser:
-    """One pass over a template; ``place`` is how far it has come."""
+    """The parser of a template; ``place`` is the offset that it has reached."""
 
     def __init__(self, text: str, login: str) -> None:
         self.place = 0
@@ -145,14 +145,14 @@ class _FilterParser:
         return pureldap.LDAPFilter_substrings(type=attribute, substrings=parts)
 
     def _filled(self, value: str) -> bytes:
-        """The octets of a value with the login in it: as it is or, in a distinguished name, escaped."""
+        """Return the octets of a value with the login in it: as it is or, in a distinguished name, escaped."""
         parts = value.split(PLACEHOLDER)
         login = dn_escaped(self._login) if "=" in parts[0] else self._login
         return login.encode("utf-8").join(map(_octets, parts))
 
 
 def _octets(text: str) -> bytes:
-    r"""What a value stands for, in which ``\2a`` is the octet 2a."""
+    r"""Return the octets of a value, in which ``\2a`` is the octet 2a."""
     octets = text.encode("utf-8")
     if octets.count(b"\\") != len(_ESCAPE.findall(octets)):
         raise InvalidTemplate(r"a backslash must be followed by two hexadecimal digits, as in \2a")

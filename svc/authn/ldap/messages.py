@@ -1,4 +1,4 @@
-"""The messages of LDAP (RFC 4511): what is asked, in ldaptor's words, and what may be answered, read strictly.
+"""The messages of LDAP (RFC 4511): requests, written by ldaptor, and answers, read strictly.
 
 Note [Strict answers]. ldaptor writes what is asked. What a directory answers isn't read with it: its decoder exceeds
 Python's stack on elements that are nested a thousand deep, waits for ever for more when an element within a whole message
@@ -59,7 +59,7 @@ class Garbled(Exception):
 
 @attrs.frozen
 class Result:
-    """How an operation ended: a code of RFC 4511 A.1, and what the directory says of it, from outside."""
+    """The result of an operation: a code of RFC 4511 A.1, and the directory's untrusted message."""
 
     operation: int
     code: int
@@ -79,7 +79,7 @@ class Entry:
 
 @attrs.frozen
 class SearchReference:
-    """Another directory, where a search could go on; nobody follows it."""
+    """A referral of a search to another directory, which isn't followed."""
 
 
 @attrs.frozen
@@ -108,12 +108,12 @@ FAILED: Final = frozenset({1, 3, 11, 51, 52, 80})
 
 
 def bind_request(number: int, dn: str | bytes, password: bytes) -> bytes:
-    """A simple bind (RFC 4513 5.1.3)."""
+    """Return a simple bind (RFC 4513 5.1.3)."""
     return _wire(number, pureldap.LDAPBindRequest(dn=dn, auth=password))
 
 
 def search_request(number: int, base_dn: str, wanted: pureldap.LDAPFilter, seconds: int) -> bytes:
-    """A search for the names of entries below one; two tell as much as many. Aliases are not followed."""
+    """Return a search for the names of entries below one; two tell as much as many. Aliases are not followed."""
     request = pureldap.LDAPSearchRequest(
         baseObject=base_dn,
         scope=pureldap.LDAP_SCOPE_wholeSubtree,
@@ -128,7 +128,7 @@ def search_request(number: int, base_dn: str, wanted: pureldap.LDAPFilter, secon
 
 
 def start_tls_request(number: int) -> bytes:
-    """The wish to go on with TLS (RFC 4511 4.14.1)."""
+    """Return the wish to go on with TLS (RFC 4511 4.14.1)."""
     return _wire(number, pureldap.LDAPStartTLSRequest())
 
 
@@ -157,7 +157,7 @@ def first_message(arrived: bytes) -> bytes | None:
 
 
 def read(message: bytes) -> LdapMessage:
-    """Understand one whole message (Note [Strict answers]). Controls, and what follows what is needed, don't matter.
+    """Parse one whole message (Note [Strict answers]). Controls and further elements are ignored.
 
     :raises Garbled: it is none that a client of four questions may be sent.
     """
@@ -207,7 +207,7 @@ class _Elements:
         self._end = end
 
     def tag(self) -> int:
-        """The tag of the next element."""
+        """Return the tag of the next element."""
         if self._place >= self._end:
             raise Garbled("an answer lacks an element")
         return self._octets[self._place]
@@ -220,7 +220,7 @@ class _Elements:
         return self._octets[begin:end]
 
     def inside(self, tag: int) -> _Elements:
-        """What the next element, which has this tag, is made of."""
+        """Return the elements inside the next one, which must have this tag."""
         return _Elements(self._octets, *self._next(tag))
 
     def _next(self, tag: int) -> tuple[int, int]:

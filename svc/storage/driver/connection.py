@@ -5,8 +5,9 @@ Note [A session stays in the reactor]
 txpostgres runs each statement through a cursor that takes the connection's place in the reactor and gives it back: four
 changes to the set of watched sockets and two turns of the reactor for one round trip (``python -m bench driver``).
 :class:`Session` is a txpostgres connection while it connects; from then on it is watched all the time, and an answer fires
-its Deferred in the turn in which it arrives. What the reactor watches is a duplicate of libpq's file descriptor: libpq closes its own the moment it sees the
-connection fail, and a reactor that still watched that number would take the next socket with the same number for this one.
+its Deferred in the turn in which it arrives. What the reactor watches is a duplicate of libpq's file descriptor: libpq
+closes its own the moment it sees the connection fail, and a reactor that still watched that number would take the next
+socket with the same number for this one.
 
 Note [Lost sessions]
 
