@@ -63,12 +63,12 @@ class OptionsTests(SynchronousTestCase):
                 self.assertEqual(list(self.given(f"--{option.name}", "x")), [option.field])
 
     def test_repeated_endpoints(self) -> None:
-        """``--listen`` adds up; the last of any other option counts."""
+        """``--listen`` adds up; the last of any other option counts (CFG-3)."""
         settings = read_settings(self.given("--listen", "tcp:1", "--listen", "tcp:2", "--account=a", "--account=b"), {})
         self.assertEqual((settings.listen, settings.account), (("tcp:1", "tcp:2"), "b"))
 
     def test_no_data_key(self) -> None:
-        """The data key is no option: others could read it in the list of processes."""
+        """The data key is no option: others could read it in the list of processes (CFG-2)."""
         self.assertIn("data-key", str(self.assertRaises(SystemExit, Options().parseOptions, ["--data-key", "x"]).code))
 
     def test_help(self) -> None:
@@ -113,7 +113,7 @@ class MakeServiceTests(SynchronousTestCase):
         return str(self.assertRaises(SystemExit, makeService, self.options(*arguments)).code)
 
     def test_plugin(self) -> None:
-        """``twistd`` knows the plugin by the name ``svc``, and gets options and services from here."""
+        """``twistd`` knows the plugin by the name ``svc``, and gets options and services from here (CFG-1)."""
         [maker] = [plugin for plugin in getPlugins(IServiceMaker) if plugin.tapname == "svc"]
         self.assertIs(maker.options, Options)
         self.assertIs(maker.makeService, makeService)
@@ -127,7 +127,7 @@ class MakeServiceTests(SynchronousTestCase):
         self.assertFalse(os.path.exists(options["data-dir"]))
 
     def test_more_connections_than_files(self) -> None:
-        """A server that may not open files for as many connections as it is to take doesn't start."""
+        """A server that may not open files for as many connections as it is to take doesn't start (CFG-11)."""
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         self.addCleanup(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
         resource.setrlimit(resource.RLIMIT_NOFILE, (1024, hard))
@@ -158,7 +158,7 @@ class MakeServiceTests(SynchronousTestCase):
         self.assertEqual(self.imported(program), "klein treq svc.web svc.server.composition")
 
     def test_refusals(self) -> None:
-        """Bad settings end the program with the key as it was written, and what is wrong with it."""
+        """Bad settings end the program with the key as it was written, and what is wrong with it (CFG-5)."""
         for arguments, message in (
             (["--user-token-ttl", "0"], "--user-token-ttl must be"),
             (["--config", "/nonexistent"], "--config names a file that can't be read: /nonexistent"),

@@ -1,6 +1,6 @@
 """``svc explain-reason``: what a reason for which a login is refused means, and what to do.
 
-The texts are those of ``docs/reasons.md``, which is part of the installed program.
+The texts are those of ``docs/reference/reasons.md``, which is part of the installed program.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Why logins are refused: the words for it, each of which ``docs/reasons.md`` explains."""
+"""Why logins are refused: the words for it, each of which ``docs/reference/reasons.md`` explains."""
 
 from __future__ import annotations
 

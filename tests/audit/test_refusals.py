@@ -92,7 +92,7 @@ class LoggedTests(SynchronousTestCase):
         self.assertTrue(verifyObject(ILogin, LoggedLogin(Decided(ADMITTED), "authn")))
 
     def test_a_refusal_is_logged(self) -> None:
-        """A refusal is one event at info that names the reason, what was compared, and who asked from where."""
+        """A refusal is one event at info that names the reason, what was compared, and who asked from where (FAIL-22)."""
         events = self.decide(REFUSED)
         self.assertEqual([event["authenticator"] for event in events], ["authn-jwt", "authn"])
         for event in events:
@@ -118,7 +118,7 @@ class LoggedTests(SynchronousTestCase):
         )
 
     def test_evidence_is_never_logged(self) -> None:
-        """No field of an event holds the evidence."""
+        """No field of an event holds the evidence (FAIL-11)."""
         for event in self.decide(REFUSED):
             self.assertNotIn("the evidence", repr(event))
 
@@ -134,7 +134,7 @@ class LoggedTests(SynchronousTestCase):
         self.assertEqual((bare["role"], bare["service"]), ("-", "-"))
 
     def test_a_client_cannot_write_the_log(self) -> None:
-        """Nothing that a client sends ends a line of the log or is taken for part of its form."""
+        """Nothing that a client sends ends a line of the log or is taken for part of its form (FAIL-22)."""
         nasty = "x\nauthn admitted {reason} \x1b[1A{log_level}" * 100
         event = self.decide(Refused(Reason.ROLE_UNKNOWN, nasty, nasty), Attempt(nasty, nasty, b"", nasty, nasty))[0]
         for name in ("detail", "role", "account", "service", "client_ip"):

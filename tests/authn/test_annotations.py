@@ -42,17 +42,19 @@ class EnforcedListTests(SynchronousTestCase):
             self.assertEqual(read_enforced(text, nested=False), (("ref", "sub"), []))
 
     def test_empty_items(self) -> None:
-        """A comma at either end, or two together, leave an item empty."""
+        """A comma at either end, or two together, leave an item empty (AUTH-28)."""
         for text in (",a", "a,", "a,,b", ",", " , ", ""):
             (fault,) = self.faults(text)
             self.assertIn("an item is empty", fault)
 
     def test_duplicates(self) -> None:
-        """A claim that is enforced twice is a mistake."""
+        """A claim that is enforced twice is a mistake (AUTH-28)."""
         self.assertEqual(self.faults("a,b, a"), ["'a' stands there twice"])
 
     def test_names(self) -> None:
-        """What can't name a claim, or names a registered one, can't be enforced; a path only where those are supported."""
+        """What can't name a claim, or names a registered one, can't be enforced; a path only where those are supported
+        (AUTH-28).
+        """
         for name in ("a b", "1a", "a[0]", "a:b", "/a", "a//b"):
             for nested in (True, False):
                 self.assertEqual(len(self.faults(name, nested)), 1, name)
@@ -96,7 +98,7 @@ class AliasListTests(SynchronousTestCase):
             self.assertIn("holds a slash", fault)
 
     def test_empty_items(self) -> None:
-        """A comma at either end, or two together, leave an item empty."""
+        """A comma at either end, or two together, leave an item empty (AUTH-28)."""
         for text in (",a:b", "a:b,", "a:b,,c:d", ",", " ,, ", ""):
             (fault,) = self.faults(text)
             self.assertIn("an item is empty", fault)
@@ -108,7 +110,7 @@ class AliasListTests(SynchronousTestCase):
             self.assertIn("is not of the form", fault)
 
     def test_names(self) -> None:
-        """What can't name a claim, or names a registered one, may stand on neither side."""
+        """What can't name a claim, or names a registered one, may stand on neither side (AUTH-28)."""
         for name in ("a b", "1a", "a[0]", "é"):
             for item in (f"{name}: x", f"x: {name}"):
                 self.assertIn("is not the name of a claim", self.faults(item)[0])
@@ -117,7 +119,7 @@ class AliasListTests(SynchronousTestCase):
                 self.assertIn("registered", self.faults(item)[0])
 
     def test_duplicates(self) -> None:
-        """No annotation stands for two claims, and no claim has two names."""
+        """No annotation stands for two claims, and no claim has two names (AUTH-28)."""
         self.assertEqual(self.faults("a: x, a: y"), ["the annotation 'a' stands there twice"])
         self.assertEqual(self.faults("a: x, b: x"), ["the claim 'x' stands there twice"])
         self.assertEqual(len(self.faults("a: x, a: x")), 2)
@@ -161,11 +163,11 @@ class AnnotationTests(Case):
         check_claims(annotations, claims(**members), aliases, nested=nested)
 
     def test_all_are_equal(self) -> None:
-        """A token passes when each annotation has the exact text of its claim."""
+        """A token passes when each annotation has the exact text of its claim (AUTH-33)."""
         self.check({"repo": "org/app", "ref": "main"}, repo="org/app", ref="main", other=1)
 
     def test_there_is_one(self) -> None:
-        """A host without annotation is open to every token of the provider, and so to none."""
+        """A host without annotation is open to every token of the provider, and so to none (AUTH-32)."""
         self.refusal(Reason.ANNOTATIONS_MISSING, self.check, {}, repo="x")
 
     def test_misnamed(self) -> None:
@@ -175,13 +177,13 @@ class AnnotationTests(Case):
         self.refusal(Reason.ANNOTATION_NAME_INVALID, self.check, {"a/b": "x"}, **{"a/b": "x"})
 
     def test_forbidden(self) -> None:
-        """Registered claims say nothing about a host, even when they are equal."""
+        """Registered claims say nothing about a host, even when they are equal (AUTH-34)."""
         for name in sorted(DENIED):
             self.refusal(Reason.ANNOTATION_FORBIDDEN, self.check, {name: "x", "repo": "y"}, **{name: "x", "repo": "y"})
         self.check({"sub": "x"}, sub="x")
 
     def test_blank(self) -> None:
-        """A blank annotation matches nothing, not even a blank claim."""
+        """A blank annotation matches nothing, not even a blank claim (AUTH-33)."""
         for value in ("", " ", "\t\n"):
             self.refusal(Reason.ANNOTATION_EMPTY, self.check, {"repo": value}, repo=value)
 
@@ -191,7 +193,7 @@ class AnnotationTests(Case):
         self.refusal(Reason.CLAIM_MISSING, self.check, {"repo": "None"}, repo=None)
 
     def test_only_text_matches(self) -> None:
-        """Numbers, booleans, arrays and objects match no text, each for its own reason."""
+        """Numbers, booleans, arrays and objects match no text, each for its own reason (AUTH-33)."""
         for value, reason in (
             (1, Reason.CLAIM_IS_NUMBER),
             (1.5, Reason.CLAIM_IS_NUMBER),
@@ -203,7 +205,7 @@ class AnnotationTests(Case):
                 self.refusal(reason, self.check, {"repo": text}, nested=True, repo=value)
 
     def test_differs(self) -> None:
-        """No case, blank or normal form makes two texts one, and the detail shows both."""
+        """No case, blank or normal form makes two texts one, and the detail shows both (AUTH-33)."""
         for value in ("Org/app", "org/app ", "org/ap", "org/app\x00", "org\u2215app"):
             self.refusal(Reason.CLAIM_MISMATCH, self.check, {"repo": "org/app"}, repo=value)
         detail = self.refusal(Reason.CLAIM_MISMATCH, self.check, {"repo": "y"}, repo="x")
@@ -224,7 +226,7 @@ class AnnotationTests(Case):
         self.refusal(Reason.CLAIM_IS_OBJECT, self.check, {"k8s": "p"}, k8s={"pod": "p"})
 
     def test_enforced(self) -> None:
-        """An enforced claim must have its annotation, and that must fit like any other."""
+        """An enforced claim must have its annotation, and that must fit like any other (AUTH-35)."""
         self.check({"repo": "x", "ref": "main"}, enforced=["ref"], repo="x", ref="main")
         detail = self.refusal(
             Reason.ANNOTATION_ENFORCED, self.check, {"repo": "x"}, enforced=["repo", "ref"], repo="x", ref="m"
@@ -233,7 +235,9 @@ class AnnotationTests(Case):
         self.refusal(Reason.CLAIM_MISMATCH, self.check, {"ref": "main"}, enforced=["ref"], ref="other")
 
     def test_alias(self) -> None:
-        """An annotation that is an alias is compared with the claim that it stands for, and not with that of its name."""
+        """An annotation that is an alias is compared with the claim that it stands for, and not with that of its name
+        (AUTH-34).
+        """
         aliases = {"branch": "ref"}
         self.check({"branch": "main"}, aliases=aliases, ref="main", branch="other")
         detail = self.refusal(Reason.CLAIM_MISMATCH, self.check, {"branch": "main"}, aliases=aliases, ref="x", branch="main")
@@ -242,7 +246,7 @@ class AnnotationTests(Case):
         self.assertIn("no claim 'ref' (annotation 'branch')", detail)
 
     def test_the_name_behind_an_alias(self) -> None:
-        """The name of a claim that has an alias is forbidden, whatever its value."""
+        """The name of a claim that has an alias is forbidden, whatever its value (AUTH-34)."""
         aliases = {"branch": "ref"}
         detail = self.refusal(
             Reason.ANNOTATION_FORBIDDEN, self.check, {"ref": "main", "branch": "main"}, aliases=aliases, ref="main"
@@ -250,7 +254,7 @@ class AnnotationTests(Case):
         self.assertIn("has the alias 'branch'", detail)
 
     def test_enforced_by_alias(self) -> None:
-        """A claim that is enforced and has an alias must be annotated by that."""
+        """A claim that is enforced and has an alias must be annotated by that (AUTH-35)."""
         aliases = {"branch": "ref"}
         self.check({"branch": "main"}, aliases=aliases, enforced=["ref"], ref="main")
         for name in ("ref", "repo"):
@@ -259,7 +263,7 @@ class AnnotationTests(Case):
             )
 
     def test_chain(self) -> None:
-        """Aliases are followed once: with ``a: b, b: c`` the annotation ``a`` is compared with the claim ``b``."""
+        """Aliases are followed once: with ``a: b, b: c`` the annotation ``a`` is compared with the claim ``b`` (AUTH-34)."""
         aliases = {"a": "b", "b": "c"}
         self.check({"a": "x"}, aliases=aliases, b="x", c="other")
         for name in ("b", "c"):

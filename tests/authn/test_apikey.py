@@ -95,13 +95,15 @@ class ApiKeyTests(SynchronousTestCase):
         self.assertTrue(verifyObject(ILogin, self.authenticator))
 
     def test_the_key_admits(self) -> None:
-        """A role's own key admits it, as a user with and without prefix and as a host, to be signed for by its account."""
+        """A role's own key admits it, as a user with and without prefix and as a host, to be signed for by its account
+        (TOK-1).
+        """
         self.assertEqual(self.decide("alice"), Admitted(ALICE, "signing"))
         self.assertEqual(self.decide("user/alice"), Admitted(ALICE, "signing"))
         self.assertEqual(self.decide("host/apps/web"), Admitted(WEB, "signing"))
 
     def test_other_evidence_does_not(self) -> None:
-        """Anything but the very bytes of the key is refused: nothing is trimmed, and no case is folded."""
+        """Anything but the very bytes of the key is refused: nothing is trimmed, and no case is folded (TOK-4)."""
         for evidence in (
             b"",
             KEY + b"\n",
@@ -116,7 +118,7 @@ class ApiKeyTests(SynchronousTestCase):
             self.assertRefused(Reason.CREDENTIALS_WRONG, "alice", evidence)
 
     def test_strangers_are_refused(self) -> None:
-        """An unknown account, an unknown role and a role without a key are refused, each for its own reason."""
+        """An unknown account, an unknown role and a role without a key are refused, each for its own reason (TOK-6)."""
         self.assertRefused(Reason.ACCOUNT_UNKNOWN, "alice", account="nowhere")
         self.assertRefused(Reason.ROLE_UNKNOWN, "bob")
         self.assertRefused(Reason.ROLE_UNKNOWN, "apps/web")
@@ -136,7 +138,9 @@ class ApiKeyTests(SynchronousTestCase):
         self.assertRefused(Reason.CREDENTIALS_UNREADABLE, "alice")
 
     def test_no_signing_key(self) -> None:
-        """In an account without signing key the right key is put off, and not called bad; it is told all the same."""
+        """In an account without signing key the right key is put off, and not called bad; it is told all the same
+        (TOK-34).
+        """
         self.store.accounts["acct"] = []
         attempt = Attempt("acct", "alice", KEY, "10.0.0.1")
         decision = self.successResultOf(Deferred.fromCoroutine(self.authenticator.authenticate(attempt)))
@@ -147,7 +151,7 @@ class ApiKeyTests(SynchronousTestCase):
         self.assertEqual(self.successResultOf(Deferred.fromCoroutine(self.authenticator.api_key(attempt))), KEY)
 
     def test_the_work_is_alike(self) -> None:
-        """Every attempt, whatever becomes of it, asks the store one question and opens one sealed key."""
+        """Every attempt, whatever becomes of it, asks the store one question and opens one sealed key (FAIL-18)."""
         for account, login, evidence in (
             ("acct", "alice", KEY),
             ("acct", "alice", b"wrong"),
@@ -161,20 +165,20 @@ class ApiKeyTests(SynchronousTestCase):
             self.assertEqual((self.store.asked - asked, self.vault.opened - opened), (1, 1), login)
 
     def test_evidence_stays_out_of_the_reasons(self) -> None:
-        """No refusal repeats what was sent as a key, nor the key that would have been right."""
+        """No refusal repeats what was sent as a key, nor the key that would have been right (FAIL-11)."""
         for login in ("alice", "bob", "keyless"):
             shown = repr(self.decide(login, b"sent-as-key"))
             self.assertNotIn("sent-as-key", shown)
             self.assertNotIn(KEY.decode(), shown)
 
     def test_a_failing_store_is_no_refusal(self) -> None:
-        """While the store can't be asked the attempt is neither admitted nor refused."""
+        """While the store can't be asked the attempt is neither admitted nor refused (FAIL-16)."""
         self.store.down = True
         attempt = Attempt("acct", "alice", KEY, "10.0.0.1")
         self.failureResultOf(Deferred.fromCoroutine(self.authenticator.authenticate(attempt)), StoreUnavailable)
 
     def test_expired(self) -> None:
-        """At its end, and after it, a key proves nothing, and a refusal tells that of the right key alone."""
+        """At its end, and after it, a key proves nothing, and a refusal tells that of the right key alone (TOK-13)."""
         self.clock.advance(1000)
         for expires_at, admitted in ((1000.5, True), (1000.0, False), (1.0, False)):
             self.store.key_expirations[str(ALICE)] = expires_at
@@ -184,7 +188,9 @@ class ApiKeyTests(SynchronousTestCase):
         self.assertRefused(Reason.CREDENTIALS_WRONG, "alice", b"wrong")
 
     def test_origins(self) -> None:
-        """A restricted role authenticates from where it may; a wrong key is told as such. Logging in isn't restricted."""
+        """A restricted role authenticates from where it may; a wrong key is told as such. Logging in isn't restricted
+        (TOK-6).
+        """
         self.store.restrictions |= {(str(ALICE), "10.0.0.0/30"): None, (str(ALICE), "2001:db8::/32"): None}
         for address, evidence, reason in (
             ("10.0.0.3", KEY, None),
@@ -232,7 +238,9 @@ class ApiKeyTests(SynchronousTestCase):
         self.assertEqual(self.log_in("alice"), KEY)
 
     def test_the_work_of_logins_is_alike(self) -> None:
-        """What could be a user's password costs one comparison of a hash, whoever is named; what can't costs none."""
+        """What could be a user's password costs one comparison of a hash, whoever is named; what can't costs none (FAIL-18,
+        TOK-17).
+        """
         self.give_password()
         for account, login, evidence, compared in (
             ("acct", "alice", PASSWORD, 1),
@@ -258,7 +266,7 @@ class ApiKeyTests(SynchronousTestCase):
         self.assertEqual(refused.reason, Reason.CREDENTIALS_UNREADABLE)
 
     def test_hashes_of_another_cost(self) -> None:
-        """A password whose hash has another cost than new ones is hashed anew when it is proven, and not before."""
+        """A password whose hash has another cost than new ones is hashed anew when it is proven, and not before (TOK-16)."""
         stored = self.give_password(Cost(16, 1, 1))
         self.log_in("alice", b"Another-Password-2")
         self.assertEqual(self.store.passwords[str(ALICE)], stored)

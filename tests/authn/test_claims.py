@@ -49,7 +49,7 @@ class ExpiryTests(Case):
         self.refusal(Reason.EXPIRY_MISSING, check_expiry, claims(iat=NOW), NOW, 0)
 
     def test_lies_ahead(self) -> None:
-        """A token lives until its expiry, and is dead in that very instant."""
+        """A token lives until its expiry, and is dead in that very instant (AUTH-19)."""
         check_expiry(claims(exp=math.ceil(NOW)), NOW, 0)
         check_expiry(claims(exp=NOW + 0.01), NOW, 0)
         for expiry in (NOW, math.floor(NOW), 0, -1, -1e308, -0.0):
@@ -61,12 +61,12 @@ class ExpiryTests(Case):
             check_expiry(claims(exp=expiry), NOW, 0)
 
     def test_skew(self) -> None:
-        """The granted difference of clocks counts after the expiry, and not a moment longer."""
+        """The granted difference of clocks counts after the expiry, and not a moment longer (AUTH-20)."""
         check_expiry(claims(exp=NOW - 4.9), NOW, 5)
         self.refusal(Reason.TOKEN_EXPIRED, check_expiry, claims(exp=NOW - 5), NOW, 5)
 
     def test_is_a_finite_number(self) -> None:
-        """Text, booleans, null, arrays, objects and numbers beyond measure are no times."""
+        """Text, booleans, null, arrays, objects and numbers beyond measure are no times (AUTH-19)."""
         for expiry in ("2000000000", "", True, False, None, [2e9], {"exp": 2e9}, math.inf, -math.inf, math.nan, 10**400):
             self.refusal(Reason.TIME_CLAIM_INVALID, check_expiry, claims(exp=expiry), NOW, 0)
         self.refusal(Reason.TIME_CLAIM_INVALID, check_expiry, SignedClaims(json.loads('{"exp": 1e400}')), NOW, 0)
@@ -86,12 +86,12 @@ class BegunTests(Case):
     """``check_begun``."""
 
     def test_may_be_absent(self) -> None:
-        """``nbf`` and ``iat`` are optional."""
+        """``nbf`` and ``iat`` are optional (AUTH-19)."""
         check_begun(claims(), "nbf", NOW, 0)
         check_begun(claims(nbf="?"), "iat", NOW, 0)
 
     def test_lies_not_ahead(self) -> None:
-        """A moment that is now or past has begun; one that lies ahead by a fraction hasn't."""
+        """A moment that is now or past has begun; one that lies ahead by a fraction hasn't (AUTH-19)."""
         for moment in (NOW, NOW - 1, 0, -1):
             check_begun(claims(nbf=moment), "nbf", NOW, 0)
         for name in ("nbf", "iat"):
@@ -103,7 +103,7 @@ class BegunTests(Case):
         self.refusal(Reason.TOKEN_NOT_YET_VALID, check_begun, claims(iat=NOW + 5.01), "iat", NOW, 5)
 
     def test_is_a_finite_number(self) -> None:
-        """One that is there and no finite number is refused, null included."""
+        """One that is there and no finite number is refused, null included (AUTH-19)."""
         moments: list[object] = ["0", False, None, [], {}, math.inf, -math.inf, 10**400]
         for moment in moments:
             self.refusal(Reason.TIME_CLAIM_INVALID, check_begun, claims(nbf=moment), "nbf", NOW, 0)
@@ -113,7 +113,7 @@ class IssuerTests(Case):
     """``check_issuer``."""
 
     def test_is_exactly_the_expected_text(self) -> None:
-        """No prefix, case or slash makes two issuers one."""
+        """No prefix, case or slash makes two issuers one (AUTH-21)."""
         check_issuer(claims(iss="https://idp"), "https://idp", mandatory=True)
         for issuer in ("https://idp/", "https://id", "HTTPS://idp", "", " https://idp", "https://idp\n"):
             for mandatory in (True, False):
@@ -126,7 +126,7 @@ class IssuerTests(Case):
         self.refusal(Reason.ISSUER_MISSING, check_issuer, claims(), "https://idp", mandatory=True)
 
     def test_is_text(self) -> None:
-        """One that is there and no text is refused, expected or not, mandatory or not."""
+        """One that is there and no text is refused, expected or not, mandatory or not (AUTH-21)."""
         for issuer in (None, 1, True, ["https://idp"], {"https://idp": 1}):
             for expected in ("https://idp", None):
                 self.refusal(Reason.ISSUER_WRONG, check_issuer, claims(iss=issuer), expected, mandatory=False)
@@ -140,12 +140,12 @@ class AudienceTests(Case):
     """``check_audience``."""
 
     def test_is_or_holds_the_expected_text(self) -> None:
-        """One text, or an array of texts with the expected one among them, passes."""
+        """One text, or an array of texts with the expected one among them, passes (AUTH-23)."""
         for audience in ("svc", ["svc"], ["other", "svc"]):
             check_audience(claims(aud=audience), "svc")
 
     def test_is_another(self) -> None:
-        """No part, case or nesting makes two audiences one."""
+        """No part, case or nesting makes two audiences one (AUTH-23)."""
         for audience in (
             "svcs",
             "sv",
@@ -168,7 +168,7 @@ class AudienceTests(Case):
         self.refusal(Reason.AUDIENCE_MISSING, check_audience, claims(), "svc")
 
     def test_is_not_looked_at_when_none_is_expected(self) -> None:
-        """Without expectation anything passes."""
+        """Without expectation anything passes (AUTH-23)."""
         for audience in ("any", 1, None):
             check_audience(claims(aud=audience), None)
 
@@ -177,7 +177,7 @@ class NameTests(Case):
     """``name_fault`` and ``find``."""
 
     def test_names(self) -> None:
-        """A name is a letter, ``$``, ``_`` or ``|``, then letters, digits, ``$ _ - .`` or ``|``."""
+        """A name is a letter, ``$``, ``_`` or ``|``, then letters, digits, ``$ _ - .`` or ``|`` (AUTH-27)."""
         for name in ("sub", "_x", "$ref", "a.b-c_d$e", "|x|", "A1"):
             self.assertIsNone(name_fault(name, nested=False), name)
         for name in ("", " ", "1a", "-a", ".a", "a b", "a[0]", "a:b", "a*", "a%", "a\n", "\na", "\u00e4", "a\x00"):
@@ -185,7 +185,7 @@ class NameTests(Case):
                 self.assertIsNotNone(name_fault(name, nested=nested), name)
 
     def test_paths(self) -> None:
-        """A path is names joined by slashes, where nested claims are supported."""
+        """A path is names joined by slashes, where nested claims are supported (AUTH-27)."""
         for name in ("a/b", "a/b/c"):
             self.assertIsNone(name_fault(name, nested=True), name)
             self.assertIn("is a path", name_fault(name, nested=False) or "")
@@ -193,7 +193,9 @@ class NameTests(Case):
             self.assertIsNotNone(name_fault(name, nested=True), name)
 
     def test_find(self) -> None:
-        """A claim is found by its name, or at the end of a path where nested claims are supported; a whole name wins."""
+        """A claim is found by its name, or at the end of a path where nested claims are supported; a whole name wins
+        (AUTH-27).
+        """
         tree: Mapping[str, object] = {"a": {"b": "deep", "c": None}, "x/y": "flat", "x": {"y": "deep"}, "t": "text"}
         for name, nested, value in (
             ("a/b", True, "deep"),
@@ -213,7 +215,7 @@ class IdentityTests(Case):
         return str(host_of(claims(app=value), "acme", name, path, nested=nested))
 
     def test_is_joined_with_single_slashes(self) -> None:
-        """Path and claim are joined by one slash, however many stand at the joint; inner ones stay."""
+        """Path and claim are joined by one slash, however many stand at the joint; inner ones stay (AUTH-31)."""
         for path in ("jwt-apps", "/jwt-apps", "jwt-apps/", "//jwt-apps//"):
             for value in ("x", "/x", "//x"):
                 self.assertEqual(self.host(value, path), "acme:host:jwt-apps/x")
@@ -226,14 +228,14 @@ class IdentityTests(Case):
             self.assertEqual(self.host("/x", path), "acme:host:x")
 
     def test_is_always_a_host(self) -> None:
-        """A claim that begins like the login of a user or host names a host all the same."""
+        """A claim that begins like the login of a user or host names a host all the same (AUTH-31)."""
         self.assertEqual(self.host("user/admin"), "acme:host:user/admin")
         self.assertEqual(self.host("host/x"), "acme:host:host/x")
         self.assertEqual(self.host("acme:user:admin"), "acme:host:acme:user:admin")
 
     @given(st.text(max_size=20), st.text(max_size=10))
     def test_stays_below_the_path(self, value: str, path: str) -> None:
-        """No claim names a host outside the path, or one that has the path's own name."""
+        """No claim names a host outside the path, or one that has the path's own name (AUTH-31)."""
         try:
             host = host_of(claims(app=value), "acme", "app", path, nested=False)
         except EvidenceRefused:
@@ -243,7 +245,7 @@ class IdentityTests(Case):
         self.assertTrue(host.identifier.startswith(f"{above}/") if above else host.identifier)
 
     def test_missing(self) -> None:
-        """A claim that is absent, null or empty names nobody."""
+        """A claim that is absent, null or empty names nobody (AUTH-31)."""
         for value in (None, ""):
             self.refusal(Reason.IDENTITY_CLAIM_MISSING, self.host, value)
         self.refusal(Reason.IDENTITY_CLAIM_MISSING, self.host, "x", name="other")
@@ -266,7 +268,7 @@ class IdentityTests(Case):
             self.refusal(Reason.ROLE_UNKNOWN, role_of, login, "acme")
 
     def test_logins(self) -> None:
-        """A login in the path names a host or a user; another first segment belongs to a user's name."""
+        """A login in the path names a host or a user; another first segment belongs to a user's name (TOK-1)."""
         for login, role in (
             ("host/a/b", "host:a/b"),
             ("alice", "user:alice"),

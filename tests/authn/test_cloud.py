@@ -84,7 +84,9 @@ class OrderTests(CloudCase):
     """In which order failures count."""
 
     def test_checks_have_names(self) -> None:
-        """Every check has a name of its own, of a fixed list, in the order of authn 4 (but see ``cloud``'s first note)."""
+        """Every check has a name of its own, of a fixed list, in the order of authn 4 (but see ``cloud``'s first note)
+        (AUTH-9).
+        """
         self.assertEqual(
             " ".join(check.name for check in cloud(self.dialect).checks),
             "enabled account token webservice configuration keys signature expiry not-before issuer issued-at audience "
@@ -93,7 +95,7 @@ class OrderTests(CloudCase):
         )
 
     def test_one_after_the_other(self) -> None:
-        """Of everything that is wrong at once, what comes first is told; each time that it is mended, the next."""
+        """Of everything that is wrong at once, what comes first is told; each time that it is mended, the next (AUTH-9)."""
         wrong: dict[str, object] = {"exp": ..., "nbf": NOW + 9, "iss": "x", "iat": NOW + 9, "aud": "x", "oid": ...}
         bad = self.claims(**wrong, xms_mirid="x")
         missing = RoleName("acme", "host", "cloud-apps/other")
@@ -173,7 +175,9 @@ class PlaceTests(CloudCase):
         self.row("webservice", Reason.WEBSERVICE_UNKNOWN, service="bare")
 
     def test_privilege(self) -> None:
-        """CONJ00006E: the role must have the privilege; the status is that of the dialect, for proven identities alone."""
+        """CONJ00006E: the role must have the privilege; the status is that of the dialect, for proven identities alone
+        (AUTH-12).
+        """
         self.readings.permitted.clear()
         self.row("privilege", Reason.PRIVILEGE_MISSING, None, self.dialect.privilege_missing_status)
         self.row("expiry", Reason.TOKEN_EXPIRED, self.claims(exp=NOW))
@@ -220,7 +224,7 @@ class SettingsTests(CloudCase):
     """The variables ``provider-uri`` and ``audience``."""
 
     def test_undeclared(self) -> None:
-        """CONJ00036E: provider-uri must be declared."""
+        """CONJ00036E: provider-uri must be declared (AUTH-36)."""
         self.readings.webservices[f"{self.dialect.prefix}/{self.name}/bare"] = Webservice()
         self.assertIn("tenant", self.row("configuration", Reason.CONFIGURATION_INVALID, service="bare"))
         (problem,) = self.status(service="bare").problems
@@ -236,7 +240,7 @@ class SettingsTests(CloudCase):
                 self.assertIn(name.replace("_", "-"), detail)
 
     def test_final_slash(self) -> None:
-        """provider-uri has a final slash or not: the issuer has exactly one."""
+        """provider-uri has a final slash or not: the issuer has exactly one (AUTH-36)."""
         for written in (TENANT, TENANT[:-1]):
             self.readings.set(self.branch, provider_uri=written)
             self.assert_admitted(token(CLAIMS))
@@ -249,7 +253,9 @@ class SettingsTests(CloudCase):
         self.assert_admitted(self.claims(iss=f"{TENANT}/"))
 
     def test_other_variables(self) -> None:
-        """Other variables mean nothing here, set or not: keys come from the provider, with the system's authorities."""
+        """Other variables mean nothing here, set or not: keys come from the provider, with the system's authorities
+        (AUTH-36).
+        """
         self.readings.set(self.branch, jwks_uri="https://evil.example", issuer="x", ca_cert="x", token_app_property=None)
         self.assert_admitted(token(CLAIMS))
 
@@ -297,7 +303,7 @@ class KeyTests(CloudCase):
         self.assert_admitted(token(CLAIMS))
 
     def test_algorithms(self) -> None:
-        """No other algorithm is good, whatever discovery lists (rulings 2.15)."""
+        """No other algorithm is good, whatever discovery lists (rulings 2.15) (AUTH-17)."""
         for algorithm in ("none", "HS256", "ES256", "PS256", "EdDSA", "rs256"):
             evidence = signed({"alg": algorithm, "kid": "k1"}, CLAIMS)
             self.row("token", Reason.TOKEN_UNSIGNED if algorithm == "none" else Reason.ALGORITHM_REFUSED, evidence)
@@ -343,7 +349,7 @@ class ClaimTests(CloudCase):
         self.assert_admitted(self.claims(exp=NOW - 4, nbf=NOW + 5, iat=NOW + 5))
 
     def test_issuer(self) -> None:
-        """``iss`` is exactly the tenant, and is always required: it alone tells tenants apart."""
+        """``iss`` is exactly the tenant, and is always required: it alone tells tenants apart (AUTH-22)."""
         for issuer in ("https://sts.platform.example/", [TENANT], None, 1):
             self.row("issuer", Reason.ISSUER_WRONG, self.claims(iss=issuer))
         self.row("issuer", Reason.ISSUER_MISSING, self.claims(iss=...))
@@ -386,7 +392,7 @@ class AnnotationTests(CloudCase):
     """What the host must say, and how it is compared."""
 
     def test_required(self) -> None:
-        """CONJ00057E: subscription-id and resource-group must be there; all that is missing is told."""
+        """CONJ00057E: subscription-id and resource-group must be there; all that is missing is told (AUTH-38)."""
         self.annotate({"resource-group": GROUP})
         detail = self.row("required-annotations", Reason.ANNOTATION_REQUIRED)
         self.assertEqual(detail, "the host has no annotation subscription-id")
@@ -397,19 +403,21 @@ class AnnotationTests(CloudCase):
         self.row("required-annotations", Reason.ANNOTATION_REQUIRED)
 
     def test_permitted(self) -> None:
-        """CONJ00050E: any other name is refused, general or of this service."""
+        """CONJ00050E: any other name is refused, general or of this service (AUTH-38)."""
         for name in ("tenant-id", "Subscription-Id", "prod", "", "prod/tenant-id", "prod/"):
             self.annotate({**BOUND, name: "x"})
             self.row("permitted-annotations", Reason.ANNOTATION_UNSUPPORTED)
 
     def test_exclusive(self) -> None:
-        """CONJ00055E: a host is bound to one identity at most, however that is said."""
+        """CONJ00055E: a host is bound to one identity at most, however that is said (AUTH-38)."""
         for both in ({SHARED: "web", SOLE: OID}, {SHARED: "web", f"prod/{SOLE}": OID}):
             self.annotate({**BOUND, **both})
             self.row("exclusive-annotations", Reason.ANNOTATIONS_EXCLUSIVE)
 
     def test_specific_over_general(self) -> None:
-        """What is said for this service overrides what is said in general, name by name, in whatever order they stand."""
+        """What is said for this service overrides what is said in general, name by name, in whatever order they stand
+        (AUTH-38).
+        """
         annotations = {"subscription-id": "x", "prod/subscription-id": SUBSCRIPTION, "resource-group": GROUP}
         for written in (annotations, dict(reversed(annotations.items()))):
             self.annotate(written)
@@ -433,7 +441,7 @@ class AnnotationTests(CloudCase):
         self.row("required-annotations", Reason.ANNOTATION_REQUIRED)
 
     def test_service_of_two_parts(self) -> None:
-        """A service id may have a slash; what is said for the service of its first part isn't said for it."""
+        """A service id may have a slash; what is said for the service of its first part isn't said for it (AUTH-1)."""
         self.readings.set(f"{self.dialect.prefix}/{self.name}/a/b", provider_uri=TENANT)
         self.annotate({**BOUND, "a/subscription-id": "x", "a/x": "y"})
         self.assert_admitted(token(CLAIMS), service="a/b")
@@ -451,14 +459,14 @@ class AnnotationTests(CloudCase):
         self.assert_admitted(token(CLAIMS))
 
     def test_empty(self) -> None:
-        """An annotation without value says nothing: neither overrides, nor binds, nor is unsupported."""
+        """An annotation without value says nothing: neither overrides, nor binds, nor is unsupported (AUTH-38)."""
         self.annotate({**BOUND, "prod/subscription-id": "", SHARED: "", SOLE: "", "x": "", "prod/y": ""})
         self.assert_admitted(token(CLAIMS))
         self.annotate({**BOUND, "resource-group": ""})
         self.row("required-annotations", Reason.ANNOTATION_REQUIRED)
 
     def test_mismatch(self) -> None:
-        """CONJ00049E: subscription, group and identity must be exactly those of the token."""
+        """CONJ00049E: subscription, group and identity must be exactly those of the token (AUTH-39)."""
         for name, value, resource in (
             ("subscription-id", SUBSCRIPTION[:-1], MACHINE),
             ("subscription-id", f"{SUBSCRIPTION} ", MACHINE),
@@ -474,7 +482,7 @@ class AnnotationTests(CloudCase):
             self.assertIn(repr(value), detail)
 
     def test_case_alone(self) -> None:
-        """A difference in case alone is refused too, for a reason of its own (rulings 2.19)."""
+        """A difference in case alone is refused too, for a reason of its own (rulings 2.19) (AUTH-39)."""
         upper = MACHINE.replace(SUBSCRIPTION, "ABCDEF").replace("web", "WEB")
         for name, value, evidence in (
             ("subscription-id", "abcdef", self.claims(xms_mirid=upper)),
@@ -486,14 +494,17 @@ class AnnotationTests(CloudCase):
             self.assertIn("in case alone", self.row("resource", Reason.CLAIM_CASE_MISMATCH, evidence))
 
     def test_kinds_of_identity(self) -> None:
-        """CONJ00049E: an assigned identity isn't taken for a workload's own, nor the other way round, by whatever name."""
+        """CONJ00049E: an assigned identity isn't taken for a workload's own, nor the other way round, by whatever name
+        (AUTH-39).
+        """
         self.annotate({**BOUND, SHARED: "web-1"})
         self.row("resource", Reason.IDENTITY_KIND_MISMATCH)
         self.annotate({**BOUND, SOLE: OID})
         self.row("resource", Reason.IDENTITY_KIND_MISMATCH, self.claims(xms_mirid=ASSIGNED))
 
     def test_namespaces(self) -> None:
-        """The namespace alone tells which sort of identity a token is of: not the type, not the name, not the object id.
+        """The namespace alone tells which sort of identity a token is of: not the type, not the name, not the object id
+        (AUTH-39).
 
         An identity that was assigned is compared by its name, and a workload's own by its object id; neither passes for the
         other, though the name or the object id be the right one.
@@ -538,7 +549,8 @@ class SameWorkTests(CloudCase):
         return self.readings.asked
 
     def test_one_round_trip(self) -> None:
-        """An admission and every sort of refusal cost one reading each, of the role that the path names once it is proven.
+        """An admission and every sort of refusal cost one reading each, of the role that the path names once it is proven
+        (AUTH-11).
 
         For who proves nothing it is of nobody: what a host of his choice holds and says is not read for him.
         """
@@ -551,7 +563,9 @@ class SameWorkTests(CloudCase):
             self.assertEqual(self.trips(evidence, login=login), ["applicant acme:host:"])
 
     def test_refusals_look_alike(self) -> None:
-        """Unknown host, wrong claim and expired token have one status, and so has an unknown host with any of them."""
+        """Unknown host, wrong claim and expired token have one status, and so has an unknown host with any of them
+        (FAIL-17).
+        """
         bad = (self.claims(exp=NOW), self.claims(xms_mirid=ASSIGNED.upper()), self.claims(oid=...), b"x")
         known, unknown = [(each, HOST.login) for each in bad], [(each, "host/no") for each in (token(CLAIMS), *bad)]
         for evidence, login in (*known, *unknown):
@@ -560,7 +574,8 @@ class SameWorkTests(CloudCase):
             self.assertEqual(refused.status, 401)
 
     def test_who_cannot_be_judged_looks_alike(self) -> None:
-        """Without keys everybody is put off, whatever his host, claims and signature, at the cost of a reading of nobody.
+        """Without keys everybody is put off, whatever his host, claims and signature, at the cost of a reading of nobody
+        (FAIL-19).
 
         What is no token is refused, as ever (``federated``, Note [Who can't be judged]).
         """

@@ -99,7 +99,7 @@ class ExplainTests(Case):
             self.assertEqual(failed.check, check)
 
     def test_agrees_with_the_decision(self) -> None:
-        """An explanation admits whom the decision admits, and refuses for the same reason in the same words."""
+        """An explanation admits whom the decision admits, and refuses for the same reason in the same words (AUTH-62)."""
         self.readings.set(self.branch, audience="svc")
         good = {"aud": "svc"}
         for evidence in (
@@ -167,7 +167,9 @@ class StatusTests(Case):
         self.assertEqual((status.source, status.uri, status.keys.keys), (None, None, ()))
 
     def test_every_problem(self) -> None:
-        """All problems of the settings are told together, each with its remedy, and the keys are looked at all the same."""
+        """All problems of the settings are told together, each with its remedy, and the keys are looked at all the same
+        (AUTH-29).
+        """
         self.readings.set(self.branch, audience=None, enforced_claims="iss,a b", token_app_property="a b")
         status = self.status()
         self.assertEqual(len(status.problems), 4)
@@ -243,7 +245,7 @@ class StatusTests(Case):
             self.failureResultOf(Deferred.fromCoroutine(self.authenticator.status(account, service)), InvalidName)
 
     def test_is_of_this_moment(self) -> None:
-        """Settings that changed since the last login are told as they are now."""
+        """Settings that changed since the last login are told as they are now (AUTH-61)."""
         self.assert_admitted(token(CLAIMS))
         self.readings.set(self.branch, audience=None)
         self.assertEqual(self.whats(), ["The variable audience is declared and has no value."])
@@ -255,7 +257,7 @@ class NativeStatusTests(Case):
     """What holds in the service's own dialect alone."""
 
     def test_switched(self) -> None:
-        """What is switched off says so; what isn't listed is told to be listed. Nobody is asked for keys then."""
+        """What is switched off says so; what isn't listed is told to be listed. Nobody is asked for keys then (AUTH-61)."""
         self.readings.tell(self.branch, switched=False)
         (problem,) = self.status().problems
         self.assertEqual((problem.what, problem.remedy), ("'authn-jwt/ci' is switched off.", "Switch it on."))

@@ -34,7 +34,7 @@ class AdmissionTests(Case):
         self.assert_admitted(token(CLAIMS))
 
     def test_blanks_around_the_token(self) -> None:
-        """Blanks and line ends around a token, as files have them, are no part of it."""
+        """Blanks and line ends around a token, as files have them, are no part of it (AUTH-14)."""
         self.assert_admitted(b" " + token(CLAIMS) + b"\r\n")
 
     def test_every_algorithm(self) -> None:
@@ -71,7 +71,7 @@ class AdmissionTests(Case):
             self.assert_admitted(self.claims(aud=audience))
 
     def test_other_annotations_say_nothing(self) -> None:
-        """Annotations for other services, or for the authenticator in general, are not compared."""
+        """Annotations for other services, or for the authenticator in general, are not compared (AUTH-32)."""
         self.readings.annotations[HOST] |= {"authn-jwt/repo": "x", "authn-jwt/other/repo": "x", "authn-jwt/ci2/repo": "x"}
         self.assert_admitted(token(CLAIMS))
 
@@ -152,7 +152,7 @@ class BadTokenTests(Case):
             self.refusal(Reason.TIME_CLAIM_INVALID, token(b'{"exp":' + spelling + b"}"))
 
     def test_clock_skew(self) -> None:
-        """The configured difference of clocks is granted, for all three times alike."""
+        """The configured difference of clocks is granted, for all three times alike (AUTH-20)."""
         self.authenticator = self.made(clock_skew=5.0)
         self.assert_admitted(self.claims(exp=NOW - 4, nbf=NOW + 5, iat=NOW + 5))
         self.refusal(Reason.TOKEN_EXPIRED, self.claims(exp=NOW - 5))
@@ -181,11 +181,11 @@ class IdentityTests(Case):
     """Which identities are refused, in both dialects."""
 
     def test_identity_from_both(self) -> None:
-        """Token and path may not both name the host, even when they agree."""
+        """Token and path may not both name the host, even when they agree (AUTH-30)."""
         self.refusal(Reason.IDENTITY_AMBIGUOUS, token(CLAIMS), login="host/jwt-apps/build")
 
     def test_identity_from_neither(self) -> None:
-        """One of token and path must name the host."""
+        """One of token and path must name the host (AUTH-30)."""
         self.readings.unset(self.branch, "token-app-property")
         self.refusal(Reason.IDENTITY_AMBIGUOUS, token(CLAIMS))
 
@@ -391,7 +391,7 @@ class SameWorkTests(Case):
         return [asked.partition(" ")[0] for asked in self.readings.asked]
 
     def test_one_round_trip(self) -> None:
-        """An admission and every sort of refusal cost one reading each."""
+        """An admission and every sort of refusal cost one reading each (FAIL-18, AUTH-11)."""
         for evidence in (
             token(CLAIMS),
             self.claims(app="unknown"),
@@ -410,12 +410,12 @@ class SameWorkTests(Case):
         self.assertEqual(self.readings.asked, [f"applicant {HOST}"])
 
     def test_nobody(self) -> None:
-        """Where no role is known, the reading is for one that can't exist."""
+        """Where no role is known, the reading is for one that can't exist (FAIL-18)."""
         self.refusal(Reason.TOKEN_EXPIRED, self.claims(exp=NOW))
         self.assertEqual(self.readings.asked[-1], "applicant acme:host:")
 
     def test_refusals_look_alike(self) -> None:
-        """Unknown host, wrong claim and expired token have one status."""
+        """Unknown host, wrong claim and expired token have one status (FAIL-17)."""
         for evidence in (self.claims(app="unknown"), self.claims(repo="other"), self.claims(exp=NOW), b"x"):
             refused = self.attempt(evidence)
             assert isinstance(refused, Refused)
@@ -432,7 +432,7 @@ class SettingsTests(Case):
         self.assertEqual(self.readings.asked, ["settings", *[f"applicant {HOST}"] * 5])
 
     def test_a_change_takes_effect_at_once(self) -> None:
-        """The first login after a change is decided with it, when it locks out and when it lets in."""
+        """The first login after a change is decided with it, when it locks out and when it lets in (AUTH-10)."""
         self.assert_admitted(token(CLAIMS))
         self.readings.set(self.branch, issuer="https://new.example")
         self.refusal(Reason.ISSUER_WRONG, token(CLAIMS))
@@ -458,7 +458,7 @@ class SettingsTests(Case):
         self.assert_admitted(token(CLAIMS))
 
     def test_a_change_during_a_login(self) -> None:
-        """Settings that change while a login is decided decide it."""
+        """Settings that change while a login is decided decide it (AUTH-10)."""
         self.assert_admitted(token(CLAIMS))
 
         def change() -> None:
@@ -469,7 +469,7 @@ class SettingsTests(Case):
         self.refusal(Reason.AUDIENCE_MISSING, token(CLAIMS))
 
     def test_changes_without_end(self) -> None:
-        """A login whose settings change at every look is neither admitted nor refused."""
+        """A login whose settings change at every look is neither admitted nor refused (AUTH-10)."""
         self.readings.before_applicant = lambda: self.readings.set(self.branch, issuer=ISSUER)
         attempt = self.trying(token(CLAIMS))
         self.failureResultOf(Deferred.fromCoroutine(self.authenticator.authenticate(attempt)), StoreUnavailable)
@@ -523,7 +523,7 @@ class RotationTests(Case):
         self.refusal(Reason.SIGNATURE_WRONG, token(CLAIMS, kid=None))
 
     def test_what_has_newer_keys_asked_for(self) -> None:
-        """An unknown key id and a wrong signature have newer keys asked for, once each, and nothing else does."""
+        """An unknown key id and a wrong signature have newer keys asked for, once each, and nothing else does (AUTH-44)."""
         (thumbprint,) = (key.thumbprint for key in parse_key_set(jwks(jwk("stolen"))).keys)
         self.provider.published[URI] = jwks(jwk("k1"), jwk("k2"), jwk("narrow", alg="RS256"), jwk("gone"), jwk("stolen"))
         self.readings.tell(self.branch, distrusted=frozenset({"gone", thumbprint}))
@@ -571,7 +571,9 @@ class RotationTests(Case):
         self.assertEqual(self.provider.fetches, 1 + 6)
 
     def test_inside_the_interval(self) -> None:
-        """When these are the newest keys there are, the refusal says what is wrong with the token, and that."""
+        """When these are the newest keys there are, the refusal says what is wrong with the token, and that (FAIL-15,
+        AUTH-45).
+        """
         self.assert_admitted(token(CLAIMS))
         self.provider.spent = True
         for reason, evidence in (
@@ -584,7 +586,9 @@ class RotationTests(Case):
         self.assert_admitted(token(CLAIMS))
 
     def test_no_newer_keys(self) -> None:
-        """Who needs newer keys that can't be had is put off, and not refused: nobody knows whether his token is good."""
+        """Who needs newer keys that can't be had is put off, and not refused: nobody knows whether his token is good
+        (FAIL-15, AUTH-45).
+        """
         self.assert_admitted(token(CLAIMS))
         self.provider.refused = "no route"
         for evidence, what in (
@@ -600,7 +604,7 @@ class RotationTests(Case):
         self.assert_admitted(token(CLAIMS))
 
     def test_no_keys(self) -> None:
-        """Without keys everybody is put off, before anything is known of who he is."""
+        """Without keys everybody is put off, before anything is known of who he is (FAIL-19)."""
         self.provider.refused = "no route"
         for evidence in (token(CLAIMS), token(CLAIMS, "k2"), self.claims(exp=NOW), self.claims(app="unknown")):
             refused = self.refusal(Reason.KEYS_UNAVAILABLE, evidence, 503)
@@ -615,7 +619,7 @@ class DistrustTests(Case):
         return parse_key_set(jwks(jwk(name))).keys[0].thumbprint
 
     def test_by_id_and_by_thumbprint(self) -> None:
-        """A key that is distrusted by its id or thumbprint verifies nothing, from then on; others do."""
+        """A key that is distrusted by its id or thumbprint verifies nothing, from then on; others do (AUTH-51)."""
         self.provider.published[URI] = jwks(jwk("k1"), jwk("k2"))
         for name in ("k1", self.thumbprint("k1")):
             self.assert_admitted(token(CLAIMS))
@@ -641,14 +645,14 @@ class DistrustTests(Case):
         self.assertEqual(self.refusal(Reason.KEY_DISTRUSTED, token(CLAIMS)).detail, "the key 'k1' is distrusted here")
 
     def test_in_a_variable(self) -> None:
-        """Keys that stand in a variable can be distrusted too."""
+        """Keys that stand in a variable can be distrusted too (AUTH-51)."""
         self.readings.unset(self.branch, "jwks-uri")
         self.readings.set(self.branch, public_keys=json.dumps({"type": "jwks", "value": json.loads(jwks())}))
         self.readings.tell(self.branch, distrusted=frozenset({"k1"}))
         self.refusal(Reason.KEY_DISTRUSTED, token(CLAIMS))
 
     def test_elsewhere(self) -> None:
-        """What one authenticator distrusts another may trust."""
+        """What one authenticator distrusts another may trust (AUTH-51)."""
         other = f"{self.dialect.prefix}/authn-jwt/bare"
         self.readings.set(other, jwks_uri=URI, issuer=ISSUER)
         self.readings.annotations[HOST]["authn-jwt/bare/repo"] = "org/app"
@@ -757,7 +761,9 @@ class NativeTests(Case):
         self.refusal(Reason.PRIVILEGE_MISSING, token(CLAIMS), 401)
 
     def test_switch(self) -> None:
-        """An authenticator that is listed can be switched off and on again; one that isn't listed can't be switched on."""
+        """An authenticator that is listed can be switched off and on again; one that isn't listed can't be switched on
+        (AUTH-2).
+        """
         self.assert_admitted(token(CLAIMS))
         self.readings.tell(self.branch, switched=False)
         self.refusal(Reason.AUTHENTICATOR_NOT_ENABLED, token(CLAIMS))
@@ -771,7 +777,7 @@ class NativeTests(Case):
         self.assertEqual(self.readings.asked, [])
 
     def test_missing_issuer(self) -> None:
-        """A token may be without issuer, even when one is configured."""
+        """A token may be without issuer, even when one is configured (AUTH-22)."""
         self.assert_admitted(self.claims(iss=...))
 
     def test_no_issuer_configured(self) -> None:
@@ -803,7 +809,7 @@ class ConjurTests(Case):
         self.refusal(Reason.PRIVILEGE_MISSING, token(CLAIMS), 403)
 
     def test_switch(self) -> None:
-        """An authenticator that isn't listed can be switched on and off again; one that is listed stays on."""
+        """An authenticator that isn't listed can be switched on and off again; one that is listed stays on (AUTH-2)."""
         off = "conjur/authn-jwt/off"
         self.readings.set(off, jwks_uri=URI, issuer=ISSUER, token_app_property="app", identity_path="jwt-apps")
         self.readings.annotations[HOST]["authn-jwt/off/repo"] = "org/app"
@@ -816,13 +822,13 @@ class ConjurTests(Case):
         self.assert_admitted(token(CLAIMS))
 
     def test_missing_issuer(self) -> None:
-        """A token must have an issuer, unless the configuration forgives it."""
+        """A token must have an issuer, unless the configuration forgives it (AUTH-22)."""
         self.refusal(Reason.ISSUER_MISSING, self.claims(iss=...))
         self.authenticator = self.made(ignore_missing_issuer=True)
         self.assert_admitted(self.claims(iss=...))
 
     def test_a_wrong_issuer_is_never_forgiven(self) -> None:
-        """To forgive missing issuers forgives no wrong one."""
+        """To forgive missing issuers forgives no wrong one (AUTH-21)."""
         self.authenticator = self.made(ignore_missing_issuer=True)
         for issuer in ("https://evil.example", "", None, [ISSUER]):
             self.refusal(Reason.ISSUER_WRONG, self.claims(iss=issuer))

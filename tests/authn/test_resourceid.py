@@ -47,17 +47,17 @@ class ParseTests(SynchronousTestCase):
             self.assertEqual(str(resource), shape.text)
 
     def test_parts(self) -> None:
-        """Every part is known by its place."""
+        """Every part is known by its place (AUTH-37)."""
         resource = ResourceId("s", "g", "Microsoft.Compute", "virtualMachines", "web")
         self.assertEqual(ResourceId.parse(VM), resource)
 
     def test_first_slash(self) -> None:
-        """The first slash may be missing, and may not be there twice."""
+        """The first slash may be missing, and may not be there twice (AUTH-37)."""
         self.assertEqual(ResourceId.parse(VM[1:]), ResourceId.parse(VM))
         self.refused(f"/{VM}")
 
     def test_case_of_keywords(self) -> None:
-        """Keywords have any case, and so has the namespace of shared identities; names are kept as they are."""
+        """Keywords have any case, and so has the namespace of shared identities; names are kept as they are (AUTH-37)."""
         text = "/Subscriptions/S/resourceGroups/G/PROVIDERS/microsoft.MANAGEDidentity/userAssignedIdentities/Web"
         resource = ResourceId.parse(text)
         self.assertEqual((resource.subscription, resource.resource_group, resource.name), ("S", "G", "Web"))
@@ -107,13 +107,15 @@ class ParseTests(SynchronousTestCase):
             self.assertIn("is not where it must be", self.refused(text))
 
     def test_segments_after_providers(self) -> None:
-        """CONJ00054E: three segments follow ``providers``, neither fewer nor more: nothing within another resource."""
+        """CONJ00054E: three segments follow ``providers``, neither fewer nor more: nothing within another resource
+        (AUTH-37).
+        """
         for tail in ("", "/N", "/N/t", "/N/t/n/x", "/N/t/n/providers/M/u/m", "/N/t/n/"):
             self.assertIn("three segments", self.refused(f"/subscriptions/s/resourcegroups/g/providers{tail}"))
         self.assertIn("three segments", self.refused(SLOT))
 
     def test_no_names(self) -> None:
-        """A name isn't empty, is no way up, and holds no escape, no end of a path and nothing invisible."""
+        """A name isn't empty, is no way up, and holds no escape, no end of a path and nothing invisible (AUTH-37)."""
         for name in (
             "",
             ".",

@@ -137,7 +137,7 @@ class EveryRowTests(Rows):
             self.row("token", Reason.ALGORITHM_REFUSED, signed({"alg": algorithm, "kid": "k1"}, CLAIMS))
 
     def test_algorithm_of_the_key(self) -> None:
-        """3.4: a key that is for one of them is not for the others."""
+        """3.4: a key that is for one of them is not for the others (AUTH-17)."""
         self.provider.published[URI] = jwks(jwk(alg="RS512"))
         self.row("signature", Reason.ALGORITHM_REFUSED)
 
@@ -261,7 +261,9 @@ class EveryRowTests(Rows):
         self.row("webservice", Reason.WEBSERVICE_UNKNOWN)
 
     def test_privilege(self) -> None:
-        """3.2 11, 3.9, CONJ00006E: the role must have the privilege; the client learns so where the dialect tells it."""
+        """3.2 11, 3.9, CONJ00006E: the role must have the privilege; the client learns so where the dialect tells it
+        (AUTH-12).
+        """
         self.readings.permitted.clear()
         self.row("privilege", Reason.PRIVILEGE_MISSING, status=self.dialect.privilege_missing_status)
 
@@ -287,7 +289,7 @@ class EveryRowTests(Rows):
         self.faulty(mapping_claims="a")
 
     def test_annotations_excessive(self) -> None:
-        """Who has more annotations than a login reads is refused, whatever they say."""
+        """Who has more annotations than a login reads is refused, whatever they say (AUTH-13)."""
         self.readings.annotations[HOST] = {**self.readings.annotations[HOST], **TOO_MANY}
         self.row("annotations-extent", Reason.ANNOTATIONS_EXCESSIVE)
 
@@ -362,7 +364,7 @@ class EveryRowTests(Rows):
         self.assertGreater(len(seen), 100)
 
     def test_order(self) -> None:
-        """3.2: of several things that are wrong the first is told, in the order of the checks."""
+        """3.2: of several things that are wrong the first is told, in the order of the checks (AUTH-8)."""
         self.readings.set(self.branch, audience=None)
         self.readings.annotations.clear()
         self.readings.permitted.clear()
@@ -453,7 +455,7 @@ class AdmittedRowTests(Rows):
         self.assertEqual(self.provider.fetches, 2)
 
     def test_issuer_comes_first(self) -> None:
-        """3.6: the variable issuer comes before provider-uri."""
+        """3.6: the variable issuer comes before provider-uri (AUTH-21)."""
         self.readings.unset(self.branch, "jwks-uri")
         self.readings.set(self.branch, provider_uri=PROVIDER)
         self.assert_admitted(token(CLAIMS))
@@ -525,7 +527,7 @@ class ConjurEveryRowTests(EveryRowTests):
         self.row("issuer", Reason.ISSUER_MISSING, self.claims(iss=...))
 
     def test_issuer_of_the_address(self) -> None:
-        """3.6: without the variables issuer and provider-uri it is the host of jwks-uri."""
+        """3.6: without the variables issuer and provider-uri it is the host of jwks-uri (AUTH-21)."""
         self.readings.unset(self.branch, "issuer")
         self.assert_admitted(self.claims(iss="idp.example"))
         self.row("issuer", Reason.ISSUER_WRONG)

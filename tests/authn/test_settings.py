@@ -70,7 +70,7 @@ class ConfigurationTests(Case):
     """``configuration_of``."""
 
     def test_everything(self) -> None:
-        """Every variable has its place."""
+        """Every variable has its place (AUTH-24)."""
         for dialect in (NATIVE, CONJUR):
             self.assertEqual(
                 configuration_of(GOOD, dialect),
@@ -78,7 +78,7 @@ class ConfigurationTests(Case):
             )
 
     def test_one_source_of_keys(self) -> None:
-        """Exactly one of the three sources must be declared."""
+        """Exactly one of the three sources must be declared (AUTH-24)."""
         self.assertEqual(self.fault(), "It is not said where keys come from.")
         for others, named in (
             ({"public_keys": KEYS, "issuer": "i"}, "jwks-uri and public-keys"),
@@ -104,13 +104,13 @@ class ConfigurationTests(Case):
         self.assertEqual(self.good(provider_uri=PROVIDER, ca_cert=PEM).keys, KeySource(PROVIDER, True, PEM))
 
     def test_authority_without_address(self) -> None:
-        """A certificate of an authority needs an address that it is used for."""
+        """A certificate of an authority needs an address that it is used for (AUTH-26)."""
         expected = "The variable ca-cert is declared, and there is no address to use it for."
         self.assertEqual(self.fault(public_keys=KEYS, issuer="i", ca_cert=PEM), expected)
         self.assertIn(expected, self.faults(ca_cert=PEM))
 
     def test_authority_of_http(self) -> None:
-        """A certificate of an authority is of no use where none is shown."""
+        """A certificate of an authority is of no use where none is shown (AUTH-26)."""
         for scheme in ("http", "HTTP"):
             self.assertIn("jwks-uri begins with http:", self.fault(jwks_uri=f"{scheme}://idp/keys", ca_cert=PEM))
             self.assertIn("provider-uri begins with http:", self.fault(provider_uri=f"{scheme}://idp", ca_cert=PEM))
@@ -130,7 +130,7 @@ class ConfigurationTests(Case):
         self.assertEqual(len(enforced), 9000)
 
     def test_public_keys_need_an_issuer(self) -> None:
-        """Keys in a variable say nothing about who issues tokens."""
+        """Keys in a variable say nothing about who issues tokens (AUTH-26)."""
         for dialect in (NATIVE, CONJUR):
             self.assertEqual(
                 self.fault(dialect, public_keys=KEYS), "The variable public-keys is declared without the variable issuer."
@@ -138,7 +138,7 @@ class ConfigurationTests(Case):
             self.assertIsInstance(self.good(dialect, public_keys=KEYS, issuer="i").keys, KeySet)
 
     def test_malformed_public_keys(self) -> None:
-        """Keys in a variable are as strictly read as fetched ones, and must hold a usable one."""
+        """Keys in a variable are as strictly read as fetched ones, and must hold a usable one (AUTH-26)."""
         for text in (
             *(
                 "",
@@ -161,7 +161,7 @@ class ConfigurationTests(Case):
             self.assertIn("The variable public-keys is", fault)
 
     def test_declared_but_unset(self) -> None:
-        """A variable that is declared must be set, and not to blanks."""
+        """A variable that is declared must be set, and not to blanks (AUTH-25)."""
         for name in GOOD:
             for value, what in ((None, "is declared and has no value."), ("", "is blank."), (" \n", "is blank.")):
                 understood = configuration_of({**GOOD, name: value}, NATIVE)
@@ -174,7 +174,9 @@ class ConfigurationTests(Case):
             self.assertEqual(understood.problems[0].what, f"The variable {name} is declared and has no value.")
 
     def test_blanks_around(self) -> None:
-        """A line end at the end of an address or name, which nobody sees, is told; elsewhere it counts for nothing."""
+        """A line end at the end of an address or name, which nobody sees, is told; elsewhere it counts for nothing
+        (AUTH-25).
+        """
         for name, value in GOOD.items():
             understood = configuration_of({**GOOD, name: value + "\n"}, NATIVE)
             if name in {"ca-cert", "enforced-claims", "claim-aliases"}:
@@ -185,13 +187,13 @@ class ConfigurationTests(Case):
                 self.assertEqual(problem.what, f"The variable {name} begins or ends with a blank or line end.")
 
     def test_identity_path(self) -> None:
-        """The identity path matters only beside token-app-property."""
+        """The identity path matters only beside token-app-property (AUTH-25)."""
         for value in (None, " ", "p"):
             self.assertEqual(self.good(jwks_uri=URI, identity_path=value).identity_path, "")
         self.assertEqual(len(self.faults(jwks_uri=URI, identity_path=None, token_app_property="a")), 1)
 
     def test_aliases_by_the_old_name(self) -> None:
-        """``mapping-claims`` is the old name of ``claim-aliases``, and not looked at beside it."""
+        """``mapping-claims`` is the old name of ``claim-aliases``, and not looked at beside it (AUTH-24)."""
         for name in ("claim_aliases", "mapping_claims"):
             self.assertEqual(self.good(NATIVE, jwks_uri=URI, **{name: "a: b"}).aliases, {"a": "b"})
             self.assertIn(name.replace("_", "-"), self.fault(NATIVE, jwks_uri=URI, **{name: "a"}))
@@ -204,13 +206,15 @@ class ConfigurationTests(Case):
         self.assertEqual(len(self.faults(jwks_uri=URI, enforced_claims="iss,a b", claim_aliases="a,b:c:d,e:exp")), 5)
 
     def test_nested(self) -> None:
-        """A path may stand where a claim is named in the dialect that has nested claims, and is a fault in the other."""
+        """A path may stand where a claim is named in the dialect that has nested claims, and is a fault in the other
+        (AUTH-27).
+        """
         for name, value in (("enforced_claims", "a/b"), ("claim_aliases", "x: a/b"), ("token_app_property", "a/b")):
             self.good(CONJUR, jwks_uri=URI, **{name: value})
             self.assertIn("is a path", self.fault(NATIVE, jwks_uri=URI, **{name: value}))
 
     def test_all_faults_at_once(self) -> None:
-        """Faults are told together, and where keys come from all the same."""
+        """Faults are told together, and where keys come from all the same (AUTH-29)."""
         self.assertEqual(len(self.faults(ca_cert="x", audience=None, token_app_property="a b")), 5)
         understood = configuration_of({"jwks-uri": URI, "audience": None, "token-app-property": "a b"}, NATIVE)
         assert isinstance(understood, Misconfiguration)
@@ -266,7 +270,9 @@ class OpenedTests(SynchronousTestCase):
     """``opened``."""
 
     def test_values(self) -> None:
-        """Values are opened under their names; what doesn't open, or is no text, is a problem, and the others are read."""
+        """Values are opened under their names; what doesn't open, or is no text, is a problem, and the others are read
+        (AUTH-25).
+        """
         vault = Vault(bytes(32))
         branch = "svc/authn-jwt/ci"
 

@@ -86,19 +86,19 @@ class ThrottleTests(SynchronousTestCase):
         self.assertTrue(verifyObject(ILogin, self.login))
 
     def test_delays(self) -> None:
-        """After ten failures in a minute further ones wait one second, two, and so on up to a minute."""
+        """After ten failures in a minute further ones wait one second, two, and so on up to a minute (TOK-21)."""
         self.fail_at_once(10)
         self.assertEqual([self.failure_seconds() for _ in range(9)], [1, 2, 4, 8, 16, 32, 60, 60, 60])
 
     def test_the_right_key_is_admitted_at_once(self) -> None:
-        """Whoever has the key is admitted at once, however slow failures are, and others' failures stay slow."""
+        """Whoever has the key is admitted at once, however slow failures are, and others' failures stay slow (TOK-21)."""
         self.fail_at_once(10)
         self.failure_seconds()
         self.assertIsInstance(self.successResultOf(self.attempt(evidence=KEY)), Admitted)
         self.assertEqual(self.failure_seconds(), 2)
 
     def test_a_minute_of_quiet(self) -> None:
-        """After a minute without a failure, counted from the last answer, failures are answered at once again."""
+        """After a minute without a failure, counted from the last answer, failures are answered at once again (TOK-21)."""
         self.fail_at_once(10)
         self.failure_seconds()
         self.clock.advance(59.5)
@@ -122,7 +122,7 @@ class ThrottleTests(SynchronousTestCase):
             self.assertEqual(sum(each.called for each in failing), done)
 
     def test_all_ways_count_together(self) -> None:
-        """Authenticating and logging in are counted together, from all addresses, and for each role by itself."""
+        """Authenticating and logging in are counted together, from all addresses, and for each role by itself (TOK-23)."""
         for number in range(10):
             attempt = Attempt("acct", "user/alice" if number % 2 else "alice", b"", f"192.0.2.{number}")
             self.successResultOf(Deferred.fromCoroutine(self.login.api_key(attempt)))
@@ -131,7 +131,7 @@ class ThrottleTests(SynchronousTestCase):
         self.fail_at_once(10, "host/alice")
 
     def test_unknown_roles(self) -> None:
-        """An unknown role, and one that can't be, become slow as any other: that tells nobody who there is."""
+        """An unknown role, and one that can't be, become slow as any other: that tells nobody who there is (TOK-21)."""
         self.keeper.reason = Reason.ROLE_UNKNOWN
         self.fail_at_once(10, "nobody")
         self.assertEqual(self.failure_seconds("nobody"), 1)
@@ -139,13 +139,13 @@ class ThrottleTests(SynchronousTestCase):
         self.assertEqual(self.failure_seconds("odd\udc80"), 1)
 
     def test_a_right_key_from_elsewhere(self) -> None:
-        """A refusal for the address is slow, too: it would tell that the key was right."""
+        """A refusal for the address is slow, too: it would tell that the key was right (TOK-23)."""
         self.keeper.reason = Reason.ORIGIN_REFUSED
         self.fail_at_once(10)
         self.assertEqual(self.failure_seconds(), 1)
 
     def test_the_servers_own_faults(self) -> None:
-        """What the server itself can't do is no failure, nor is a store that is away."""
+        """What the server itself can't do is no failure, nor is a store that is away (FAIL-12, TOK-23)."""
         for reason in (Reason.CREDENTIALS_UNREADABLE, Reason.CONFIGURATION_INVALID, *sorted(PUT_OFF)):
             self.keeper.reason = reason
             self.fail_at_once(400)
@@ -161,7 +161,9 @@ class ThrottleTests(SynchronousTestCase):
             self.fail_at_once(1, f"user-{number}", address)
 
     def test_addresses(self) -> None:
-        """After 300 failures an address is refused until the minute is over, and nothing is asked; others are not."""
+        """After 300 failures an address is refused until the minute is over, and nothing is asked; others are not
+        (TOK-22).
+        """
         self.exhaust()
         self.clock.advance(20)
         asked = self.keeper.asked
@@ -174,14 +176,14 @@ class ThrottleTests(SynchronousTestCase):
         self.fail_at_once(1, "zoe")
 
     def test_networks_of_ipv6(self) -> None:
-        """All addresses of an IPv6 network of 64 bits are one; the network beside it is another."""
+        """All addresses of an IPv6 network of 64 bits are one; the network beside it is another (TOK-22)."""
         for number in range(ADDRESS_FAILURES):
             self.fail_at_once(1, f"user-{number}", f"2001:db8::{number:x}:1")
         self.assertEqual(self.successResultOf(self.attempt(evidence=KEY, address="2001:db8::ffff")).status, 429)
         self.assertIsInstance(self.successResultOf(self.attempt(evidence=KEY, address="2001:db8:0:1::1")), Admitted)
 
     def test_trusted_proxies(self) -> None:
-        """A proxy that is trusted, and names no client, is never refused: it stands for many."""
+        """A proxy that is trusted, and names no client, is never refused: it stands for many (TOK-22)."""
         self.exhaust("10.9.1.1")
         self.assertIsInstance(self.successResultOf(self.attempt(evidence=KEY, address="10.9.1.1")), Admitted)
         self.exhaust("10.8.1.1")
@@ -218,7 +220,7 @@ class ThrottleTests(SynchronousTestCase):
         self.assertEqual(self.failure_seconds(), 8)
 
     def test_held_answers_are_bounded(self) -> None:
-        """No more answers are held at once than may be; further ones come at once."""
+        """No more answers are held at once than may be; further ones come at once (TOK-24)."""
         self.patch(throttling, "HELD", 2)
         self.fail_at_once(10)
         held = [self.attempt() for _ in range(2)]
@@ -228,7 +230,7 @@ class ThrottleTests(SynchronousTestCase):
         self.assertFalse(self.attempt().called)
 
     def test_memory_is_bounded(self) -> None:
-        """Of roles and addresses so many are kept, those that failed last; who goes on failing is not forgotten."""
+        """Of roles and addresses so many are kept, those that failed last; who goes on failing is not forgotten (TOK-24)."""
         for number in range(KEPT + 50):
             if number % 1000 == 0 and number < 10_000:
                 self.fail_at_once(1, "alice", "198.51.100.1")
@@ -239,7 +241,7 @@ class ThrottleTests(SynchronousTestCase):
         self.assertEqual(self.failure_seconds(), 1)
 
     def test_stopping(self) -> None:
-        """When the server stops, held answers come at once, and further ones aren't held."""
+        """When the server stops, held answers come at once, and further ones aren't held (TOK-24)."""
         self.throttle.startService()
         self.fail_at_once(10)
         held = self.attempt()

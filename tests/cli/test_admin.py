@@ -17,7 +17,7 @@ class PlaceTests(SynchronousTestCase):
         self.assertEqual(place(read_settings({"data_dir": "/srv/svc"}, {})), "the database of /srv/svc")
 
     def test_database_url(self) -> None:
-        """It is that of the database's URL, which is named but not shown: it may hold a password."""
+        """It is that of the database's URL, which is named but not shown: it may hold a password (CLI-23)."""
         url = "postgresql://svc:hunter2@db/svc"
         self.assertEqual(place(read_settings({"database_url": url}, {})), "the database of --database-url")
         by_environment = read_settings({}, {"SERVICE_DATABASE_URL": url})

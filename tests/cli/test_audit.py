@@ -64,7 +64,7 @@ class AuditTests(SynchronousTestCase):
         return Deferred.fromCoroutine(body(server, **(defaults | options))), printed
 
     def test_search(self) -> None:
-        """Events are lines of a table, the newest first; what a name would do to a terminal is escaped."""
+        """Events are lines of a table, the newest first; what a name would do to a terminal is escaped (CLI-27)."""
         done, printed = self.run_command(
             "search", Server(event(2, "did \x1b[2J"), event(1)), procid="r-1", auth_user="a:b:c"
         )
@@ -110,7 +110,7 @@ class AuditTests(SynchronousTestCase):
         self.assertTrue(isinstance(failure.value, Fault) or "not found" in str(failure.value), failure)
 
     def test_tail(self) -> None:
-        """The last events come first, the newest last, and then each that comes, once."""
+        """The last events come first, the newest last, and then each that comes, once (CLI-27)."""
         server = Server(event(3, "c"), event(2, "b"), event(1, "a"))
         following, printed = self.run_command("tail", server, lines=2)
         self.assertEqual([line[-1] for line in printed], ["b", "c"])

@@ -135,7 +135,9 @@ class ReadingTests(CommandsCase):
         )
 
     def test_faulty_status(self) -> None:
-        """A faulty one ends with exit code 1, after every problem and what to do; nothing speaks to the terminal."""
+        """A faulty one ends with exit code 1, after every problem and what to do; nothing speaks to the terminal
+        (CLI-13).
+        """
         outcome = self.run_command(Server(500, BAD), "status", "ci", code=1)
         self.assertEqual(
             outcome.stdout.splitlines(),
@@ -168,7 +170,7 @@ class ReadingTests(CommandsCase):
                 self.assertNotIn("{", said)
 
     def test_explain(self) -> None:
-        """A refusal is a checklist that reads without colours, says where to read on, and ends with exit code 1."""
+        """A refusal is a checklist that reads without colours, says where to read on, and ends with exit code 1 (CLI-13)."""
         server = Server(200, EXPLAINED)
         outcome = self.run_command(server, "explain", "ci", given=" a+b.c.d\n", code=1)
         self.assertEqual(server.asked, [("POST", "/authn-jwt/ci/a%2Fb/explain", b"jwt=a%2Bb.c.d")])

@@ -54,7 +54,7 @@ class InspectTests(SynchronousTestCase):
     """What ``svc cloud inspect`` prints."""
 
     def test_policy(self) -> None:
-        """It is a host in policy, ready to paste, under what the platform says of the machine."""
+        """It is a host in policy, ready to paste, under what the platform says of the machine (CLI-25)."""
         text = shown(machine(MACHINE), "authn-cloud", 1_700_000_000, as_json=False)
         self.assertIn(f'# resource_id: "{MACHINE.resource_id}"\n', text)
         self.assertIn('# audience: "api://svc"\n# expires_at: "2023-11-14T22:13:20+00:00"\n- !host\n  id: ', text)
@@ -75,7 +75,7 @@ class InspectTests(SynchronousTestCase):
             self.assertNotIn("system-assigned", text)
 
     def test_json(self) -> None:
-        """For programs it is JSON."""
+        """For programs it is JSON (CLI-25)."""
         found = json.loads(shown(machine(SHARED), "authn-cloud", 0, as_json=True))
         self.assertEqual(found["object_id"], SHARED.object_id)
         self.assertEqual(found["issuer"], f"{BASE}/5d7a1c3e-0000-4000-8000-000000000001/")

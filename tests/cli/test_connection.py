@@ -57,7 +57,7 @@ class AnswerTests(SynchronousTestCase):
         self.assertEqual(answer.json(), {})
 
     def test_unexpected(self) -> None:
-        """Any other is a fault that says what the server said, and what to do."""
+        """Any other is a fault that says what the server said, and what to do (CLI-2)."""
         body = json.dumps({"error": {"message": "'limit' is no number"}}).encode()
         for answer, said in (
             (ApiAnswer(422, body), "'limit' is no number"),
@@ -82,7 +82,7 @@ class AnswerTests(SynchronousTestCase):
             self.assertIn("is this the address of the service?", fault.message)
 
     def test_request(self) -> None:
-        """It names the request by the id that the server's log and audit have, if that can be shown."""
+        """It names the request by the id that the server's log and audit have, if that can be shown (CLI-2)."""
         for said, shown in (("id-1", " (request id-1)"), ("\x1b[31m", ""), ("", "")):
             fault = self.assertRaises(click.ClickException, ApiAnswer(403, b"", {"x-request-id": said}).expect, 200)
             self.assertEqual(fault.message.partition("(status 403)")[2], shown)
@@ -92,7 +92,7 @@ class AddressTests(SynchronousTestCase):
     """The address of the server."""
 
     def test_refused(self) -> None:
-        """What is no address, or has a password in it, is refused before anything else, and not repeated."""
+        """What is no address, or has a password in it, is refused before anything else, and not repeated (CLI-9)."""
         for url in ("hunter2", "ftp://hunter2", "https://hunter2:x", "https://me:hunter2@svc.example", "http://hunter_2"):
             done = CliRunner().invoke(health, ["--url", url])
             self.assertEqual(done.exit_code, 2)
@@ -104,7 +104,7 @@ class ClearTests(SynchronousTestCase):
     """Tokens that anybody on the way can read."""
 
     def test_which(self) -> None:
-        """They go in the clear over http, but for addresses of this machine."""
+        """They go in the clear over http, but for addresses of this machine (CLI-8)."""
         for url in ("http://svc.example", "http://10.0.0.1:80", "HTTP://svc/", "http://localhost.example"):
             self.assertTrue(connection.in_the_clear(url), url)
         for url in (
@@ -117,7 +117,7 @@ class ClearTests(SynchronousTestCase):
             self.assertFalse(connection.in_the_clear(url), url)
 
     def test_warned(self) -> None:
-        """A command that sends one warns of it once, on standard error, and goes on; one that sends none doesn't."""
+        """A command that sends one warns of it once, on standard error, and goes on; one that sends none doesn't (CLI-8)."""
         begun: list[object] = []
         self.patch(connection, "react", begun.append)
         options = ("--url", "http://svc.example")
@@ -137,7 +137,7 @@ class TokenTests(SynchronousTestCase):
         self.patch(connection, "token_file", lambda: self.path)
 
     def test_kept(self) -> None:
-        """Tokens are kept by server and account, in a file that nobody else reads."""
+        """Tokens are kept by server and account, in a file that nobody else reads (CLI-7)."""
         connection.keep_token("http://a", "acme", "one")
         connection.keep_token("http://b", "acme", "two")
         connection.keep_token("http://a", "acme", "three")
@@ -154,7 +154,7 @@ class TokenTests(SynchronousTestCase):
             self.assertIn("svc login", fault.message)
 
     def test_expired(self) -> None:
-        """Where the server refuses a kept token that has ended, the fault says so, since when, and what to do."""
+        """Where the server refuses a kept token that has ended, the fault says so, since when, and what to do (CLI-7)."""
         clock = Clock()
         wall = Wall(clock, NOW + 480)
         connection.keep_token("http://a", "acme", token(NOW, NOW + 480))
@@ -168,7 +168,7 @@ class TokenTests(SynchronousTestCase):
         self.assertEqual(answer.said, "Unauthorized: Invalid token", "it has not ended: the reason is another one")
 
     def test_half_a_login(self) -> None:
-        """A login without a key, or a key without a login, is refused with a sentence, whatever token is kept."""
+        """A login without a key, or a key without a login, is refused with a sentence, whatever token is kept (CLI-6)."""
         connection.keep_token("http://a", "acme", "kept")
         wire = Wire(refusing())
         for login, key, said in (("nobody", None, "no API key for nobody"), (None, "s3cret", "set SVC_LOGIN too")):

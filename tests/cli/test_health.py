@@ -50,7 +50,7 @@ class HealthTests(SynchronousTestCase):
         return Server(200, {"ok": all(each["ok"] for each in servers), "servers": servers})
 
     def test_one(self) -> None:
-        """Without --all it is the server's own report, and exit code 1 when that isn't ok."""
+        """Without --all it is the server's own report, and exit code 1 when that isn't ok (CLI-14)."""
         self.assertEqual(json.loads(self.run_command(Server(200, {"ok": True})).stdout), {"ok": True})
         outcome = self.run_command(Server(502, {"ok": False}), code=1)
         self.assertEqual(json.loads(outcome.stdout), {"ok": False})
@@ -65,7 +65,9 @@ class HealthTests(SynchronousTestCase):
         self.assertEqual(server.asked, [("GET", "/ui/health", [], {"Accept": "application/json"})])
 
     def test_not_all_well(self) -> None:
-        """With one server that isn't well, or gives no answer, the exit code is 1; what fails stands in the table."""
+        """With one server that isn't well, or gives no answer, the exit code is 1; what fails stands in the table
+        (CLI-14).
+        """
         outcome = self.run_command(self.view(HERE, ILL, GONE), "--all", code=1)
         self.assertIn("c\\x1b[31m\tfailed\tfollower\tok\t0.5 s, 96 bytes\tldap failed", outcome.stdout)
         self.assertIn("d\tunreachable\tunknown\tunknown", outcome.stdout)
@@ -79,7 +81,7 @@ class HealthTests(SynchronousTestCase):
         self.assertNotIn("primaries", self.run_command(self.view(HERE | {"primaries": "ok"}), "--all").stdout)
 
     def test_json(self) -> None:
-        """--json prints what the server answers, with the same exit code; alone it is a mistake of use."""
+        """--json prints what the server answers, with the same exit code; alone it is a mistake of use (CLI-14)."""
         outcome = self.run_command(self.view(HERE, GONE), "--all", "--json", code=1)
         self.assertEqual(json.loads(outcome.stdout)["servers"], [HERE, GONE])
         self.run_command(self.view(HERE), "--all", "--json")

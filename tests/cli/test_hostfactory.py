@@ -69,7 +69,7 @@ class HostFactoryTests(SynchronousTestCase):
         return outcome
 
     def test_tokens(self) -> None:
-        """Tokens come one a line on standard output, and how long they are good on standard error."""
+        """Tokens come one a line on standard output, and how long they are good on standard error (CLI-2, CLI-15)."""
         server = Server(200, MADE)
         line = ["tokens", "create", "web/f", "--count", "2", "--expires-in", "90m", "--cidr", "::1", "--cidr", "10.0.0.0/8"]
         outcome = self.run_command(server, *line)
@@ -108,7 +108,9 @@ class HostFactoryTests(SynchronousTestCase):
         )
 
     def test_revoke(self) -> None:
-        """A token to be revoked comes from the environment or standard input, and never from the command line."""
+        """A token to be revoked comes from the environment or standard input, and never from the command line (CLI-4,
+        CLI-15).
+        """
         for token, given in (("1/one", ""), (None, "1/one\n")):
             server = Server(204)
             outcome = self.run_command(server, "tokens", "revoke", token=token, given=given)
@@ -121,7 +123,7 @@ class HostFactoryTests(SynchronousTestCase):
         self.assertIn("not found", self.run_command(Server(404), "tokens", "revoke", token="x", code=1).stderr)
 
     def test_host(self) -> None:
-        """A host is made with the token alone; its API key comes on standard output."""
+        """A host is made with the token alone; its API key comes on standard output (CLI-15)."""
         for token, given in (("1one", ""), (None, " 1one \n")):
             server = Server(201, HOST)
             line = ["hosts", "create", "web/1", "--annotation", "a=b=c", "--annotation", "n="]

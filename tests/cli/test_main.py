@@ -48,13 +48,15 @@ class HelpTests(SynchronousTestCase):
             self.assertNotIn("\\b", command.get_help(context), context.command_path)
 
     def test_unknown_commands(self) -> None:
-        """An unknown command is a usage error."""
+        """An unknown command is a usage error (CLI-1)."""
         outcome = CliRunner().invoke(main, ["explode"])
         self.assertEqual(outcome.exit_code, 2)
         self.assertIn("No such command", outcome.output)
 
     def test_api_keys_stay_off_the_command_line(self) -> None:
-        """An API key among the arguments, which every user of the machine sees, is a usage error; it tells the other way."""
+        """An API key among the arguments, which every user of the machine sees, is a usage error; it tells the other way
+        (CLI-4).
+        """
         outcome = CliRunner().invoke(
             main, ["whoami", "--url", "http://127.0.0.1:1", "--account-name", "a", "--api-key", "x"]
         )
@@ -66,7 +68,7 @@ class HelpTests(SynchronousTestCase):
         self.assertEqual(CliRunner().invoke(main, ["variable", "get"]).exit_code, 2)
 
     def test_data_keys(self) -> None:
-        """A data key is the base64 of 32 bytes, and each is another."""
+        """A data key is the base64 of 32 bytes, and each is another (CLI-24)."""
         first, second = (CliRunner().invoke(main, ["data-key", "generate"]).output for _ in range(2))
         self.assertNotEqual(first, second)
         self.assertEqual(len(base64.b64decode(first, validate=False)), 32)

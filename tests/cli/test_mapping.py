@@ -16,7 +16,9 @@ class MappingTests(SynchronousTestCase):
     """Which variables get which secrets."""
 
     def test_as_written(self) -> None:
-        """Names and ids count as they are written, with comments, quotes and what YAML takes for other things than text."""
+        """Names and ids count as they are written, with comments, quotes and what YAML takes for other things than text
+        (CLI-18).
+        """
         text = b"# secrets\nDB_PASSWORD: ci/database/password\n_x1: 'a b: c'\nNO: yes\nN: 012\nU: \xc3\xbc/\xe2\x98\x83\n{}"
         self.assertRaises(ValueError, parse_mapping, text)
         expected = {"DB_PASSWORD": "ci/database/password", "_x1": "a b: c", "NO": "yes", "N": "012", "U": "ü/☃"}
@@ -25,7 +27,7 @@ class MappingTests(SynchronousTestCase):
         self.assertEqual(parse_mapping(b"{}"), {})
 
     def test_bad_files(self) -> None:
-        """What else a file may say is refused, and its line named."""
+        """What else a file may say is refused, and its line named (CLI-18)."""
         for text, told in (
             (b"", "must be a mapping"),
             (b"- A: b", "must be a mapping"),
@@ -50,7 +52,9 @@ class MappingTests(SynchronousTestCase):
             self.assertIn(told, str(self.assertRaises(ValueError, parse_mapping, text)), text)
 
     def test_no_quotation(self) -> None:
-        """What is wrong is told without what stands there: somebody may have written a secret in place of its id."""
+        """What is wrong is told without what stands there: somebody may have written a secret in place of its id
+        (CLI-18).
+        """
         for text in (
             b"A: *hunter2",
             b"A: !hunter2!x y",
@@ -85,7 +89,7 @@ class MappingTests(SynchronousTestCase):
             self.assertTrue(all(name.isidentifier() and variable for name, variable in found.items()))
 
     def test_environment(self) -> None:
-        """One secret may go into several variables; one with a NUL byte can't go into any."""
+        """One secret may go into several variables; one with a NUL byte can't go into any (CLI-19)."""
         values = {"a": b"1\n\xff", "b": b"x\0y"}
         self.assertEqual(environment_with(values, {"A": "a", "B": "a"}), {"A": b"1\n\xff", "B": b"1\n\xff"})
         fault = self.assertRaises(click.ClickException, environment_with, values, {"A": "a", "B": "b"})

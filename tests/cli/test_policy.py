@@ -96,7 +96,7 @@ class SendTests(SynchronousTestCase):
             faults[0].raiseException()
 
     def test_requests(self) -> None:
-        """Each mode has its method; a dry run says that it is one; the document is sent as it is."""
+        """Each mode has its method; a dry run says that it is one; the document is sent as it is (CLI-12)."""
         for mode, method in (("load", "POST"), ("update", "PATCH"), ("replace", "PUT")):
             server = Server(200, VALID)
             self.send(server, mode)
@@ -108,7 +108,7 @@ class SendTests(SynchronousTestCase):
         self.assertEqual(aside, "Policy x/y is now at version 3.\n")
 
     def test_dry_run(self) -> None:
-        """A dry run says in words what would change, without colours off a terminal, and aside that nothing has."""
+        """A dry run says in words what would change, without colours off a terminal, and aside that nothing has (CLI-12)."""
         said, aside = self.send(Server(200, VALID))
         self.assertEqual(said, "group g will be deleted\nuser bob may now read variable v\n")
         self.assertEqual(aside, "Warning: careful\nThis was a dry run: nothing has been changed.\n")
@@ -140,7 +140,7 @@ class SendTests(SynchronousTestCase):
         self.assertIn("dry run", fault.message)
 
     def test_json(self) -> None:
-        """With ``--json`` the server's answer is printed; a document with faults ends with code 1 nevertheless."""
+        """With ``--json`` the server's answer is printed; a document with faults ends with code 1 nevertheless (CLI-12)."""
         self.assertEqual(json.loads(self.send(Server(200, VALID), as_json=True)[0]), VALID)
         out = io.StringIO()
         ended = self.assertRaises(click.exceptions.Exit, self.send, Server(422, INVALID), out=out, as_json=True)

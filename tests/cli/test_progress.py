@@ -52,7 +52,7 @@ class ProgressTests(SynchronousTestCase):
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
     def test_no_terminal(self) -> None:
-        """Off a terminal nothing is shown, however long it takes."""
+        """Off a terminal nothing is shown, however long it takes (CLI-3)."""
         self.wait(terminal=False)
         self.clock.advance(5)
         self.work.callback("done")

@@ -13,7 +13,7 @@ class ExplainReasonTests(SynchronousTestCase):
     """What reasons mean, as the installed program tells."""
 
     def test_every_reason(self) -> None:
-        """Every reason for which a login may be refused has its cause and its remedy, without marks of a page."""
+        """Every reason for which a login may be refused has its cause and its remedy, without marks of a page (FAIL-23)."""
         known = explanations()
         self.assertLessEqual({reason.value for reason in Reason}, known.keys())
         for code, text in known.items():
@@ -21,7 +21,9 @@ class ExplainReasonTests(SynchronousTestCase):
             self.assertNotRegex(text, r"[`*]|\]\(|.{101}", code)
 
     def test_one(self) -> None:
-        """One is told by its code; without a code all codes are listed, and what is no code is a fault with a guess."""
+        """One is told by its code; without a code all codes are listed, and what is no code is a fault with a guess
+        (FAIL-23, CLI-17).
+        """
         one = CliRunner().invoke(explain_reason, ["key-unknown"])
         self.assertEqual((one.exit_code, one.output), (0, explanations()["key-unknown"] + "\n"))
         self.assertEqual(CliRunner().invoke(explain_reason, []).output.split(), list(explanations()))

@@ -35,7 +35,7 @@ class RunTests(SynchronousTestCase):
             self.assertEqual(CliRunner().invoke(run, arguments).exit_code, 2, arguments)
 
     def test_help(self) -> None:
-        """Its help shows a mapping file, and each way to log in."""
+        """Its help shows a mapping file, and each way to log in (CLI-22)."""
         shown = CliRunner().invoke(run, ["--help"]).output
         for part in (
             "DB_PASSWORD: ci/database/password",
@@ -46,7 +46,9 @@ class RunTests(SynchronousTestCase):
         self.assertIn("    svc run -f secrets.yml -- ./serve --port 80\n", shown, "examples keep their lines")
 
     def test_secrets_stay_behind(self) -> None:
-        """The command gets none of this program's own secrets, unless the mapping names one; the rest it gets as it is."""
+        """The command gets none of this program's own secrets, unless the mapping names one; the rest it gets as it is
+        (CLI-21).
+        """
         given = dict.fromkeys(VARIABLES, "own") | {"PATH": "/bin", "SVC_URL": "http://a"}
         self.assertEqual(passed_on(given, {}), {"PATH": "/bin", "SVC_URL": "http://a"})
         self.assertEqual(passed_on(given, {"SVC_API_KEY": b"another", "PATH": b"\xff"})["SVC_API_KEY"], "another")
@@ -63,7 +65,9 @@ class RunTests(SynchronousTestCase):
         self.assertLessEqual(hidden, VARIABLES)
 
     def test_what_cannot_be_started(self) -> None:
-        """A command that isn't there is exit code 127, one that can't be started 126, as in shells; both are named."""
+        """A command that isn't there is exit code 127, one that can't be started 126, as in shells; both are named
+        (CLI-20).
+        """
         path = Path(self.mktemp())
         path.write_text("no program")
         for command, code in (("no-such-command-anywhere", 127), (str(path), 126)):

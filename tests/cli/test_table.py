@@ -15,7 +15,9 @@ class TableTests(SynchronousTestCase):
     """Rows for people and for programs."""
 
     def test_terminal(self) -> None:
-        """On a terminal columns are aligned under a header, wide and combining characters counted as they are shown."""
+        """On a terminal columns are aligned under a header, wide and combining characters counted as they are shown
+        (CLI-3).
+        """
         rows = [("host:a", "(owner)"), ("host:日本", "x"), ("host:u\u0308", "y"), ("host:longer-than-that", "")]
         self.assertEqual(
             list(table(HEADER, rows, terminal=True)),
@@ -30,13 +32,13 @@ class TableTests(SynchronousTestCase):
         self.assertEqual(list(table(HEADER, [], terminal=True)), ["MEMBER  NOTES"])
 
     def test_program(self) -> None:
-        """Otherwise there are rows alone, their columns parted by tabs."""
+        """Otherwise there are rows alone, their columns parted by tabs (CLI-3)."""
         rows = [("host:a", "(owner)"), ("host:b", "")]
         self.assertEqual(list(table(HEADER, rows, terminal=False)), ["host:a\t(owner)", "host:b"])
 
     @given(st.lists(st.tuples(st.text(), st.text())), st.booleans())
     def test_any_text(self, rows: list[tuple[str, str]], terminal: bool) -> None:
-        """Whatever stands in a row, it is one line, and nothing in it is obeyed by a terminal."""
+        """Whatever stands in a row, it is one line, and nothing in it is obeyed by a terminal (CLI-3)."""
         lines = list(table(HEADER, rows, terminal=terminal))
         self.assertEqual(len(lines), len(rows) + terminal)
         self.assertTrue(all(line.replace("\t", "").isprintable() for line in lines))

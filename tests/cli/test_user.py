@@ -67,13 +67,17 @@ class UserTests(SynchronousTestCase):
         return "Basic " + base64.b64encode(text.encode()).decode()
 
     def test_change_password(self) -> None:
-        """The login, the present secret and the new password come from standard input, a line each; nothing is shown."""
+        """The login, the present secret and the new password come from standard input, a line each; nothing is shown
+        (CLI-16).
+        """
         outcome = self.run_command("user", "change-password", status=204, given=f"alice\nold: one\n{NEW}\n")
         self.assertEqual((outcome.stdout, outcome.stderr), ("", "The password of alice is changed.\n"))
         self.assertEqual(self.asked, [("PUT", "/authn/a%2Fb/password", NEW.encode(), self.basic("alice:old: one"))])
 
     def test_change_password_by_environment_and_file(self) -> None:
-        """SVC_LOGIN, SVC_API_KEY and a file save the questions; a line end that ends the file is not of the password."""
+        """SVC_LOGIN, SVC_API_KEY and a file save the questions; a line end that ends the file is not of the password
+        (CLI-16).
+        """
         for end in ("", "\n", "\r\n"):
             file = Path(self.mktemp())
             file.write_bytes(f"{NEW} {end}".encode())
@@ -100,7 +104,7 @@ class UserTests(SynchronousTestCase):
         self.run_command("user", "change-password", "--new-password", NEW, status=204, given=given, code=2)
 
     def test_rotate_ones_own(self) -> None:
-        """One's own key is rotated with a key or password, and printed alone on standard output."""
+        """One's own key is rotated with a key or password, and printed alone on standard output (CLI-16)."""
         outcome = self.run_command("user", "rotate-api-key", status=200, answer=b"2new", given="alice\nsecret\n")
         self.assertEqual(outcome.stdout, "2new\n")
         self.assertIn("the API key of alice", outcome.stderr)
@@ -119,7 +123,7 @@ class UserTests(SynchronousTestCase):
         self.assertIn("not permitted", self.run_command(*line, status=403, code=1, key="1key").stderr)
 
     def test_log_in(self) -> None:
-        """``svc login`` has the server tell the API key for a password or key, and keeps a token for that."""
+        """``svc login`` has the server tell the API key for a password or key, and keeps a token for that (CLI-7)."""
         kept: list[tuple[str, str, str]] = []
 
         def keep(url: str, account: str, token: str) -> Path:

@@ -87,7 +87,7 @@ class InquiryTests(SynchronousTestCase):
 
     def test_long_answers(self) -> None:
         """An answer that is longer than 64 KiB is none, be it its headers or its body, counted or chunked or neither
-        (HEALTH-19).
+        (HEALTH-19, NET-17).
         """
         flood = b" " * (ANSWER_LIMIT + 1)
         for head in (
@@ -126,7 +126,9 @@ class InquiryTests(SynchronousTestCase):
         self.assertEqual(self.reactor.tcpClients, [])
 
     def test_deadline(self) -> None:
-        """All of it may take five seconds: a connection that hangs, and an answer that drips, end then (HEALTH-19)."""
+        """All of it may take five seconds: a connection that hangs, and an answer that drips, end then
+        (HEALTH-19, NET-17).
+        """
         connecting = self.ask()
         dripping = self.ask()
         protocol, transport = self.connect()

@@ -171,7 +171,7 @@ class AuthenticatorsContract(Contract):
 
     @scenario
     async def test_owner_may(self) -> None:
-        """Whoever owns the webservice may authenticate, by itself or through a role that it holds."""
+        """Whoever owns the webservice may authenticate, by itself or through a role that it holds (AUTH-12)."""
         stores = await self.stores_with_account()
         await load(stores, authenticator().define("host:in").grant(f"policy:{BRANCH}", "host:in"))
         expected = attrs.evolve(ADMITTED, annotations={})
@@ -271,7 +271,9 @@ class AuthenticatorsContract(Contract):
 
     @scenario
     async def test_too_many_annotations(self) -> None:
-        """Annotations that are too many, or too long together, are not told at all; those of other branches don't count."""
+        """Annotations that are too many, or too long together, are not told at all; those of other branches don't count
+        (AUTH-13).
+        """
         stores = await self.stores_with_account()
         few = {f"authn-jwt/ci/{number:03}": "x" for number in range(ANNOTATIONS_LIMIT)}
         long = {f"authn-jwt/ci/{letter}": letter * (ANNOTATIONS_BYTES // 4) for letter in "abcd"}
@@ -368,7 +370,7 @@ class AuthenticatorsContract(Contract):
 
     @scenario
     async def test_switch(self) -> None:
-        """A switch is what it was set to last, in its own account alone; each change is another edition."""
+        """A switch is what it was set to last, in its own account alone; each change is another edition (AUTH-3)."""
         stores = await self.stores_with_account("other")
         await load(stores, authenticator())
         await load(stores, authenticator("other"), root_policy("other"))
@@ -452,7 +454,9 @@ class AuthenticatorsContract(Contract):
 
     @scenario
     async def test_too_many_distrusted(self) -> None:
-        """Every login reads what is distrusted, so there is an end to that; what is distrusted already may be said again."""
+        """Every login reads what is distrusted, so there is an end to that; what is distrusted already may be said again
+        (AUTH-64).
+        """
         stores = await self.stores_with_account()
         await load(stores, authenticator())
         for number in range(DISTRUSTED_LIMIT):
@@ -464,7 +468,7 @@ class AuthenticatorsContract(Contract):
 
     @scenario
     async def test_all_is_forgotten(self) -> None:
-        """A webservice that is deleted and made anew was told nothing."""
+        """A webservice that is deleted and made anew was told nothing (AUTH-3)."""
         stores = await self.stores_with_account()
         await load(stores, authenticator())
         number = await stores.operated.refresh(WEBSERVICE)

@@ -39,7 +39,7 @@ class CredentialsContract(Contract):
 
     @scenario
     async def test_actors(self) -> None:
-        """Every user and host has the key that it was created with, whatever its identifier."""
+        """Every user and host has the key that it was created with, whatever its identifier (TOK-7)."""
         stores = await self.stores_with_account()
         keys = {
             str(RoleName(ACCOUNT, kind, identifier)): Sealed(f"{kind} {identifier} \x00\\".encode())

@@ -116,7 +116,7 @@ class JsonTests(SynchronousTestCase):
             self.refusal(document)
 
     def test_refuses_members_named_twice(self) -> None:
-        """A member that is named twice, at any depth and in any spelling, has no one meaning."""
+        """A member that is named twice, at any depth and in any spelling, has no one meaning (WIRE-26)."""
         for document in (b'{"a": 1, "a": 1}', b'{"b": [{"a": 1, "a": 2}]}', b'{"a": 1, "\\u0061": 2}'):
             self.assertIn("twice", self.refusal(document))
 
@@ -130,12 +130,12 @@ class JsonTests(SynchronousTestCase):
         self.refusal(b'{"a": ' + b"1" * 10_000 + b"}")
 
     def test_refuses_other_encodings(self) -> None:
-        """Invalid UTF-8, a byte order mark, and UTF-16 are refused."""
+        """Invalid UTF-8, a byte order mark, and UTF-16 are refused (WIRE-26)."""
         for document in (b'{"a": "\xff"}', b"\xef\xbb\xbf{}", '{"a": 1}'.encode("utf-16"), b'{"a": "\xed\xa0\x80"}'):
             self.refusal(document)
 
     def test_bounds_nesting(self) -> None:
-        """64 levels are read, 65 are refused, and brackets in texts are not levels."""
+        """64 levels are read, 65 are refused, and brackets in texts are not levels (WIRE-26)."""
         for left, right in ((b"[", b"]"), (b'{"a":', b"}")):
             inner = b"1" if right == b"}" else b""
             json_object(b'{"a":' + left * 63 + inner + right * 63 + b"}")
@@ -183,14 +183,14 @@ class CompactTests(SynchronousTestCase):
         self.assertEqual(repr(parse_compact(token(CLAIMS))), "Unverified(algorithm='RS256', key_id='k1')")
 
     def test_bounds_size(self) -> None:
-        """A token of a megabyte is refused by its length, before it is taken apart."""
+        """A token of a megabyte is refused by its length, before it is taken apart (AUTH-14)."""
         self.refusal(b"a" * (1 << 20), Reason.TOKEN_TOO_LARGE)
         text = token({"pad": "x" * 100})
         self.assertRaises(EvidenceRefused, parse_compact, text, len(text) - 1)
         parse_compact(text, len(text))
 
     def test_has_three_parts(self) -> None:
-        """Fewer or more parts, empty ones, and the JSON serialisation are no compact JWS."""
+        """Fewer or more parts, empty ones, and the JSON serialisation are no compact JWS (AUTH-14)."""
         good = token(CLAIMS)
         head, body, signature = good.split(b".")
         for text in (
@@ -209,13 +209,13 @@ class CompactTests(SynchronousTestCase):
         self.refusal(json.dumps({"payload": "e30", "signatures": []}).encode(), Reason.TOKEN_MALFORMED)
 
     def test_unsigned_tokens_are_refused(self) -> None:
-        """A token without signature, or with ``none`` in any spelling, is unsigned."""
+        """A token without signature, or with ``none`` in any spelling, is unsigned (AUTH-16)."""
         self.refusal(token(CLAIMS).rpartition(b".")[0] + b".", Reason.TOKEN_UNSIGNED)
         for spelling in ("none", "None", "NONE", "nOnE"):
             self.refusal(signed({"alg": spelling}, CLAIMS), Reason.TOKEN_UNSIGNED)
 
     def test_other_algorithms_are_refused(self) -> None:
-        """Only RS256, RS384 and RS512 in exactly this spelling are read."""
+        """Only RS256, RS384 and RS512 in exactly this spelling are read (AUTH-17)."""
         for name in ("rs256", "RS256 ", "RS1", "HS256", "ES256", "PS256", "EdDSA", "", "RS256\x00", "x" * 5000):
             self.refusal(signed({"alg": name}, CLAIMS), Reason.ALGORITHM_REFUSED)
         for value in (None, 256, ["RS256"], {"RS256": 1}, True):
@@ -233,7 +233,7 @@ class CompactTests(SynchronousTestCase):
             self.refusal(forged, Reason.ALGORITHM_REFUSED)
 
     def test_critical_extensions_are_refused(self) -> None:
-        """No ``crit`` and no ``b64`` is understood, whatever its value."""
+        """No ``crit`` and no ``b64`` is understood, whatever its value (AUTH-18)."""
         for extension in (b'"crit":["exp"]', b'"crit":[]', b'"crit":null', b'"b64":false,"crit":["b64"]', b'"b64":true'):
             self.refusal(signed(b'{"alg":"RS256","kid":"k1",' + extension + b"}", CLAIMS), Reason.CRITICAL_HEADER)
 
@@ -243,7 +243,7 @@ class CompactTests(SynchronousTestCase):
             self.refusal(signed({"alg": "RS256", "kid": value}, CLAIMS), Reason.TOKEN_MALFORMED)
 
     def test_headers_are_strict_json(self) -> None:
-        """A header that names a member twice, or is no JSON object, is refused."""
+        """A header that names a member twice, or is no JSON object, is refused (AUTH-15)."""
         for header in (
             b'{"alg":"none","alg":"RS256"}',
             b"[]",
@@ -255,7 +255,7 @@ class CompactTests(SynchronousTestCase):
             self.refusal(signed(header, CLAIMS), Reason.TOKEN_MALFORMED)
 
     def test_parts_are_strict_base64url(self) -> None:
-        """Padding, blanks, foreign characters, needless bits and trailing NULs are refused in every part."""
+        """Padding, blanks, foreign characters, needless bits and trailing NULs are refused in every part (AUTH-14)."""
         parts = token(CLAIMS).split(b".")
         for number_ in range(3):
             for spoilt in (b"=", b"==", b" ", b"\n", b"\x00", b"+", b"\xff"):
@@ -313,11 +313,11 @@ class VerifyTests(SynchronousTestCase):
         self.refusal(signed({"alg": "RS512", "kid": "k1"}, CLAIMS, algorithm="RS256"), Reason.SIGNATURE_WRONG)
 
     def test_missing_key_id_with_several_keys(self) -> None:
-        """A token without key id isn't tried against every key."""
+        """A token without key id isn't tried against every key (AUTH-41)."""
         self.refusal(token(CLAIMS, kid=None), Reason.KEY_ID_MISSING)
 
     def test_missing_key_id_with_one_key(self) -> None:
-        """When the set has one usable key, a missing key id on either side is no hindrance."""
+        """When the set has one usable key, a missing key id on either side is no hindrance (AUTH-41)."""
         named, nameless = parse_key_set(jwks(jwk("k1"))), parse_key_set(jwks(jwk("k1", kid=None)))
         self.assertEqual(verified(token(CLAIMS, kid=None), named), CLAIMS)
         self.assertEqual(verified(token(CLAIMS, kid=None), nameless), CLAIMS)
@@ -325,7 +325,7 @@ class VerifyTests(SynchronousTestCase):
         self.refusal(token(CLAIMS, kid="any"), Reason.KEY_UNKNOWN, named)
 
     def test_brought_keys_are_ignored(self) -> None:
-        """A key, certificate or address in the header changes nothing."""
+        """A key, certificate or address in the header changes nothing (AUTH-18)."""
         brought: dict[str, Any] = {
             "jwk": jwk("evil"),
             "jku": "https://evil.example",
@@ -336,7 +336,7 @@ class VerifyTests(SynchronousTestCase):
         self.assertEqual(verified(token(CLAIMS, **brought), self.keys), CLAIMS)
 
     def test_algorithm_of_the_key(self) -> None:
-        """A key that names its algorithm verifies no other."""
+        """A key that names its algorithm verifies no other (AUTH-17)."""
         keys = parse_key_set(jwks(jwk(alg="RS512")))
         self.assertEqual(verified(token(CLAIMS, algorithm="RS512"), keys), CLAIMS)
         self.refusal(token(CLAIMS), Reason.ALGORITHM_REFUSED, keys)
@@ -360,7 +360,7 @@ class VerifyTests(SynchronousTestCase):
             self.assertEqual(self.keys.verify(parse_compact(token(CLAIMS, "k2")), frozenset({name})), CLAIMS)
 
     def test_distrusted_under_every_name(self) -> None:
-        """A key that its set publishes under two ids is distrusted by either."""
+        """A key that its set publishes under two ids is distrusted by either (AUTH-51)."""
         keys = parse_key_set(jwks(jwk("k1"), jwk("k1", kid="again"), jwk("k2")))
         for name in ("k1", "again"):
             refused = self.assertRaises(
@@ -377,7 +377,7 @@ class VerifyTests(SynchronousTestCase):
         self.assertRaises(EvidenceRefused, keys.verify, parsed, frozenset({"k7"}))
 
     def test_payload_is_read_after_the_signature(self) -> None:
-        """A payload that is no JSON object is malformed under a right signature, and unread under a wrong one."""
+        """A payload that is no JSON object is malformed under a right signature, and unread under a wrong one (AUTH-15)."""
         for payload in (b"[]", b"x", b'{"a":1,"a":2}', b'{"exp":NaN}', b'"eyJ"', token(CLAIMS), b"\xff"):
             good = token(payload)
             refused = self.assertRaises(EvidenceRefused, verified, good, self.keys)
@@ -430,7 +430,7 @@ class KeySetTests(SynchronousTestCase):
         return problem
 
     def test_keys_of_other_types_and_uses_are_skipped(self) -> None:
-        """Keys for something else lie beside a usable one without harm or report."""
+        """Keys for something else lie beside a usable one without harm or report (AUTH-40)."""
         others = [
             {"kty": "EC", "kid": "ec", "crv": "P-256", "x": "AA", "y": "AA"},
             {"kty": "OKP", "crv": "Ed25519", "x": "AA"},
@@ -447,7 +447,7 @@ class KeySetTests(SynchronousTestCase):
         self.assertEqual((self.ids(keys), keys.problems), (["k1"], ()))
 
     def test_secret_keys_are_refused(self) -> None:
-        """A private or symmetric key has no place in a published set."""
+        """A private or symmetric key has no place in a published set (AUTH-40)."""
         private = private_key().private_numbers()
         for entry in (
             jwk(d=number(private.d)),
@@ -459,7 +459,7 @@ class KeySetTests(SynchronousTestCase):
         self.assertNotIn(number(private.d), self.problem(jwk(d=number(private.d))))
 
     def test_weak_and_huge_keys_are_refused(self) -> None:
-        """A modulus has 2048 to 8192 bits."""
+        """A modulus has 2048 to 8192 bits (AUTH-40)."""
         self.assertEqual(
             self.problem(jwk("weak", 1024)), "key 1 'weak' is refused: it has 1024 bits; 2048 to 8192 are allowed"
         )
@@ -469,7 +469,9 @@ class KeySetTests(SynchronousTestCase):
         self.assertEqual(self.ids(parse_key_set(jwks(jwk(n=number(largest))))), ["k1"])
 
     def test_keys_that_can_be_broken_are_refused(self) -> None:
-        """A key by a library whose keys can be broken is left out and reported, though its signatures are right."""
+        """A key by a library whose keys can be broken is left out and reported, though its signatures are right
+        (AUTH-40).
+        """
         p, q = roca_prime(), roca_prime()
         numbers = RSAPublicNumbers(65537, p * q)
         d = pow(65537, -1, math.lcm(p - 1, q - 1))
@@ -484,7 +486,7 @@ class KeySetTests(SynchronousTestCase):
         self.assertRaises(EvidenceRefused, verified, evidence, keys)
 
     def test_strange_exponents_are_refused(self) -> None:
-        """An exponent is odd, at least 65537, and no longer than 32 bits."""
+        """An exponent is odd, at least 65537, and no longer than 32 bits (AUTH-40)."""
         for exponent in (0, 1, 2, 3, 17, 65535, 65536, 65538, (1 << 32) + 1, (1 << 2047) + 1):
             self.assertIn("exponent", self.problem(jwk(e=number(exponent))))
         self.assertEqual(self.ids(parse_key_set(jwks(jwk(e=number((1 << 32) - 1))))), ["k1"])
@@ -508,7 +510,7 @@ class KeySetTests(SynchronousTestCase):
         self.assertEqual(keys.keys[0].thumbprint, parse_key_set(jwks()).keys[0].thumbprint)
 
     def test_different_keys_of_one_id_are_refused(self) -> None:
-        """When two keys share an id neither is used, and others are."""
+        """When two keys share an id neither is used, and others are (AUTH-40)."""
         keys = parse_key_set(jwks(jwk("k1", kid="same"), jwk("k2", kid="same"), jwk("k3")))
         self.assertEqual(self.ids(keys), ["k3"])
         self.assertEqual(keys.problems, ("2 different keys are refused: they share the id 'same'",))

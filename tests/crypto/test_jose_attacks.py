@@ -189,7 +189,7 @@ class BroughtKeyAttacks(Attack):
         self.assert_useless(jwk=jwk("evil", kid="k1"))
 
     def test_jku(self) -> None:
-        """The address of a key set in the header is not used."""
+        """The address of a key set in the header is not used (NET-18)."""
         self.assert_useless(jku="https://evil.example/jwks.json")
         self.assert_useless(jku="https://idp.example/keys/../../@evil.example/")
 
@@ -208,7 +208,9 @@ class BroughtKeyAttacks(Attack):
         self.assert_useless(x5c=[base64url(der)], **digests)
 
     def test_parameters_of_the_wrong_type(self) -> None:
-        """A registered parameter of another type than it has to be makes the header malformed, though nobody reads it."""
+        """A registered parameter of another type than it has to be makes the header malformed, though nobody reads it
+        (AUTH-18).
+        """
         for name in ("kid", "typ", "cty", "jku", "x5u", "x5t", "x5t#S256", "jwk", "x5c"):
             for value in (None, 1, True, 1.5):
                 text = signed({"alg": "RS256", "kid": "k1", name: value}, CLAIMS)
@@ -263,7 +265,7 @@ class HeaderAttacks(Attack):
         self.assert_refused(text, Reason.KEY_UNKNOWN, limit=1 << 20)
 
     def test_key_id_that_looks_alike(self) -> None:
-        """Key ids are compared exactly: no case, blank, width or composition of letters is overlooked."""
+        """Key ids are compared exactly: no case, blank, width or composition of letters is overlooked (AUTH-41)."""
         keys = parse_key_set(jwks(jwk("k1", kid="cl\u00e9"), jwk("k2")))
         self.assertEqual(self.verified(token(CLAIMS, kid="cl\u00e9"), keys), CLAIMS)
         for key_id in (
@@ -305,7 +307,7 @@ class HeaderAttacks(Attack):
             self.assert_refused(token(payload), Reason.TOKEN_MALFORMED)
 
     def test_encrypted_and_nested_tokens(self) -> None:
-        """A token that is encrypted, or has a token as its payload, is refused."""
+        """A token that is encrypted, or has a token as its payload, is refused (AUTH-14)."""
         inner = token(CLAIMS)
         self.assert_refused(token(inner, cty="JWT"), Reason.TOKEN_MALFORMED)
         self.assert_refused(token(json.dumps(inner.decode()).encode(), cty="JWT"), Reason.TOKEN_MALFORMED)
@@ -334,7 +336,7 @@ class SpellingAttacks(Attack):
             self.assert_malformed(b".".join((*self.parts[:at], change(part), *self.parts[at + 1 :])))
 
     def test_json_serialisation(self) -> None:
-        """Neither the general nor the flattened JSON serialisation is read (RFC 7515 7.2)."""
+        """Neither the general nor the flattened JSON serialisation is read (RFC 7515 7.2) (AUTH-14)."""
         head, body, signature = (part.decode() for part in self.parts)
         flat = {"payload": body, "protected": head, "signature": signature}
         general = {"payload": body, "signatures": [{"protected": head, "signature": signature}]}
@@ -471,6 +473,6 @@ class KeyAttacks(Attack):
         self.assertEqual(self.verified(token(CLAIMS), keys), CLAIMS)
 
     def test_endless_set(self) -> None:
-        """A set of more keys than anyone needs is refused as a whole, before any is read."""
+        """A set of more keys than anyone needs is refused as a whole, before any is read (AUTH-42)."""
         document = b'{"keys":[' + b",".join([b"{}"] * 10_000) + b"]}"
         self.assertIn("10000 keys", str(self.assertRaises(Malformed, parse_key_set, document)))

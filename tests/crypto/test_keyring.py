@@ -94,7 +94,9 @@ class AccountKeysTests(KeyringCase):
     """Loading, remembering, retiring."""
 
     def test_a_new_key_is_sealed(self) -> None:
-        """A new key is kept sealed under its account and id, and doesn't open in another account or under another id."""
+        """A new key is kept sealed under its account and id, and doesn't open in another account or under another id
+        (TOK-32).
+        """
         stored = new_signing_key(self.vault, "acct", NOW)
         self.assertEqual((stored.account, stored.created_at, stored.retires_at), ("acct", NOW, None))
         for moved in (attrs.evolve(stored, account="other"), attrs.evolve(stored, key_id=self.first)):
@@ -140,7 +142,7 @@ class AccountKeysTests(KeyringCase):
         self.assertIsNotNone(self.now(self.keys.verifier(self.first)))
 
     def test_a_retired_key_verifies_nothing(self) -> None:
-        """From the moment of its retirement a key verifies nothing, whether it was remembered or not (CLU-22)."""
+        """From the moment of its retirement a key verifies nothing, whether it was remembered or not (CLU-22, TOK-32)."""
         self.now(self.keys.verifier(self.first))
         self.now(self.keys.rotate("acct", 600))
         self.clock.advance(599)
@@ -150,7 +152,7 @@ class AccountKeysTests(KeyringCase):
         self.assertIsNone(self.now(self.server()[0].verifier(self.first)))
 
     def test_rotation_adds_a_key(self) -> None:
-        """A rotation gives the account another key to sign with, and leaves other accounts alone (CLU-22)."""
+        """A rotation gives the account another key to sign with, and leaves other accounts alone (CLU-22, TOK-32)."""
         self.now(self.keys.rotate("acct", 600))
         old, new = self.store.accounts["acct"]
         self.assertEqual((old.key_id, old.retires_at), (self.first, NOW + 600))
@@ -162,7 +164,9 @@ class AccountKeysTests(KeyringCase):
         self.refusal(self.keys.rotate("nobody", 600), NotFound)
 
     def test_public_keys(self) -> None:
-        """An account's public keys are those that verify now, the newest last; another account's aren't among them."""
+        """An account's public keys are those that verify now, the newest last; another account's aren't among them
+        (TOK-33).
+        """
         self.now(self.keys.rotate("acct", 600))
         newest = self.newest().key_id
         self.assertEqual([key["kid"] for key in self.now(self.keys.public_keys("acct"))], [self.first, newest])
@@ -244,7 +248,7 @@ class AccessTokensTests(KeyringCase):
             self.assertEqual(self.now(self.server()[1].caller(authorization)), Caller(role, int(NOW)))
 
     def test_users_and_hosts_have_their_own_lifetimes(self) -> None:
-        """A user's token lives as long as users' do, a host's as long as hosts'."""
+        """A user's token lives as long as users' do, a host's as long as hosts' (TOK-29)."""
         for role, lifetime in ((ALICE, 480), (WEB, 600)):
             token = json.loads(self.now(self.tokens.issue(Admitted(role, self.first))))
             read = json.loads(base64.b64decode(token["payload"]))
@@ -265,7 +269,7 @@ class AccessTokensTests(KeyringCase):
         self.assertEqual(self.store.asked, asked)
 
     def test_a_remembered_token_expires(self) -> None:
-        """A token dies at its exp though it was verified before (CLU-26)."""
+        """A token dies at its exp though it was verified before (CLU-26, TOK-29)."""
         authorization = self.issue()
         self.now(self.tokens.caller(authorization))
         self.clock.advance(479)
@@ -292,7 +296,7 @@ class AccessTokensTests(KeyringCase):
 
     def test_retirement_reaches_a_running_server(self) -> None:
         """A key that was rotated by another process is refused here from its retirement on, once there was a refresh
-        (CLU-23).
+        (CLU-23, TOK-32).
         """
         authorization = self.issue()
         self.now(self.tokens.caller(authorization))

@@ -26,7 +26,9 @@ class RulesTests(SynchronousTestCase):
     """What a password must be (wire facts, authn 1.4)."""
 
     def test_good_ones(self) -> None:
-        """Twelve to 128 characters will do, with two of either case, a digit and a special one, a blank among these."""
+        """Twelve to 128 characters will do, with two of either case, a digit and a special one, a blank among these
+        (TOK-15).
+        """
         special = " !\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~"
         for text in ("ABcdefghij1!", "AB" + "é" * 6 + "cd1 ", "ABcd1!" + "x" * 122, "ABcd1!" + "😀" * 122):
             self.assertTrue(can_be_password(text.encode()), text)
@@ -34,7 +36,9 @@ class RulesTests(SynchronousTestCase):
             self.assertTrue(can_be_password(f"ABcdefghij1{character}".encode()), character)
 
     def test_bad_ones(self) -> None:
-        """Anything shorter or longer, or without one of the sorts, or with a line end, or that isn't UTF-8, won't do."""
+        """Anything shorter or longer, or without one of the sorts, or with a line end, or that isn't UTF-8, won't do
+        (TOK-15).
+        """
         for body in (
             b"",
             b"ABcdefghi1!",
@@ -56,7 +60,7 @@ class RulesTests(SynchronousTestCase):
             self.assertTrue(refusal.message.startswith("CONJ00046E "))
 
     def test_not_repeated(self) -> None:
-        """A refusal doesn't repeat the password."""
+        """A refusal doesn't repeat the password (FAIL-11)."""
         self.assertNotIn("Secret", str(self.assertRaises(InvalidParameter, demand_password, b"Secret")))
 
     def test_keys_are_no_passwords(self) -> None:
@@ -92,7 +96,7 @@ class HashingTests(SynchronousTestCase):
             self.assertIs(self.result(self.passwords.matches(one, other)), False)
 
     def test_no_hash(self) -> None:
-        """Where there is no hash, the same work is done for nothing."""
+        """Where there is no hash, the same work is done for nothing (TOK-17)."""
         self.assertIs(self.result(self.passwords.matches(None, GOOD)), False)
         self.assertEqual(self.threads.done, 1)
 
@@ -105,7 +109,7 @@ class HashingTests(SynchronousTestCase):
         self.assertEqual((self.passwords.outdated(hashed), dearer.outdated(hashed)), (False, True))
 
     def test_the_recommended_cost(self) -> None:
-        """What hashes cost in service is what OWASP recommends for Argon2id: 19 MiB, two passes, one lane."""
+        """What hashes cost in service is what OWASP recommends for Argon2id: 19 MiB, two passes, one lane (TOK-16)."""
         self.assertEqual(RECOMMENDED, Cost(19456, 2, 1))
         self.assertNotEqual(RECOMMENDED, CHEAP)
 
@@ -138,7 +142,9 @@ class HashingTests(SynchronousTestCase):
         self.assertIs(self.successResultOf(last), False)
 
     def test_room(self) -> None:
-        """Who asks for room where there is none is refused after a moment of its own, unless there is some by then."""
+        """Who asks for room where there is none is refused after a moment of its own, unless there is some by then
+        (TOK-18).
+        """
         chances = iter([0.25, 0.75, 0.5])
         pool: Any = self.threads
         passwords = Passwords(self.threads, pool, waiting=0, cost=CHEAP, chance=lambda: next(chances))

@@ -51,7 +51,7 @@ class FaultTests(SynchronousTestCase):
             self.assertIsNone(fault_of(E, without_factor(bits)))
 
     def test_faults(self) -> None:
-        """Each kind of weak or costly key is refused in words of its own."""
+        """Each kind of weak or costly key is refused in words of its own (AUTH-40)."""
         for exponent, modulus, words in (
             (E, without_factor(2047), "it has 2047 bits; 2048 to 8192 are allowed"),
             (E, without_factor(8193), "it has 8193 bits; 2048 to 8192 are allowed"),

@@ -98,7 +98,9 @@ class MintTests(TokenCase):
     """The token as clients see it."""
 
     def test_three_members(self) -> None:
-        """A token is a JSON object of exactly the texts protected, payload and signature, in base64url with padding."""
+        """A token is a JSON object of exactly the texts protected, payload and signature, in base64url with padding
+        (TOK-25).
+        """
         token = json.loads(KEY.mint(HOST, NOW, 480))
         self.assertEqual(list(token), ["protected", "payload", "signature"])
         for part in token.values():
@@ -107,12 +109,16 @@ class MintTests(TokenCase):
         self.assertEqual(len(base64.urlsafe_b64decode(token["signature"])), 64)
 
     def test_claims(self) -> None:
-        """The claims are iat, sub and exp in that order: whole seconds, the login, and iat with the lifetime added."""
+        """The claims are iat, sub and exp in that order: whole seconds, the login, and iat with the lifetime added
+        (TOK-28).
+        """
         payload = base64.b64decode(json.loads(KEY.mint(HOST, NOW, 480))["payload"])
         self.assertEqual(payload, b'{"iat":1700000000,"sub":"host/apps/web","exp":1700000480}')
 
     def test_creation(self) -> None:
-        """A token of a role that has a number says which, as an integer; it comes back, and is 0 where there is none."""
+        """A token of a role that has a number says which, as an integer; it comes back, and is 0 where there is none
+        (TOK-28).
+        """
         largest = 2**53 - 1
         token = KEY.mint(HOST, NOW, 480, largest)
         payload = base64.b64decode(json.loads(token)["payload"])
@@ -121,13 +127,15 @@ class MintTests(TokenCase):
         self.assertEqual(self.read(header(KEY.mint(HOST, NOW, 480))).creation, 0)
 
     def test_head(self) -> None:
-        """The header names the algorithm and the key, and nothing else."""
+        """The header names the algorithm and the key, and nothing else (TOK-27)."""
         head = json.loads(base64.b64decode(json.loads(KEY.mint(HOST, NOW, 480))["protected"]))
         self.assertEqual(head, {"alg": "ES256", "kid": KEY.verification.key_id})
 
     @given(ROLES)
     def test_plain_base64_decodes(self, role: RoleName) -> None:
-        """Whoever a token is for, a decoder of plain base64 reads its header and payload, and finds the login in it."""
+        """Whoever a token is for, a decoder of plain base64 reads its header and payload, and finds the login in it
+        (TOK-25).
+        """
         token = json.loads(KEY.mint(role, NOW, 480))
         self.assertNotRegex(token["protected"] + token["payload"], r"[-_]")
         payload = base64.b64decode(token["payload"], validate=True)
@@ -147,7 +155,7 @@ class MintTests(TokenCase):
         self.assertEqual(self.read(authorization).role, role)
 
     def test_only_actors_of_the_account(self) -> None:
-        """A key signs no token for a group, nor for a role of another account."""
+        """A key signs no token for a group, nor for a role of another account (TOK-35)."""
         for role in (RoleName("acct", "group", "ops"), RoleName("other", "user", "alice")):
             self.assertRaises(ValueError, KEY.mint, role, NOW, 480)
 
@@ -156,7 +164,7 @@ class StandardTests(TokenCase):
     """Tokens are what other libraries expect."""
 
     def test_any_jose_library_verifies(self) -> None:
-        """Stripped of padding and joined by dots, a token is a JWS that PyJWT verifies with the published key."""
+        """Stripped of padding and joined by dots, a token is a JWS that PyJWT verifies with the published key (TOK-26)."""
         token = json.loads(KEY.mint(RoleName("acct", "user", "zoë>?~"), NOW, 480))
         compact = ".".join(part.rstrip("=") for part in token.values())
         published = jwt.PyJWK.from_dict(KEY.verification.public_jwk())
@@ -166,13 +174,13 @@ class StandardTests(TokenCase):
         self.assertRaises(jwt.InvalidSignatureError, jwt.decode, compact, foreign, algorithms=["ES256"])
 
     def test_the_published_key(self) -> None:
-        """The published key says what it is for, and holds no private part."""
+        """The published key says what it is for, and holds no private part (TOK-33)."""
         published = KEY.verification.public_jwk()
         self.assertEqual(published.keys(), {"kty", "crv", "x", "y", "kid", "alg", "use"})
         self.assertEqual([published[name] for name in ("kty", "crv", "alg", "use")], ["EC", "P-256", "ES256", "sig"])
 
     def test_the_id_of_a_key_is_its_thumbprint(self) -> None:
-        """The id of a key is the thumbprint that RFC 7638 defines."""
+        """The id of a key is the thumbprint that RFC 7638 defines (TOK-27)."""
         published = KEY.verification.public_jwk()
         required = f'{{"crv":"P-256","kty":"EC","x":"{published["x"]}","y":"{published["y"]}"}}'
         digest = hashes.Hash(hashes.SHA256())
@@ -224,7 +232,7 @@ class HeaderTests(TokenCase):
         self.encoded = base64.b64encode(self.token)
 
     def test_forms_that_are_read(self) -> None:
-        """A token is read with and without quotation marks, padding, and blanks or newlines in the base64."""
+        """A token is read with and without quotation marks, padding, and blanks or newlines in the base64 (WIRE-28)."""
         bare = self.encoded.rstrip(b"=")
         for authorization in (
             b'Token token="%s"' % self.encoded,
@@ -238,7 +246,9 @@ class HeaderTests(TokenCase):
             self.assertEqual(self.read(authorization).role, HOST, authorization)
 
     def test_other_headers_are_missing(self) -> None:
-        """No header, another scheme, another parameter, or quotation marks that don't pair, are no authorization."""
+        """No header, another scheme, another parameter, or quotation marks that don't pair, are no authorization
+        (WIRE-30).
+        """
         self.assertRefused(MISSING, None)
         for form in (
             b"",
@@ -259,7 +269,7 @@ class HeaderTests(TokenCase):
             self.assertRefused(MISSING, form.replace(b"%s", self.encoded), note=form)
 
     def test_what_is_no_json_is_malformed(self) -> None:
-        """A header whose token is not base64 of strict JSON is malformed."""
+        """A header whose token is not base64 of strict JSON is malformed (WIRE-30)."""
         member = self.token[1:-1]
         for flaw, text in {
             "empty": b"",
@@ -295,14 +305,14 @@ class HeaderTests(TokenCase):
             self.assertRefused(MALFORMED, b'Token token="%s"' % value, note=flaw)
 
     def test_too_long_a_header_is_malformed(self) -> None:
-        """A header over the limit is refused, whatever it holds."""
+        """A header over the limit is refused, whatever it holds (WIRE-28)."""
         blanks = AUTHORIZATION_LIMIT - len(header(self.token))
         fits = b'Token token="%s%s"' % (b" " * blanks, self.encoded)
         self.assertEqual(self.read(fits).role, HOST)
         self.assertRefused(MALFORMED, fits.replace(b'"', b'" ', 1))
 
     def test_json_of_another_shape_is_invalid(self) -> None:
-        """JSON that isn't an object of exactly the three texts is no token."""
+        """JSON that isn't an object of exactly the three texts is no token (WIRE-30)."""
         parts = json.loads(self.token)
         wrong: tuple[object, ...] = (None, 1, [], {}, "", "é", "\ud800", ".", "*")
         shapes: list[object] = [[], [parts], {}, None, True, 1, "text", {**parts, "header": {"kid": "x"}}]
@@ -321,7 +331,7 @@ class HeaderTests(TokenCase):
             self.assertRefused(INVALID, header(forged(KEY, true_head(KEY), payload)), note=payload)
 
     def test_rewritten_json_is_read(self) -> None:
-        """A client may write the JSON of a token anew: other order, blanks, escapes, and parts without padding."""
+        """A client may write the JSON of a token anew: other order, blanks, escapes, and parts without padding (TOK-30)."""
         parts = json.loads(self.token)
         turned = dict(reversed(parts.items()))
         bare = {name: part.rstrip("=") for name, part in parts.items()}
@@ -336,7 +346,9 @@ class HeaderTests(TokenCase):
             self.assertEqual(self.read(header(text.encode())).role, HOST, text)
 
     def test_parts_have_one_spelling(self) -> None:
-        """A part with half its padding, with more, with stray low bits, blanks, or in the other alphabet is refused."""
+        """A part with half its padding, with more, with stray low bits, blanks, or in the other alphabet is refused
+        (TOK-30).
+        """
         parts = json.loads(self.token)
         signature = parts["signature"]
         for flaw, text in {
@@ -367,13 +379,13 @@ class VerifyTests(TokenCase):
     """Signature, header and claims."""
 
     def test_a_token_lives_until_it_expires(self) -> None:
-        """A token is good up to its exp and refused from then on, with no leeway."""
+        """A token is good up to its exp and refused from then on, with no leeway (TOK-29)."""
         authorization = header(KEY.mint(HOST, NOW, 480))
         self.assertEqual(self.read(authorization, NOW + 479.999).expires_at, NOW + 480)
         self.assertRefused(INVALID, authorization, NOW + 480)
 
     def test_a_token_of_the_future_is_read(self) -> None:
-        """The time of issue is not compared with the clock."""
+        """The time of issue is not compared with the clock (TOK-29)."""
         self.assertEqual(self.read(header(KEY.mint(HOST, NOW, 480)), NOW - 1000).issued_at, NOW)
 
     def test_another_key_refuses(self) -> None:
@@ -399,7 +411,9 @@ class VerifyTests(TokenCase):
             self.assertRefused(INVALID, header(json.dumps(parts | change).encode()), note=flaw)
 
     def test_the_header_is_pinned(self) -> None:
-        """A header with another algorithm, an odd key id, or any other member is refused, though the signature be true."""
+        """A header with another algorithm, an odd key id, or any other member is refused, though the signature be true
+        (TOK-27).
+        """
         kid = KEY.verification.key_id
         for head in (
             {"alg": "ES256"},
@@ -420,7 +434,7 @@ class VerifyTests(TokenCase):
             self.assertRefused(INVALID, header(forged(KEY, json.dumps(head), claims())), note=head)
 
     def test_claims_have_their_types(self) -> None:
-        """A signed token without iat, sub or exp, or with one of another type, is invalid."""
+        """A signed token without iat, sub or exp, or with one of another type, is invalid (TOK-28)."""
         self.assertEqual(self.read(header(forged(KEY, true_head(KEY), claims()))).role, HOST)
         for name, values in {
             "iat": (None, True, "1", 1.5, float(NOW), [NOW]),
@@ -432,7 +446,9 @@ class VerifyTests(TokenCase):
                 self.assertRefused(INVALID, header(forged(KEY, true_head(KEY), claims(**{name: value}))), note=(name, value))
 
     def test_other_claims_are_not_ignored(self) -> None:
-        """A signed token with any other claim says something that this service doesn't understand, and is refused for it."""
+        """A signed token with any other claim says something that this service doesn't understand, and is refused for it
+        (WIRE-30, TOK-28).
+        """
         for name in ("cidr", "aud", "iss", "nbf", "admin", ""):
             self.assertRefused(UNRECOGNIZED, header(forged(KEY, true_head(KEY), claims(**{name: "x"}))), note=name)
 

@@ -9,11 +9,11 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.integration.fault_matrix import BEGIN, END, FAULTS, Outcome, cells, written
 from tests.integration.verdicts import VALUES
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "health.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "operations" / "health.md"
 
 
 class FaultPageTests(SynchronousTestCase):
-    """``docs/health.md``, which is written by a command and kept with the sources."""
+    """``docs/operations/health.md``, which is written by a command and kept with the sources."""
 
     def test_page(self) -> None:
         """The table has a line for each fault, in order, that says what the matrix expects of each server."""

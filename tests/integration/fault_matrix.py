@@ -1,7 +1,7 @@
 """The fault matrix: every fault that is tried, how it is tried, and the part of a page that tells what came of it.
 
-``python -m tests.integration.fault_matrix --write docs/health.md`` tries all of them, which takes some minutes, and writes
-the table there anew.
+``python -m tests.integration.fault_matrix --write docs/operations/health.md`` tries all of them, which takes some
+minutes, and writes the table there.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ FAULTS: Final = (*OF_POSTGRES, *OF_ROWS, *OF_SERVICES, *OF_PROCESSES, *OF_MEMBER
 _COULD_WRITE: Final = {False: {"primary"}, True: {"primary", "follower"}}
 
 #: Between these lines of the page stands what is written.
-BEGIN: Final = "<!-- Written by: python -m tests.integration.fault_matrix --write docs/health.md -->"
+BEGIN: Final = "<!-- Written by: python -m tests.integration.fault_matrix --write docs/operations/health.md -->"
 END: Final = "<!-- End of what is written -->"
 
 _HEAD: Final = (

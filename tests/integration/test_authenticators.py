@@ -64,7 +64,7 @@ class OperatorTests(PostgresTestCase, ServerTestCase):
         return answer.json()
 
     async def test_an_operators_day(self) -> None:
-        """Status, explanations, switches, distrusted and refreshed keys do what they say, each at once."""
+        """Status, explanations, switches, distrusted and refreshed keys do what they say, each at once (AUTH-3)."""
         found = (await self.api.ask("GET", "/authenticators")).json()
         self.assertEqual(found["enabled"], ["authn", "authn-jwt/ci"])
         self.assertIn("authn-jwt/ci", found["configured"])

@@ -112,7 +112,9 @@ class ClientTests(CommandTestCase, PostgresTestCase):
     """The commands that speak HTTP, and those that administer, on one server."""
 
     async def test_a_day_with_svc(self) -> None:
-        """An account is made beside the running server; its admin logs in, loads policy, sets and reads a secret."""
+        """An account is made beside the running server; its admin logs in, loads policy, sets and reads a secret (CLI-5,
+        CLI-10, CLI-24).
+        """
         url = await self.create_database(migrated=False)
         server = self.serve(
             "--authenticators=authn,authn-jwt/ci",
@@ -275,7 +277,7 @@ class ClientTests(CommandTestCase, PostgresTestCase):
         self.assertEqual(json.loads(as_json.stdout)[0]["policy"]["id"], "apps")
 
     async def test_servers_that_are_not_there(self) -> None:
-        """A server or a data key that isn't there ends a command with 1, and the reason."""
+        """A server or a data key that isn't there ends a command with 1, and the reason (CLI-1)."""
         away = await self.svc("health", "--url", "http://127.0.0.1:1", code=1)
         self.assertIn("cannot reach http://127.0.0.1:1", away.stderr)
         no_key = await self.svc("account", "list", environ={"SERVICE_DATABASE_URL": "postgresql:///x"}, code=1)
@@ -319,7 +321,7 @@ class InterruptedTests(CommandTestCase):
         return f"http://127.0.0.1:{port.getHost().port}"
 
     async def test_work_that_was_not_done(self) -> None:
-        """A command that is ended by a signal while it waits for an answer says so by its exit code."""
+        """A command that is ended by a signal while it waits for an answer says so by its exit code (CLI-1)."""
         for number in (signal.SIGTERM, signal.SIGINT):
             server = SilentServer()
             command = self.start("health", "--url", await self.listening(server))
@@ -344,7 +346,7 @@ class EmbeddedTests(CommandTestCase):
     """Administration of a server with the embedded PostgreSQL."""
 
     async def test_alone_and_beside_the_server(self) -> None:
-        """Without a server a command runs PostgreSQL for its own duration; beside one it joins that one's."""
+        """Without a server a command runs PostgreSQL for its own duration; beside one it joins that one's (CLI-23)."""
         data_dir = Path(self.mktemp()).resolve()
         created = await self.svc("account", "create", "acme", "--data-dir", str(data_dir))
         self.assertRegex(created.stdout, r"\AAPI key for admin: \S+\n\Z")
@@ -359,7 +361,7 @@ class QuickstartTests(CommandTestCase):
     """The README's first command."""
 
     async def test_twice_in_one_directory(self) -> None:
-        """``svc quickstart --once`` gets every expected answer, the second time on what the first has kept, too.
+        """``svc quickstart --once`` gets every expected answer, the second time on what the first has kept, too (CLI-26).
 
         With ``--cloud`` it shows the path of a virtual machine as well.
         """
@@ -390,8 +392,8 @@ class ProviderTests(CommandTestCase, PostgresTestCase):
     """``svc provider``, beside a server."""
 
     async def test_walkthrough(self) -> None:
-        """What the README tells to do with a provider on one's own machine leads from a JWT to a secret."""
-        walkthrough = (Path(__file__).resolve().parents[2] / "README.md").read_text(encoding="utf-8")
+        """What the first steps tell to do with a provider on one's own machine leads from a JWT to a secret."""
+        walkthrough = (Path(__file__).resolve().parents[2] / "docs" / "start" / "first-steps.md").read_text(encoding="utf-8")
         policy = re.search(r"```yaml\n(.*?)```", walkthrough, re.DOTALL)
         assert policy is not None
         provider = self.start("provider", "serve", "--port", "0", awaited=b"issuer: ")

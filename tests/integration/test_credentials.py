@@ -87,7 +87,9 @@ class CredentialsTests(PostgresTestCase, CommandTestCase):
         self.assertEqual(await server.stop(), 0)
 
     async def test_made_again(self) -> None:
-        """A token of a role that was deleted and made again is 401 wherever it is shown; one of the new role is good."""
+        """A token of a role that was deleted and made again is 401 wherever it is shown; one of the new role is good
+        (TOK-31).
+        """
         await self.begin()
         policy, key = "/policies/acme/policy/root", self.keys["user:alice"]
         old = await self.api.authenticate("alice", key)

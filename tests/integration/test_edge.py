@@ -289,7 +289,7 @@ class PathTests(EdgeTestCase):
     """Raw paths."""
 
     async def test_paths(self) -> None:
-        """Encoded and raw slashes, other encodings and what doesn't decode, over a socket."""
+        """Encoded and raw slashes, other encodings and what doesn't decode, over a socket (WIRE-10)."""
         for path, status, value in (
             (b"/things/a/b%2Fc/d", 200, ["a", "b/c/d"]),
             (b"/things/a/%2Fb+%C3%A9%40/", 200, ["a", "/b+é@"]),
@@ -319,7 +319,7 @@ class ConnectionTests(EdgeTestCase):
         self.assertEqual([answer.json()[1] for answer in answers], [*map(str, range(count)), "b"])
 
     async def test_refused_and_used_again(self) -> None:
-        """A connection whose request was refused takes the next one."""
+        """A connection whose request was refused takes the next one (WIRE-42)."""
         post = b"POST /nowhere HTTP/1.1\r\nHost: h\r\nContent-Length: 200000\r\n\r\n" + b"x" * 200_000
         answers = await self.talk(post, GET, post, GET.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"))
         self.assertEqual([answer.status for answer in answers], [404, 200, 404, 200])
@@ -382,7 +382,7 @@ class PipeliningTests(EdgeTestCase):
         self.assertEqual((answer.status, self.things.bodies), (200, []))
 
     async def test_framing(self) -> None:
-        """What could be read in two ways is 400, and ends the connection."""
+        """What could be read in two ways is 400, and ends the connection (WIRE-2)."""
         post = b"POST /things HTTP/1.1\r\nHost: h\r\n"
         for head in (
             post + b"Transfer-Encoding: chunked\r\nTransfer-Encoding: identity\r\n\r\n",
@@ -483,7 +483,7 @@ class TlsTests(EdgeTestCase):
         return dialogue
 
     async def test_requests(self) -> None:
-        """Requests are answered over TLS, and HTTP/2 isn't offered."""
+        """Requests are answered over TLS, and HTTP/2 isn't offered (WIRE-1)."""
         verifyObject(IProtocolNegotiationFactory, self.site)
         dialogue = await self.secure()
         assert dialogue.transport is not None

@@ -26,7 +26,7 @@ class StartTests(EmbeddedTestCase):
     """What the first start makes, and how the server runs."""
 
     async def test_first_start(self) -> None:
-        """The first start makes a cluster with PostgreSQL's builtin C.UTF-8 locale, in UTF-8, with checksums."""
+        """The first start makes a cluster with PostgreSQL's builtin C.UTF-8 locale, in UTF-8, with checksums (CFG-21)."""
         directory = self.root / "data"
         dsn = await self.postgres(directory).ready()
         sql = "SELECT datlocprovider, datlocale, datcollate, pg_encoding_to_char(encoding) FROM pg_database"
@@ -60,7 +60,9 @@ class StartTests(EmbeddedTestCase):
         self.assertEqual(os.getsid(pid), pid)
 
     def test_environment(self) -> None:
-        """PostgreSQL's environment is the one made for it; nothing of the process's own, which holds the data key."""
+        """PostgreSQL's environment is the one made for it; nothing of the process's own, which holds the data key (CFG-19,
+        CFG-21).
+        """
         self.assertIn("SERVICE_DATA_KEY", psutil().Process(running().pid).environ())
         environment = psutil().Process(self.pid(running().directory)).environ()
         self.assertEqual(set(environment), {"PATH", "LC_ALL", "TZ", "PGDATA"})
@@ -104,7 +106,7 @@ class StartTests(EmbeddedTestCase):
         self.assertEqual(self.ask(dsn, "SHOW wal_level"), [("replica",)])
 
     async def test_files_do_not_win(self) -> None:
-        """Settings and access written into the cluster's files by hand don't open it."""
+        """Settings and access written into the cluster's files by hand don't open it (CFG-21)."""
         directory = await self.made()
         (directory / "cluster" / "postgresql.auto.conf").write_text("fsync = off\nlisten_addresses = '*'\n")
         (directory / "cluster" / "pg_hba.conf").write_text("local all all trust\nhost all all all trust\n")
@@ -117,7 +119,7 @@ class AccessTests(EmbeddedTestCase):
     """Who may connect."""
 
     def test_roles(self) -> None:
-        """The service's role owns its database and is no superuser; it can't connect to another database."""
+        """The service's role owns its database and is no superuser; it can't connect to another database (CFG-21)."""
         dsn = running().dsn
         sql = "SELECT current_user, rolsuper, rolcreaterole, pg_get_userbyid(datdba) FROM pg_roles, pg_database"
         sql += " WHERE rolname = current_user AND datname = current_database()"

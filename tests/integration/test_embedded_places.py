@@ -20,14 +20,14 @@ class PathTests(EmbeddedTestCase):
     """Paths."""
 
     async def test_blanks(self) -> None:
-        """A path with blanks, quotation marks and a backslash works, with the socket in the data directory."""
+        """A path with blanks, quotation marks and a backslash works, with the socket in the data directory (CFG-23)."""
         directory = await self.made(self.root / """a "blank", no 'comma\\n""".replace(",", ""))
         _, dsn = await self.serving(directory)
         self.assertEqual(self.ask(dsn, "SELECT 1"), [(1,)])
         self.assertIn("a \"blank\" no \\'comma\\\\n/cluster' ", dsn)
 
     async def test_unspeakable(self) -> None:
-        """Paths that libpq couldn't be told work: a comma, a line feed, a byte that is no UTF-8."""
+        """Paths that libpq couldn't be told work: a comma, a line feed, a byte that is no UTF-8 (CFG-23)."""
         for number, name in enumerate(("comma,", "line\nfeed", os.fsdecode(b"latin-\xe4"))):
             directory = await self.made(self.root / str(number) / name)
             postgres, dsn = await self.serving(directory)
@@ -35,7 +35,9 @@ class PathTests(EmbeddedTestCase):
             await postgres.stopService()
 
     async def test_long(self) -> None:
-        """A path too long for a socket's address works, by way of a private directory, removed when it is of no more use."""
+        """A path too long for a socket's address works, by way of a private directory, removed when it is of no more use
+        (CFG-23).
+        """
         directory = await self.made(self.root / ("long" * 30) / ("longer" * 30))
         postgres, dsn = await self.serving(directory)
         self.assertEqual(self.ask(dsn, "SELECT 1"), [(1,)])
@@ -87,7 +89,7 @@ class RootTests(EmbeddedTestCase):
         skip = without_root()
 
     async def test_unprivileged(self) -> None:
-        """As root, PostgreSQL runs as an existing unprivileged user, wholly, and the log says so."""
+        """As root, PostgreSQL runs as an existing unprivileged user, wholly, and the log says so (CFG-22)."""
         directory = self.root / "data"
         await self.postgres(directory).ready()
         user = next(name for name in UNPRIVILEGED if name in {entry.pw_name for entry in pwd.getpwall()})
@@ -130,7 +132,9 @@ class RootTests(EmbeddedTestCase):
         self.assertEqual(list(directory.iterdir()), [])
 
     async def test_closed_parent(self) -> None:
-        """A parent of mode 0700, closed to PostgreSQL's user, stays so, and the first start and the next ones work."""
+        """A parent of mode 0700, closed to PostgreSQL's user, stays so, and the first start and the next ones work
+        (CFG-22).
+        """
         closed = self.root / "closed"
         closed.mkdir(0o700)
         for _ in range(2):
@@ -186,7 +190,7 @@ class ProgramTests(EmbeddedTestCase):
         importlib.invalidate_caches()
 
     async def test_copied(self) -> None:
-        """Programs that the user can't reach are copied into the data directory, once, and the log says so."""
+        """Programs that the user can't reach are copied into the data directory, once, and the log says so (CFG-22)."""
         directory = await self.made()
         for expected in (1, 1):
             postgres = self.postgres(directory)

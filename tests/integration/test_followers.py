@@ -356,7 +356,7 @@ class StartTests(ClusterTestCase):
         self.assertNotIn(b"Traceback", follower.stdout + primary.stdout)
 
     async def test_refused(self) -> None:
-        """One that waits in vain is refused, and says what to do (CLU-6)."""
+        """One that waits in vain is refused, and says what to do (CLU-6, CFG-15)."""
         said = await self.refused(self.server_on(self.pair.follower.dsn(self.name), "--database-wait=1"))
         self.assertIn("the schema of this standby is at version 0", said)
         self.assertIn("start the same program on the primary first", said)

@@ -1,4 +1,4 @@
-"""``docs/operations.md``, followed step by step with the files of ``etc/``."""
+"""``docs/operations/servers.md``, followed step by step with the files of ``etc/``."""
 
 from __future__ import annotations
 
@@ -32,7 +32,9 @@ def settings(name: str) -> dict[str, str]:
 
 def documented(language: str) -> list[str]:
     """The blocks of a language on the page, in order."""
-    return re.findall(rf"(?s)```{language}\n(.*?)```", (ROOT / "docs" / "operations.md").read_text(encoding="utf-8"))
+    return re.findall(
+        rf"(?s)```{language}\n(.*?)```", (ROOT / "docs" / "operations" / "servers.md").read_text(encoding="utf-8")
+    )
 
 
 def question() -> str:

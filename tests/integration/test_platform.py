@@ -140,7 +140,7 @@ class OwnClientTests(PlatformCase):
         self.assertEqual((claims["aud"], claims["oid"]), ("api://svc", MACHINE.object_id))
 
     async def test_inspect(self) -> None:
-        """``svc cloud inspect`` asks no proxy, waits throttling out, and prints annotations but no token."""
+        """``svc cloud inspect`` asks no proxy, waits throttling out, and prints annotations but no token (CLI-25)."""
         proxies = dict.fromkeys(("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"), self.proxy)
         command = ("-c", "from svc.cli.main import main; main()", "cloud", "inspect")
         self.platform.troubles = [429, 404]
@@ -162,7 +162,9 @@ class OwnClientTests(PlatformCase):
         self.assertEqual(self.canary.visitors, 0)
 
     async def test_logging_in(self) -> None:
-        """``svc authenticate cloud`` and ``svc run --cloud`` present the machine's token, at the path of the host."""
+        """``svc authenticate cloud`` and ``svc run --cloud`` present the machine's token, at the path of the host
+        (CLI-11).
+        """
         service = Service(IReactorTime(installed_reactor), {"acme:variable:apps/password": b"s3cret"})
         environ = {"SVC_URL": self.served(service.site()), "SVC_ACCOUNT": "acme", **self.app_service}
         command = ("-c", "from svc.cli.main import main; main()")

@@ -1,4 +1,4 @@
-"""What ``docs/authenticators.md`` tells operators to do for each platform is done, word by word, and its workloads log in.
+"""What ``docs/guides/authenticators.md`` tells operators to do for each platform is done, and its workloads log in.
 
 Policies, values, paths and audiences are read from the document. The test's own are a provider for each platform, on a
 loopback address in the place of the platform's, and tokens with the claims that the platforms' own documents list.
@@ -27,7 +27,7 @@ from tests.signing import jwk, jwks, token
 
 reactor: Any = installed_reactor
 
-DOCUMENT: Final = Path(__file__).resolve().parents[2] / "docs" / "authenticators.md"
+DOCUMENT: Final = Path(__file__).resolve().parents[2] / "docs" / "guides" / "authenticators.md"
 
 #: The address that the document gives to the server.
 SERVER: Final = "https://svc.example.org"

@@ -207,7 +207,7 @@ class PlainTests(Case):
         self.assertEqual(peers.met, 0)
 
     async def test_no_proxy(self) -> None:
-        """A proxy that the environment names is not asked (rulings 4)."""
+        """A proxy that the environment names is not asked (rulings 4) (NET-14)."""
         proxy, keys = Peers(Peer), Keys(jwks())
         uri = f"http://127.0.0.1:{self.listen(proxy)}"
         proxies = dict.fromkeys(("http_proxy", "https_proxy", "all_proxy"), uri)
@@ -216,7 +216,7 @@ class PlainTests(Case):
         self.assertEqual((keys.asked, proxy.met), (1, 0))
 
     async def test_rebinding(self) -> None:
-        """A name that moves to a forbidden address between two fetches is refused the second time."""
+        """A name that moves to a forbidden address between two fetches is refused the second time (NET-10)."""
         keys = Keys(jwks())
         port = self.listen(keys)
         client = self.client(names=Names(["127.0.0.1"], ["127.0.0.2"]), networks=[ip_network("127.0.0.1/32")])

@@ -201,7 +201,9 @@ class RemoteHealthTests(PostgresTestCase, ServerTestCase):
         self.assertEqual([member.asked for member in hanging.values()], [1, 1, 1])
 
     async def test_strangers(self) -> None:
-        """A name that isn't listed is 404 in JSON, and no connection is made, to wherever the name may lead (HEALTH-18)."""
+        """A name that isn't listed is 404 in JSON, and no connection is made, to wherever the name may lead (HEALTH-18,
+        NET-17).
+        """
         canary, well = Member(self, WELL), Member(self, WELL)
         api = await self.start({"b.example": well.url})
         place = f"127.0.0.1:{canary.port}"

@@ -62,7 +62,9 @@ class RenewalTests(PostgresTestCase, ServerTestCase):
             self.assertEqual(shown.strip(), pem(chain(name).certificates[0]).strip())
 
     async def test_ports(self) -> None:
-        """After ``SIGHUP`` new connections get the renewed certificate, and no broken one; open connections go on."""
+        """After ``SIGHUP`` new connections get the renewed certificate, and no broken one; open connections go on
+        (CFG-17).
+        """
         await self.assert_shown(OLD)
         line = http.client.HTTPSConnection("127.0.0.1", self.port, timeout=20, context=ssl._create_unverified_context())
         self.addCleanup(line.close)
@@ -94,7 +96,7 @@ class RenewalTests(PostgresTestCase, ServerTestCase):
         self.assertNotIn("Traceback", self.process.said)
 
     async def test_authorities(self) -> None:
-        """The authorities of the cluster are read again, too, and a broken file leaves those that are trusted."""
+        """The authorities of the cluster are read again, too, and a broken file leaves those that are trusted (CFG-24)."""
         self.authority.write_text("nonsense")
         await self.hang_up("holds no whole certificate in PEM")
         self.authority.write_text(Authority().pem)

@@ -156,7 +156,9 @@ class CanaryTests(RotatingTestCase):
     interval = 0.0
 
     async def test_nobody_goes_where_a_token_says(self) -> None:
-        """No address in a token is ever connected to, not even when the token is good and private networks are allowed."""
+        """No address in a token is ever connected to, not even when the token is good and private networks are allowed
+        (NET-18).
+        """
         canary = Canary()
         port: Any = reactor.listenTCP(0, canary, interface="127.0.0.1")
         self.addCleanup(port.stopListening)

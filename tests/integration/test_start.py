@@ -68,7 +68,7 @@ class ReadyTests(StartTestCase):
     """The ready line, and what is true when it is there."""
 
     async def test_every_endpoint(self) -> None:
-        """The ready line has a URL for each endpoint: a wildcard is shown as 127.0.0.1, IPv6 in brackets."""
+        """The ready line has a URL for each endpoint: a wildcard is shown as 127.0.0.1, IPv6 in brackets (CFG-12)."""
         server = self.serve("--listen", "tcp:0", listen="tcp:0:interface=\\:\\:1", database_url=await self.create_database())
         urls = await server.urls()
         self.assertRegex(" ".join(urls), r"\Ahttp://\[::1\]:[0-9]+ http://127\.0\.0\.1:[0-9]+\Z")
@@ -76,7 +76,7 @@ class ReadyTests(StartTestCase):
             self.assertEqual(await self.health(url), 200)
 
     async def test_tls(self) -> None:
-        """An ``ssl:`` endpoint serves TLS, and its URL says https."""
+        """An ``ssl:`` endpoint serves TLS, and its URL says https (CFG-7)."""
         key, certificate = _certificate(Path(self.mktemp()))
         server = self.serve(
             listen=f"ssl:0:privateKey={key}:certKey={certificate}:interface=127.0.0.1",
@@ -148,7 +148,9 @@ class DaemonTests(StartTestCase):
             await beat()
 
     async def test_daemon(self) -> None:
-        """``twistd svc`` returns with 0 when the server is ready; the ready line, pid file and log are those of twistd."""
+        """``twistd svc`` returns with 0 when the server is ready; the ready line, pid file and log are those of twistd
+        (CFG-13).
+        """
         launcher, pid = await self.daemon(database_url=await self.create_database())
         self.assertEqual(await self.health(await launcher.ready()), 200)
         log = launcher.directory / "twistd.log"
@@ -179,7 +181,7 @@ class DaemonTests(StartTestCase):
         self.assertIn(f"Audit records are appended to {audit}", (launcher.directory / "twistd.log").read_text())
 
     async def test_terminal_closed(self) -> None:
-        """A server in the foreground stops in order when its terminal is closed, and its PostgreSQL with it."""
+        """A server in the foreground stops in order when its terminal is closed, and its PostgreSQL with it (CFG-17)."""
         server = self.serve("--account=acme", terminal=True)
         await server.says("svc ready: ")
         [pid] = (server.data_dir / "cluster" / "postmaster.pid").read_text().split("\n")[:1]
@@ -189,7 +191,7 @@ class DaemonTests(StartTestCase):
         self.assertFalse(Path("/proc", pid).exists())
 
     async def test_hangup_without_terminal(self) -> None:
-        """SIGHUP ends no server that has no terminal, whatever its settings."""
+        """SIGHUP ends no server that has no terminal, whatever its settings (CFG-17)."""
         server = self.serve("--account=acme", database_url=await self.create_database(migrated=False))
         await server.ready()
         server.signal(signal.SIGHUP)
@@ -197,7 +199,7 @@ class DaemonTests(StartTestCase):
         self.assertEqual(await server.stop(), 0, server.said)
 
     async def test_log_is_opened_anew(self) -> None:
-        """A daemon's log and audit that were moved away are begun anew when it gets SIGHUP."""
+        """A daemon's log and audit that were moved away are begun anew when it gets SIGHUP (CFG-17)."""
         launcher, pid = await self.daemon(database_url=await self.create_database())
         files = [launcher.directory / "twistd.log", launcher.data_dir / "audit.log"]
         for file in files:
@@ -211,7 +213,9 @@ class DaemonTests(StartTestCase):
         self.assertNotIn("Server Shut Down", files[0].with_suffix(".1").read_text())
 
     async def test_refused(self) -> None:
-        """A daemon that can't start makes its launcher end with 1 and the reason on standard error, and nothing stays."""
+        """A daemon that can't start makes its launcher end with 1 and the reason on standard error, and nothing stays
+        (CFG-13).
+        """
         dsn = await self.create_database()
         first = self.serve(database_url=dsn)
         await first.ready()
@@ -266,7 +270,7 @@ class RefusalTests(StartTestCase):
         self.assertIn("svc did not start: the data key does not fit this database", await self.refused(second))
 
     async def test_port_in_use(self) -> None:
-        """A port that another process has."""
+        """A port that another process has (CFG-16)."""
         port = await TCP4ServerEndpoint(reactor, 0, interface="127.0.0.1").listen(Factory.forProtocol(Protocol))
         self.addCleanup(port.stopListening)
         listen = f"tcp:{port.getHost().port}:interface=127.0.0.1"
@@ -275,7 +279,7 @@ class RefusalTests(StartTestCase):
         self.assertIn("Address already in use", refusal)
 
     async def test_newer_schema(self) -> None:
-        """A schema that a newer program has made."""
+        """A schema that a newer program has made (CFG-15)."""
         dsn = await self.create_database()
         name = dsn.rpartition("=")[2]
         self.server.command("INSERT INTO schema_versions (version, name, sha256) VALUES (9999, 'x', 'x')", name)
@@ -298,7 +302,7 @@ class WaitTests(StartTestCase):
         self.assertIn("svc did not start: the database was not there within 3 seconds: Connection refused", refusal)
 
     async def test_comes_up(self) -> None:
-        """A database that comes up within that time is used."""
+        """A database that comes up within that time is used (CFG-15)."""
         dsn = await self.create_database()
         await self.server.stop()
         server = self.serve("--database-wait", "60", database_url=dsn)
@@ -327,7 +331,7 @@ class StopTests(StartTestCase):
     """Ends that were asked for."""
 
     async def test_signals(self) -> None:
-        """SIGTERM and SIGINT end the server with exit code 0, whoever is connected, and remove the pid file.
+        """SIGTERM and SIGINT end the server with exit code 0, whoever is connected, and remove the pid file (CFG-14).
 
         It has listened at the port that the system chose, which the ready line told, and has told nobody a secret.
         """
@@ -368,7 +372,7 @@ class StopTests(StartTestCase):
         self.assertEqual(await server.ended(), 0, server.said)
 
     async def test_stopped_while_it_waits(self) -> None:
-        """A server that is told to stop while it waits for its database does so at once."""
+        """A server that is told to stop while it waits for its database does so at once (CFG-14)."""
         server = self.serve("--database-wait", "3600", database_url="host=127.0.0.1 port=1 dbname=svc")
         await server.says("The database cannot be reached")
         self.assertEqual(await server.stop(), 0, server.said)
@@ -380,7 +384,7 @@ class EmbeddedTests(StartTestCase):
 
     async def test_data_key(self) -> None:
         """The first start makes a data key of mode 0600 and announces it; the next one uses it; without it there is none
-        (DATA-1, DATA-9).
+        (DATA-1, DATA-9, CFG-18).
         """
         first = self.serve("--account", "acme")
         url = await first.ready()
@@ -407,7 +411,7 @@ class EmbeddedTests(StartTestCase):
         self.assertFalse(path.exists())
 
     async def test_data_key_stays_with_the_server(self) -> None:
-        """The data key of the environment isn't handed on to PostgreSQL, which may run as another user."""
+        """The data key of the environment isn't handed on to PostgreSQL, which may run as another user (CFG-19)."""
         server = self.serve(environ={"SERVICE_DATA_KEY": DATA_KEY})
         await server.ready()
         children = [

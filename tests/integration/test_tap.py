@@ -64,7 +64,9 @@ class TapTests(PostgresTestCase):
         return json.loads(await treq.content(await Agent(reactor).request(b"GET", f"{url}/health".encode("ascii"))))
 
     async def test_health(self) -> None:
-        """When a server is ready its first round of health is done, and every service is in the report (source document)."""
+        """When a server is ready its first round of health is done, and every service is in the report (source document)
+        (CFG-12).
+        """
         [url] = await self.start(self.settings(account="acme"), self.hear).ready()
         report = await self.health(url)
         self.assertEqual(set(report["services"]), {*SERVICES, "ok"})
@@ -122,7 +124,7 @@ class TapTests(PostgresTestCase):
         self.assertFalse(settings.data_dir.exists())
 
     async def test_nobody_takes_notice(self) -> None:
-        """A key that was told to nobody is kept in the file, so that the account can be used."""
+        """A key that was told to nobody is kept in the file, so that the account can be used (CFG-20)."""
         settings = self.settings(account="acme")
 
         def ignore(key: str) -> bool:
@@ -133,7 +135,7 @@ class TapTests(PostgresTestCase):
         self.assertEqual([(settings.data_dir / "admin-key-acme").read_text()], [f"{key}\n" for key in self.told])
 
     async def test_at_once(self) -> None:
-        """Of servers that start at once and make the same account, one knows the key, and it is the right one."""
+        """Of servers that start at once and make the same account, one knows the key, and it is the right one (CFG-20)."""
         every = [self.settings(account="acme") for _ in range(3)]
         servers = [self.start(settings, None) for settings in every]
         results: list[Any] = await DeferredList([Deferred.fromCoroutine(server.ready()) for server in servers])
@@ -151,7 +153,7 @@ class TapTests(PostgresTestCase):
         self.assertEqual(response.code, 200)
 
     async def test_account_is_not_made_without_its_file(self) -> None:
-        """When the file of the key can't be written, the account isn't made."""
+        """When the file of the key can't be written, the account isn't made (CFG-20)."""
         settings = self.settings(account="acme")
         settings.data_dir.write_text("in the way")
         await self.assertFailure(Deferred.fromCoroutine(self.start(settings, None).ready()), OSError)

@@ -126,7 +126,7 @@ class TrustTests(TestCase):
                 self.assertRegex(why, "TLS failed|the certificate (is for|can't be judged)", shown.name)
 
     async def test_provider(self) -> None:
-        """Keys of identity providers are fetched."""
+        """Keys of identity providers are fetched (NET-1)."""
         client = GuardedClient(reactor, reactor.nameResolver, client_tls, private_networks=LOOPBACK)
 
         async def ask() -> str:
@@ -137,7 +137,7 @@ class TrustTests(TestCase):
         await self.assert_trusts(ask)
 
     async def test_cluster(self) -> None:
-        """Other servers of the cluster are asked for their health."""
+        """Other servers of the cluster are asked for their health (NET-1)."""
         trust = trust_of(self.ca_file, "cluster_ca")
         inquiry = Inquiry(reactor, ClusterMember("b", self.url), lambda: trust)
 
@@ -162,7 +162,7 @@ class TrustTests(TestCase):
         await self.assert_trusts(ask, prelude)
 
     async def test_directory(self) -> None:
-        """Directories are asked over LDAPS."""
+        """Directories are asked over LDAPS (NET-1)."""
         await self.assert_directory_trusted(Security.TLS, b"")
 
     async def test_directory_after_start_tls(self) -> None:
@@ -170,7 +170,7 @@ class TrustTests(TestCase):
         await self.assert_directory_trusted(Security.START_TLS, DIRECTORY)
 
     async def test_rotation(self) -> None:
-        """Passwords are replaced in databases; a ``ca-cert`` has them verified whatever else the url says."""
+        """Passwords are replaced in databases; a ``ca-cert`` has them verified whatever else the url says (NET-7)."""
         rotator = PostgresPassword(reactor, self.look_ups, client_tls)
         for mode in ("?sslmode=verify-full", ""):
             siblings = {"url": f"{HOST}:{self.server.port}/app{mode}", "username": "app", "ca-cert": TRUSTED}
@@ -183,12 +183,12 @@ class TrustTests(TestCase):
             await self.assert_trusts(ask, POSTGRESQL)
 
     async def test_command(self) -> None:
-        """Commands send API keys."""
+        """Commands send API keys (NET-1)."""
         connection = ApiConnection(self.url, "acme", "admin", "the API key", http_client(reactor, self.ca_file), reactor)
         await self.assert_trusts(lambda: self.fault(connection.call("GET", "/whoami")))
 
     async def test_workload(self) -> None:
-        """Workloads send theirs."""
+        """Workloads send theirs (NET-1)."""
         evidence = ApiKey("host/app", "the API key")
         client = Client.of(reactor, self.url, "acme", evidence, ca_file=self.ca_file)
         await self.assert_trusts(lambda: self.fault(client.secret("password")))

@@ -149,7 +149,9 @@ class RunTests(WorkloadCase):
         return str(path)
 
     async def test_running(self) -> None:
-        """A command has its secrets in the environment, byte for byte, and all else but the API key; its exit counts."""
+        """A command has its secrets in the environment, byte for byte, and all else but the API key; its exit counts
+        (CLI-21).
+        """
         mapping = self.mapping("DB_PASSWORD: apps/password\nKEY: apps/key\nSVC_LOGIN: apps/password\n")
         program = (
             "import json, os, sys; names = (b'DB_PASSWORD', b'KEY', b'SVC_LOGIN', b'SVC_URL', b'SVC_API_KEY');"
@@ -168,7 +170,9 @@ class RunTests(WorkloadCase):
         self.assertEqual(got.stdout, BINARY)
 
     async def test_signals(self) -> None:
-        """The command is the process: signals reach it, those included that Python ignores, and their exit is its own."""
+        """The command is the process: signals reach it, those included that Python ignores, and their exit is its own
+        (CLI-20).
+        """
         mapping = self.mapping("A: apps/password")
         command = self.start(
             "run", "-f", mapping, "sh", "-c", "echo $A; exec sleep 600", environ=self.environ, awaited=b"s3cret"
@@ -181,7 +185,7 @@ class RunTests(WorkloadCase):
         self.assertEqual((await self.svc(*piped, environ=self.environ, code=-signal.SIGPIPE)).stdout, "")
 
     async def test_logging_in_with_a_jwt(self) -> None:
-        """A JWT in a file logs the command's workload in."""
+        """A JWT in a file logs the command's workload in (CLI-22)."""
         token = self.mapping(workload_token().decode())
         environ = {name: self.environ[name] for name in ("SVC_URL", "SVC_ACCOUNT", "SVC_CA_FILE")}
         mapping = self.mapping("A: apps/password")
@@ -193,7 +197,7 @@ class RunTests(WorkloadCase):
         self.assertRegex(printed.stdout, r"\A[A-Za-z0-9+/]+=*\n\Z")
 
     async def test_nothing_is_started(self) -> None:
-        """Unless all secrets are there and fit an environment, nothing is started, and the message says why."""
+        """Unless all secrets are there and fit an environment, nothing is started, and the message says why (CLI-19)."""
         for text, told in (
             ("A: apps/password\nB: apps/none", "apps/none is empty or not found"),
             ("A: apps/password\nB: apps/seen", "lacks the privilege execute"),

@@ -12,7 +12,7 @@ class RefusedTests(SynchronousTestCase):
     """What the client gets."""
 
     def test_every_reason(self) -> None:
-        """A refusal is 503 for a reason that says nothing of the credentials, and else what it was made with."""
+        """A refusal is 503 for a reason that says nothing of the credentials, and else what it was made with (FAIL-13)."""
         for reason in Reason:
             refused = Refused.of(reason, "detail", "acct:user:alice", 403, chance=lambda: 0.5)
             expected = (503, 3) if reason in PUT_OFF else (403, None)
@@ -20,7 +20,9 @@ class RefusedTests(SynchronousTestCase):
             self.assertEqual(Refused.of(reason, "detail").status, 503 if reason in PUT_OFF else 401)
 
     def test_moments(self) -> None:
-        """Nobody comes again before he can be judged, and all within as long again, or two seconds where that is longer."""
+        """Nobody comes again before he can be judged, and all within as long again, or two seconds where that is longer
+        (WIRE-48).
+        """
         cases = ((0.0, 1, 2), (0.2, 1, 3), (2.0, 2, 4), (10.0, 10, 20))
         for seconds, first, last in cases:
             self.assertEqual((moment(seconds, lambda: 0.0), moment(seconds, lambda: 1.0)), (first, last))

@@ -25,7 +25,7 @@ class DialectTests(SynchronousTestCase):
             self.assertIn("native, conjur", refusal.message)
 
     def test_every_field_tells_them_apart(self) -> None:
-        """There is no field in which the dialects agree: what doesn't differ is no matter of dialect."""
+        """There is no field in which the dialects agree: what doesn't differ is no matter of dialect (CFG-26)."""
         for field in attrs.fields(type(NATIVE)):
             self.assertNotEqual(getattr(NATIVE, field.name), getattr(CONJUR, field.name), field.name)
 
@@ -35,14 +35,16 @@ class DialectTests(SynchronousTestCase):
             NATIVE.prefix = "other"  # type: ignore[misc] # the point of the test
 
     def test_native_names(self) -> None:
-        """The native dialect speaks the service's own names."""
+        """The native dialect speaks the service's own names (CFG-26)."""
         self.assertEqual(NATIVE.cloud, "authn-cloud")
         self.assertEqual((NATIVE.prefix, NATIVE.replication_prefix, NATIVE.reported_version), ("svc", "db_", None))
         self.assertEqual((NATIVE.hidden_role_status, NATIVE.privilege_missing_status), (403, 401))
         self.assertEqual(NATIVE.authenticators_environment, ("SERVICE_AUTHENTICATORS",))
 
     def test_conjur_names(self) -> None:
-        """The conjur dialect speaks those of the installed base, and the service's own list of authenticators goes first."""
+        """The conjur dialect speaks those of the installed base, and the service's own list of authenticators goes first
+        (CFG-26).
+        """
         self.assertEqual(CONJUR.cloud, "authn-azure")
         self.assertEqual((CONJUR.prefix, CONJUR.replication_prefix, CONJUR.reported_version), ("conjur", "pg_", "1.22.3"))
         self.assertEqual((CONJUR.hidden_role_status, CONJUR.privilege_missing_status), (404, 403))

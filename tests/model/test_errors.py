@@ -23,7 +23,7 @@ from svc.model.errors import (
 from svc.model.names import ResourceName, RoleName
 from svc.model.reasons import Reason
 
-DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "reasons.md"
+DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "reference" / "reasons.md"
 
 REFUSALS = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, Refusal)]
 
@@ -37,7 +37,7 @@ class ReasonTests(SynchronousTestCase):
             self.assertEqual(reason.value, reason.name.lower().replace("_", "-"))
 
     def test_each_is_documented(self) -> None:
-        """``docs/reasons.md`` has every reason, once and in order, with its cause and its remedy, and nothing else."""
+        """``docs/reference/reasons.md`` has every reason once, in order, with its cause and its remedy."""
         _, *sections = DOCUMENT.read_text(encoding="utf-8").split("\n### ")
         self.assertEqual([section.partition("\n")[0] for section in sections], [reason.value for reason in Reason])
         for section in sections:

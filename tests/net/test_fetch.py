@@ -78,7 +78,7 @@ class AddressTests(Case):
         verifyObject(IHostnameResolver, Names([]))
 
     def test_malformed_addresses(self) -> None:
-        """Anything but a plain http or https address is refused before a name is looked up."""
+        """Anything but a plain http or https address is refused before a name is looked up (NET-12)."""
         for uri in (
             *("", "idp.example/keys", "//idp.example", "ftp://idp.example/", "file:///etc/passwd", "HTTP://idp.example/"),
             *("http://", "http:///keys", "http://:80/", "http://idp.example:/", "http://idp.example:port/", "http://idp_/ "),
@@ -97,7 +97,7 @@ class AddressTests(Case):
         self.assertEqual(self.names.asked, [])
 
     def test_impossible_ports_and_names(self) -> None:
-        """Port 0, ports above 65535 and names of more than 253 characters don't exist."""
+        """Port 0, ports above 65535 and names of more than 253 characters don't exist (NET-12)."""
         for uri in (
             "http://idp.example:0/",
             "http://idp.example:65536/",
@@ -119,18 +119,18 @@ class AddressTests(Case):
             self.failureResultOf(asked)
 
     def test_http_is_off(self) -> None:
-        """Without ``allow_http`` only https is spoken."""
+        """Without ``allow_http`` only https is spoken (NET-12)."""
         self.assert_refused(self.fetch(client=self.client(allow_http=False)), "allow_http_providers is off")
         self.assertEqual(self.names.asked, [])
 
     def test_forbidden_addresses(self) -> None:
-        """A name with a forbidden address is refused whole, whatever other addresses it has."""
+        """A name with a forbidden address is refused whole, whatever other addresses it has (NET-10)."""
         for addresses in (["127.0.0.1"], ["93.184.216.34", "169.254.169.254"], ["2606:4700::1", "::1"], ["::ffff:10.0.0.1"]):
             self.assert_refused(self.fetch(client=self.client(Names(addresses))), "allow_private_providers doesn't list it")
         self.assertEqual(self.reactor.tcpClients, [])
 
     def test_addresses_of_names_are_not_told(self) -> None:
-        """The refusal of a name says of what kind its address is, and not which; the log does."""
+        """The refusal of a name says of what kind its address is, and not which; the log does (NET-11)."""
         refusal = self.failureResultOf(self.fetch(client=self.client(Names(["10.20.30.40"]))), KeysUnavailable).value
         self.assertIn("its address is private", refusal.why)
         self.assertNotIn("10.20.30.40", refusal.why)
@@ -161,7 +161,7 @@ class ExchangeTests(Case):
     """How it is asked."""
 
     def test_asks_the_checked_address(self) -> None:
-        """The name is looked up once, and the connection goes to the address that was checked."""
+        """The name is looked up once, and the connection goes to the address that was checked (NET-10)."""
         asked = self.fetch("http://idp.example:8080/keys?v=1&w")
         self.assertEqual(self.reactor.tcpClients[0][:2], ("93.184.216.34", 8080))
         protocol, transport = self.connect()
@@ -197,14 +197,14 @@ class ExchangeTests(Case):
         self.assertIn(b"\r\nHost: my_idp\r\n", transport.value())
 
     def test_asks_for_the_path_as_written(self) -> None:
-        """Nothing of path and query is written anew."""
+        """Nothing of path and query is written anew (NET-13)."""
         for rest in ("/", "//a", "//a:b@c", "/a//b/../c", "/%2f%41;v=1,2/~a!$&'()*+:@", "/?a=b=c&d&&e=%26+?/"):
             self.fetch(f"http://idp.example{rest}")
             _, transport = self.connect()
             self.assertEqual(transport.value().split(b" ")[1].decode("ascii"), rest)
 
     def test_tries_the_next_address(self) -> None:
-        """When an address doesn't answer the next one is tried, with its share of the time; four at most."""
+        """When an address doesn't answer the next one is tried, with its share of the time; four at most (NET-16)."""
         asked = self.fetch(client=self.client(Names([f"93.184.216.{number}" for number in range(9)])))
         self.assertEqual(self.reactor.tcpClients[-1][3], 1.25)
         for _ in range(4):
@@ -213,7 +213,7 @@ class ExchangeTests(Case):
         self.assertEqual(len(self.reactor.tcpClients), 4)
 
     def test_an_address_that_answers_is_the_last(self) -> None:
-        """A bad answer isn't asked for again elsewhere."""
+        """A bad answer isn't asked for again elsewhere (NET-16)."""
         asked = self.fetch(client=self.client(Names(["93.184.216.1", "93.184.216.2"])))
         protocol, _ = self.connect()
         protocol.dataReceived(b"HTTP/1.1 500 Oh\r\nContent-Length: 0\r\n\r\n")
@@ -221,7 +221,7 @@ class ExchangeTests(Case):
         self.assertEqual(len(self.reactor.tcpClients), 1)
 
     def test_redirects_are_not_followed(self) -> None:
-        """A redirect is an answer that isn't a success."""
+        """A redirect is an answer that isn't a success (NET-14)."""
         asked = self.fetch()
         protocol, _ = self.connect()
         protocol.dataReceived(b"HTTP/1.1 302 Found\r\nLocation: http://169.254.169.254/\r\nContent-Length: 0\r\n\r\n")
@@ -229,14 +229,16 @@ class ExchangeTests(Case):
         self.assertEqual(len(self.reactor.tcpClients), 1)
 
     def test_compressed_answers_are_refused(self) -> None:
-        """An answer that would have to be unpacked isn't."""
+        """An answer that would have to be unpacked isn't (NET-14)."""
         asked = self.fetch()
         protocol, _ = self.connect()
         protocol.dataReceived(b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 2\r\n\r\n{}")
         self.assert_refused(asked, "the answer is compressed")
 
     def test_answers_are_bounded(self) -> None:
-        """Headers, chunks and bodies together may have so many bytes, and the connection ends with the one too many."""
+        """Headers, chunks and bodies together may have so many bytes, and the connection ends with the one too many
+        (NET-15).
+        """
         for answer in (
             b"HTTP/1.1 200 OK\r\nContent-Length: 2000\r\n\r\n" + b"x" * 2000,
             b"HTTP/1.1 200 OK\r\n\r\n" + b"x" * 2000,
@@ -298,7 +300,7 @@ class DeadlineTests(Case):
         self.assertTrue(transport.disconnected)
 
     def test_a_server_that_drips(self) -> None:
-        """A byte now and then buys no time, in headers or in the body."""
+        """A byte now and then buys no time, in headers or in the body (NET-15)."""
         for beginning in (b"HTTP/1.1 200 OK\r\n", b"HTTP/1.1 200 OK\r\n\r\n"):
             asked = self.fetch()
             protocol, transport = self.connect()
@@ -310,7 +312,7 @@ class DeadlineTests(Case):
             self.assertTrue(transport.disconnected)
 
     def test_all_steps_share_one_deadline(self) -> None:
-        """Time that the look-up took is not there for the answer."""
+        """Time that the look-up took is not there for the answer (NET-15)."""
         names = Names(None)
         asked = self.fetch(client=self.client(names))
         self.reactor.advance(3)
@@ -321,7 +323,7 @@ class DeadlineTests(Case):
         self.assert_late(asked, 2)
 
     def test_who_gives_up_hangs_up(self) -> None:
-        """A fetch that is cancelled leaves no connection and no timer."""
+        """A fetch that is cancelled leaves no connection and no timer (NET-13)."""
         asked = self.fetch()
         _, transport = self.connect()
         asked.cancel()

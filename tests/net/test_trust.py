@@ -100,7 +100,7 @@ class ChainTests(SynchronousTestCase):
     """Chains of certificates."""
 
     def test_table(self) -> None:
-        """Each good chain is taken, and each bad one refused before a byte is said."""
+        """Each good chain is taken, and each bad one refused before a byte is said (NET-1, NET-2)."""
         trust = Trust.of(TRUSTED)
         self.assertGreaterEqual(len(CHAINS), 24)
         for chain in CHAINS:
@@ -119,7 +119,7 @@ class ChainTests(SynchronousTestCase):
             self.assertIn(told, fault(Trust.of(TRUSTED).client(HOST), by_name[name]) or "")
 
     def test_hosts(self) -> None:
-        """A name is compared with names and a number with numbers, whatever way of writing them is taken."""
+        """A name is compared with names and a number with numbers, whatever way of writing them is taken (NET-2)."""
         trust = Trust.of(TRUSTED)
         for host, name, good in (
             (HOST.upper(), HOST, True),
@@ -142,12 +142,12 @@ class ChainTests(SynchronousTestCase):
             self.assertEqual(found is None, good, f"{host} and {name}: {found}")
 
     def test_no_host(self) -> None:
-        """No certificate can be for what is no name of a host."""
+        """No certificate can be for what is no name of a host (NET-5)."""
         for host in ("", "my_host", "a..b", "-a.b", "a b", "x" * 64, "a\0b", "*.team.example", "1234"):
             self.assertRaises(UnicodeError, Trust.of(TRUSTED).client, host)
 
     def test_names_and_numbers_in_greetings(self) -> None:
-        """The server is told which name is asked for, and never a number."""
+        """The server is told which name is asked for, and never a number (NET-5)."""
         chain = CHAINS[0]
         for host, told in ((HOST, HOST.encode()), ("127.0.0.1", None), ("::1", None)):
             meeting = Meeting.of(Trust.of(TRUSTED).client(host), chain)
@@ -157,7 +157,7 @@ class ChainTests(SynchronousTestCase):
             self.assertEqual(meeting.server.get_servername(), told)
 
     def test_any_exception(self) -> None:
-        """Whatever goes wrong while a certificate is judged, it isn't taken."""
+        """Whatever goes wrong while a certificate is judged, it isn't taken (NET-3)."""
         for raised in (ValueError("bug"), RuntimeError(), KeyError(1), MemoryError(), RecursionError(), AssertionError()):
             meeting = Meeting.of(Trust.of(TRUSTED).client(HOST), CHAINS[0])
 
@@ -174,11 +174,11 @@ class ChainTests(SynchronousTestCase):
             self.assertEqual(meeting.heard(), b"")
 
     def test_platform(self) -> None:
-        """Without authorities of its own a trust is the platform's, to which this one doesn't belong."""
+        """Without authorities of its own a trust is the platform's, to which this one doesn't belong (NET-1)."""
         self.assertEqual(fault(Trust().client(HOST), CHAINS[0]), "TLS failed: certificate verify failed")
 
     def test_old_versions(self) -> None:
-        """TLS before 1.2 is refused, as is what offers no encryption."""
+        """TLS before 1.2 is refused, as is what offers no encryption (NET-4)."""
         for prepare in (
             lambda context: context.set_max_proto_version(SSL.TLS1_1_VERSION),
             lambda context: (
@@ -194,7 +194,7 @@ class ChainTests(SynchronousTestCase):
             self.assertRaises(SSL.Error, Meeting(meeting.client, server).greet)
 
     def test_encrypted_only(self) -> None:
-        """Who asks for encryption alone gets it from anybody."""
+        """Who asks for encryption alone gets it from anybody (NET-7)."""
         for chain in CHAINS:
             if chain.certificates and not chain.weak:
                 self.assertIsNone(fault(EncryptedOnly(), chain), chain.name)
@@ -213,7 +213,7 @@ class CertificatesTests(SynchronousTestCase):
         self.assertIn(why, str(self.assertRaises(ValueError, certificates, text)))
 
     def test_one_and_several(self) -> None:
-        """One certificate is read, and several, with comments between them, other ends of lines, and one twice."""
+        """One certificate is read, and several, with comments between them, other ends of lines, and one twice (NET-6)."""
         for text, count in (
             (ONE, 1),
             (ONE.strip(), 1),
@@ -225,19 +225,19 @@ class CertificatesTests(SynchronousTestCase):
             self.assertEqual(len(certificates(text)), count)
 
     def test_one_line(self) -> None:
-        """Certificates whose ends of lines became blanks, or nothing, are the same certificates."""
+        """Certificates whose ends of lines became blanks, or nothing, are the same certificates (NET-6)."""
         whole = [each.to_cryptography() for each in certificates(ONE + TWO)]
         for blank in (" ", "  ", "\t", " \n ", ""):
             read = certificates((ONE + TWO).replace("\n", blank))
             self.assertEqual([each.to_cryptography() for each in read], whole)
 
     def test_none(self) -> None:
-        """A text without certificate is refused, and so is one that breaks off."""
+        """A text without certificate is refused, and so is one that breaks off (NET-6)."""
         for text in ("", "-----BEGIN CERTIFICATE-----", "MIIB", ONE[:-30], ONE.replace("CERTIFICATE", "X509 CRL")):
             self.assert_refused(text, "holds no whole certificate in PEM")
 
     def test_broken(self) -> None:
-        """One broken certificate among good ones is enough, and is named by its place."""
+        """One broken certificate among good ones is enough, and is named by its place (NET-6)."""
         broken = ONE.replace("\nMII", "\nMIJ")
         self.assertNotEqual(broken, ONE)
         for text in (broken, TWO + broken, "-----BEGIN CERTIFICATE-----\n-----END CERTIFICATE-----"):
@@ -246,7 +246,7 @@ class CertificatesTests(SynchronousTestCase):
         self.assert_refused(ONE + TWO[:-30], "holds a broken certificate")
 
     def test_keys_have_no_place(self) -> None:
-        """A private key beside the certificate is a mistake that is told, without the key."""
+        """A private key beside the certificate is a mistake that is told, without the key (NET-6)."""
         self.assert_refused(f"{ONE}-----BEGIN PRIVATE KEY-----\nMC4CAQ\n-----END PRIVATE KEY-----\n", "something else")
 
     @given(st.text(max_size=40), st.integers(0, len(ONE)), st.integers(0, len(ONE)))

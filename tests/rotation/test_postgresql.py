@@ -121,7 +121,7 @@ class PasswordTests(SynchronousTestCase):
         self.assertIsNone(self.rotator.objection({}))
 
     def test_addresses(self) -> None:
-        """Nothing is connected to that is inside, by number or by name, unless the network is listed (SEC-34)."""
+        """Nothing is connected to that is inside, by number or by name, unless the network is listed (SEC-34, NET-9)."""
         self.names.answers = [["93.184.216.34", "10.0.0.7"]]
         for url in ("127.0.0.1", "10.0.0.7:5432", "[::1]", "[::ffff:127.0.0.1]", "169.254.169.254", "db.example", "0.0.0.0"):
             self.assertIn("allow_private_providers", self.why(url), url)

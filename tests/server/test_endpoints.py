@@ -89,7 +89,9 @@ class PortTests(SynchronousTestCase):
         return [log["why"] if log["log_level"].name == "warn" else "taken" for log in logs]
 
     def test_arguments(self) -> None:
-        """An ``ssl:`` endpoint is what Twisted makes of it, with its arguments in their order, by their names, or both."""
+        """An ``ssl:`` endpoint is what Twisted makes of it, with its arguments in their order, by their names, or both
+        (CFG-7).
+        """
         cert, key = f"{self.folder}/cert.pem", f"{self.folder}/key.pem"
         for text in (
             rf"ssl:8443:{key}:{cert}:interface=\:\:1",
@@ -110,7 +112,7 @@ class PortTests(SynchronousTestCase):
                 listening_endpoint(self.reactor, text)
 
     def test_others(self) -> None:
-        """What speaks no TLS is Twisted's."""
+        """What speaks no TLS is Twisted's (CFG-7)."""
         endpoint = listening_endpoint(self.reactor, r"tcp:8080:interface=\:\:1")
         self.successResultOf(endpoint.place.listen(Site()))
         self.assertEqual(self.reactor.tcpServers[0][0], 8080)
@@ -130,7 +132,9 @@ class PortTests(SynchronousTestCase):
         self.assertEqual(self.shown(self.endpoint(certKey="cert.pem", extraCertChain="chain.pem")), [leaf, middle])
 
     def test_broken_at_the_start(self) -> None:
-        """A port without a usable key and certificate isn't one; one whose certificate has expired is, with a warning."""
+        """A port without a usable key and certificate isn't one; one whose certificate has expired is, with a warning
+        (CFG-25).
+        """
         self.write("the host's name", STRANGERS_KEY)
         self.assertRaises(VerifyError, self.endpoint)
         for name in ("cert.pem", "key.pem"):
@@ -145,14 +149,16 @@ class PortTests(SynchronousTestCase):
         self.assertEqual([log["why"] for log in logs], ["certificate has expired"])
 
     def test_renewed(self) -> None:
-        """A renewed certificate is shown to new connections, with all that the endpoint says besides."""
+        """A renewed certificate is shown to new connections, with all that the endpoint says besides (CFG-24)."""
         endpoint = self.endpoint()
         self.write("an authority between")
         self.assertEqual(self.renew(endpoint), ["taken"])
         self.assertEqual(self.shown(endpoint), list(chain("an authority between").certificates))
 
     def test_broken_afterwards(self) -> None:
-        """A certificate of another key, a broken, missing or expired one is refused, told once, and the old one shown."""
+        """A certificate of another key, a broken, missing or expired one is refused, told once, and the old one shown
+        (CFG-24).
+        """
         endpoint = self.endpoint()
         before = list(chain("the host's name").certificates)
         for name, key, told in (
@@ -234,7 +240,7 @@ class ReceiverTests(SynchronousTestCase):
         return b"".join(heard), server
 
     def test_certificates(self) -> None:
-        """A receiver over TLS must have the certificate of its host, by the platform's authorities or a folder's."""
+        """A receiver over TLS must have the certificate of its host, by the platform's authorities or a folder's (NET-8)."""
         good, bad = chain("the host's name"), chain("no name, and an old printer's")
         roots = f":trustRoots={self.folder}"
         below = r"endpoint=tcp\:127.0.0.1\:601"
@@ -257,7 +263,7 @@ class ReceiverTests(SynchronousTestCase):
         self.assertEqual(server.get_peer_certificate(as_cryptography=True), chain("for clients").certificates[0])
 
     def test_refused(self) -> None:
-        """What would connect to anybody is refused, and so is what can't be understood."""
+        """What would connect to anybody is refused, and so is what can't be understood (NET-8)."""
         for text in (
             f"ssl:{HOST}:6514",
             f"SSL:{HOST}:6514:caCertsDir={self.folder}",
@@ -273,6 +279,6 @@ class ReceiverTests(SynchronousTestCase):
                 client_endpoint(self.reactor, text)
 
     def test_others(self) -> None:
-        """What speaks no TLS is Twisted's."""
+        """What speaks no TLS is Twisted's (CFG-7)."""
         client_endpoint(self.reactor, "tcp:127.0.0.1:601").connect(Factory.forProtocol(Protocol))
         self.assertEqual(self.reactor.tcpClients[0][:2], ("127.0.0.1", 601))

@@ -109,7 +109,7 @@ class UrlTests(SynchronousTestCase):
         self.assertEqual(url_of(tcp("192.0.2.1", 43210)), "http://192.0.2.1:43210")
 
     def test_wildcard(self) -> None:
-        """A wildcard address, of either family, is shown as 127.0.0.1."""
+        """A wildcard address, of either family, is shown as 127.0.0.1 (CFG-12)."""
         self.assertEqual(url_of(tcp("0.0.0.0", 8080)), "http://127.0.0.1:8080")
         self.assertEqual(url_of(tcp("::", 8080)), "http://127.0.0.1:8080")
 
@@ -161,7 +161,9 @@ class ListeningTests(SynchronousTestCase):
         self.assertEqual(self.successResultOf(opened), ["http://127.0.0.1:1", "http://127.0.0.1:2"])
 
     def test_port_in_use(self) -> None:
-        """An endpoint that can't be listened at refuses the start by its name, and ports that were open by then close."""
+        """An endpoint that can't be listened at refuses the start by its name, and ports that were open by then close
+        (CFG-16).
+        """
         listening = self.listening(self.ports[0], CannotListenError("127.0.0.1", 2, OSError(98, "Address already in use")))
         refusal = self.failureResultOf(Deferred.fromCoroutine(listening.open()), StartRefused).value
         self.assertIn("endpoint-1", str(refusal))

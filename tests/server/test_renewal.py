@@ -72,7 +72,9 @@ class RenewableTests(RenewalCase):
         self.addCleanup(self.renewals.stopService)
 
     def test_changed(self) -> None:
-        """A file that changed is read within half a minute, told once, and not read again before it changes again."""
+        """A file that changed is read within half a minute, told once, and not read again before it changes again
+        (CFG-24).
+        """
         self.after("4", 3)
         self.assertEqual((self.value.current, self.read, self.told), (4, 2, ["info"]))
 
@@ -111,7 +113,7 @@ class RenewableTests(RenewalCase):
         self.assertEqual(value.current, "4")
 
     def test_hangup(self) -> None:
-        """At ``SIGHUP`` files are read at once, and what is wrong is told again to who asks."""
+        """At ``SIGHUP`` files are read at once, and what is wrong is told again to who asks (CFG-24)."""
         os.kill(os.getpid(), signal.SIGHUP)
         self.after("8", 0)
         self.clock.advance(0)

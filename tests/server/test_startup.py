@@ -180,7 +180,7 @@ class LaunchTests(SynchronousTestCase):
         return await self.composed
 
     def test_ready(self) -> None:
-        """When the server can serve, the ready line tells all its addresses; not before."""
+        """When the server can serve, the ready line tells all its addresses; not before (CFG-12)."""
         self.reactor.run()
         self.assertEqual(self.out.getvalue(), "")
         self.composed.callback(["http://127.0.0.1:1", "https://[::1]:2"])
@@ -203,7 +203,9 @@ class LaunchTests(SynchronousTestCase):
         return self.err.getvalue()
 
     def test_refused(self) -> None:
-        """A start that is refused gives its reason on standard error, stops the process, and makes its exit code 1."""
+        """A start that is refused gives its reason on standard error, stops the process, and makes its exit code 1
+        (CFG-13).
+        """
         self.assertEqual(self.refused(StartRefused("no port")), "svc did not start: no port\n")
 
     def test_system_error(self) -> None:

@@ -45,7 +45,7 @@ class ConfigTests(SynchronousTestCase):
         return refusal
 
     def test_defaults(self) -> None:
-        """Without a word from the operator the settings are those of the rulings."""
+        """Without a word from the operator the settings are those of the rulings (CFG-8)."""
         settings = self.read()
         self.assertEqual(
             attrs.asdict(settings, recurse=False),
@@ -100,14 +100,16 @@ class ConfigTests(SynchronousTestCase):
         )
 
     def test_data_directory(self) -> None:
-        """The data directory is an absolute path; root's is /var/lib/svc."""
+        """The data directory is an absolute path; root's is /var/lib/svc (CFG-8)."""
         directory = self.read().data_dir
         self.assertTrue(directory.is_absolute())
         if os.geteuid() == 0:
             self.assertEqual(directory, Path("/var/lib/svc"))
 
     def test_order(self) -> None:
-        """The command line comes before the environment, the environment before the file, the file before the default."""
+        """The command line comes before the environment, the environment before the file, the file before the default
+        (CFG-1).
+        """
         toml = "user_token_ttl = 1"
         environ = {"SERVICE_USER_TOKEN_TTL": "2"}
         self.assertEqual(self.read(toml, environ, user_token_ttl="3").user_token_ttl, 3)
@@ -116,7 +118,9 @@ class ConfigTests(SynchronousTestCase):
         self.assertEqual(self.read("").user_token_ttl, 480)
 
     def test_every_setting_in_every_place(self) -> None:
-        """Each setting can be given as an option, as a variable and as a key of the file, and remembers how it was."""
+        """Each setting can be given as an option, as a variable and as a key of the file, and remembers how it was
+        (CFG-1).
+        """
         for option in OPTIONS:
             if option.field in {"config", "data_key", "ignore_missing_issuer"}:
                 continue
@@ -147,7 +151,7 @@ class ConfigTests(SynchronousTestCase):
         self.assertFalse(self.read(allow_http_providers=False).allow_http_providers)
 
     def test_bad_value_names_the_key_as_written(self) -> None:
-        """A refusal names the option, the variable or the key of the file, and the file (LIM-22)."""
+        """A refusal names the option, the variable or the key of the file, and the file (LIM-22, CFG-5)."""
         self.assertEqual(self.refusal(user_token_ttl="0").key, "--user-token-ttl")
         self.assertEqual(self.refusal(environ={"SERVICE_USER_TOKEN_TTL": "x"}).key, "SERVICE_USER_TOKEN_TTL")
         refusal = self.refusal("user_token_ttl = 18001")
@@ -155,15 +159,15 @@ class ConfigTests(SynchronousTestCase):
         self.assertRegex(refusal.message, r"must be a whole number from 1 to 18000, not '18001' \(in /.*\)")
 
     def test_hidden_bad_value(self) -> None:
-        """A value that another place overrides isn't read."""
+        """A value that another place overrides isn't read (CFG-1)."""
         self.assertEqual(self.read(environ={"SERVICE_USER_TOKEN_TTL": "x"}, user_token_ttl="5").user_token_ttl, 5)
 
     def test_empty_variable(self) -> None:
-        """A variable that is set to nothing is a bad value, not an absent one: a mistaken start is refused early."""
+        """A variable that is set to nothing is a bad value, not an absent one: a mistaken start is refused early (CFG-5)."""
         self.assertEqual(self.refusal(environ={"SERVICE_DATABASE_URL": ""}).key, "SERVICE_DATABASE_URL")
 
     def test_unknown_key_of_the_file(self) -> None:
-        """A key or table that names no setting stops the start, by its name."""
+        """A key or table that names no setting stops the start, by its name (CFG-5)."""
         for toml, key in {
             "listn = []": "listn",
             "[limits]\nbody = 5": "limits",
@@ -181,19 +185,19 @@ class ConfigTests(SynchronousTestCase):
         self.assertIn("data_dir", refusal.message)
 
     def test_data_key_in_the_file(self) -> None:
-        """The data key is refused in the file, with the reason, and without being repeated (DATA-1)."""
+        """The data key is refused in the file, with the reason, and without being repeated (DATA-1, CFG-2)."""
         refusal = self.refusal("data_key = 'c2VjcmV0'")
         self.assertEqual(refusal.key, "data_key")
         self.assertIn("SERVICE_DATA_KEY", refusal.message)
         self.assertNotIn("c2VjcmV0", str(refusal))
 
     def test_data_key_on_the_command_line(self) -> None:
-        """The data key comes from the environment alone (DATA-1)."""
+        """The data key comes from the environment alone (DATA-1, CFG-2)."""
         self.assertIsNone(self.read(data_key="c2VjcmV0").data_key)
         self.assertEqual(self.read(environ={"SERVICE_DATA_KEY": "c2VjcmV0"}).data_key, "c2VjcmV0")
 
     def test_file_in_the_file(self) -> None:
-        """A file doesn't name another."""
+        """A file doesn't name another (CFG-2)."""
         self.assertEqual(self.refusal("config = '/etc/svc.toml'").key, "config")
 
     def test_no_file(self) -> None:
@@ -218,7 +222,7 @@ class ConfigTests(SynchronousTestCase):
         self.assertNotIn("c2VjcmV0", shown)
 
     def test_authenticators_of_the_dialect(self) -> None:
-        """Where SERVICE_AUTHENTICATORS is absent CONJUR_AUTHENTICATORS counts, in the conjur dialect alone."""
+        """Where SERVICE_AUTHENTICATORS is absent CONJUR_AUTHENTICATORS counts, in the conjur dialect alone (CFG-26)."""
         environ = {"CONJUR_AUTHENTICATORS": "authn-jwt/old"}
         settings = self.read(environ=environ, dialect="conjur")
         self.assertEqual((settings.authenticators, settings.dialect), (("authn-jwt/old",), CONJUR))
@@ -234,7 +238,9 @@ class ConfigTests(SynchronousTestCase):
         self.assertIn("authn-nonsense/x", refusal.message)
 
     def test_cloud_authenticator(self) -> None:
-        """The cloud authenticator is listed by the name that it has in the dialect; the other stops the start, with both."""
+        """The cloud authenticator is listed by the name that it has in the dialect; the other stops the start, with both
+        (CFG-9).
+        """
         for dialect, name, other in (
             ("native", "authn-cloud/a", "authn-azure/a"),
             ("conjur", "authn-azure/a", "authn-cloud/a"),
@@ -246,7 +252,7 @@ class ConfigTests(SynchronousTestCase):
             self.assertIn(repr(name), refusal.message)
 
     def test_ignore_missing_issuer(self) -> None:
-        """The setting that concerns absent issuers is refused in the native dialect, unless it is off."""
+        """The setting that concerns absent issuers is refused in the native dialect, unless it is off (CFG-9)."""
         self.assertTrue(self.read(dialect="conjur", ignore_missing_issuer=True).ignore_missing_issuer)
         self.assertEqual(self.refusal(ignore_missing_issuer=True).key, "--ignore-missing-issuer")
         self.assertFalse(self.read("ignore_missing_issuer = false").ignore_missing_issuer)
@@ -309,7 +315,7 @@ class ConfigTests(SynchronousTestCase):
         self.assertEqual(self.refusal(identifier_limit="1025").key, "--identifier-limit")
 
     def test_unknown_variables(self) -> None:
-        """Variables that begin like ours and name no setting are listed, in order; they may come from a platform."""
+        """Variables that begin like ours and name no setting are listed, in order; they may come from a platform (CFG-5)."""
         environ = {"SERVICE_PORT": "tcp://1", "SERVICE_LISTN": "", "SERVICE_LISTEN": "", "SERVICE_DATA_KEY": "", "OTHER": ""}
         self.assertEqual(unknown_variables(environ), ["SERVICE_LISTN", "SERVICE_PORT"])
 

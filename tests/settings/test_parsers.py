@@ -25,7 +25,7 @@ class FormsTests(SynchronousTestCase):
         return str(self.assertRaises(ValueError, parser.from_text, text))
 
     def test_flag(self) -> None:
-        """A flag is one of six words, in any case of letters; in TOML it is a boolean."""
+        """A flag is one of six words, in any case of letters; in TOML it is a boolean (CFG-4)."""
         for text, value in {
             "true": True,
             "1": True,
@@ -43,7 +43,7 @@ class FormsTests(SynchronousTestCase):
             self.assertRaises(ValueError, parsers.FLAG.from_toml, unfit)
 
     def test_whole_numbers(self) -> None:
-        """A whole number is written in ASCII digits and lies within its bounds, which are allowed."""
+        """A whole number is written in ASCII digits and lies within its bounds, which are allowed (CFG-4)."""
         parser = parsers.whole(1, 18000, "SECONDS")
         self.assertEqual([parser.from_text("1"), parser.from_text("18000"), parser.from_toml(480)], [1, 18000, 480])
         for text in ("0", "18001", "-1", "+5", "1.0", "1e2", "1_000", " 5", "5\n", "\u0665", "", "9" * 40, "nan"):
@@ -52,7 +52,7 @@ class FormsTests(SynchronousTestCase):
             self.assertRaises(ValueError, parser.from_toml, value)
 
     def test_decimal_numbers(self) -> None:
-        """A number may have a fraction, and is neither infinite nor not a number."""
+        """A number may have a fraction, and is neither infinite nor not a number (CFG-4)."""
         parser = parsers.decimal(0, 3600, "SECONDS")
         self.assertEqual([parser.from_text("0"), parser.from_text("0.25"), parser.from_text("3600.0")], [0.0, 0.25, 3600.0])
         self.assertEqual([parser.from_toml(10), parser.from_toml(0.5)], [10.0, 0.5])
@@ -68,7 +68,7 @@ class FormsTests(SynchronousTestCase):
         self.assertEqual(parser.from_text(f"{number:.3f}"), number)
 
     def test_decimal_or_off(self) -> None:
-        """Where a number may be absent, the word off says so in every place."""
+        """Where a number may be absent, the word off says so in every place (CFG-4)."""
         parser = parsers.decimal_or_off(1, 3600, "SECONDS")
         for text in ("off", "OFF"):
             self.assertIsNone(parser.from_text(text))
@@ -88,14 +88,14 @@ class FormsTests(SynchronousTestCase):
         self.assertIn("text", str(self.assertRaises(ValueError, parsers.TEXT.from_toml, 5)))
 
     def test_paths(self) -> None:
-        """A path becomes absolute when it is read, and a tilde is the user's home."""
+        """A path becomes absolute when it is read, and a tilde is the user's home (CFG-6)."""
         self.assertEqual(parsers.PATH.from_text("/a b/../c"), Path("/c"))
         self.assertEqual(parsers.PATH.from_text("state"), Path(os.getcwd()) / "state")
         self.assertEqual(parsers.PATH.from_text("~/state"), Path.home() / "state")
         self.assertIn("empty", self.refused(parsers.PATH, ""))
 
     def test_endpoints(self) -> None:
-        """Endpoints are split at blanks in a text, and hold any in TOML; there is at least one."""
+        """Endpoints are split at blanks in a text, and hold any in TOML; there is at least one (CFG-3)."""
         self.assertEqual(parsers.ENDPOINTS.from_text(" tcp:1:interface=a,b \n tcp:2"), ("tcp:1:interface=a,b", "tcp:2"))
         self.assertEqual(parsers.ENDPOINTS.from_toml(["unix:/a b"]), ("unix:/a b",))
         self.assertIn("at least one", self.refused(parsers.ENDPOINTS, " "))
@@ -114,19 +114,19 @@ class FormsTests(SynchronousTestCase):
         self.assertRaises(ValueError, parsers.NETWORKS.from_toml, [10])
 
     def test_authenticators(self) -> None:
-        """Authenticators are split at commas, blanks around them don't count, and an empty list is authn alone."""
+        """Authenticators are split at commas, blanks around them don't count, and an empty list is authn alone (CFG-3)."""
         self.assertEqual(parsers.AUTHENTICATORS.from_text(" authn-jwt/ci , authn"), ("authn-jwt/ci", "authn"))
         self.assertEqual(parsers.AUTHENTICATORS.from_text("authn-cloud/a,authn-azure/b"), ("authn-cloud/a", "authn-azure/b"))
         self.assertEqual(parsers.AUTHENTICATORS.from_text(""), ("authn",))
         self.assertEqual(parsers.AUTHENTICATORS.from_toml(["authn-jwt/a/b"]), ("authn-jwt/a/b",))
 
     def test_unknown_authenticator(self) -> None:
-        """An authenticator of unknown type is refused by its name (wire facts, authn 0)."""
+        """An authenticator of unknown type is refused by its name (wire facts, authn 0) (CFG-9)."""
         for text in ("authn-jwtx/ci", "jwt/ci", "authn/ci", "/", "authn-JWT/ci"):
             self.assertIn(repr(text), self.refused(parsers.AUTHENTICATORS, f"authn,{text}"))
 
     def test_authenticator_without_service(self) -> None:
-        """An authenticator of which there are several is listed with its service id."""
+        """An authenticator of which there are several is listed with its service id (CFG-9)."""
         for text in ("authn-jwt", "authn-jwt/", "authn-cloud", "authn-azure/"):
             self.assertIn("needs a service id", self.refused(parsers.AUTHENTICATORS, text))
 
@@ -161,14 +161,16 @@ class ClusterTests(SynchronousTestCase):
             self.assertEqual(member, ClusterMember("b", url.rstrip("/")))
 
     def test_plain_http_is_for_this_machine(self) -> None:
-        """An http address is taken when it is this machine's own, and no other."""
+        """An http address is taken when it is this machine's own, and no other (CFG-10)."""
         for host in ("127.0.0.1", "127.1.2.3:80", "[::1]:80", "localhost", "a.localhost:8080"):
             self.assertEqual(parsers.CLUSTER.from_text(f"b=http://{host}")[0].url, f"http://{host}")
         for host in ("b.example", "10.0.0.1", "[::2]", "0.0.0.0", "localhost.example", "127.0.0.1.example", "127.1"):
             self.assertIn("use https", self.refused(f"b=http://{host}"))
 
     def test_bad_addresses(self) -> None:
-        """Users, queries, fragments, impossible hosts and ports, and other schemes are refused, and not repeated."""
+        """Users, queries, fragments, impossible hosts and ports, and other schemes are refused, and not repeated
+        (CFG-10).
+        """
         for url in (
             "https://u:pässword@b",
             "https://u@b",
@@ -198,7 +200,7 @@ class ClusterTests(SynchronousTestCase):
             self.assertNotIn("pässword", message)
 
     def test_names(self) -> None:
-        """A name is one of a host; what is none, and one that stands there twice, in whatever case, is refused."""
+        """A name is one of a host; what is none, and one that stands there twice, in whatever case, is refused (CFG-10)."""
         for name in ("", "a b", "-a", "a..b", "a/b", "a:1", "u@a", "\u212a", "a" * 64, ".".join(["a" * 60] * 5), "a\x00"):
             self.assertIn("which is no name of a host", self.refused(f"{name}=https://b"))
         self.assertIn("names B twice", self.refused("b=https://b,B=https://c"))
@@ -207,7 +209,9 @@ class ClusterTests(SynchronousTestCase):
         self.assertIn("more than 100", self.refused(",".join(f"b{n}=https://b" for n in range(101))))
 
     def test_tables(self) -> None:
-        """In TOML a server is a table of a name, an address and perhaps an authority, all texts, and nothing else."""
+        """In TOML a server is a table of a name, an address and perhaps an authority, all texts, and nothing else
+        (CFG-3).
+        """
         good = {"name": "b", "url": "https://b"}
         self.assertEqual(parsers.CLUSTER.from_toml([good]), (ClusterMember("b", "https://b"),))
         self.assertEqual(parsers.CLUSTER.from_toml([{**good, "ca": "/x"}]), (ClusterMember("b", "https://b", Path("/x")),))

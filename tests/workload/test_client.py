@@ -193,7 +193,7 @@ class FreshTests(ClientCase):
     """How a client stays logged in."""
 
     def test_renewed_ahead(self) -> None:
-        """A token serves most of its life; then the next read renews it, at a moment that chance chooses."""
+        """A token serves most of its life; then the next read renews it, at a moment that chance chooses (NET-24)."""
         for chance, moment in ((0.0, 336.0), (0.999, 408.0)):
             client = self.client(chance=lambda chance=chance: chance)
             self.result(client.access_token())
@@ -205,7 +205,7 @@ class FreshTests(ClientCase):
             self.assertEqual(len(self.service.logins), before + 1)
 
     def test_shared_login(self) -> None:
-        """Those who read at once share one login; one that gives up takes nothing from the others."""
+        """Those who read at once share one login; one that gives up takes nothing from the others (NET-24)."""
         self.service.held = Deferred()
         client = self.client()
         waiting = [self.begin(client.access_token()) for _ in range(3)]
@@ -217,7 +217,7 @@ class FreshTests(ClientCase):
         self.assertEqual(len(self.service.logins), 1)
 
     def test_a_token_that_ends_while_reading(self) -> None:
-        """A read whose token is refused logs in afresh, once, and reads."""
+        """A read whose token is refused logs in afresh, once, and reads (NET-24)."""
         client = self.client()
         self.result(client.secret("apps/password"))
         self.service.valid.clear()
@@ -300,7 +300,7 @@ class TriesTests(ClientCase):
     """What is sent again."""
 
     def test_later(self) -> None:
-        """When the service says when to come again, that is waited for, at logins and reads alike."""
+        """When the service says when to come again, that is waited for, at logins and reads alike (NET-23)."""
         client = self.client()
         self.service.troubles = [(503, "2"), (429, "1")]
         waiting = self.begin(client.secret("apps/password"))
@@ -315,7 +315,7 @@ class TriesTests(ClientCase):
         self.assertEqual((len(self.service.logins), len(self.service.reads)), (3, 3))
 
     def test_connections(self) -> None:
-        """A request that was not answered is sent again, with pauses that grow."""
+        """A request that was not answered is sent again, with pauses that grow (NET-23)."""
         lost = Failure(ConnectError())
         self.wire.faults = [ConnectError(), RequestTransmissionFailed([lost]), ResponseNeverReceived([lost])]
         waiting = self.begin(self.client().access_token())
@@ -345,7 +345,7 @@ class TriesTests(ClientCase):
         self.assertEqual(self.wire.asked, 1)
 
     def test_not_again(self) -> None:
-        """What the service refuses, or can't do without saying for how long, is not asked again."""
+        """What the service refuses, or can't do without saying for how long, is not asked again (NET-23)."""
         for status, kind in (
             (401, LoginRefused),
             (403, LoginRefused),

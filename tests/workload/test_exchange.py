@@ -94,7 +94,7 @@ class ExchangeTests(SynchronousTestCase):
         self.failureResultOf(waiting, Unreachable)
 
     def test_too_long(self) -> None:
-        """At the limit it hangs up, and what comes after that is nothing."""
+        """At the limit it hangs up, and what comes after that is nothing (NET-22)."""
         response = Response()
         waiting = self.ask(succeed(response), limit=3)
         for _ in range(3):
@@ -104,7 +104,9 @@ class ExchangeTests(SynchronousTestCase):
         self.assertEqual(response.body._pieces, [])
 
     def test_late(self) -> None:
-        """At the deadline it hangs up, whether an answer has begun or not; the fault tells no more than the place."""
+        """At the deadline it hangs up, whether an answer has begun or not; the fault tells no more than the place
+        (NET-22).
+        """
         response = Response()
         for answer in (Deferred[Any](), succeed(response)):
             waiting = self.ask(answer)
@@ -163,7 +165,7 @@ class SaidTests(SynchronousTestCase):
         self.assertEqual(Reply(503, b"<html><h1>Service Unavailable</h1>", page).said, "")
 
     def test_terminals(self) -> None:
-        """Nothing that a server says moves a cursor, or fills a screen."""
+        """Nothing that a server says moves a cursor, or fills a screen (CLI-3)."""
         for body in (b"\x1b[2Jgone\r\n\x9b", b'{"error": {"message": "\\u001b[2Jgone\\ud800\\u202e"}}'):
             self.assertEqual(Reply(400, body).said, "[2Jgone" if b"u001b" in body else "[2Jgone  \ufffd")
         self.assertEqual(len(Reply(400, json.dumps({"error": {"message": "x" * 5000}}).encode()).said), 300)
@@ -194,7 +196,7 @@ class HttpClientTests(SynchronousTestCase):
             self.assertEqual(asked[-1].getRawHeaders(b"accept-encoding"), [sent])
 
     def test_never_through_a_proxy(self) -> None:
-        """Proxies that the environment names are not used."""
+        """Proxies that the environment names are not used (NET-22)."""
         reactor: Any = MemoryReactorClock()
         proxy = "http://192.0.2.9:3128"
         self.patch(os, "environ", {"HTTP_PROXY": proxy, "http_proxy": proxy, "ALL_PROXY": proxy})

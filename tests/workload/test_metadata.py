@@ -76,7 +76,9 @@ class FormTests(MetadataCase):
     """What is asked, and what is made of the answer."""
 
     def test_virtual_machines(self) -> None:
-        """A machine asks for its own identity with the header, the version and the resource, encoded, and nothing else."""
+        """A machine asks for its own identity with the header, the version and the resource, encoded, and nothing else
+        (NET-25).
+        """
         token = self.token(self.source(resource="api://svc?x=1&y=ü"))
         self.assertEqual(Machine.of(token.text).object_id, MACHINE.object_id)
         self.assertEqual(Machine.of(token.text).audience, "api://svc?x=1&y=ü")
@@ -89,13 +91,13 @@ class FormTests(MetadataCase):
         )
 
     def test_user_assigned(self) -> None:
-        """A user-assigned identity is asked for by its client id, in both variants."""
+        """A user-assigned identity is asked for by its client id, in both variants (NET-25)."""
         for surroundings in ({}, APP_SERVICE):
             token = self.token(self.source(surroundings, client_id=SHARED.client_id))
             self.assertEqual(Machine.of(token.text).user_assigned_identity, "shop-backend")
 
     def test_app_services(self) -> None:
-        """Where the environment names an endpoint, that is asked, with the header that it gives."""
+        """Where the environment names an endpoint, that is asked, with the header that it gives (NET-25)."""
         token = self.token(self.source(APP_SERVICE))
         self.assertEqual(token.ends_at, NOW + 3600)
         [request] = self.platform.asked
@@ -105,12 +107,12 @@ class FormTests(MetadataCase):
         self.assertIsNone(request.getHeader("metadata"))
 
     def test_half_an_environment(self) -> None:
-        """An endpoint without its header is another platform's, and isn't asked."""
+        """An endpoint without its header is another platform's, and isn't asked (NET-25)."""
         self.token(self.source({"IDENTITY_ENDPOINT": APP_SERVICE["IDENTITY_ENDPOINT"]}))
         self.assertEqual([request.path for request in self.platform.asked], [b"/metadata/identity/oauth2/token"])
 
     def test_ends(self) -> None:
-        """The end of a token is told as a moment or as the rest of its life, in digits as a text or as a number."""
+        """The end of a token is told as a moment or as the rest of its life, in digits as a text or as a number (NET-25)."""
         for told, ends_at in (
             ({"expires_on": str(int(NOW) + 50)}, NOW + 50),
             ({"expires_on": int(NOW) + 50}, NOW + 50),
@@ -163,7 +165,7 @@ class CacheTests(MetadataCase):
     """How long a token serves."""
 
     def test_kept(self) -> None:
-        """A token is asked for once, until shortly before it ends; an expired one is never given out."""
+        """A token is asked for once, until shortly before it ends; an expired one is never given out (NET-26)."""
         source = self.source()
         first = self.token(source)
         self.clock.advance(3600 - MARGIN - 1)
@@ -241,17 +243,17 @@ class RetryTests(MetadataCase):
         return moments
 
     def test_throttled(self) -> None:
-        """Throttling is waited out: 0, 2, 6, 14 and 30 seconds; so is an endpoint that isn't there."""
+        """Throttling is waited out: 0, 2, 6, 14 and 30 seconds; so is an endpoint that isn't there (NET-26)."""
         for status in (429, 404):
             self.assertEqual(self.moments([status] * 5), [0, 0.5, 2.5, 8.5, 22.5, 52.5], status)
 
     def test_faults_of_the_service(self) -> None:
-        """After a fault of the service at least a second passes."""
+        """After a fault of the service at least a second passes (NET-26)."""
         for status in (500, 503, 504):
             self.assertEqual(self.moments([status] * 2), [0, 1, 3], status)
 
     def test_updates(self) -> None:
-        """A service that is being updated is asked for more than seventy seconds."""
+        """A service that is being updated is asked for more than seventy seconds (NET-26)."""
         self.assertEqual(self.moments([410] * 8), [0, 10, 20, 30, 40, 50, 60, 70, 80])
 
     def test_refused_connections(self) -> None:
@@ -264,7 +266,7 @@ class RetryTests(MetadataCase):
         self.assertEqual(self.moments([SILENCE], try_deadline=3.0), [0, 3])
 
     def test_jitter(self) -> None:
-        """Pauses are up to a fifth longer, by chance."""
+        """Pauses are up to a fifth longer, by chance (NET-26)."""
         self.assertEqual(self.moments([429] * 3, chance=lambda: 0.99), [0, 0.5, 3, 10.5])
 
     def test_no_end(self) -> None:
@@ -290,7 +292,7 @@ class RetryTests(MetadataCase):
             self.assertIn(f"within {deadline:g} s and {tries} tries", said)
 
     def test_not_retried(self) -> None:
-        """What won't change isn't asked for again, and the fault says what to do."""
+        """What won't change isn't asked for again, and the fault says what to do (NET-26)."""
         for status, client_id, told in (
             (400, None, "identity not found on this machine (status 400: as the test   wants): assign a system-assigned"),
             (400, "ab-cd", "identity ab-cd not found on this machine"),

@@ -113,7 +113,9 @@ class LdapTests(LdapCase):
         verifyObject(IDirectories, self.directory)
 
     def test_the_password_admits(self) -> None:
-        """The password that the directory takes for a login admits the user of that name, and tells the user's API key."""
+        """The password that the directory takes for a login admits the user of that name, and tells the user's API key
+        (AUTH-52).
+        """
         self.memory.creations[str(user("alice"))] = 5
         decision = self.decide(self.trying("alice"))
         assert isinstance(decision, Admitted)
@@ -136,7 +138,7 @@ class LdapTests(LdapCase):
         )
 
     def test_the_api_key_admits(self) -> None:
-        """The user's own API key admits too, and no directory learns of it."""
+        """The user's own API key admits too, and no directory learns of it (AUTH-52)."""
         attempt = self.trying("alice", self.api_keys["alice"])
         self.assertIsInstance(self.decide(attempt), Admitted)
         self.assertEqual(self.told(attempt), self.api_keys["alice"])
@@ -157,7 +159,9 @@ class LdapTests(LdapCase):
         self.assert_refused(Reason.CREDENTIALS_WRONG, self.trying("alice", self.api_keys["bob"]))
 
     def test_empty_and_impossible_passwords(self) -> None:
-        """A password that is empty, holds NUL or is too long is refused, and no directory asked: some would take it."""
+        """A password that is empty, holds NUL or is too long is refused, and no directory asked: some would take it
+        (AUTH-53).
+        """
         for login in ("alice", "nobody"):
             self.directory.passwords[login] = b""
             self.assert_refused(Reason.CREDENTIALS_MISSING, self.trying(login, b""))
@@ -167,7 +171,9 @@ class LdapTests(LdapCase):
         self.assertEqual(self.directory.asked, [])
 
     def test_hosts_and_admin(self) -> None:
-        """Hosts and admin are refused, with a directory's password and with their API key, and no directory is asked."""
+        """Hosts and admin are refused, with a directory's password and with their API key, and no directory is asked
+        (AUTH-53).
+        """
         self.directory.passwords["user/admin"] = PASSWORD
         for login in ("host/web", "admin", "user/admin"):
             self.assert_refused(Reason.LDAP_ROLE_REFUSED, self.trying(login))
@@ -192,7 +198,9 @@ class LdapTests(LdapCase):
         self.assert_refused(Reason.PRIVILEGE_MISSING, self.trying("mallory", self.api_keys["mallory"]))
 
     def test_origin(self) -> None:
-        """A user logs in from where restricted_to says; an API key is told everywhere, since it counts only there."""
+        """A user logs in from where restricted_to says; an API key is told everywhere, since it counts only there
+        (TOK-20).
+        """
         far, near = self.trying("near"), self.trying("near", ip="10.1.2.3")
         self.assertIsInstance(self.decide(near), Admitted)
         refused = self.decide(far)
@@ -220,7 +228,9 @@ class LdapTests(LdapCase):
         self.assert_refused(Reason.AUTHENTICATOR_NOT_ENABLED, self.trying("alice", self.api_keys["alice"]))
 
     def test_directory_faults(self) -> None:
-        """What is wrong with the directory is the reason of the refusal, before anything that speaks against the role."""
+        """What is wrong with the directory is the reason of the refusal, before anything that speaks against the role
+        (AUTH-57).
+        """
         credentials = self.memory.credentials
         credentials[str(user("bob"))] = credentials[str(user("alice"))]
         for reason in (Reason.LDAP_UNAVAILABLE, Reason.LDAP_TLS_FAILED, Reason.LDAP_BIND_REFUSED):
@@ -229,7 +239,9 @@ class LdapTests(LdapCase):
                 self.assertEqual(self.assert_refused(reason, self.trying(login), 503).detail, "it is")
 
     def test_the_work_is_alike(self) -> None:
-        """A directory is asked about everyone, be there such a role, may it log in, or not; so time tells nothing."""
+        """A directory is asked about everyone, be there such a role, may it log in, or not; so time tells nothing
+        (FAIL-18).
+        """
         works = set()
         credentials = self.memory.credentials
         credentials[str(user("bob"))] = credentials[str(user("alice"))]
@@ -284,7 +296,7 @@ class ConjurTests(LdapCase):
         self.assert_refused(Reason.PRIVILEGE_MISSING, self.trying("mallory", b"wrong"))
 
     def test_switched_on(self) -> None:
-        """An authenticator that isn't listed can be switched on."""
+        """An authenticator that isn't listed can be switched on (AUTH-2)."""
         self.ldap._enabled = frozenset()
         self.assert_refused(Reason.AUTHENTICATOR_NOT_ENABLED, self.trying("alice"))
         self.memory.switches[f"{ACCOUNT}:webservice:{self.branch}"] = True
@@ -321,7 +333,7 @@ class ServerTests(LdapCase):
         self.memory.annotations.update(before)
 
     def test_addresses(self) -> None:
-        """An address says whether it is LDAPS; else there is StartTLS, unless policy wants something else."""
+        """An address says whether it is LDAPS; else there is StartTLS, unless policy wants something else (AUTH-54)."""
         self.assertEqual(self.address(), ("ldap.example", 389, Security.START_TLS))
         self.assertEqual(self.address(uri="ldap://ldap.example:1389/"), ("ldap.example", 1389, Security.START_TLS))
         self.assertEqual(self.address(uri="ldaps://ldap.example"), ("ldap.example", 636, Security.TLS))
@@ -340,7 +352,7 @@ class ServerTests(LdapCase):
         self.assertEqual(server.filter_template, "(mail=%s@example.org)")
 
     def test_unusable_annotations(self) -> None:
-        """What is wrong with an annotation is told by its name."""
+        """What is wrong with an annotation is told by its name (AUTH-54)."""
         self.assert_unusable("which directory is asked", uri=None)
         self.assert_unusable("below which entry", base_dn=None)
         self.assert_unusable("ldap-authn/base_dn is not usable", base_dn=" ")
@@ -366,7 +378,9 @@ class ServerTests(LdapCase):
         self.assert_unusable("doesn't fit", uri="ldaps://a", connect_type="plain")
 
     def test_bind_account(self) -> None:
-        """The account that searches has a name and a password, or neither: half of it would be an anonymous bind."""
+        """The account that searches has a name and a password, or neither: half of it would be an anonymous bind
+        (AUTH-54).
+        """
         self.assert_unusable("whose password that is", bind_dn=None)
         self.load(f"- !delete {{ record: !variable {self.branch}/bind-password }}", method="PATCH")
         self.assert_unusable("no variable has its password")
@@ -376,7 +390,9 @@ class ServerTests(LdapCase):
         self.assertEqual((server.bind_dn, server.bind_password), (None, None))
 
     def test_authorities(self) -> None:
-        """The variable of authorities has two names, of which the newer counts; declared and not set it is a fault."""
+        """The variable of authorities has two names, of which the newer counts; declared and not set it is a fault
+        (AUTH-54).
+        """
         self.load("- !variable tls-cert", policy=self.branch)
         server = self.server()
         assert isinstance(server, LdapServer)

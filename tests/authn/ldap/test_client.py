@@ -65,7 +65,7 @@ class ConversationTests(DirectoryCase):
         self.assertTrue(connection.ours.disconnected)
 
     def test_tls_from_the_first_byte(self) -> None:
-        """With LDAPS nothing is said outside of TLS."""
+        """With LDAPS nothing is said outside of TLS (NET-20)."""
         self.directory.tls_from_the_start = True
         self.successResultOf(self.ask(server=LDAPS))
         self.assertEqual(self.reactor.tcpClients[0][:2], ("93.184.216.34", 636))
@@ -77,7 +77,7 @@ class ConversationTests(DirectoryCase):
         self.assertEqual(self.directory.kinds(), ["Extended", "Search", "Bind"])
 
     def test_plain_is_off(self) -> None:
-        """In plain nobody is asked, unless the server's configuration allows it."""
+        """In plain nobody is asked, unless the server's configuration allows it (NET-20)."""
         self.assert_refused(self.begin(server=PLAIN), Reason.CONFIGURATION_INVALID, "allow_plain_ldap is off")
         self.assertEqual(self.reactor.tcpClients, [])
         self.directories = self.client(allow_plain=True)
@@ -90,7 +90,7 @@ class ConversationTests(DirectoryCase):
         self.assertNotIn("wrong", refused.detail.replace("wrong password", ""))
 
     def test_an_empty_password_is_never_sent(self) -> None:
-        """No bind is without a password or without a name: a directory would call it anonymous, and a success."""
+        """No bind is without a password or without a name: a directory would call it anonymous, and a success (AUTH-53)."""
         self.directory.passwords[ALICE] = b""
         self.assert_refused(self.ask(password=b""), Reason.CREDENTIALS_MISSING)
         self.assertEqual(self.directory.kinds(), ["Extended", "Bind", "Search"])
@@ -115,7 +115,7 @@ class SearchTests(DirectoryCase):
     """Who is found."""
 
     def test_one_entry(self) -> None:
-        """A login must stand for exactly one entry."""
+        """A login must stand for exactly one entry (AUTH-56)."""
         self.assert_refused(self.ask("bob"), Reason.LDAP_ENTRY_UNKNOWN, "no entry below 'ou=people,dc=example'")
         for found in (entries(ALICE, b"uid=alice,ou=other"), entries(ALICE, ALICE, ALICE), entries(ALICE, code=4)):
             self.directory.answers[pureldap.LDAPSearchRequest] = found
@@ -136,7 +136,7 @@ class SearchTests(DirectoryCase):
                 self.assert_refused(self.ask(), Reason.LDAP_SEARCH_REFUSED, f"{code} (", name)
 
     def test_references_are_not_followed(self) -> None:
-        """References to other directories are counted and not followed; an entry beside them is found."""
+        """References to other directories are counted and not followed; an entry beside them is found (AUTH-56)."""
 
         def answer(number: int) -> bytes:
             reference = b"\x73\x14\x04\x12ldap://evil.example"[:22]
@@ -151,7 +151,9 @@ class SearchTests(DirectoryCase):
         self.assertEqual({args[0] for args in self.reactor.tcpClients}, {"93.184.216.34"})
 
     def test_binds_refused(self) -> None:
-        """A bind that isn't a success is a refusal, whatever the directory calls it: of the entry, unless it itself ails."""
+        """A bind that isn't a success is a refusal, whatever the directory calls it: of the entry, unless it itself ails
+        (FAIL-19, AUTH-56).
+        """
         for code, reason in (
             (48, Reason.CREDENTIALS_WRONG),
             *((code, Reason.LDAP_ENTRY_REFUSED) for code in (8, 10, 13, 14, 19, 50, 53, -1, 9999)),
@@ -225,7 +227,7 @@ class TLSTests(DirectoryCase):
         self.assert_refused(self.ask(server=numbered), Reason.LDAP_TLS_FAILED, "for another host")
 
     def test_start_tls_refused(self) -> None:
-        """Where StartTLS is refused nothing is said in plain."""
+        """Where StartTLS is refused nothing is said in plain (NET-20)."""
         for code in (1, 2, 52, 53):
             self.directory.answers[pureldap.LDAPExtendedRequest] = results(code, content=pureldap.LDAPExtendedResponse)
             asked = self.begin()
@@ -239,7 +241,9 @@ class TLSTests(DirectoryCase):
         self.assert_refused(self.ask(), Reason.LDAP_ANSWER_MALFORMED, "another question")
 
     def test_nothing_is_taken_from_before_tls(self) -> None:
-        """What stands behind the answer to StartTLS, put there by whoever sits between, is refused, whole or in part."""
+        """What stands behind the answer to StartTLS, put there by whoever sits between, is refused, whole or in part
+        (NET-20).
+        """
         bound = message(2, pureldap.LDAPBindResponse(resultCode=0))
         for injected in (bound, bound[:5], b"\x00", bound + bound):
             agreed = message(1, pureldap.LDAPExtendedResponse(resultCode=0)) + injected
@@ -250,7 +254,9 @@ class TLSTests(DirectoryCase):
         self.assert_said_nothing()
 
     def test_nothing_is_taken_from_after_start_tls(self) -> None:
-        """Plain messages in a segment of their own behind the answer are no TLS records, and end the conversation."""
+        """Plain messages in a segment of their own behind the answer are no TLS records, and end the conversation
+        (NET-20).
+        """
         asked = self.begin()
         connection = self.connect(played=True)
         connection.line.dataReceived(message(1, pureldap.LDAPExtendedResponse(resultCode=0)))
@@ -298,7 +304,9 @@ class FaultTests(DirectoryCase):
         self.assertEqual([args[0] for args in self.reactor.tcpClients], ["93.184.216.34", "93.184.216.35"])
 
     def test_forbidden_addresses(self) -> None:
-        """Loopback, private and link-local addresses are not connected to, unless the configuration lists the network."""
+        """Loopback, private and link-local addresses are not connected to, unless the configuration lists the network
+        (NET-9).
+        """
         for address in ("127.0.0.1", "10.1.2.3", "169.254.169.254", "::1", "fd00::1"):
             self.names.answers = [[address]]
             refused = self.assert_refused(self.begin(), Reason.LDAP_UNAVAILABLE, "allow_private_providers")
@@ -309,7 +317,7 @@ class FaultTests(DirectoryCase):
         self.successResultOf(self.ask())
 
     def test_silence(self) -> None:
-        """A directory that says nothing is given up at the deadline, at whatever point it fell silent."""
+        """A directory that says nothing is given up at the deadline, at whatever point it fell silent (NET-19)."""
         self.names.answers = [None]
         asked = self.begin()
         self.reactor.advance(5)
@@ -357,7 +365,7 @@ class FaultTests(DirectoryCase):
         self.assert_refused(self.ask(), Reason.LDAP_UNAVAILABLE, "ends the conversation: 52 (unavailable)")
 
     def test_garbage(self) -> None:
-        """What is no message of LDAP ends the conversation at once, and nothing of it is quoted."""
+        """What is no message of LDAP ends the conversation at once, and nothing of it is quoted (NET-21)."""
         for garbage in (
             b"HTTP/1.1 400 Bad Request\r\n\r\n",
             b"\x30\x80\x00\x00",
@@ -400,7 +408,9 @@ class FaultTests(DirectoryCase):
         self.assert_refused(self.ask(), Reason.LDAP_ANSWER_MALFORMED)
 
     def test_huge_answers(self) -> None:
-        """A message over its limit is refused by its length alone, and a conversation over its own when it gets there."""
+        """A message over its limit is refused by its length alone, and a conversation over its own when it gets there
+        (NET-19).
+        """
         asked = self.begin()
         connection = self.connect(played=True)
         connection.line.dataReceived(b"\x30\x84\x7f\xff\xff\xff")
@@ -410,7 +420,9 @@ class FaultTests(DirectoryCase):
         self.assert_refused(self.ask(), Reason.LDAP_ANSWER_MALFORMED, f"more than {CONVERSATION_LIMIT} bytes")
 
     def test_unasked(self) -> None:
-        """An answer with another number, or before anything was asked, or too many of them, end the conversation."""
+        """An answer with another number, or before anything was asked, or too many of them, end the conversation
+        (NET-21).
+        """
         self.directory.answers[pureldap.LDAPSearchRequest] = lambda number: entries(ALICE)(number + 1)
         self.assert_refused(self.ask(), Reason.LDAP_ANSWER_MALFORMED, "what it wasn't asked")
         self.directory.answers[pureldap.LDAPSearchRequest] = lambda number: (
@@ -424,7 +436,9 @@ class FaultTests(DirectoryCase):
         self.assert_idle()
 
     def test_what_a_directory_says(self) -> None:
-        """What a directory says of a result is cut, and shown so that it can neither break nor fake a line of the log."""
+        """What a directory says of a result is cut, and shown so that it can neither break nor fake a line of the log
+        (NET-21).
+        """
         said = b"no\nway\x1b[2J\xff" + b"x" * 5000
         self.directory.answers[pureldap.LDAPBindRequest] = results(53, content=pureldap.LDAPBindResponse, errorMessage=said)
         refused = self.assert_refused(self.ask(), Reason.LDAP_BIND_REFUSED, "no\\nway")
@@ -453,7 +467,9 @@ class TurnTests(DirectoryCase):
         return [self.begin(server=server) for _ in range(count)]
 
     def test_one_directory(self) -> None:
-        """A directory holds only so many conversations; whoever comes then waits for a turn, within his own deadline."""
+        """A directory holds only so many conversations; whoever comes then waits for a turn, within his own deadline
+        (NET-19).
+        """
         first = self.begin_many(PER_SERVER)
         waiting = self.begin()
         self.assertEqual(len(self.reactor.tcpClients), PER_SERVER)
@@ -489,7 +505,7 @@ class TurnTests(DirectoryCase):
             self.assert_refused(asked, Reason.LDAP_UNAVAILABLE)
 
     def test_all_directories(self) -> None:
-        """All directories together hold only so many; beyond that a login is refused at once."""
+        """All directories together hold only so many; beyond that a login is refused at once (NET-19)."""
         hanging = []
         for number in range(IN_ALL // PER_SERVER):
             hanging += self.begin_many(PER_SERVER, attrs.evolve(SERVER, base_dn=f"dc=d{number}"))

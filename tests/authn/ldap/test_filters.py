@@ -91,13 +91,13 @@ class FilterTests(SynchronousTestCase):
         self.assertEqual(read("(uid=%s)", login).assertionValue.value, login.encode())
 
     def test_a_login_in_a_name(self) -> None:
-        """Within a distinguished name a login is escaped as RFC 4514 says."""
+        """Within a distinguished name a login is escaped as RFC 4514 says (AUTH-55)."""
         found = read("(entryDN=uid=%s,ou=people)", "a,ou=b+c")
         self.assertEqual(found.assertionValue.value, rb"uid=a\,ou\=b\+c,ou=people")
 
     @given(LOGINS)
     def test_no_login_changes_the_filter(self, login: str) -> None:
-        """Whatever the login, the filter is that of any other, but for the value in which the login stands."""
+        """Whatever the login, the filter is that of any other, but for the value in which the login stands (AUTH-55)."""
         for template in TEMPLATES:
             self.assertEqual(shape(read(template, login)), shape(read(template, MARK), login))
 
@@ -110,7 +110,7 @@ class FilterTests(SynchronousTestCase):
         self.assertEqual(back, login)
 
     def test_where_the_login_may_stand(self) -> None:
-        """The login stands in values that find one entry: not in patterns, ranges, attributes, or nowhere."""
+        """The login stands in values that find one entry: not in patterns, ranges, attributes, or nowhere (AUTH-55)."""
         for template in ("(uid=%s*)", "(uid=*%s)", "(uid=*%s*)", "(uid>=%s)", "(uid<=%s)"):
             self.assert_unusable(template, "%s may stand only")
         for template in ("(%s=alice)", "(&(%s)(uid=%s))", "(uid:%s:=a)"):

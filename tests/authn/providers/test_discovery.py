@@ -33,7 +33,7 @@ class DocumentTests(SynchronousTestCase):
     """``document_uri`` and ``jwks_uri``."""
 
     def test_where_it_is(self) -> None:
-        """The document lies under the provider's address, of which one final slash is dropped."""
+        """The document lies under the provider's address, of which one final slash is dropped (AUTH-50)."""
         for provider in ("https://idp.example", "https://idp.example/"):
             self.assertEqual(document_uri(provider), "https://idp.example/.well-known/openid-configuration")
         self.assertEqual(document_uri("https://idp.example/a//"), "https://idp.example/a//.well-known/openid-configuration")
@@ -49,7 +49,7 @@ class DocumentTests(SynchronousTestCase):
                 self.assertEqual(jwks_uri(document(issuer), provider), KEYS)
 
     def test_another_provider(self) -> None:
-        """A document of another provider is refused, however similar its name, and both are told."""
+        """A document of another provider is refused, however similar its name, and both are told (AUTH-50)."""
         for issuer in ("https://idp.example/realm", PROVIDER + "//", PROVIDER.upper(), PROVIDER + "/x", " " + PROVIDER, ""):
             refusal = self.assertRaises(Malformed, jwks_uri, document(issuer), PROVIDER)
             self.assertEqual(refusal.why, f"its issuer is {issuer!r}, not {PROVIDER!r}")
@@ -122,7 +122,7 @@ class PublicationsTests(FetchCase):
         self.assertEqual(len(self.reactor.tcpClients), 1)
 
     def test_named_addresses_are_checked(self) -> None:
-        """The address that a document names is checked like any: its form, its scheme, its place."""
+        """The address that a document names is checked like any: its form, its scheme, its place (AUTH-50)."""
         for uri, why in (
             ("file:///etc/passwd", "is no address of the form"),
             ("http://user@keys.example/", "is no address of the form"),
@@ -140,7 +140,7 @@ class PublicationsTests(FetchCase):
         self.assert_told(asked, f"{KEYS}: its address is private")
 
     def test_one_deadline(self) -> None:
-        """Time that discovery took is not there for the keys."""
+        """Time that discovery took is not there for the keys (AUTH-50)."""
         asked = self.begin(KeySource(PROVIDER, discovered=True))
         self.reactor.advance(3)
         self.answer(document())

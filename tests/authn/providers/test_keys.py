@@ -127,14 +127,14 @@ class ProviderKeysTests(Case):
         verifyObject(IProviderKeys, self.keys)
 
     def test_fetches_once(self) -> None:
-        """A set at hand is given out without asking again, however old it is."""
+        """A set at hand is given out without asking again, however old it is (AUTH-43)."""
         keys = self.filled()
         self.clock.advance(1e6)
         self.assertIs(self.successResultOf(self.begin(self.keys.current(SOURCE))), keys)
         self.assertEqual(self.provider.asked, [SOURCE])
 
     def test_concurrent_misses_share_one_fetch(self) -> None:
-        """Who comes while a fetch is under way waits for that one, for a first set and for a newer one."""
+        """Who comes while a fetch is under way waits for that one, for a first set and for a newer one (AUTH-47)."""
         asked = [self.begin(self.keys.current(SOURCE)) for _ in range(5)]
         self.provider.answer(ONE)
         sets = [self.successResultOf(each) for each in asked]
@@ -154,7 +154,9 @@ class ProviderKeysTests(Case):
         self.assertEqual(len(self.provider.asked), 2)
 
     def test_one_fetch_per_interval(self) -> None:
-        """Inside the interval the set that was just fetched is the newest there is; after it, one fetch is made."""
+        """Inside the interval the set that was just fetched is the newest there is; after it, one fetch is made
+        (AUTH-44).
+        """
         keys = self.filled()
         asked = self.begin(self.keys.newer(SOURCE, keys))
         self.provider.answer(ONE)
@@ -170,7 +172,9 @@ class ProviderKeysTests(Case):
         self.assertEqual(self.ids(self.successResultOf(asked)), ["k2"])
 
     def test_failed_fetches_count(self) -> None:
-        """A fetch that failed uses up the interval as one that succeeded does, and leaves nobody knowing what is newest."""
+        """A fetch that failed uses up the interval as one that succeeded does, and leaves nobody knowing what is newest
+        (AUTH-44).
+        """
         keys = self.filled()
         asked = self.begin(self.keys.newer(SOURCE, keys))
         self.provider.fail()
@@ -238,7 +242,7 @@ class ProviderKeysTests(Case):
         self.assertEqual(len(self.provider.asked), 3)
 
     def test_a_failed_refresh_keeps_the_good_set(self) -> None:
-        """A fetch that failed leaves the old set in force, however often that happens."""
+        """A fetch that failed leaves the old set in force, however often that happens (AUTH-43)."""
         keys = self.filled()
         for _ in range(5):
             asked = self.begin(self.keys.newer(SOURCE, keys))
@@ -250,7 +254,7 @@ class ProviderKeysTests(Case):
             self.clock.advance(0.1)
 
     def test_one_who_leaves_takes_nothing_along(self) -> None:
-        """A client that goes away, even the one that began the fetch, doesn't end the wait of others."""
+        """A client that goes away, even the one that began the fetch, doesn't end the wait of others (AUTH-47)."""
         first, second = (self.begin(self.keys.current(SOURCE)) for _ in range(2))
         first.cancel()
         self.failureResultOf(first, CancelledError)
@@ -267,7 +271,7 @@ class ProviderKeysTests(Case):
         self.successResultOf(self.begin(self.keys.current(SOURCE)))
 
     def test_sources_are_strangers(self) -> None:
-        """While one source hangs, another is filled and refreshed."""
+        """While one source hangs, another is filled and refreshed (AUTH-47)."""
         hanging = self.begin(self.keys.current(SOURCE))
         asked = self.begin(self.keys.current(OTHER))
         self.provider.answers.pop().callback(parse_key_set(ONE))
@@ -278,13 +282,13 @@ class ProviderKeysTests(Case):
         self.assertNoResult(hanging)
 
     def test_cached_keys_serve_while_a_refresh_hangs(self) -> None:
-        """A refresh under way keeps nobody from the keys at hand."""
+        """A refresh under way keeps nobody from the keys at hand (AUTH-47)."""
         keys = self.filled()
         self.begin(self.keys.newer(SOURCE, keys))
         self.assertIs(self.successResultOf(self.begin(self.keys.current(SOURCE))), keys)
 
     def test_memory_is_bounded(self) -> None:
-        """Beyond the limit the least recently used source is forgotten."""
+        """Beyond the limit the least recently used source is forgotten (AUTH-43)."""
         self.filled()
         for number in range(2):
             self.filled(source=other(number))
@@ -324,13 +328,13 @@ class ProviderKeysTests(Case):
         self.assertEqual(self.ids(self.successResultOf(self.begin(keys.current(SOURCE)))), ["k1"])
 
     def test_sources_differ_by_trust(self) -> None:
-        """The same address is another source with other authorities, or when it is a provider's."""
+        """The same address is another source with other authorities, or when it is a provider's (AUTH-43)."""
         self.filled()
         for source in (KeySource(SOURCE.uri, True), KeySource(SOURCE.uri, ca_cert="-"), KeySource(SOURCE.uri, True, "-")):
             self.assertNoResult(self.begin(self.keys.current(source)))
 
     def test_nothing_is_renewed_without_an_age(self) -> None:
-        """Without an age nothing happens in the background."""
+        """Without an age nothing happens in the background (AUTH-49)."""
         self.filled()
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
@@ -343,7 +347,9 @@ class RetryTests(Case):
         self.assert_refused(self.begin(keys.current(source) if seen is None else keys.newer(source, seen)), "")
 
     def test_keys_that_changed_in_an_outage(self) -> None:
-        """When the provider answers again, its new keys are at hand by themselves, long before the interval is over."""
+        """When the provider answers again, its new keys are at hand by themselves, long before the interval is over
+        (AUTH-46).
+        """
         old = self.filled()
         asked = self.begin(self.keys.newer(SOURCE, old))
         self.provider.fail()
@@ -380,7 +386,7 @@ class RetryTests(Case):
         self.assertEqual(len(self.provider.asked), 3)
 
     def test_a_flood_in_an_outage(self) -> None:
-        """However many tokens come while the provider fails, it is asked six times in an interval at most."""
+        """However many tokens come while the provider fails, it is asked six times in an interval at most (AUTH-46)."""
         old = self.filled()
         for rate in (1, 10, 100):
             before = len(self.provider.asked)
@@ -394,7 +400,7 @@ class RetryTests(Case):
             self.assertGreaterEqual(asked, 10 * (RETRIES - 1) if rate > 1 else 10)
 
     def test_only_while_somebody_needs_them(self) -> None:
-        """When no login lacked the keys for an interval the provider is left alone, until one does."""
+        """When no login lacked the keys for an interval the provider is left alone, until one does (AUTH-46)."""
         old = self.filled()
         self.begin(self.keys.newer(SOURCE, old)).addErrback(lambda _: None)
         while self.provider.answers:
@@ -421,7 +427,7 @@ class RetryTests(Case):
         self.assertEqual([call.getTime() for call in self.clock.getDelayedCalls()], [START + PAUSE])
 
     def test_few_sources_at_a_time(self) -> None:
-        """So many broken sources are tried again and no more; the others are as soon as there is room for them."""
+        """So many broken sources are tried again and no more; the others are as soon as there is room for them (AUTH-46)."""
         keys = self.made()
         for number in range(RETRIED_LIMIT + 5):
             for _ in range(2):
@@ -540,7 +546,7 @@ class RefreshTests(Case):
         self.assertEqual(len(self.provider.asked), 3)
 
     def test_a_wish_leaves_the_budget_alone(self) -> None:
-        """After an operator's refresh a login's is made as if there had been none."""
+        """After an operator's refresh a login's is made as if there had been none (AUTH-44)."""
         self.filled()
         asked = self.begin(self.keys.current(SOURCE, 1))
         self.provider.answer(TWO)
@@ -661,7 +667,9 @@ class AgeTests(Case):
         self.clock.advance(seconds)
 
     def test_renewed_before_the_age(self) -> None:
-        """After three quarters of the age keys are fetched anew, while those at hand are given out without a wait."""
+        """After three quarters of the age keys are fetched anew, while those at hand are given out without a wait
+        (AUTH-49).
+        """
         old = self.filled()
         for number in range(2, 6):
             self.use(599)
@@ -693,7 +701,9 @@ class AgeTests(Case):
         self.assertEqual(len(self.provider.asked), 3)
 
     def test_tried_again(self) -> None:
-        """While the provider fails it is asked again and again; the set at hand is given out until it is dropped."""
+        """While the provider fails it is asked again and again; the set at hand is given out until it is dropped
+        (AUTH-49).
+        """
         keys = self.filled()
         self.clock.advance(600)
         for _ in range(12):
@@ -773,7 +783,7 @@ class StrictAgeTests(Case):
     max_age = 800.0
 
     def test_dropped_at_the_age(self) -> None:
-        """A set that couldn't be renewed isn't used when it has reached the age."""
+        """A set that couldn't be renewed isn't used when it has reached the age (AUTH-49)."""
         keys = self.filled()
         self.clock.advance(600)
         self.provider.fail()

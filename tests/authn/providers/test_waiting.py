@@ -39,12 +39,12 @@ class WaitingTests(SynchronousTestCase):
         return self.refused
 
     def test_everybody_while_there_is_room(self) -> None:
-        """As long as there is room one address may have all of it, and nobody loses his place."""
+        """As long as there is room one address may have all of it, and nobody loses his place (AUTH-48)."""
         self.assertNotIn(None, self.enter("a", PLACES))
         self.assertEqual(self.put_out(), [])
 
     def test_the_largest_share_yields(self) -> None:
-        """In a full room the newcomer's place is that of who came last from the address that has most."""
+        """In a full room the newcomer's place is that of who came last from the address that has most (AUTH-48)."""
         large = self.enter("a", 7)
         small = self.enter("b", 5)
         new = self.enter("c", 3)
@@ -65,7 +65,7 @@ class WaitingTests(SynchronousTestCase):
         self.assertEqual(self.enter("b"), [None])
 
     def test_the_largest_source_yields(self) -> None:
-        """A source for which many wait, from however many addresses, takes no room from others."""
+        """A source for which many wait, from however many addresses, takes no room from others (AUTH-48)."""
         for number in range(PLACES):
             self.enter(f"a{number}")
         other = Crowd(self.room)

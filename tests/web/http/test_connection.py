@@ -90,7 +90,7 @@ class PipeliningTests(ConnectionCase):
         self.assertTrue(self.connection.open)
 
     def test_pipelined(self) -> None:
-        """Requests that come at once are answered in their order, however their bytes are spread (LIM-10)."""
+        """Requests that come at once are answered in their order, however their bytes are spread (LIM-10, WIRE-41)."""
         stream = b"".join(b"POST /echo HTTP/1.1\r\nHost: h\r\nContent-Length: 1\r\n\r\n%d" % n for n in range(5))
         for size in (1, 7, len(stream)):
             pieces = [stream[start : start + size] for start in range(0, len(stream), size)]
@@ -98,7 +98,7 @@ class PipeliningTests(ConnectionCase):
             self.assertEqual(bodies, [b"0", b"1", b"2", b"3", b"4"])
 
     def test_one_at_a_time(self) -> None:
-        """The next request isn't begun before the one before it is answered (LIM-10)."""
+        """The next request isn't begun before the one before it is answered (LIM-10, WIRE-41)."""
         self.echo.waiting = Deferred()
         self.connection.send(GET + b"POST /echo HTTP/1.1\r\nHost: h\r\nContent-Length: 1\r\n\r\nx")
         self.assertEqual(self.echo.bodies, [b""])
@@ -107,7 +107,7 @@ class PipeliningTests(ConnectionCase):
         self.assertEqual([answer.body for answer in self.connection.answers()], [b"", b"x"])
 
     def test_refusal_keeps_the_connection(self) -> None:
-        """After a refusal whose body was read to its end, the connection takes further requests."""
+        """After a refusal whose body was read to its end, the connection takes further requests (WIRE-42, FAIL-7)."""
         for request in (b"PUT /policy", b"POST /nowhere"):
             head = request + b" HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\n\r\n"
             self.connection.send(head)
@@ -117,7 +117,7 @@ class PipeliningTests(ConnectionCase):
             self.assertIn(statuses[0], {401, 404})
 
     def test_close(self) -> None:
-        """A client that says close, or speaks HTTP/1.0, gets one answer."""
+        """A client that says close, or speaks HTTP/1.0, gets one answer (WIRE-43)."""
         for request in (
             b"GET /echo HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n",
             b"GET /echo HTTP/1.1\r\nHost: h\r\nConnection: x, Close\r\n\r\n",
@@ -134,7 +134,9 @@ class PipeliningTests(ConnectionCase):
 
     @given(st.lists(st.binary(max_size=300), max_size=5))
     def test_any_bytes(self, pieces: list[bytes]) -> None:
-        """Whatever a client sends, there is nothing but answers, none of them a 500, and nothing is logged as a bug."""
+        """Whatever a client sends, there is nothing but answers, none of them a 500, and nothing is logged as a bug
+        (WIRE-6).
+        """
         connection = self.client.connect()
         answers = connection.send(*pieces).answers()
         self.assertLessEqual({answer.status for answer in answers}, {400, 404, 413, 414, 431})
@@ -153,7 +155,7 @@ class PipeliningTests(ConnectionCase):
         st.binary(max_size=120) | st.sampled_from([b"5\r\nabcde\r\n0\r\n\r\n", b"fffffffff\r\n", b"0\r\nA: b\r\n\r\n"]),
     )
     def test_any_framing(self, method: str, target: str, headers: list[tuple[str, str]], body: bytes) -> None:
-        """However a client frames its body, it gets answers, and none of them is a 500."""
+        """However a client frames its body, it gets answers, and none of them is a 500 (WIRE-6)."""
         connection = self.client.connect()
         lines = [f"{method} {target} HTTP/1.1", *(f"{name}: {value}" for name, value in headers), "", ""]
         received = connection.send("\r\n".join(lines).encode(), body).received()
@@ -239,7 +241,7 @@ class LimitTests(ConnectionCase):
         self.assertEqual(self.echo.bodies, [])
 
     def test_refused_once(self) -> None:
-        """A body that is too large and complete in one piece gets one answer, whoever sends it."""
+        """A body that is too large and complete in one piece gets one answer, whoever sends it (WIRE-42)."""
         alice = token(RoleName("acct", "user", "alice")).encode()
         chunks = b"1f4\r\n" + b"x" * 500 + b"\r\n"
         for headers, status in ((b"", 401), (b"Authorization: " + alice + b"\r\n", 413)):
@@ -275,7 +277,7 @@ class LimitTests(ConnectionCase):
         self.assertEqual(self.echo.bodies, [])
 
     def test_expect(self) -> None:
-        """A client that asks first is told to go on, or gets its refusal without having sent the body."""
+        """A client that asks first is told to go on, or gets its refusal without having sent the body (WIRE-5)."""
         head = b"%s HTTP/1.1\r\nHost: h\r\nContent-Length: %d\r\nExpect: 100-Continue\r\n\r\n"
         self.connection.send(head % (b"POST /echo", 3))
         self.assertEqual(self.connection.received(), b"HTTP/1.1 100 Continue\r\n\r\n")
@@ -284,7 +286,7 @@ class LimitTests(ConnectionCase):
             self.refused(status, self.client.connect().send(head % (request, length)))
 
     def test_expect_nothing(self) -> None:
-        """Where no body follows, nobody is told to send it."""
+        """Where no body follows, nobody is told to send it (WIRE-5)."""
         self.assertEqual(
             self.connection.send(b"GET /echo HTTP/1.1\r\nHost: h\r\nExpect: 100-continue\r\n\r\n").answer().status, 200
         )
@@ -371,7 +373,7 @@ class TimeTests(ConnectionCase):
         self.assertEqual((self.connection.open, self.echo.bodies), (True, []))
 
     def test_client_leaves_in_mid_body(self) -> None:
-        """A client that leaves before its body was complete has begun nothing."""
+        """A client that leaves before its body was complete has begun nothing (WIRE-44)."""
         self.connection.send(b"POST /echo HTTP/1.1\r\nHost: h\r\nContent-Length: 9\r\n\r\nabc")
         self.connection.leave()
         self.assertEqual(self.echo.bodies, [])
@@ -387,7 +389,7 @@ class HeaderTests(ConnectionCase):
         self.assertEqual(self.connection.send(GET).answer().headers["date"], "Tue, 14 Nov 2023 22:13:21 GMT")
 
     def test_request_id(self) -> None:
-        """A sane request id is echoed; anything else is replaced by one of ours."""
+        """A sane request id is echoed; anything else is replaced by one of ours (WIRE-34)."""
         for sent, echoed in (
             ("abc-123_X.y~z:/+=@", "abc-123_X.y~z:/+=@"),
             ("x" * 128, "x" * 128),
@@ -400,6 +402,6 @@ class HeaderTests(ConnectionCase):
             self.assertEqual(answer.headers["x-request-id"], echoed)
 
     def test_names_no_version(self) -> None:
-        """The server doesn't tell its version, and forbids guesses about types."""
+        """The server doesn't tell its version, and forbids guesses about types (WIRE-33)."""
         headers = self.connection.send(GET).answer().headers
         self.assertEqual((headers["server"], headers["x-content-type-options"]), ("svc", "nosniff"))

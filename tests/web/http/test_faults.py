@@ -44,7 +44,7 @@ class FaultTests(SynchronousTestCase):
         return error
 
     def test_every_refusal_has_its_answer(self) -> None:
-        """No refusal that can reach a route lacks a row."""
+        """No refusal that can reach a route lacks a row (FAIL-1)."""
         types = [value for value in vars(errors).values() if isinstance(value, type)]
         for refusal in (t for t in types if issubclass(t, errors.Refusal) and t is not errors.Refusal):
             # All fields may be text here: a row says what it makes of them, not whether they make sense.
@@ -56,7 +56,7 @@ class FaultTests(SynchronousTestCase):
             self.assertEqual(answer_to(example) is None, refusal in ELSEWHERE, refusal.__name__)
 
     def test_not_found(self) -> None:
-        """A missing record is told with its kind capitalised, its target and its full id."""
+        """A missing record is told with its kind capitalised, its target and its full id (FAIL-2)."""
         self.assertEqual(
             self.error(errors.NotFound("acct", "group", "ops"), 404),
             {
@@ -70,20 +70,20 @@ class FaultTests(SynchronousTestCase):
         self.assertEqual(error["message"], "Host_factory 'x' not found in account 'acct'")
 
     def test_too_many_roles(self) -> None:
-        """Roles that are too many to be followed are told with their limit."""
+        """Roles that are too many to be followed are told with their limit (FAIL-6)."""
         error = self.error(errors.TooManyRoles(50), 422)
         self.assertEqual(error["code"], "unprocessable_entity")
         self.assertIn("more than 50 roles", str(error["message"]))
 
     def test_no_value(self) -> None:
-        """A missing secret is told without target and details."""
+        """A missing secret is told without target and details (FAIL-9)."""
         self.assertEqual(
             self.error(errors.NoValue("acct:variable:v"), 404),
             {"code": "not_found", "message": "CONJ00076E Variable acct:variable:v is empty or not found."},
         )
 
     def test_ended_value(self) -> None:
-        """A value that has expired is told in the words of a missing one, with when it expired after them."""
+        """A value that has expired is told in the words of a missing one, with when it expired after them (FAIL-9)."""
         error = self.error(errors.NoValue("acct:variable:v", 1_700_000_000.5), 404)
         self.assertEqual(error["code"], "not_found")
         self.assertEqual(
@@ -102,7 +102,7 @@ class FaultTests(SynchronousTestCase):
         self.assertEqual(self.error(errors.PreconditionFailed("If-Match", None), 412)["code"], "precondition_failed")
 
     def test_invalid(self) -> None:
-        """A bad parameter is named, in the words of the wire facts where those name it already."""
+        """A bad parameter is named, in the words of the wire facts where those name it already (FAIL-4)."""
         self.assertEqual(
             self.error(errors.InvalidParameter("privilege", "privilege"), 422),
             {"code": "argument_error", "message": "privilege"},
@@ -121,7 +121,7 @@ class FaultTests(SynchronousTestCase):
         )
 
     def test_empty_answers(self) -> None:
-        """Who is forbidden something, or not let in, learns the status alone."""
+        """Who is forbidden something, or not let in, learns the status alone (FAIL-3)."""
         for refusal, status in (
             (errors.Forbidden("he lacks execute"), 403),
             (errors.AuthenticationRefused(Reason.ROLE_UNKNOWN), 401),
@@ -132,14 +132,14 @@ class FaultTests(SynchronousTestCase):
             self.assertEqual((response.status, response.body, response.content_type), (status, b"", None))
 
     def test_bearer(self) -> None:
-        """A bad access token is told in plain text."""
+        """A bad access token is told in plain text (WIRE-30)."""
         response = answer_to(errors.BearerRefused("Authorization missing"))
         assert response is not None
         self.assertEqual((response.status, response.body), (401, b"Authorization missing"))
         self.assertEqual(response.content_type, "text/plain; charset=utf-8")
 
     def test_policy(self) -> None:
-        """A policy's fault is told with its place, if it has one."""
+        """A policy's fault is told with its place, if it has one (FAIL-5)."""
         self.assertEqual(
             self.error(errors.PolicyInvalid("User 'zed' not found in account 'acct'"), 422),
             {"code": "policy_invalid", "message": "User 'zed' not found in account 'acct'"},
@@ -154,7 +154,7 @@ class FaultTests(SynchronousTestCase):
         )
 
     def test_conflict(self) -> None:
-        """A record that exists already is told with its id."""
+        """A record that exists already is told with its id (FAIL-6)."""
         self.assertEqual(
             self.error(errors.Conflict("account", "x", 'account "x" already exists'), 409),
             {
@@ -166,7 +166,7 @@ class FaultTests(SynchronousTestCase):
         )
 
     def test_try_again(self) -> None:
-        """What may work later says when to try again, and not why it doesn't work now."""
+        """What may work later says when to try again, and not why it doesn't work now (WIRE-47)."""
         for refusal, status, code in (
             (errors.PolicyConflict(3), 409, "policy_conflict"),
             (errors.StoreUnavailable("10.0.0.5 is down", 3), 503, "unavailable"),
@@ -180,7 +180,7 @@ class FaultTests(SynchronousTestCase):
             self.assertNotIn(b"10.0.0.5", response.body)
 
     def test_outcome_unknown(self) -> None:
-        """What may have happened says so, and nothing by which a library would do it once more."""
+        """What may have happened says so, and nothing by which a library would do it once more (WIRE-47)."""
         refusal = errors.OutcomeUnknown("10.0.0.5 is down", 3)
         error = self.error(refusal, 503)
         self.assertEqual(error["code"], "outcome_unknown")
@@ -198,7 +198,7 @@ class FaultTests(SynchronousTestCase):
         )
 
     def test_sizes_and_forms(self) -> None:
-        """Too large is 413, unreadable 400, no route 404, a value that doesn't open 422."""
+        """Too large is 413, unreadable 400, no route 404, a value that doesn't open 422 (FAIL-6)."""
         for refusal, status, code in (
             (errors.TooLarge("the token", 16384), 413, "too_large"),
             (errors.BadRequest("no form"), 400, "bad_request"),
@@ -209,16 +209,16 @@ class FaultTests(SynchronousTestCase):
         self.assertIn("16384", str(self.error(errors.TooLarge("the token", 16384), 413)["message"]))
 
     def test_long_paths_are_not_echoed(self) -> None:
-        """An unknown path is told, but no more of it than helps."""
+        """An unknown path is told, but no more of it than helps (FAIL-10)."""
         self.assertLess(len(str(self.error(errors.RouteNotFound("GET", "/x" * 30000), 404))), 300)
 
     def test_before_a_request(self) -> None:
-        """What can't be read as a request has an answer with the status of its limit."""
+        """What can't be read as a request has an answer with the status of its limit (FAIL-7)."""
         statuses = [response.status for response in (MALFORMED, TOO_SLOW, TOO_LARGE, LINE_TOO_LONG, HEADERS_TOO_LARGE)]
         self.assertEqual(statuses, [400, 408, 413, 414, 431])
 
     def test_bug(self) -> None:
-        """A bug tells its incident and nothing else."""
+        """A bug tells its incident and nothing else (FAIL-8)."""
         response = internal_error("i-7")
         self.assertEqual(response.status, 500)
         self.assertIn(b"i-7", response.body)

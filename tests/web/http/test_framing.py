@@ -55,7 +55,7 @@ class FramingTests(SynchronousTestCase):
         self.assertEqual(self.echo.begun, begun, raw)
 
     def test_transfer_encoding(self) -> None:
-        """The only transfer coding is chunked, said once and alone, however it is spelled."""
+        """The only transfer coding is chunked, said once and alone, however it is spelled (WIRE-2)."""
         head = b"POST /echo HTTP/1.1\r\n" + HOST
         for line in (
             CHUNKED,
@@ -95,12 +95,12 @@ class FramingTests(SynchronousTestCase):
             self.refused(head + lines + b"\r\n" + BODY)
 
     def test_old_version(self) -> None:
-        """In HTTP/1.0 there are no transfer codings."""
+        """In HTTP/1.0 there are no transfer codings (WIRE-2)."""
         self.refused(b"POST /echo HTTP/1.0\r\n" + CHUNKED + b"\r\n" + BODY)
         self.assertEqual(self.statuses(b"POST /echo HTTP/1.0\r\nContent-Length: 3\r\n\r\nabc"), [200])
 
     def test_host(self) -> None:
-        """A request of HTTP/1.1 names one host, one of HTTP/1.0 one at most, and both by what can be a host."""
+        """A request of HTTP/1.1 names one host, one of HTTP/1.0 one at most, and both by what can be a host (WIRE-3)."""
         self.refused(b"GET /echo HTTP/1.1\r\n\r\n")
         self.assertEqual(self.statuses(b"GET /echo HTTP/1.0\r\n\r\n"), [200])
         for version in (b"1.1", b"1.0"):
@@ -145,12 +145,14 @@ class FramingTests(SynchronousTestCase):
             self.refused(head + b"Host : a\r\n\r\n")
 
     def test_absolute(self) -> None:
-        """A target that names a host itself doesn't do without the header."""
+        """A target that names a host itself doesn't do without the header (WIRE-3)."""
         self.refused(b"GET http://svc.example/echo HTTP/1.1\r\n\r\n")
         self.assertEqual(self.statuses(b"GET http://svc.example/echo HTTP/1.1\r\n" + HOST + b"\r\n"), [200, 200])
 
     def test_blank_lines(self) -> None:
-        """A few blank lines before a request are passed over, before each one; many are refused, and so are halves."""
+        """A few blank lines before a request are passed over, before each one; many are refused, and so are halves
+        (WIRE-4).
+        """
         blank = b"\r\n"
         for count in (1, 2, 4):
             self.assertEqual(self.statuses((blank * count + GET) * 3), [200] * 4)

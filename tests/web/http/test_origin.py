@@ -18,27 +18,27 @@ class TrustedProxiesTests(SynchronousTestCase):
     """``TrustedProxies``."""
 
     def test_stranger(self) -> None:
-        """A peer that isn't trusted is the client, whatever it says."""
+        """A peer that isn't trusted is the client, whatever it says (WIRE-32)."""
         self.assertEqual(LOOPBACK_ONLY.client_ip("192.0.2.1", [b"127.0.0.1"]), "192.0.2.1")
         self.assertEqual(LOOPBACK_ONLY.client_ip("10.0.0.1", [b"192.0.2.9"]), "10.0.0.1")
 
     def test_loopback_is_trusted(self) -> None:
-        """A peer on loopback may speak for another."""
+        """A peer on loopback may speak for another (WIRE-32)."""
         for peer in ("127.0.0.1", "::1"):
             self.assertEqual(LOOPBACK_ONLY.client_ip(peer, [b"192.0.2.9"]), "192.0.2.9")
             self.assertEqual(LOOPBACK_ONLY.client_ip(peer, ()), peer)
 
     def test_right_most_untrusted(self) -> None:
-        """The right-most entry that isn't trusted counts; those left of it may be forged."""
+        """The right-most entry that isn't trusted counts; those left of it may be forged (WIRE-32)."""
         forwarded = [b"203.0.113.1, 192.0.2.9", b"10.1.1.1,10.2.2.2"]
         self.assertEqual(WITH_PROXIES.client_ip("10.9.9.9", forwarded), "192.0.2.9")
 
     def test_all_trusted(self) -> None:
-        """When all entries are trusted, the left-most is the client."""
+        """When all entries are trusted, the left-most is the client (WIRE-32)."""
         self.assertEqual(WITH_PROXIES.client_ip("10.9.9.9", [b"10.1.1.1, 2001:db8::1, 127.0.0.1"]), "10.1.1.1")
 
     def test_no_address(self) -> None:
-        """An entry that is no address hides who wrote what stands left of it, which is not believed."""
+        """An entry that is no address hides who wrote what stands left of it, which is not believed (WIRE-32)."""
         for entry in (b"unknown", b"unix:", b"192.0.2.999", b"\xff", b"[::1", b"_hidden"):
             self.assertEqual(WITH_PROXIES.client_ip("10.9.9.9", [b"192.0.2.9, " + entry + b", 10.1.1.1"]), "10.1.1.1")
             self.assertEqual(LOOPBACK_ONLY.client_ip("127.0.0.1", [b"192.0.2.9, " + entry]), "127.0.0.1")
@@ -50,7 +50,7 @@ class TrustedProxiesTests(SynchronousTestCase):
             self.assertEqual(LOOPBACK_ONLY.client_ip("127.0.0.1", forwarded), "192.0.2.9")
 
     def test_ports_and_scopes(self) -> None:
-        """Ports and scopes that proxies add are dropped."""
+        """Ports and scopes that proxies add are dropped (WIRE-32)."""
         for entry, address in (
             (b"192.0.2.9:8080", "192.0.2.9"),
             (b"[2001:db9::1]:8080", "2001:db9::1"),

@@ -163,7 +163,7 @@ class ConnectionTests(SynchronousTestCase):
 
     def test_pipelined(self) -> None:
         """However many requests came at once on however many connections, each turn answers a few; in the end all are
-        (LIM-10).
+        (LIM-10, WIRE-41).
         """
         lines = b"".join(b"x%d: y\r\n" % number for number in range(190))
         for request in (
@@ -224,7 +224,7 @@ class ConnectionTests(SynchronousTestCase):
             self.assertEqual(connection.answer().status, status)
 
     def test_deaf(self) -> None:
-        """For a client that takes no answers nothing more is begun, nor read; in the end it is cut off (LIM-9)."""
+        """For a client that takes no answers nothing more is begun, nor read; in the end it is cut off (LIM-9, WIRE-41)."""
         connection = self.client.connect()
         connection.stall()
         connection.send_at_once(GET * 1000)

@@ -45,7 +45,7 @@ class TargetTests(SynchronousTestCase):
     """``split_target``."""
 
     def test_path_and_query(self) -> None:
-        """The query begins after the first question mark, and both stay raw."""
+        """The query begins after the first question mark, and both stay raw (WIRE-7)."""
         for target, expected in (
             ("/a%2Fb?x=%20&y?z", ("/a%2Fb", "x=%20&y?z")),
             ("/", ("/", "")),
@@ -55,12 +55,12 @@ class TargetTests(SynchronousTestCase):
             self.assertEqual(split_target(target), expected)
 
     def test_trailing_slash(self) -> None:
-        """One raw trailing slash is dropped, with a query or without; an encoded one stays."""
+        """One raw trailing slash is dropped, with a query or without; an encoded one stays (WIRE-8)."""
         for target, path in (("/a/", "/a"), ("/a/?q", "/a"), ("/a//", "/a/"), ("/a%2F", "/a%2F"), ("/a%2F/", "/a%2F")):
             self.assertEqual(split_target(target)[0], path)
 
     def test_absolute(self) -> None:
-        """An absolute target is read without its origin."""
+        """An absolute target is read without its origin (WIRE-7)."""
         for target, expected in (
             ("http://svc.example/a/b?c", ("/a/b", "c")),
             ("HTTPS://user@h:1/a", ("/a", "")),
@@ -101,7 +101,7 @@ class PatternTests(SynchronousTestCase):
 
     @given(NAMES)
     def test_round_trip_without_slash(self, name: str) -> None:
-        """A flat value takes any name but one with a slash."""
+        """A flat value takes any name but one with a slash (WIRE-10)."""
         found = self.flat.match(f"/flat/{quote(name, safe='')}/end")
         self.assertEqual(found, None if "/" in name else {"account": name})
 
@@ -116,14 +116,14 @@ class PatternTests(SynchronousTestCase):
                     self.assertIn(refusal.parameter, matcher.pattern.names)
 
     def test_raw_and_encoded_slashes(self) -> None:
-        """In a tail both slashes are one, also at the beginning and doubled; elsewhere a raw one separates."""
+        """In a tail both slashes are one, also at the beginning and doubled; elsewhere a raw one separates (WIRE-11)."""
         for path, name in (("a/b", "a/b"), ("a%2Fb", "a/b"), ("a%2fb/c", "a/b/c"), ("%2Fa", "/a"), ("a//b", "a//b")):
             self.assertEqual(self.tail.match(f"/tail/{path}"), {"identifier": name})
         self.assertEqual(self.one.match("/one/a%2Fb"), {"name": "a/b"})
         self.assertIsNone(self.one.match("/one/a/b"))
 
     def test_either_slash(self) -> None:
-        """Where a pattern says so its slash may be encoded; what follows is read as it is anywhere."""
+        """Where a pattern says so its slash may be encoded; what follows is read as it is anywhere (WIRE-15)."""
         for path in ("/a-x/b/c", "/a-x%2Fb/c", "/a-x%2fb/c"):
             self.assertEqual(self.either.match(path), {"kind": "x", "name": "b", "account": "c"})
         for path in ("/a-x/b%2Fd/c", "/a-x%2Fb%2fd/c"):
@@ -134,30 +134,30 @@ class PatternTests(SynchronousTestCase):
         self.assertTrue(self.either.pattern.shapes() & Pattern("/a-<flat:x>/<y>/<flat:z>").shapes())
 
     def test_plus_stays(self) -> None:
-        """A plus sign in a path is a plus sign."""
+        """A plus sign in a path is a plus sign (WIRE-11)."""
         self.assertEqual(self.one.match("/one/a+b"), {"name": "a+b"})
 
     def test_optional(self) -> None:
-        """An optional value may be left out with its slash or without it."""
+        """An optional value may be left out with its slash or without it (WIRE-14)."""
         for path in ("/authn/a/authenticate", "/authn/a//authenticate"):
             self.assertEqual(self.login.match(path), {"account": "a", "login": None})
         for path, login in (("host/x", "host/x"), ("%2F", "/"), ("authenticate", "authenticate"), ("/", "/")):
             self.assertEqual(self.login.match(f"/authn/a/{path}/authenticate"), {"account": "a", "login": login})
 
     def test_fixed_words_have_one_spelling(self) -> None:
-        """A fixed word is not decoded, and no slash is merged."""
+        """A fixed word is not decoded, and no slash is merged (WIRE-9)."""
         for path in ("/%6Fne/a", "/ONE/a", "/one//a", "/one/", "/one", "/one/a/"):
             self.assertIsNone(self.one.match(path))
 
     def test_undecodable(self) -> None:
-        """What doesn't decode is refused by the value's name, with the place."""
+        """What doesn't decode is refused by the value's name, with the place (WIRE-12)."""
         for raw in ("%", "%zz", "%ff", "a%00"):
             refusal = self.assertRaises(InvalidName, self.one.match, f"/one/{raw}")
             self.assertEqual(refusal.parameter, "name")
             self.assertIn("name in the path", refusal.message)
 
     def test_limit(self) -> None:
-        """A value may have as many bytes as the limit says, counted when it is decoded."""
+        """A value may have as many bytes as the limit says, counted when it is decoded (WIRE-13)."""
         self.assertEqual(self.one.match("/one/%C3%A9%C3%A9", 4), {"name": "éé"})
         for raw in ("%C3%A9%C3%A9a", "abcde", "éé%41"):
             refusal = self.assertRaises(InvalidName, self.one.match, f"/one/{raw}", 4)

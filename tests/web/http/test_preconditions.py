@@ -54,7 +54,7 @@ class PreconditionTests(SynchronousTestCase):
         self.assertFalse(asking().fresh('"a"'))
 
     def test_match(self) -> None:
-        """``If-Match`` takes one of its tags, ``*`` whatever is there; neither takes what isn't there (SEC-17)."""
+        """``If-Match`` takes one of its tags, ``*`` whatever is there; neither takes what isn't there (SEC-17, WIRE-39)."""
         for header in ('"a"', '"b", "a"', '"b","a"', "*", " * ", ', ,"a",'):
             self.assertTrue(self.demands('"a"', match=header), header)
             self.assertFalse(self.demands(None, match=header), header)
@@ -62,14 +62,16 @@ class PreconditionTests(SynchronousTestCase):
             self.assertFalse(self.demands('"a"', match=header), header)
 
     def test_weak_tags(self) -> None:
-        """A weak tag never matches for a write, and for a reader as well as a strong one (SEC-19)."""
+        """A weak tag never matches for a write, and for a reader as well as a strong one (SEC-19, WIRE-39)."""
         self.assertFalse(self.demands('"a"', match='W/"a"'))
         self.assertTrue(self.demands('"a"', match='W/"a", "a"'))
         self.assertTrue(asking(none_match='W/"a"').fresh('"a"'))
         self.assertFalse(self.demands('"a"', none_match='W/"a"'))
 
     def test_none_match(self) -> None:
-        """``If-None-Match`` turns away its tags; ``*`` whatever is there, so that only a first value is written (SEC-17)."""
+        """``If-None-Match`` turns away its tags; ``*`` whatever is there, so that only a first value is written (SEC-17,
+        WIRE-39).
+        """
         self.assertTrue(self.demands(None, none_match="*"))
         self.assertFalse(self.demands('"a"', none_match="*"))
         self.assertFalse(self.demands('"a"', none_match='"b", "a"'))
@@ -86,7 +88,7 @@ class PreconditionTests(SynchronousTestCase):
             asking(match='"b"', none_match='"a"').fresh('"a"')
 
     def test_malformed(self) -> None:
-        """What is neither ``*`` nor a list of tags is refused, and the header named (SEC-19)."""
+        """What is neither ``*`` nor a list of tags is refused, and the header named (SEC-19, WIRE-39)."""
         bad = (
             "",
             " ",

@@ -36,11 +36,11 @@ class PercentDecodingTests(SynchronousTestCase):
         self.assertEqual(percent_decoded("a+b%2Bc"), "a+b+c")
 
     def test_decodes_once(self) -> None:
-        """What was encoded twice is decoded once."""
+        """What was encoded twice is decoded once (WIRE-12)."""
         self.assertEqual(percent_decoded("%252F"), "%2F")
 
     def test_broken_escapes(self) -> None:
-        """A percent sign needs two hexadecimal digits."""
+        """A percent sign needs two hexadecimal digits (WIRE-12)."""
         for text in ("%", "%2", "a%zz", "%%41", "%u0041", "%+1", "% 41"):
             self.assertRaisesRegex(ValueError, "two hexadecimal digits", percent_decoded, text)
 
@@ -87,12 +87,12 @@ class QueryTests(SynchronousTestCase):
                 self.fail(str(refusal))
 
     def test_flags(self) -> None:
-        """A flag is there by its name alone, whatever its value."""
+        """A flag is there by its name alone, whatever its value (WIRE-20)."""
         query = Query.parse("members&count=false&x=")
         self.assertEqual([query.flag(name) for name in ("members", "count", "x", "mem")], [True, True, True, False])
 
     def test_separators(self) -> None:
-        """Semicolons separate like ampersands, and empty pieces don't count."""
+        """Semicolons separate like ampersands, and empty pieces don't count (WIRE-19)."""
         self.assertEqual(Query.parse("a=1;b=2&&;c").pairs, (("a", "1"), ("b", "2"), ("c", None)))
 
     def test_plus_is_a_blank(self) -> None:
@@ -105,20 +105,22 @@ class QueryTests(SynchronousTestCase):
         self.assertEqual([query.text(name) for name in ("absent", "bare", "empty", "full")], [None, None, "", "a=b"])
 
     def test_repeats(self) -> None:
-        """A parameter that may be given once is refused when it is repeated, bare or not, or an array."""
+        """A parameter that may be given once is refused when it is repeated, bare or not, or an array (WIRE-21)."""
         for raw in ("limit=1&limit=1", "limit=1&limit", "limit[]=1", "limit[a]=1", "limit%5B%5D=1"):
             query = Query.parse(raw)
             for accessor in (query.text, query.positive_integer, query.natural, query.integer, query.boolean):
                 self.refused("limit", accessor, "limit")
 
     def test_texts(self) -> None:
-        """A parameter that may be repeated is read under both its names, in order."""
+        """A parameter that may be repeated is read under both its names, in order (WIRE-21)."""
         query = Query.parse("kind=user&kind%5B%5D=host&kind&kinds=x&kind=")
         self.assertEqual(query.texts("kind"), ("user", "host", ""))
         self.refused("kind", Query.parse("kind[a]=x").texts, "kind")
 
     def test_positive_integer(self) -> None:
-        """A limit is a canonical integer from 1 to the largest of 64 bits; the refusal has the text of the wire facts."""
+        """A limit is a canonical integer from 1 to the largest of 64 bits; the refusal has the text of the wire facts
+        (WIRE-22).
+        """
         for text, value in (("1", 1), ("10", 10), ("9223372036854775807", 2**63 - 1)):
             self.assertEqual(Query.parse(f"limit={text}").positive_integer("limit"), value)
         self.assertIsNone(Query.parse("").positive_integer("limit"))
@@ -129,7 +131,7 @@ class QueryTests(SynchronousTestCase):
         self.refused("limit", Query.parse("limit").positive_integer, "limit")
 
     def test_natural(self) -> None:
-        """An offset may be 0; the refusal has the text of the wire facts."""
+        """An offset may be 0; the refusal has the text of the wire facts (WIRE-22)."""
         self.assertEqual(Query.parse("offset=0").natural("offset"), 0)
         for text in ("-1", "00", "", "x"):
             refusal = self.refused("offset", Query.parse(f"offset={text}").natural, "offset")
@@ -152,7 +154,7 @@ class QueryTests(SynchronousTestCase):
             self.refused("count", Query.parse(f"count={text}").boolean, "count")
 
     def test_undecodable(self) -> None:
-        """A parameter that doesn't decode is refused by its name, one with such a name as part of the query."""
+        """A parameter that doesn't decode is refused by its name, one with such a name as part of the query (WIRE-19)."""
         self.refused("search", Query.parse, "a=1&search=%00")
         self.refused("search", Query.parse, "search=%ff")
         self.refused("query", Query.parse, "%ff=1")
@@ -182,12 +184,12 @@ class FormTests(SynchronousTestCase):
         form.text("jwt")
 
     def test_last_one_wins(self) -> None:
-        """Of a repeated field the last one counts."""
+        """Of a repeated field the last one counts (WIRE-24)."""
         self.assertEqual(Form.parse(b"jwt=a&jwt=b&x=c").text("jwt"), "b")
         self.assertIsNone(Form.parse(b"").text("jwt"))
 
     def test_semicolon_belongs_to_the_value(self) -> None:
-        """A semicolon doesn't separate fields."""
+        """A semicolon doesn't separate fields (WIRE-24)."""
         self.assertEqual(Form.parse(b"jwt=a;jwt=b").text("jwt"), "a;jwt=b")
 
     def test_plus_is_a_blank(self) -> None:
@@ -195,7 +197,7 @@ class FormTests(SynchronousTestCase):
         self.assertEqual(Form.parse(b"jwt=+a.b+").text("jwt"), " a.b ")
 
     def test_malformed(self) -> None:
-        """Broken escapes, bytes that are no UTF-8 and NUL are refused, as are too many fields (LIM-4)."""
+        """Broken escapes, bytes that are no UTF-8 and NUL are refused, as are too many fields (LIM-4, WIRE-24)."""
         for body in (b"jwt=%", b"jwt=\xff", b"%ff=1", b"jwt=%00", b"\x00", b"&a" * (PARAMETERS_LIMIT + 1)):
             self.assertRaises(BadRequest, Form.parse, body)
 

@@ -21,7 +21,7 @@ class ResponseTests(SynchronousTestCase):
     """``Response``."""
 
     def test_json(self) -> None:
-        """JSON is compact ASCII, and has no character that means something in a page."""
+        """JSON is compact ASCII, and has no character that means something in a page (WIRE-35)."""
         response = Response.json({"a": ["<é>", "&", 1, None]}, 201)
         self.assertEqual((response.status, response.content_type), (201, "application/json"))
         self.assertEqual(response.body, rb'{"a":["\u003c\u00e9\u003e","\u0026",1,null]}')
@@ -43,7 +43,7 @@ class ResponseTests(SynchronousTestCase):
         self.assertRaises(ValueError, Response, 999)
 
     def test_wire(self) -> None:
-        """On the wire an answer has its type, length and id, and is stored nowhere."""
+        """On the wire an answer has its type, length and id, and is stored nowhere (WIRE-33)."""
         answer = written(Response.text("héllo", 200, (("X-More", "1"),)))
         self.assertEqual(answer.body, "héllo".encode())
         self.assertEqual(
@@ -69,16 +69,16 @@ class ResponseTests(SynchronousTestCase):
         self.assertEqual((answer.headers["content-type"], answer.body), ("application/json", b'{"a":"\\u003cb\\u003e"}'))
 
     def test_without_request(self) -> None:
-        """An answer to what was no request echoes no id."""
+        """An answer to what was no request echoes no id (WIRE-34)."""
         self.assertNotIn("x-request-id", written(Response.empty(400), request_id=None).headers)
 
     def test_head(self) -> None:
-        """A HEAD is told the length of the body that it doesn't get."""
+        """A HEAD is told the length of the body that it doesn't get (WIRE-17)."""
         answer = written(Response.text("12345"), head=True)
         self.assertEqual((answer.headers["content-length"], answer.body), ("5", b""))
 
     def test_no_content(self) -> None:
-        """An answer without content has no length, and an empty one has length 0."""
+        """An answer without content has no length, and an empty one has length 0 (WIRE-33)."""
         self.assertNotIn("content-length", written(Response.empty(204)).headers)
         self.assertEqual(written(Response(204, b"never sent")).body, b"")
         self.assertEqual(written(Response.empty(201)).headers["content-length"], "0")
@@ -89,12 +89,12 @@ class ResponseTests(SynchronousTestCase):
 
     @given(st.text(), st.text())
     def test_no_header_is_forged(self, mime_type: str, value: str) -> None:
-        """Whatever stands in a value, there are as many headers as were meant, and one answer."""
+        """Whatever stands in a value, there are as many headers as were meant, and one answer (WIRE-36)."""
         answer = written(Response.content(b"x", mime_type, headers=(("X-More", value),)))
         self.assertEqual(len(answer.headers), 6)
         self.assertEqual(answer.body, b"x")
 
     def test_line_ends_become_blanks(self) -> None:
-        """A type that holds line ends, as policy may give, stays on its line."""
+        """A type that holds line ends, as policy may give, stays on its line (WIRE-36)."""
         answer = written(Response.content(b"x", "text/plain\r\nSet-Cookie: a\r\n\r\n"))
         self.assertEqual(answer.headers["content-type"].rstrip(), "text/plain  Set-Cookie: a")

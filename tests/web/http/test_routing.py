@@ -212,19 +212,21 @@ class RoutingTests(SynchronousTestCase):
         self.assertEqual(self.client.put("/other", b"y").body, b"y")
 
     def test_form(self) -> None:
-        """A body is read as a form when a route asks, whatever its type."""
+        """A body is read as a form when a route asks, whatever its type (WIRE-24)."""
         self.client.post("/things", b"jwt=a%2Bb", headers=[("Content-Type", "text/plain")])
         self.assertEqual(self.echo.calls[0].form().text("jwt"), "a+b")
 
     def test_head(self) -> None:
-        """HEAD is GET without the body, statuses and lengths included."""
+        """HEAD is GET without the body, statuses and lengths included (WIRE-17)."""
         for target, role in (("/things/a/b/c", ALICE), ("/things/a/b/c", None), ("/nowhere", None)):
             full, head = self.client.get(target, role=role), self.client.head(target, role=role)
             self.assertEqual((head.status, head.body), (full.status, b""))
             self.assertEqual(head.headers["content-length"], full.headers["content-length"])
 
     def test_unknown_route(self) -> None:
-        """An unknown path, and a known one with another method, is 404 in JSON, with a token or without."""
+        """An unknown path, and a known one with another method, is 404 in JSON, with a token or without
+        (WIRE-16, FAIL-21).
+        """
         for method, target in (
             ("GET", "/"),
             ("GET", "/nowhere"),
@@ -246,11 +248,11 @@ class RoutingTests(SynchronousTestCase):
                 self.assertEqual(answer.json()["error"]["code"], "not_found")
 
     def test_absolute_target(self) -> None:
-        """A target with an origin is read without it."""
+        """A target with an origin is read without it (WIRE-7)."""
         self.assertEqual(self.client.post("http://svc.example/things", b"x").body, b"x")
 
     def test_required(self) -> None:
-        """A route that requires a caller refuses before it runs, and before it looks at names and query."""
+        """A route that requires a caller refuses before it runs, and before it looks at names and query (WIRE-18)."""
         for target in ("/things/a/b/c", "/things/a/b/%ff", "/things/a/b/c?%ff"):
             answer = self.client.get(target)
             self.assertEqual((answer.status, answer.body), (401, b"Authorization missing"))
@@ -259,24 +261,24 @@ class RoutingTests(SynchronousTestCase):
         self.assertEqual(self.echo.calls, [])
 
     def test_one_authorization(self) -> None:
-        """Two tokens in one request are none."""
+        """Two tokens in one request are none (WIRE-30)."""
         answer = self.client.get("/things/a/b/c", headers=[("Authorization", token(ALICE))] * 2)
         self.assertEqual((answer.status, answer.body), (401, b"Malformed authorization token"))
 
     def test_optional(self) -> None:
-        """Where a token is optional, it must be valid if there is one; other schemes are no token."""
+        """Where a token is optional, it must be valid if there is one; other schemes are no token (WIRE-29)."""
         self.assertEqual(self.client.get("/optional").json(), None)
         self.assertEqual(self.client.get("/optional", role=ALICE).json(), "acct:user:alice")
         self.assertEqual(self.client.get("/optional", headers=[("Authorization", "Basic YTpi")]).json(), None)
         self.assertEqual(self.client.get("/optional", headers=[("Authorization", "Token x")]).status, 401)
 
     def test_public(self) -> None:
-        """A public route has no caller: one that counts on a caller refuses."""
+        """A public route has no caller: one that counts on a caller refuses (WIRE-29)."""
         answer = self.client.get("/trouble", role=ALICE)
         self.assertEqual((answer.status, answer.body), (401, b"Authorization missing"))
 
     def test_wrong_names(self) -> None:
-        """A name in the path that doesn't decode, or is too long, is refused by its name; so is a query."""
+        """A name in the path that doesn't decode, or is too long, is refused by its name; so is a query (WIRE-12)."""
         for target, parameter in (
             ("/things/%zz/b/c", "account"),
             ("/things/a/%ff/c", "kind"),
@@ -311,7 +313,7 @@ class RoutingTests(SynchronousTestCase):
         self.assertEqual(self.failures(), [])
 
     def test_bug(self) -> None:
-        """A bug is an opaque 500 with an incident id, under which the log has it."""
+        """A bug is an opaque 500 with an incident id, under which the log has it (FAIL-8)."""
         for trouble in (KeyError("hunter2"), ConfigurationInvalid("k", "a refusal that belongs elsewhere")):
             self.echo.trouble = trouble
             answer = self.client.get("/trouble")
@@ -326,7 +328,7 @@ class RoutingTests(SynchronousTestCase):
         self.assertEqual(self.failures(), ["the route returned no response"])
 
     def test_reasons_are_fit_for_the_log(self) -> None:
-        """What a refusal names is on one line of the log, whatever the name is made of."""
+        """What a refusal names is on one line of the log, whatever the name is made of (FAIL-22)."""
         self.echo.trouble = Forbidden("may not see x\n2026-11-21 FORGED\x1b[2J")
         observed: list[LogEvent] = []
         observer = cast(ILogObserver, observed.append)
@@ -336,7 +338,7 @@ class RoutingTests(SynchronousTestCase):
         self.assertIn("may not see x\\n2026-11-21 FORGED\\x1b[2J", [event.get("why") for event in observed])
 
     def test_client_leaves(self) -> None:
-        """A route whose client left is cancelled, and nobody hears of it."""
+        """A route whose client left is cancelled, and nobody hears of it (WIRE-44)."""
         cancelled: list[object] = []
         self.echo.waiting = Deferred(cancelled.append)
         self.client.begin("GET", "/trouble").leave()

@@ -46,13 +46,13 @@ class DrainTests(SynchronousTestCase):
         self.successResultOf(self.drain())
 
     def test_idle(self) -> None:
-        """Idle connections are closed at once, those that were refused as well."""
+        """Idle connections are closed at once, those that were refused as well (WIRE-45)."""
         connections = [self.client.connect(), self.client.connect().send(b"nonsense\r\n")]
         self.successResultOf(self.drain())
         self.assertFalse(any(connection.open for connection in connections))
 
     def test_in_progress(self) -> None:
-        """A request in progress is answered, and then its connection closes."""
+        """A request in progress is answered, and then its connection closes (WIRE-45)."""
         connection = self.client.connect().send(GET + GET)
         drained = self.drain()
         self.assertNoResult(drained)
@@ -62,7 +62,7 @@ class DrainTests(SynchronousTestCase):
         self.successResultOf(drained)
 
     def test_arriving(self) -> None:
-        """A request that is just coming in may come in."""
+        """A request that is just coming in may come in (WIRE-45)."""
         self.slow.waiting.callback(None)
         connection = self.client.connect().send(GET[:5])
         drained = self.drain()
@@ -81,7 +81,7 @@ class DrainTests(SynchronousTestCase):
         self.assertEqual((connection.open, connection.received()), (False, b""))
 
     def test_late_comers(self) -> None:
-        """A site that drains takes no further connections."""
+        """A site that drains takes no further connections (WIRE-45)."""
         self.successResultOf(self.drain())
         self.assertIsNone(self.client.site.buildProtocol(None))
 
@@ -93,5 +93,5 @@ class DrainTests(SynchronousTestCase):
         self.assertEqual(self.client.clock.getDelayedCalls(), [])
 
     def test_protocols(self) -> None:
-        """TLS offers HTTP/1.1 and no other."""
+        """TLS offers HTTP/1.1 and no other (WIRE-1)."""
         self.assertEqual(self.client.site.acceptableProtocols(), [b"http/1.1"])

@@ -76,7 +76,7 @@ class StreamTests(SynchronousTestCase):
         return self.connection.send(request)
 
     def test_whole(self) -> None:
-        """All batches make one array, in chunks, and the connection takes further requests."""
+        """All batches make one array, in chunks, and the connection takes further requests (WIRE-37)."""
         for batches in (2, 3, 9):
             self.numbers.batches = batches
             answer = self.send().answer()
@@ -108,7 +108,7 @@ class StreamTests(SynchronousTestCase):
         self.numbers.ended = True
 
     def test_old_clients(self) -> None:
-        """A client of HTTP/1.0 gets no chunks: the end of the connection ends the answer."""
+        """A client of HTTP/1.0 gets no chunks: the end of the connection ends the answer (WIRE-37)."""
         head, _, body = self.send(GET.replace(b"1.1", b"1.0")).received().partition(b"\r\n\r\n")
         self.assertNotIn(b"chunked", head)
         self.assertIn(b"Connection: close", head)
@@ -168,7 +168,7 @@ class StreamTests(SynchronousTestCase):
         self.assertEqual(len(self.flushLoggedErrors(KeyError)), 1)
 
     def test_fails_later(self) -> None:
-        """What fails later cuts the answer off, without the last chunk, and ends the connection."""
+        """What fails later cuts the answer off, without the last chunk, and ends the connection (WIRE-37)."""
         for fault in (StoreUnavailable("gone"), KeyError("a bug")):
             connection = self.client.connect()
             self.numbers.fails = {2: fault}

@@ -136,7 +136,9 @@ class ListTests(AuthenticatorsCase):
         return found
 
     def test_list(self) -> None:
-        """Anybody is told what is installed, what policy defines, and what may be used, without status webservices."""
+        """Anybody is told what is installed, what policy defines, and what may be used, without status webservices (AUTH-1,
+        AUTH-4).
+        """
         self.assertEqual(
             self.client.get("/authenticators").json(),
             {
@@ -147,13 +149,13 @@ class ListTests(AuthenticatorsCase):
         )
 
     def test_switched(self) -> None:
-        """What is switched off isn't enabled, and switching on what isn't listed enables nothing."""
+        """What is switched off isn't enabled, and switching on what isn't listed enables nothing (AUTH-4)."""
         self.memory.switches[self.webservice] = False
         self.memory.switches[self.webservice.replace("/ci", "/unlisted")] = True
         self.assertEqual(self.enabled(), ["authn", "authn-jwt/undefined"])
 
     def test_accounts(self) -> None:
-        """What is enabled in one account is enabled."""
+        """What is enabled in one account is enabled (AUTH-4)."""
         self.memory.resources[self.webservice.replace("acme", "other")] = ("other:user:admin", None)
         self.memory.switches[self.webservice] = False
         self.memory.accounts["other"] = []
@@ -166,7 +168,7 @@ class ConjurListTests(ListTests):
     dialect = CONJUR
 
     def test_switched(self) -> None:
-        """What is switched on is enabled, and switching off what is listed changes nothing."""
+        """What is switched on is enabled, and switching off what is listed changes nothing (AUTH-4)."""
         self.memory.switches[self.webservice] = False
         self.memory.switches[self.webservice.replace("/ci", "/unlisted")] = True
         self.assertEqual(self.enabled(), ["authn", "authn-jwt/ci", "authn-jwt/undefined", "authn-jwt/unlisted"])
@@ -181,7 +183,7 @@ class SwitchTests(AuthenticatorsCase):
         return answer.status
 
     def test_forms(self) -> None:
-        """A form says ``true`` or ``false``, in any case and with blanks around, whatever its content type."""
+        """A form says ``true`` or ``false``, in any case and with blanks around, whatever its content type (AUTH-5)."""
         for body, on in ((b"enabled=true", True), (b"enabled=FALSE", False), (b"x=1&enabled=+True+", True)):
             self.assertEqual(self.switch(body), 204)
             self.assertEqual(self.memory.switches, {self.webservice: on})
@@ -190,14 +192,14 @@ class SwitchTests(AuthenticatorsCase):
         self.assertEqual(self.memory.switches, {self.webservice: False})
 
     def test_json(self) -> None:
-        """JSON is read where the content type says that it is."""
+        """JSON is read where the content type says that it is (AUTH-5)."""
         json_type = [("Content-Type", "Application/JSON; charset=utf-8")]
         for body, on in ((b'{"enabled":true}', True), (b'{"enabled": false, "x": []}', False)):
             self.assertEqual(self.client.patch(PATH, body, role=MAX, headers=json_type).status, 204)
             self.assertEqual(self.memory.switches, {self.webservice: on})
 
     def test_encoded_slash(self) -> None:
-        """The slash within the name may be encoded: that is the same route, with the same answers."""
+        """The slash within the name may be encoded: that is the same route, with the same answers (WIRE-15)."""
         for slash in ("%2F", "%2f"):
             for enabled in (True, False):
                 body = f"enabled={enabled}".encode()
@@ -219,7 +221,7 @@ class SwitchTests(AuthenticatorsCase):
             self.assertEqual(self.client.get(f"/authn-jwt{slash}ci/acme/status", role=ADMIN).status, 404)
 
     def test_bad_values(self) -> None:
-        """A missing or other value is 422 and names the field; what can't be read is 400; nothing changes."""
+        """A missing or other value is 422 and names the field; what can't be read is 400; nothing changes (AUTH-5)."""
         json_type = [("Content-Type", "application/json")]
         for body in (b"", b"enabled", b"enabled=", b"enabled=1", b"enabled=yes", b'{"enabled":true}'):
             self.assertIn("enabled", self.error(self.client.patch(PATH, body, role=MAX), 422, "argument_error"))
@@ -233,14 +235,16 @@ class SwitchTests(AuthenticatorsCase):
         self.assertEqual(self.memory.switches, {})
 
     def test_callers(self) -> None:
-        """It takes ``update`` on the webservice: 403 without, seen or not; 401 without a token."""
+        """It takes ``update`` on the webservice: 403 without, seen or not; 401 without a token (AUTH-6)."""
         for role, status in ((MAX, 204), (ADMIN, 204), (OLIVIA, 403), (EVE, 403), (user("gone"), 403), (None, 401)):
             answer = self.client.patch(PATH, b"enabled=true", role=role)
             self.assertEqual(answer.status, status, role)
         self.assertEqual(self.client.patch(PATH, b"enabled=true", role=EVE).body, b"")
 
     def test_missing(self) -> None:
-        """An unknown webservice, a nested one, an unknown account and a foreign one are 401 alike, without a body."""
+        """An unknown webservice, a nested one, an unknown account and a foreign one are 401 alike, without a body
+        (AUTH-6).
+        """
         foreign = attrs.evolve(ADMIN, account="other")
         for path, role in (
             ("/authn-jwt/none/acme", ADMIN),
@@ -255,20 +259,20 @@ class SwitchTests(AuthenticatorsCase):
         self.assertEqual(self.memory.switches, {})
 
     def test_unlisted(self) -> None:
-        """One that isn't listed is switched all the same, and so is one without a service id."""
+        """One that isn't listed is switched all the same, and so is one without a service id (AUTH-6)."""
         self.assertEqual(self.client.patch("/authn-jwt/unlisted/acme", b"enabled=true", role=ADMIN).status, 204)
         self.assertEqual(self.client.patch("/authn-other/acme", b"enabled=true", role=ADMIN).status, 204)
         prefix = f"acme:webservice:{self.dialect.prefix}"
         self.assertEqual(self.memory.switches, {f"{prefix}/authn-jwt/unlisted": True, f"{prefix}/authn-other": True})
 
     def test_other_paths(self) -> None:
-        """What doesn't begin like an authenticator is no route, with a token or without."""
+        """What doesn't begin like an authenticator is no route, with a token or without (WIRE-16)."""
         for path in ("/somewhere/acme", "/policies/acme/policy", "/authnx/ci/acme", "/authn-/ci/acme", "/authn/ci/acme"):
             for role in (ADMIN, None):
                 self.assertEqual(self.client.patch(path, b"enabled=true", role=role).status, 404, path)
 
     def test_standby(self) -> None:
-        """A standby takes no switch."""
+        """A standby takes no switch (AUTH-65)."""
         self.memory.standby = True
         self.assertEqual(self.switch(b"enabled=true"), 405)
 
@@ -307,7 +311,9 @@ class OperatorsTests(AuthenticatorsCase):
         self.assertIn(code, document["error"])
 
     def test_operators(self) -> None:
-        """It takes ``read`` on the webservice's ``status``; who lacks that is told so, whatever else he may (authn 5)."""
+        """It takes ``read`` on the webservice's ``status``; who lacks that is told so, whatever else he may (authn 5)
+        (AUTH-59).
+        """
         for role in (OLIVIA, ADMIN):
             self.ask(PATH, role, 200)
         self.explainer.asked.clear()
@@ -317,7 +323,7 @@ class OperatorsTests(AuthenticatorsCase):
         self.assertEqual(self.explainer.asked, [])
 
     def test_missing(self) -> None:
-        """An unknown or foreign account, and an authenticator without its webservices, are 404 (rulings 2.17)."""
+        """An unknown or foreign account, and an authenticator without its webservices, are 404 (rulings 2.17) (AUTH-59)."""
         self.refused("/authn-jwt/none/acme", ADMIN, 404, "CONJ00005E")
         self.refused("/authn-jwt/unlisted/acme", ADMIN, 404, "CONJ00005E")
         self.refused("/authn-jwt/ci/nobody", OLIVIA, 404, "CONJ00008E")
@@ -345,7 +351,7 @@ class StatusTests(AuthenticatorsCase):
         return self.client.get(f"{path}/status", role=role)
 
     def test_ok(self) -> None:
-        """A working authenticator is 200, with what is known of its keys."""
+        """A working authenticator is 200, with what is known of its keys (AUTH-60)."""
         self.memory.distrusted[self.webservice, "k0"] = (NOW, "acme:user:max")
         answer = self.ask(PATH)
         self.assertEqual(
@@ -366,7 +372,7 @@ class StatusTests(AuthenticatorsCase):
         self.assertEqual(self.explainer.asked, [("acme", "ci")])
 
     def test_error(self) -> None:
-        """A faulty one is 500, with every problem and its remedy; what belongs to HTML is escaped (authn 5)."""
+        """A faulty one is 500, with every problem and its remedy; what belongs to HTML is escaped (authn 5) (AUTH-60)."""
         self.explainer.state = BAD
         answer = self.ask(PATH)
         self.assertEqual(answer.status, 500)
@@ -402,7 +408,7 @@ class StatusTests(AuthenticatorsCase):
         self.assertEqual(self.explainer.asked, [("acme", identifier)])
 
     def test_other_types(self) -> None:
-        """``authn`` has no status, which is 501; types that don't exist have no route."""
+        """``authn`` has no status, which is 501; types that don't exist have no route (AUTH-58)."""
         answer = self.client.get("/authn/acme/status", role=OLIVIA)
         self.assertEqual((answer.status, answer.json()["status"]), (501, "error"))
         self.assertEqual(self.client.get("/authn/acme/status").status, 401)
@@ -421,7 +427,7 @@ class ExplainTests(AuthenticatorsCase):
         return self.client.post(f"{PATH}/explain", b"jwt=a.b.c", role=OLIVIA)
 
     def test_steps(self) -> None:
-        """Every step is told, with the role, and whether it would be admitted."""
+        """Every step is told, with the role, and whether it would be admitted (AUTH-62)."""
         self.explainer.explanation = Explanation(
             (
                 Step("token", "passed", "it has <three> parts"),
@@ -447,7 +453,9 @@ class ExplainTests(AuthenticatorsCase):
         )
 
     def test_attempts(self) -> None:
-        """It takes what authenticate takes: the trimmed token, and the host's id, which may be left out in two ways."""
+        """It takes what authenticate takes: the trimmed token, and the host's id, which may be left out in two ways
+        (AUTH-62).
+        """
         attempt = Attempt("acme", None, b"a.b.c", PEER, "ci")
         for path, login in (("", None), ("/", None), ("/host%2Fweb", "host/web"), ("/host/web", "host/web")):
             self.assertEqual(self.client.post(f"{PATH}{path}/explain", b"x=1&jwt=+a.b.c%0A", role=OLIVIA).status, 200)
@@ -480,7 +488,9 @@ class RefreshTests(AuthenticatorsCase):
         return self.client.post(f"{PATH}/refresh-keys", role=OLIVIA)
 
     def test_refresh(self) -> None:
-        """The wish is written down before the keys are asked for, and the answer tells what is known of them then."""
+        """The wish is written down before the keys are asked for, and the answer tells what is known of them then
+        (AUTH-63).
+        """
         answer = self.ask()
         self.assertEqual((answer.status, answer.json()), (200, {"keys": SHOWN, "problems": []}))
         self.assertEqual(self.memory.refreshes, {self.webservice: 1})
@@ -493,7 +503,7 @@ class RefreshTests(AuthenticatorsCase):
         self.assertEqual((document["keys"]["source"], len(document["problems"])), (None, 2))
 
     def test_too_often(self) -> None:
-        """Who wishes again within a second is told to wait, and nothing is written down."""
+        """Who wishes again within a second is told to wait, and nothing is written down (AUTH-63)."""
         self.assertEqual(self.ask().status, 200)
         again = self.ask()
         self.assertEqual((again.status, again.headers["retry-after"]), (429, "1"))
@@ -503,7 +513,7 @@ class RefreshTests(AuthenticatorsCase):
         self.assertEqual(self.memory.refreshes, {self.webservice: 2})
 
     def test_standby(self) -> None:
-        """A standby can't write it down."""
+        """A standby can't write it down (AUTH-65)."""
         self.memory.standby = True
         self.assertEqual(self.ask().status, 405)
         self.assertEqual(self.explainer.asked, [])
@@ -517,7 +527,7 @@ class DistrustTests(AuthenticatorsCase):
         return self.client.request(method, f"{path}/distrusted-keys/{quote(key, safe='')}", role=role).status
 
     def test_there_and_back(self) -> None:
-        """A key is distrusted, by whom is kept, and trusted again; what isn't distrusted can't be."""
+        """A key is distrusted, by whom is kept, and trusted again; what isn't distrusted can't be (AUTH-64)."""
         for key in ("k1", "a/b c:ü", "k1"):
             self.assertEqual(self.send("PUT", key), 204)
         kept = self.result_of(self.store.distrusted(next(self._webservices())))
@@ -530,7 +540,7 @@ class DistrustTests(AuthenticatorsCase):
         return (name for name, _ in self.result_of(self.store.webservices(self.dialect.prefix)))
 
     def test_callers(self) -> None:
-        """It takes ``update`` on the webservice: 404 for who doesn't see it, 401 without a token."""
+        """It takes ``update`` on the webservice: 404 for who doesn't see it, 401 without a token (AUTH-64)."""
         for method in ("PUT", "DELETE"):
             for role, status in ((OLIVIA, 404), (EVE, 404), (user("gone"), 403), (None, 401)):
                 self.assertEqual(self.send(method, "k1", role), status, role)
@@ -629,7 +639,7 @@ class CloudTests(AuthenticatorsCase):
         self.assertEqual(self.memory.switches, {self.webservice: False})
 
     def test_the_other_name(self) -> None:
-        """Under its name in the other dialect there is no route, with a token or without."""
+        """Under its name in the other dialect there is no route, with a token or without (CFG-27)."""
         other = {"authn-cloud": "authn-azure", "authn-azure": "authn-cloud"}[self.name]
         for role in (OLIVIA, None):
             self.assertEqual(self.client.get(f"/{other}/prod/acme/status", role=role).status, 404)

@@ -49,7 +49,7 @@ class AuthnTests(WorldCase):
         self.assertNotIn("www-authenticate", answer.headers)
 
     def test_tokens(self) -> None:
-        """An API key becomes an access token: a JSON object of three texts."""
+        """An API key becomes an access token: a JSON object of three texts (WIRE-23, TOK-4)."""
         answer = self.authenticate("admin", ADMIN_KEY)
         self.assertEqual((answer.status, answer.headers["content-type"]), (200, "application/json"))
         parts = json.loads(answer.body)
@@ -59,7 +59,7 @@ class AuthnTests(WorldCase):
         self.assertEqual(list(claims), ["iat", "sub", "exp"])
 
     def test_spellings_of_logins(self) -> None:
-        """``alice`` and ``user/alice`` are one; a raw slash in the path is as good as an encoded one."""
+        """``alice`` and ``user/alice`` are one; a raw slash in the path is as good as an encoded one (TOK-1)."""
         key = self.load("- !host a/b\n").json()["created_roles"]["acme:host:a/b"]["api_key"]
         for path in ("/authn/acme/host%2Fa%2Fb/authenticate", "/authn/acme/host/a/b/authenticate"):
             self.assertEqual(self.client.post(path, key.encode()).status, 200)
@@ -67,7 +67,7 @@ class AuthnTests(WorldCase):
         self.assert_refused(self.client.post("/authn/acme/admin%2F/authenticate", ADMIN_KEY.encode()))
 
     def test_base64(self) -> None:
-        """An item ``base64`` of ``Accept-Encoding``, in any case, has the token come in base64."""
+        """An item ``base64`` of ``Accept-Encoding``, in any case, has the token come in base64 (TOK-5)."""
         for header in ("base64", "gzip , bASe64 ,br"):
             answer = self.authenticate("admin", ADMIN_KEY, headers=[("Accept-Encoding", header)])
             self.assertEqual(answer.headers["content-encoding"], "base64")
@@ -78,7 +78,7 @@ class AuthnTests(WorldCase):
             self.assertNotIn("content-encoding", answer.headers)
 
     def test_refused_keys(self) -> None:
-        """A wrong key, an unknown role, a role without one and an unknown account look alike."""
+        """A wrong key, an unknown role, a role without one and an unknown account look alike (FAIL-17)."""
         self.load("- !group ops\n")
         for login, key in (
             ("admin", "wrong"),
@@ -96,13 +96,15 @@ class AuthnTests(WorldCase):
         self.assertEqual(self.client.get("/authn/acme/admin/authenticate").status, 404)
 
     def test_login(self) -> None:
-        """HTTP Basic tells the API key to whoever shows it, as plain text without a newline."""
+        """HTTP Basic tells the API key to whoever shows it, as plain text without a newline (TOK-2)."""
         answer = self.client.get("/authn/acme/login", headers=self.basic("admin", ADMIN_KEY))
         self.assertEqual((answer.status, answer.body), (200, ADMIN_KEY.encode()))
         self.assertTrue(answer.headers["content-type"].startswith("text/plain"))
 
     def test_refused_logins(self) -> None:
-        """Anything but good Basic credentials is 401 without a body; a bearer token is none, though it must be valid."""
+        """Anything but good Basic credentials is 401 without a body; a bearer token is none, though it must be valid
+        (WIRE-31, FAIL-3, TOK-3).
+        """
         for headers in (
             [],
             self.basic("admin", "wrong"),
@@ -119,7 +121,7 @@ class AuthnTests(WorldCase):
         self.assertEqual((forged.status, forged.body), (401, b"Unauthorized: Invalid token"))
 
     def test_whoami(self) -> None:
-        """The caller is told who he is; a role that is gone is 403; nobody is 401."""
+        """The caller is told who he is; a role that is gone is 403; nobody is 401 (WIRE-51)."""
         answer = self.client.get("/whoami", role=ADMIN, headers=[("User-Agent", "curl/8")])
         self.assertEqual(
             answer.json(),
@@ -135,8 +137,14 @@ class AuthnTests(WorldCase):
         nobody = self.client.get("/whoami")
         self.assertEqual((nobody.status, nobody.body), (401, b"Authorization missing"))
 
+    def test_unheard_of(self) -> None:
+        """Headers and parameters that no route knows are passed over (WIRE-27)."""
+        headers = [("X-Cybr-Telemetry", "aW49c2Rr"), ("X-Unheard-Of", "1")]
+        answer = self.client.get("/whoami?unheard=of", role=ADMIN, headers=headers)
+        self.assertEqual((answer.status, answer.json()["username"]), (200, "admin"))
+
     def test_key_sets(self) -> None:
-        """An account's public keys are anybody's to read; an account that isn't there has none."""
+        """An account's public keys are anybody's to read; an account that isn't there has none (TOK-33)."""
         answer = self.client.get("/authn/acme/.well-known/jwks.json")
         [key] = answer.json()["keys"]
         self.assertEqual((key["kty"], key["crv"], key["alg"], "d" in key), ("EC", "P-256", "ES256", False))
@@ -144,7 +152,9 @@ class AuthnTests(WorldCase):
             self.assertEqual(self.client.get(f"/authn/{account}/.well-known/jwks.json").status, 404)
 
     def test_a_signing_key_that_does_not_open(self) -> None:
-        """When an account's signing key can't be opened, or is gone, the right API key is put off, a wrong one refused."""
+        """When an account's signing key can't be opened, or is gone, the right API key is put off, a wrong one refused
+        (TOK-34).
+        """
         stored = self.memory.accounts["acme"]
         stored[:] = [attrs.evolve(key, sealed=self.vault.seal("other", b"x")) for key in stored]
         for _ in range(2):
@@ -155,7 +165,7 @@ class AuthnTests(WorldCase):
             stored.clear()
 
     def test_unavailable(self) -> None:
-        """While the store is away, logins are 503 with ``Retry-After``, not refusals."""
+        """While the store is away, logins are 503 with ``Retry-After``, not refusals (FAIL-12, FAIL-16)."""
         self.memory.down = True
         answer = self.authenticate("admin", ADMIN_KEY)
         self.assertEqual((answer.status, "retry-after" in answer.headers), (503, True))
@@ -181,19 +191,21 @@ class JwtTests(WorldCase):
         return self.client.post(path, b"jwt=" + jwt)
 
     def test_admitted(self) -> None:
-        """A good token is exchanged for an access token of the host, whatever the content type, blanks around it or not."""
+        """A good token is exchanged for an access token of the host, whatever the content type, blanks around it or not
+        (WIRE-23, AUTH-7).
+        """
         for path in (JWT_PATH, "/authn-jwt/ci/acme//authenticate", JWT_PATH + "/"):
             parts = json.loads(self.present(self.token() + b"+", path).body)
             self.assertEqual(json.loads(base64.b64decode(parts["payload"]))["sub"], "host/shop")
 
     def test_privilege_missing(self) -> None:
-        """A host outside of ``apps`` is refused with the status of the dialect, and an empty body (rulings 1)."""
+        """A host outside of ``apps`` is refused with the status of the dialect, and an empty body (rulings 1) (FAIL-14)."""
         self.load("- !host { id: stray, annotations: { authn-jwt/ci/project: acme/shop } }\n")
         answer = self.present(self.token(app="stray"))
         self.assertEqual((answer.status, answer.body), (self.dialect.privilege_missing_status, b""))
 
     def test_restricted(self) -> None:
-        """A restricted host logs in from where it may, as its connection or a trusted proxy tells (authn 1.5)."""
+        """A restricted host logs in from where it may, as its connection or a trusted proxy tells (authn 1.5) (TOK-20)."""
         self.load("- !host { id: shop, restricted_to: 198.51.100.0/24 }\n", method="PATCH")
         body = b"jwt=" + self.token()
         proxied = [("X-Forwarded-For", "198.51.100.9")]
@@ -207,7 +219,7 @@ class JwtTests(WorldCase):
             self.assertEqual(answer.status, status, (peer, headers))
 
     def test_refused(self) -> None:
-        """A refusal has an empty body; a missing token is 400, one that is too large 413."""
+        """A refusal has an empty body; a missing token is 400, one that is too large 413 (FAIL-14)."""
         for body, status in (
             (b"jwt=" + self.token(project="other"), 401),
             (b"jwt=" + self.token(exp=NOW), 401),
@@ -227,7 +239,7 @@ class JwtTests(WorldCase):
         self.assertEqual(self.client.post(JWT_PATH, b"jwt=x;jwt=" + self.token()).status, 401)
 
     def test_identity_in_the_path(self) -> None:
-        """Where a claim names the host, a host in the path is refused, even the same one."""
+        """Where a claim names the host, a host in the path is refused, even the same one (AUTH-30)."""
         self.assertEqual(self.present(self.token(), "/authn-jwt/ci/acme/host%2Fshop/authenticate").status, 401)
 
     def test_keys_unavailable(self) -> None:
@@ -239,7 +251,7 @@ class JwtTests(WorldCase):
         self.assertEqual(self.present(b"x.y").status, 401)
 
     def test_no_signing_key(self) -> None:
-        """In an account without signing key everybody is put off alike, as nobody could be given a token."""
+        """In an account without signing key everybody is put off alike, as nobody could be given a token (TOK-34)."""
         self.memory.accounts["acme"].clear()
         for evidence in (self.token(), self.token(app="absent"), self.token(exp=NOW), b"x.y"):
             answer = self.present(evidence)
@@ -309,14 +321,14 @@ class CloudTests(WorldCase):
         self.assertEqual((answer.status, answer.body), (status, b""))
 
     def test_admitted(self) -> None:
-        """A good token is exchanged for an access token of the host, whose id may have its slash written out."""
+        """A good token is exchanged for an access token of the host, whose id may have its slash written out (AUTH-7)."""
         for host in ("host%2Fweb", "host/web", "host%2fweb"):
             answer = self.present(self.token(), host)
             self.assertEqual((answer.status, answer.headers["content-type"]), (200, "application/json"))
             self.assertEqual(json.loads(base64.b64decode(answer.json()["payload"]))["sub"], "host/web")
 
     def test_base64(self) -> None:
-        """A client that accepts base64 gets it, ready for the Authorization header (authn 1.3)."""
+        """A client that accepts base64 gets it, ready for the Authorization header (authn 1.3) (TOK-5)."""
         answer = self.present(self.token(), headers=[("Accept-Encoding", "gzip , bASe64 ,br")])
         self.assertEqual(answer.headers["content-encoding"], "base64")
         self.assertEqual(json.loads(base64.b64decode(answer.body)).keys(), {"protected", "payload", "signature"})
@@ -333,7 +345,7 @@ class CloudTests(WorldCase):
             self.assert_refused(self.present(jwt, service=service))
 
     def test_refused(self) -> None:
-        """A refusal has an empty body; a missing token is 400, one that is too large 413, whoever the host is."""
+        """A refusal has an empty body; a missing token is 400, one that is too large 413, whoever the host is (FAIL-14)."""
         for host in ("host%2Fweb", "host%2Fnobody", "host%2Fstray"):
             bodies = {b"": 400, b"jwt=": 400, b"jwt=%": 400, b"jwt=" + b"x" * 16385: 413, b"jwt=x.y": 401}
             for body, status in bodies.items():
@@ -350,7 +362,7 @@ class CloudTests(WorldCase):
         self.assert_refused(self.present(self.token(), "host%2Fstray"), self.dialect.privilege_missing_status)
 
     def test_paths(self) -> None:
-        """Without the host's id, or without the service's, nobody is admitted (authn 8)."""
+        """Without the host's id, or without the service's, nobody is admitted (authn 8) (AUTH-7)."""
         body = b"jwt=" + self.token()
         for path, status in (
             ("prod/acme", 401),

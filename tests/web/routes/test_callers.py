@@ -148,7 +148,9 @@ class CallersTests(WorldCase):
         return client.request(route.method, path + more, body=body, headers=headers)
 
     def test_every_route(self) -> None:
-        """A token of the role that was deleted is 401 on every route that takes one, and changes nothing; another is not."""
+        """A token of the role that was deleted is 401 on every route that takes one, and changes nothing; another is not
+        (TOK-31).
+        """
         before = self.memory.copied()
         routes = [route for _, route in declared() if route.admission is not PUBLIC and str(route) not in ALIKE]
         for route in routes:
@@ -181,7 +183,7 @@ class CallersTests(WorldCase):
                 self.assertEqual(self.client.get("/whoami", headers=headers).status, status)
 
     def test_gone(self) -> None:
-        """Of a role that is gone, and wasn't made again, tokens are good and for nothing (wire facts, core 0.1)."""
+        """Of a role that is gone, and wasn't made again, tokens are good and for nothing (wire facts, core 0.1) (TOK-31)."""
         self.load("- !delete { record: !user alice }\n", method="PATCH")
         for creation in (0, 1, 2):
             answer = self.client.get("/whoami", headers=[("Authorization", token(ALICE, creation))])

@@ -73,7 +73,9 @@ class PasswordTests(CredentialsCase):
     """``PUT …/password``."""
 
     def test_changed(self) -> None:
-        """A password is changed by Basic, with the API key or the present password, and is good for the next login."""
+        """A password is changed by Basic, with the API key or the present password, and is good for the next login
+        (TOK-14).
+        """
         self.assert_empty(self.change(PASSWORD), 204)
         key = self.api_keys["user:alice"].encode()
         for secret in (PASSWORD, key.decode()):
@@ -85,7 +87,7 @@ class PasswordTests(CredentialsCase):
         self.assertEqual(self.log_in("user/alice", OTHER).body, key)
 
     def test_sealed(self) -> None:
-        """Of a password the store has a hash, sealed under the name of its role: another's opens for nobody."""
+        """Of a password the store has a hash, sealed under the name of its role: another's opens for nobody (TOK-16)."""
         self.change(PASSWORD)
         stored = self.memory.passwords["acme:user:alice"]
         self.assertNotIn(PASSWORD.encode(), stored)
@@ -94,12 +96,12 @@ class PasswordTests(CredentialsCase):
         self.assert_empty(self.log_in("bob", PASSWORD), 401)
 
     def test_no_access_token_for_a_password(self) -> None:
-        """A password doesn't authenticate, nor does an access token: the API key alone does."""
+        """A password doesn't authenticate, nor does an access token: the API key alone does (TOK-4)."""
         self.change(PASSWORD)
         self.assert_empty(self.client.post("/authn/acme/alice/authenticate", PASSWORD.encode()), 401)
 
     def test_too_weak(self) -> None:
-        """A password that breaks a rule, or none at all, is 422 with the rules, and the old one stays."""
+        """A password that breaks a rule, or none at all, is 422 with the rules, and the old one stays (TOK-15)."""
         self.change(PASSWORD)
         for body in (b"", b"short", b"x" * 200, b"\xff" * 20, PASSWORD.encode() + b"\n"):
             answer = self.change(body)
@@ -119,7 +121,7 @@ class PasswordTests(CredentialsCase):
         self.assert_empty(self.client.put("/authn/other/password", PASSWORD.encode(), headers=basic("alice", key)), 401)
 
     def test_by_token(self) -> None:
-        """An access token is not strong enough for one's own password, and does nothing for another's."""
+        """An access token is not strong enough for one's own password, and does nothing for another's (TOK-14)."""
         self.assert_insufficient(self.change(PASSWORD, role=ALICE))
         self.assert_insufficient(self.change(PASSWORD, "?role=user:alice", role=ALICE))
         self.assert_empty(self.change(PASSWORD, "?role=user:alice", role=ADMIN), 401)
@@ -127,18 +129,20 @@ class PasswordTests(CredentialsCase):
         self.assertEqual(self.memory.passwords, {})
 
     def test_of_others(self) -> None:
-        """Nobody changes another's password, whatever he may."""
+        """Nobody changes another's password, whatever he may (TOK-14)."""
         self.assert_empty(self.change(PASSWORD, "?role=user:bob"), 401)
         self.assert_empty(self.change(PASSWORD, "?role=acme:user:bob"), 401)
         self.assert_empty(self.change(PASSWORD, "?role=user:alice"), 204)
         self.assertEqual(self.memory.passwords.keys(), {"acme:user:alice"})
 
     def test_of_hosts(self) -> None:
-        """A host has no password (403)."""
+        """A host has no password (403) (TOK-14)."""
         self.assert_empty(self.change(PASSWORD, headers=basic("host/web", self.api_keys["host:web"])), 403)
 
     def test_in_a_full_queue(self) -> None:
-        """While too many passwords wait it is 503 with ``Retry-After``, at logins after a moment; API keys' go on."""
+        """While too many passwords wait it is 503 with ``Retry-After``, at logins after a moment; API keys' go on
+        (TOK-18).
+        """
         self.change(PASSWORD)
         self.threads.busy = True
 
@@ -157,7 +161,7 @@ class PasswordTests(CredentialsCase):
         self.assertEqual([connection.answer().status for connection in waiting], [200] * 5)
 
     def test_a_storm_stays_off_the_reactor(self) -> None:
-        """However many log in with passwords, nothing is hashed on the reactor, which answers others meanwhile."""
+        """However many log in with passwords, nothing is hashed on the reactor, which answers others meanwhile (TOK-18)."""
         self.change(PASSWORD)
         self.threads.busy, self.threads.done = True, 0
         for number in range(50):
@@ -166,7 +170,7 @@ class PasswordTests(CredentialsCase):
         self.assertEqual(self.client.get("/whoami", role=ADMIN).status, 200)
 
     def test_on_a_standby(self) -> None:
-        """On a standby a password can't be changed (405), and still logs in."""
+        """On a standby a password can't be changed (405), and still logs in (TOK-19)."""
         self.change(PASSWORD)
         self.memory.standby = True
         self.assertEqual(self.change(OTHER).json()["error"]["code"], 405)
@@ -182,7 +186,7 @@ class RotationTests(CredentialsCase):
     """``PUT`` and ``GET …/api_key``."""
 
     def test_ones_own(self) -> None:
-        """One's own key is rotated by Basic, with the key or the password; the old key is worth nothing then."""
+        """One's own key is rotated by Basic, with the key or the password; the old key is worth nothing then (TOK-9)."""
         self.change(PASSWORD)
         old = self.api_keys["user:alice"]
         for secret in (old, PASSWORD):
@@ -196,7 +200,9 @@ class RotationTests(CredentialsCase):
             old = new
 
     def test_ones_own_by_name(self) -> None:
-        """Naming oneself, in full or not, or nobody, is naming nobody; a host rotates its own key in the same way."""
+        """Naming oneself, in full or not, or nobody, is naming nobody; a host rotates its own key in the same way
+        (TOK-10).
+        """
         for query in ("?role=user:alice", "?role=acme:user:alice", "?role=user%3Aalice", "?role="):
             key = self.rotate(query, headers=self.alice)
             self.assertEqual(key.status, 200, query)
@@ -204,7 +210,7 @@ class RotationTests(CredentialsCase):
         self.assertEqual(self.rotate(headers=basic("host/web", self.api_keys["host:web"])).status, 200)
 
     def test_ones_own_by_token(self) -> None:
-        """A token is not strong enough for one's own key, named or not; a caller who is gone is 403."""
+        """A token is not strong enough for one's own key, named or not; a caller who is gone is 403 (TOK-9)."""
         for query in ("", "?role=user:alice", "?role=acme:user:alice"):
             for method in ("PUT", "GET"):
                 self.assert_insufficient(self.rotate(query, method, role=ALICE))
@@ -212,7 +218,7 @@ class RotationTests(CredentialsCase):
         self.assert_empty(self.rotate("?role=user:bob", role=user("gone")), 403)
 
     def test_of_another(self) -> None:
-        """Who has ``update`` on a user or host rotates its key, with a token."""
+        """Who has ``update`` on a user or host rotates its key, with a token (TOK-10)."""
         for query, login, kind in (("?role=user:bob", "bob", "user:bob"), ("?role=acme:host:web", "host%2Fweb", "host:web")):
             answer = self.rotate(query, role=ALICE)
             self.assertEqual(answer.status, 200)
@@ -221,12 +227,12 @@ class RotationTests(CredentialsCase):
             self.assert_empty(self.client.post(f"/authn/acme/{login}/authenticate", old), 401)
 
     def test_of_another_by_basic(self) -> None:
-        """An API key or password rotates nobody else's key, whatever its role may (401)."""
+        """An API key or password rotates nobody else's key, whatever its role may (401) (TOK-10)."""
         for method in ("PUT", "GET"):
             self.assert_empty(self.rotate("?role=user:bob", method, headers=self.alice), 401)
 
     def test_unknown_and_invisible(self) -> None:
-        """A role that isn't there, or isn't seen, is 404 for a token and for Basic, in the same words."""
+        """A role that isn't there, or isn't seen, is 404 for a token and for Basic, in the same words (FAIL-20, TOK-11)."""
         for query in (
             "user:nobody",
             "user:admin",
@@ -243,13 +249,13 @@ class RotationTests(CredentialsCase):
                     self.assertEqual(answer.json()["error"].keys(), {"code", "message"})
 
     def test_without_update(self) -> None:
-        """A role that is seen, and may not be updated, is 403, whether it could have a key or not."""
+        """A role that is seen, and may not be updated, is 403, whether it could have a key or not (TOK-11)."""
         for query in ("?role=user:carol", "?role=group:ops"):
             for method in ("PUT", "GET"):
                 self.assert_empty(self.rotate(query, method, role=ALICE), 403)
 
     def test_no_key_to_rotate(self) -> None:
-        """A role of a kind that has no key is 405 for who may update it."""
+        """A role of a kind that has no key is 405 for who may update it (TOK-11)."""
         for role in (ADMIN, user("bob")):
             answer = self.rotate("?role=group:ops", role=role)
             self.assertIn("CONJ00126E", self.error(answer, 405, "method_not_allowed"))
@@ -264,13 +270,13 @@ class RotationTests(CredentialsCase):
         self.assertEqual((answer.status, answer.body), (401, b"Unauthorized: Invalid token"))
 
     def test_no_name(self) -> None:
-        """What is no name of a role is 422, and names the parameter."""
+        """What is no name of a role is 422, and names the parameter (TOK-11)."""
         for query in ("bob", "user:", ":user:bob", "user:%00", "user:" + "x" * 1025):
             self.assertIn("role", self.error(self.rotate(f"?role={query}", role=ALICE), 422, "argument_error"))
         self.assertEqual(self.rotate("?role=user:bob&role=user:carol", role=ALICE).status, 422)
 
     def test_when(self) -> None:
-        """The last rotation is told in UTC to who may rotate, with an empty text when there was none."""
+        """The last rotation is told in UTC to who may rotate, with an empty text when there was none (WIRE-38, TOK-12)."""
         told = {"role": "acme:user:alice", "timestamp": ""}
         self.assertEqual(self.rotate(method="GET", headers=self.alice).json(), told)
         key = self.rotate(headers=self.alice).body.decode()
@@ -287,7 +293,7 @@ class RotationTests(CredentialsCase):
         self.assertEqual(self.rotate("?role=user:bob", role=ALICE).status, 200)
 
     def test_expired(self) -> None:
-        """A key that has expired proves nothing, and another has the same end; a password logs in all the same."""
+        """A key that has expired proves nothing, and another has the same end; a password logs in all the same (TOK-13)."""
         self.change(PASSWORD)
         key = self.api_keys["user:alice"].encode()
         self.memory.key_expirations["acme:user:alice"] = self.clock.seconds() + 1
@@ -301,7 +307,7 @@ class RotationTests(CredentialsCase):
         self.assert_empty(self.client.post("/authn/acme/alice/authenticate", new), 401)
 
     def test_other_methods_and_a_standby(self) -> None:
-        """There is no other method; on a standby nothing is rotated."""
+        """There is no other method; on a standby nothing is rotated (TOK-19)."""
         for method in ("POST", "DELETE", "PATCH"):
             self.assertEqual(self.rotate(method=method, headers=self.alice).status, 404)
         self.assertEqual(self.rotate(method="HEAD", headers=self.alice).status, 200)
@@ -313,7 +319,7 @@ class OriginTests(CredentialsCase):
     """``restricted_to``, and who may say where a request comes from (wire facts, authn 1.1 and 1.5)."""
 
     def test_authenticating(self) -> None:
-        """A restricted role authenticates from where it may, which no header of a stranger's changes."""
+        """A restricted role authenticates from where it may, which no header of a stranger's changes (TOK-20)."""
         self.load("- !user { id: dora, restricted_to: [ 198.51.100.0/24, '2001:db8::/32' ] }\n")
         key = self.rotate("?role=user:dora", role=ADMIN).body
         inside = [("X-Forwarded-For", "198.51.100.9")]
@@ -339,7 +345,7 @@ class OriginTests(CredentialsCase):
                 self.assertEqual(answer.body, b"")
 
     def test_logging_in(self) -> None:
-        """Logging in is not restricted."""
+        """Logging in is not restricted (TOK-3)."""
         self.load("- !user { id: dora, restricted_to: 198.51.100.0/24 }\n")
         key = self.rotate("?role=user:dora", role=ADMIN).body
         self.assertEqual(self.log_in("dora", key.decode()).body, key)
@@ -349,7 +355,9 @@ class ThrottleTests(CredentialsCase):
     """Guessing, over HTTP."""
 
     def test_every_way_to_guess(self) -> None:
-        """Ten failures, by whatever way, have further ones wait, on each of the ways; the right key doesn't wait."""
+        """Ten failures, by whatever way, have further ones wait, on each of the ways; the right key doesn't wait
+        (TOK-23).
+        """
         wrong = basic("alice", "wrong")
         ways: tuple[tuple[str, str, Headers, bytes], ...] = (
             ("GET", "/authn/acme/login", wrong, b""),
@@ -378,7 +386,9 @@ class ThrottleTests(CredentialsCase):
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
     def test_addresses(self) -> None:
-        """An address that fails too often is told to come again (429); its password isn't hashed, nor are tokens refused."""
+        """An address that fails too often is told to come again (429); its password isn't hashed, nor are tokens refused
+        (FAIL-14, TOK-22).
+        """
         for number in range(ADDRESS_FAILURES):
             self.log_in(f"user{number}", "wrong", peer="203.0.113.5")
         done = self.threads.done

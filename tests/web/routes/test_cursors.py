@@ -22,7 +22,7 @@ class CursorTests(SynchronousTestCase):
 
     @given(NAMES, st.booleans(), st.none() | st.integers(0, 2))
     def test_round_trip(self, name: RoleName, ownership: bool, rank: int | None) -> None:
-        """Every key comes back from its cursor, which needs no escape in a URL."""
+        """Every key comes back from its cursor, which needs no escape in a URL (WIRE-40)."""
         place = Place(str(name), ownership, rank)
         cursor = cursor_of(place)
         self.assertRegex(cursor, r"\A[A-Za-z0-9_-]+\Z")
@@ -31,7 +31,7 @@ class CursorTests(SynchronousTestCase):
 
     @given(st.text() | st.binary(max_size=60).map(lambda raw: base64.urlsafe_b64encode(raw).decode()), st.booleans())
     def test_anything(self, cursor: str, ranked: bool) -> None:
-        """Whatever else is handed in is refused by name (ROLE-26)."""
+        """Whatever else is handed in is refused by name (ROLE-26, WIRE-40)."""
         try:
             place = place_of(cursor, ranked=ranked)
         except InvalidParameter as refusal:
@@ -40,7 +40,7 @@ class CursorTests(SynchronousTestCase):
             self.assertEqual(cursor_of(place), cursor)
 
     def test_other_writings(self) -> None:
-        """A cursor has one form: no padding, no other alphabet, version, class or end (ROLE-26)."""
+        """A cursor has one form: no padding, no other alphabet, version, class or end (ROLE-26, WIRE-40)."""
 
         def encoded(raw: bytes) -> str:
             return base64.urlsafe_b64encode(raw).decode().rstrip("=")

@@ -68,7 +68,7 @@ class EveryRouteTests(SynchronousTestCase):
 
     def test_what_writes(self) -> None:
         """A GET writes nothing; other methods do, but for those that are known to read; public ones refuse by themselves
-        (CLU-3).
+        (CLU-3, WIRE-46, AUTH-65).
         """
         routes = {str(route): route for _, route in declared()}
         self.assertEqual({name for name, route in routes.items() if route.method == "GET" and route.writes}, set())
@@ -100,7 +100,7 @@ class FollowerTests(WorldCase):
 
     def test_host_factory(self) -> None:
         """Whoever shows a host factory's token is told 405, and whoever shows none, or a wrong one, no more than ever
-        (HF-27, CLU-3).
+        (HF-27, CLU-3, WIRE-46).
         """
         self.load("- !layer l\n- !host-factory\n  id: f\n  layers: [ !layer l ]\n")
         token = FactoryToken(RoleName("acme", "host_factory", "f"), NOW + 60.0, ())

@@ -91,7 +91,7 @@ class TokenTests(FactoryCase):
         self.assertEqual(len(self.ask(count="").json()), 1)
 
     def test_from_json_and_query(self) -> None:
-        """The parameters may come in JSON or in the query too; what the body says counts first (HF-4)."""
+        """The parameters may come in JSON or in the query too; what the body says counts first (HF-4, WIRE-25)."""
         said = {"host_factory": FLEET, "expiration": EXPIRATION, "count": 2, "cidr": ["10.0.0.0/8"]}
         answer = self.client.post(TOKENS, json.dumps(said).encode(), headers=JSON, role=MAKER)
         self.assertEqual([made["cidr"] for made in answer.json()], [["10.0.0.0/8"]] * 2)
@@ -116,7 +116,7 @@ class TokenTests(FactoryCase):
 
     def test_order_of_checks(self) -> None:
         """No factory, an unseen one, another kind, no privilege, then what is wrong with the rest, one after the other
-        (HF-5).
+        (HF-5, FAIL-20).
         """
         wrong: dict[str, Any] = {"expiration": None, "count": "x", "cidr": "x"}
         self.assertEqual(self.error(self.ask(**wrong, host_factory=None), 422, "argument_error"), "host_factory")
@@ -283,7 +283,7 @@ class HostTests(FactoryCase):
         self.assertEqual(self.make(token, {"id": "h", "annotations[a]": ""}).json()["annotations"][0]["value"], "")
 
     def test_from_json_and_query(self) -> None:
-        """Parameters may come in JSON, or in the query with an empty body (clients R10) (HF-11)."""
+        """Parameters may come in JSON, or in the query with an empty body (clients R10) (HF-11, WIRE-25)."""
         headers = [("Authorization", f"Token token={self.token()}")]
         body = json.dumps({"id": "j", "annotations": {"a/b": "c", "n": 5}}).encode()
         answer = self.client.post(HOSTS, body, headers=[*headers, ("Content-Type", "application/json; charset=utf-8")])

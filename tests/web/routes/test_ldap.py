@@ -16,7 +16,7 @@ from tests.authn.ldap.test_authenticator import CA, PASSWORD, LdapCase
 from tests.web.support import Answer
 from tests.web.world import ADMIN, WorldCase
 
-DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "ldap.md"
+DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "guides" / "ldap.md"
 
 
 #: What the client gets for each reason for which an LDAP login may be refused.
@@ -69,7 +69,7 @@ class OutcomeTests(RouteCase):
         return found
 
     def test_every_reason(self) -> None:
-        """Each reason is decided, and the answer is the same for everybody: known, unknown or barred."""
+        """Each reason is decided, and the answer is the same for everybody: known, unknown or barred (FAIL-13, AUTH-57)."""
         self.assertEqual({reason for reason in Reason if reason.name.startswith("LDAP_")} - set(STATUSES), set())
         for reason, status in STATUSES.items():
             self.directory.refused = DirectoryRefused(reason, "it says so")
@@ -82,7 +82,7 @@ class OutcomeTests(RouteCase):
             self.clock.advance(MINUTE)
 
     def test_the_page(self) -> None:
-        """``docs/ldap.md`` has a row for each reason, with the status that the client gets."""
+        """``docs/guides/ldap.md`` has a row for each reason, with the status that the client gets."""
         rows = re.findall(r"^\|.*\| (\d+) \| `([a-z-]+)` \|$", DOCUMENT.read_text(encoding="utf-8"), re.MULTILINE)
         self.assertEqual({reason: int(status) for status, reason in rows}, {str(key): STATUSES[key] for key in STATUSES})
 
@@ -129,7 +129,9 @@ class LdapRouteTests(RouteCase):
     """The routes, in the native dialect."""
 
     def test_login_and_authenticate(self) -> None:
-        """The directory's password gives the API key, and this an access token for the user; so does the password."""
+        """The directory's password gives the API key, and this an access token for the user; so does the password
+        (AUTH-52).
+        """
         told = self.login()
         self.assertEqual((told.status, told.body), (200, self.api_keys["alice"]))
         self.assertEqual(told.headers["content-type"], "text/plain; charset=utf-8")
@@ -140,7 +142,7 @@ class LdapRouteTests(RouteCase):
             self.assertEqual(claims["sub"], "alice")
 
     def test_base64(self) -> None:
-        """The access token comes in base64 where the client accepts that."""
+        """The access token comes in base64 where the client accepts that (TOK-5)."""
         answer = self.authenticate(headers=[("Accept-Encoding", "base64")])
         self.assertEqual(answer.headers["content-encoding"], "base64")
         self.assertIn("payload", json.loads(base64.b64decode(answer.body)))
@@ -168,7 +170,9 @@ class LdapRouteTests(RouteCase):
         self.assertEqual(len(answers), 1)
 
     def test_guessing(self) -> None:
-        """Guesses by a directory are slowed down with all others of that user; its owner's password is taken at once."""
+        """Guesses by a directory are slowed down with all others of that user; its owner's password is taken at once
+        (TOK-23).
+        """
         for _ in range(5):
             self.assert_refused(self.login(password=b"wrong"))
             self.assert_refused(self.authenticate(evidence=b"wrong"))
@@ -202,7 +206,7 @@ class LdapRouteTests(RouteCase):
         self.assertEqual(self.directory.asked, [])
 
     def test_passwords_are_octets(self) -> None:
-        """A password is any octets: colons, blanks and line ends are a part of it."""
+        """A password is any octets: colons, blanks and line ends are a part of it (WIRE-31)."""
         for password in (b"a:b", b" x ", b"x\n", "пароль".encode(), b"\xff\xfe"):
             self.directory.passwords["alice"] = password
             self.assertEqual(self.login(password=password).status, 200)
@@ -215,7 +219,7 @@ class LdapRouteTests(RouteCase):
         self.assertEqual(self.client.get("/authn-ldap/corp/acme/alice/authenticate").status, 404)
 
     def test_status(self) -> None:
-        """The type has no status, which is told as the installed base does."""
+        """The type has no status, which is told as the installed base does (AUTH-58)."""
         answer = self.client.get("/authn-ldap/corp/acme/status", role=ADMIN)
         self.assertEqual(answer.status, 501)
         self.assertIn("CONJ00056E", answer.json()["error"])
@@ -234,7 +238,7 @@ class LdapRouteTests(RouteCase):
 
 
 class DocumentTests(WorldCase):
-    """``docs/ldap.md``."""
+    """``docs/guides/ldap.md``."""
 
     def test_the_example(self) -> None:
         """The policy of the page loads, and lets its user log in once the variables are set."""

@@ -34,8 +34,8 @@ class SecretsTests(WorldCase):
         self.load(POLICY)
 
     def test_exact_bytes(self) -> None:
-        """A value comes back as it was sent, whatever its bytes, as an attachment of no type in particular (SEC-1,
-        SEC-8).
+        """A value comes back as it was sent, whatever its bytes, as an attachment of no type in particular (SEC-1, SEC-8,
+        WIRE-23).
         """
         value = bytes(range(256)) + "ü".encode()
         self.set_value("password", value)
@@ -74,7 +74,7 @@ class SecretsTests(WorldCase):
         self.error(self.set_value("password", role=EVE, status=404), 404, "not_found")
 
     def test_no_value(self) -> None:
-        """A variable without a value, and one that isn't there, are 404 with the same words (SEC-9)."""
+        """A variable without a value, and one that isn't there, are 404 with the same words (SEC-9, FAIL-20)."""
         for name in ("password", "nothing"):
             message = self.error(self.client.get(f"/secrets/acme/variable/{name}", role=ADMIN), 404, "not_found")
             self.assertEqual(message, f"CONJ00076E Variable acme:variable:{name} is empty or not found.")

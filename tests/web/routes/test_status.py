@@ -30,7 +30,7 @@ class StatusTests(WorldCase):
     service, prefix = "svc", "svc"
 
     def test_page(self) -> None:
-        """Without a login a page says that the service is running, and its version where clients look for it."""
+        """Without a login a page says that the service is running, and its version where clients look for it (WIRE-49)."""
         answer = self.client.get("/")
         self.assertEqual((answer.status, answer.headers["content-type"]), (200, "text/html; charset=utf-8"))
         text = answer.body.decode()
@@ -61,7 +61,7 @@ class StatusTests(WorldCase):
         self.assertIn("frame-ancestors 'none'", answer.headers["content-security-policy"])
 
     def test_json(self) -> None:
-        """Whoever accepts JSON is told the version in JSON, and nothing else."""
+        """Whoever accepts JSON is told the version in JSON, and nothing else (WIRE-49)."""
         for accepted in ("application/json", "text/html, application/json;q=0.9", "application/x.v2+json"):
             answer = self.client.get("/", headers=[("Accept", accepted)])
             self.assertEqual(answer.json(), {"version": self.version})
@@ -69,14 +69,16 @@ class StatusTests(WorldCase):
         self.assertEqual(self.client.get("/", headers=[("Accept", "*/*")]).headers["vary"], "Accept")
 
     def test_without_a_store(self) -> None:
-        """The page needs nothing: it is there while the store is away, and whatever token comes with the request."""
+        """The page needs nothing: it is there while the store is away, and whatever token comes with the request
+        (WIRE-49).
+        """
         self.memory.down = True
         self.assertEqual(self.client.get("/", headers=[("Authorization", "Token nonsense")]).status, 200)
         self.assertEqual(self.client.get("/?x=y").status, 200)
         self.assertEqual(self.client.post("/").status, 404)
 
     def test_info(self) -> None:
-        """Who has a token is told what this server is, and what its authenticators are."""
+        """Who has a token is told what this server is, and what its authenticators are (WIRE-50)."""
         answer = self.client.get("/info", role=ADMIN)
         self.assertEqual(
             answer.json(),
@@ -96,7 +98,7 @@ class StatusTests(WorldCase):
         self.assertEqual(self.client.get("/info", role=ADMIN).json()["role"], "follower")
 
     def test_no_info(self) -> None:
-        """Without a token it is 401, with that of a role that is gone 403, and 503 while the store is away."""
+        """Without a token it is 401, with that of a role that is gone 403, and 503 while the store is away (WIRE-50)."""
         self.assertEqual(self.client.get("/info").status, 401)
         self.assertEqual(self.client.get("/info", role=user("gone")).status, 403)
         self.assertEqual(self.client.post("/info", role=ADMIN).status, 404)
@@ -112,6 +114,6 @@ class ConjurStatusTests(StatusTests):
     service, prefix = "possum", "conjur"
 
     def test_gates(self) -> None:
-        """The version is one that clients of the installed base know, and not the program's own."""
+        """The version is one that clients of the installed base know, and not the program's own (WIRE-49)."""
         self.assertEqual(self.version, "1.22.3")
         self.assertNotEqual(self.version, NATIVE.reported_version)

@@ -1,0 +1,243 @@
+"""The examples in the documents are valid: policies load, commands and their options exist, requests have a route.
+
+What the pages tell to do step by step is done in ``tests/integration``: ``test_cli`` follows the first steps,
+``test_platforms`` and ``test_operations`` their pages.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import attrs
+import click
+from twisted.trial.unittest import SynchronousTestCase
+
+from svc.authn.constraints import check_exclusive, check_permitted, check_required, own
+from svc.cli.main import main
+from svc.model.names import RoleName
+from svc.settings.reading import read_settings
+from svc.tap import Options
+from tests.web.world import ADMIN, WorldCase
+
+ROOT = Path(__file__).resolve().parent.parent
+
+PROD = "authn-cloud/prod"
+
+
+def policies(document: str) -> list[str]:
+    """The policies that a document shows."""
+    return re.findall(r"(?ms)^```yaml\n(.*?)^```$", (ROOT / document).read_text(encoding="utf-8"))
+
+
+@attrs.frozen
+class Example:
+    """A block of a page: where it is, its language and its text."""
+
+    place: str
+    language: str
+    text: str
+
+
+def examples(*languages: str) -> Iterator[Example]:
+    """The blocks of all pages in these languages."""
+    pages = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    for page in pages:
+        text = page.read_text(encoding="utf-8")
+        for block in re.finditer(r"(?ms)^```(\w+)\n(.*?)^```$", text):
+            if block[1] in languages:
+                line = text.count("\n", 0, block.start()) + 1
+                yield Example(f"{page.relative_to(ROOT)}:{line}", block[1], block[2])
+
+
+def commands(shell: str) -> Iterator[list[str]]:
+    """The simple commands of a script, each with its arguments, those within ``$(…)`` as well; redirections are left out."""
+    for inner in re.findall(r"\$\(([^()]*(?:\([^()]*\)[^()]*)*)\)", shell):
+        yield from commands(inner)
+    shell = re.sub(r"(?m)^\$ ", "", re.sub(r"\$\((?:[^()]|\([^()]*\))*\)", "x", shell).replace("\\\n", " "))
+    for line in shell.splitlines():
+        lexer = shlex.shlex(line, posix=True, punctuation_chars=True)
+        lexer.whitespace_split = True
+        words: list[str] = []
+        skip = False
+        for token in [*lexer, ";"]:
+            if re.fullmatch(r"[<>]+", token):
+                skip = True
+            elif re.fullmatch(r"[;|&()]+", token):
+                while words and re.match(r"\w+=", words[0]):
+                    words.pop(0)
+                if words:
+                    yield words
+                words = []
+            elif skip:
+                skip = False
+            else:
+                words.append(token)
+
+
+def read_command(command: click.Command, arguments: list[str], parent: click.Context | None = None) -> None:
+    """Read a command line as ``svc`` would, without doing anything; files need not be there.
+
+    :raises click.UsageError: there is no such command, or it doesn't take these arguments.
+    """
+    try:
+        context = command.make_context(command.name, list(arguments), parent=parent)
+    except click.BadParameter as error:
+        if type(error) is click.BadParameter and re.search("No such file|does not exist", error.message):
+            return
+        raise
+    if isinstance(command, click.Group):
+        _, inner, rest = command.resolve_command(context, [*context._protected_args, *context.args])
+        assert inner is not None
+        read_command(inner, rest, context)
+
+
+class BlocksTests(SynchronousTestCase):
+    """Every block of every page, by its language."""
+
+    def test_every_block_is_looked_at(self) -> None:
+        """No block is in a language that no test knows; SQL, and other platforms' files, are tried in ``integration``."""
+        known = ("sh", "console", "yaml", "yml", "json", "toml", "python", "sql")
+        pages = [page.read_text(encoding="utf-8") for page in (ROOT / "docs").rglob("*.md")]
+        every = [language for page in pages for language in re.findall(r"(?m)^```(\w+)$", page)]
+        self.assertGreater(len(every), 40)
+        self.assertEqual(set(every) - set(known), set())
+
+    def patch_environment(self, name: str, value: str) -> None:
+        """Give a variable of the environment a value until the test ends."""
+        before = os.environ.get(name)
+        os.environ[name] = value
+        self.addCleanup(lambda: os.environ.pop(name) if before is None else os.environ.update({name: before}))
+
+    def test_commands(self) -> None:
+        """Commands of ``svc`` exist and take the arguments that pages give them; so do options of the server."""
+        for name in ("SVC_URL", "SVC_ACCOUNT", "SVC_LOGIN", "SVC_API_KEY"):
+            self.patch_environment(name, "http://127.0.0.1:8080")
+        found = 0
+        for example in examples("sh", "console"):
+            for name, *arguments in commands(example.text):
+                try:
+                    if name in {"svc", "as_svc", "/opt/svc/bin/svc"} and arguments:
+                        found += 1
+                        read_command(main, arguments)
+                    elif name == "twistd" or name.endswith("/twistd"):
+                        found += 1
+                        options = [word for word in arguments if word != "-n"]
+                        self.assertEqual(options.pop(0), "svc")
+                        if options != ["--help"]:
+                            Options().parseOptions(options)
+                except click.exceptions.Exit as end:
+                    self.assertEqual(end.exit_code, 0)
+                except Exception as error:
+                    self.fail(f"{example.place}: {name} {shlex.join(arguments)}: {error!r}")
+        self.assertGreater(found, 40)
+
+    def test_a_wrong_command_is_found(self) -> None:
+        """A command that doesn't exist, and an option that it doesn't take, are found, also in a pipe and in ``$(…)``."""
+        for shell in ("svc polcy load root x", "printf x | svc variable set a --flie b", 'x="$(svc health --al)"'):
+            [arguments] = [words[1:] for words in commands(shell) if words[0] == "svc"]
+            with self.assertRaises(click.UsageError):
+                read_command(main, arguments)
+
+    def test_files(self) -> None:
+        """JSON is JSON, Python compiles, and settings are settings."""
+        for example in examples("json", "python", "toml"):
+            match example.language:
+                case "json":
+                    text = example.text
+                    json.loads(text if text.startswith(("{", "[")) else "{" + text + "}")
+                case "python":
+                    compile(example.text, example.place, "exec")
+                case "toml":
+                    tomllib.loads(example.text)
+                    folder = Path(self.mktemp())
+                    folder.mkdir()
+                    file = folder / "svc.toml"
+                    file.write_text(example.text)
+                    read_settings({"config": str(file)}, {})
+
+
+#: A request of curl: its options, and the path on a server of ours.
+_CURL: Final = re.compile(
+    r"\bcurl\b((?:(?!\bcurl\b)[\s\S])*?)https?://(?:svc\.example\.org|127\.0\.0\.1:8080)(/[^\s\"')]*)([^\n]*)"
+)
+
+
+class ExamplesTests(WorldCase):
+    """Policies that operators are told to load, and the requests that workloads are told to make."""
+
+    def test_requests(self) -> None:
+        """What pages ask of the server with curl has a route of that method."""
+        found = 0
+        for example in examples("sh", "console", "yml"):
+            for before, path, behind in _CURL.findall(example.text.replace("\\\n", " ")):
+                found += 1
+                method = "POST" if "--data" in before + behind else "GET"
+                answer = self.client.request(method, path)
+                self.assertNotIn(b"there is no route", answer.body, f"{example.place}: {method} {path}")
+        self.assertGreater(found, 9)
+        self.assertIn(b"there is no route", self.client.request("GET", "/secret/acme/variable/x").body)
+
+    def test_readme(self) -> None:
+        """That of the first steps loads, and lets operators ask how its authenticator stands."""
+        [policy] = policies("docs/start/first-steps.md")
+        self.load(policy)
+        group, status = "acme:group:svc/authn-jwt/ci/operators", "acme:webservice:svc/authn-jwt/ci/status"
+        self.assertIn((status, "read", group), self.memory.permissions)
+
+    def test_authenticators(self) -> None:
+        """Those of each platform load, and its hosts have annotations for its authenticator."""
+        authenticator, *platforms, _, _ = policies("docs/guides/authenticators.md")
+        for service, policy in zip(("github", "gitlab", "k8s"), platforms, strict=True):
+            self.load(authenticator.replace("github", service))
+            self.load(policy)
+            [host] = [name for name in self.memory.roles if name.startswith(f"acme:host:{service}/")]
+            self.assertIn((f"acme:group:svc/authn-jwt/{service}/apps", host, False), self.memory.memberships)
+            names = [name for resource, name in self.memory.annotations if resource == host]
+            self.assertTrue(names)
+            for name in names:
+                self.assertTrue(name.startswith(f"authn-jwt/{service}/"), name)
+
+    def test_cloud(self) -> None:
+        """Those of the cloud load, and its hosts have what is required and one identity."""
+        *_, authenticator, hosts = policies("docs/guides/authenticators.md")
+        self.load(authenticator)
+        self.load(hosts)
+        self.assertIn(("acme:group:svc/authn-cloud/prod/apps", "acme:group:azure/apps", False), self.memory.memberships)
+        for host in ("billing", "reports", "audit"):
+            full = f"acme:host:azure/{host}"
+            written = {name: text for (of, name), (text, _) in self.memory.annotations.items() if of == full}
+            found = own(written, PROD)
+            check_required(found)
+            check_permitted(found)
+            check_exclusive(found)
+            self.assertEqual(len(found), 3, host)
+
+    def test_host_factories(self) -> None:
+        """That of host factories loads, and what the page does with it works."""
+        [policy] = policies("docs/guides/host-factories.md")
+        self.load(policy)
+        form = b"host_factory=acme:host_factory:web/fleet&expiration=2050-01-01&count=2"
+        made = self.client.post("/host_factory_tokens", form, role=ADMIN).json()
+        headers = [("Authorization", f'Token token="{made[1]["token"]}"')]
+        answer = self.client.post("/host_factories/hosts", b"id=web/frontend-17", headers=headers)
+        self.assertEqual(answer.status, 201)
+        self.set_value("web/tls-key", b"key")
+        host = RoleName.parse(answer.json()["id"])
+        self.assertEqual(self.client.get("/secrets/acme/variable/web%2Ftls-key", role=host).body, b"key")
+
+    def test_accounts(self) -> None:
+        """That of accounts loads into the service's own account."""
+        self.result_of(self.create_account("!", "1operator"))
+        [policy] = policies("docs/guides/accounts.md")
+        answer = self.client.post("/policies/!/policy/root", policy.encode(), role=RoleName("!", "user", "admin"))
+        self.assertEqual(answer.status, 201)
+        maker = RoleName("!", "user", "onboarding")
+        self.assertEqual(self.client.post("/accounts", b"id=new", role=maker).status, 201)
+        self.assertEqual(self.client.delete("/accounts/new", role=maker).status, 403)
