@@ -525,11 +525,6 @@ class MemoryRoles:
         self.memory.ask()
         return self.memory.asker(caller) in self.memory.roles
 
-    async def exists(self, role: RoleName) -> bool:
-        """See ``IRoles``."""
-        self.memory.ask()
-        return str(role) in self.memory.roles
-
     async def role(self, role: RoleName) -> RoleReading | None:
         """See ``IRoles``."""
         self.memory.ask()

@@ -98,7 +98,7 @@ BANNED: dict[str, set[str]] = {
     "datetime.utcnow": set(),
     "datetime.today": set(),
     # Platforms speak to workloads by variables of the environment.
-    "os.environ": {"settings.config", "workload.metadata"},
+    "os.environ": {"settings.reading", "workload.metadata"},
     "os.getenv": set(),
 }
 
@@ -320,7 +320,7 @@ class ArchitectureTests(SynchronousTestCase):
         self.assertEqual(runners, {m.name for m in self.modules if "svc.model.clocks.run_steadily" in m.imports})
 
     def test_surroundings_are_parameters(self) -> None:
-        """No module reads the wall clock, and only ``settings.config`` and ``workload.metadata`` the environment."""
+        """No module reads the wall clock, and only ``settings.reading`` and ``workload.metadata`` the environment."""
         wrong = []
         for module in self.modules:
             for attribute in module.attributes():

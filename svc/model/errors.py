@@ -372,4 +372,4 @@ class StartRefused(Refusal):
 
 @attrs.frozen(str=False)
 class StandbyBehind(StartRefused):
-    """A standby lacks what only its primary can write, schema or canary; raised by ``storage`` and ``foundation``."""
+    """A standby lacks what only its primary can write, schema or canary; raised by ``storage`` and ``installation``."""

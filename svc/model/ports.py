@@ -96,9 +96,6 @@ class IRoles(Interface):
     async def remains(caller: Caller) -> bool:
         """Whether there is a role of the caller's name, for who asks nothing else of the store."""
 
-    async def exists(role: RoleName) -> bool:
-        """Whether there is such a role."""
-
     async def role(role: RoleName) -> RoleReading | None:
         """The role by itself; ``None`` when there is none."""
 

@@ -34,7 +34,7 @@ _START: Final = Place("")
 
 
 @attrs.frozen
-class Listing:
+class MembershipList:
     """The memberships that have one role in one column, listed by the other column."""
 
     _first_page: Statement
@@ -104,7 +104,7 @@ class Listing:
         return self._first_page, self._page, self._search
 
     async def page(self, database: Database, query: MembersQuery) -> list[Membership]:
-        """The rows that the query asks for, in order."""
+        """Return the rows that the query asks for, in order."""
         if (asked := self.asked(query)) is None:
             return []
         return [Membership(*row) for row in await database.fetch(*asked)]
@@ -125,7 +125,7 @@ class Listing:
         return self._search, *bounds, *searched, query.limit, query.offset
 
     async def count(self, database: Database, query: MembersQuery) -> int:
-        """How many rows match, wherever a page of them begins and ends."""
+        """Return how many rows match, wherever a page of them begins and ends."""
         if (bounds := _bounds(query)) is None:
             return 0
         if query.search is None and not query.kinds:
@@ -144,11 +144,11 @@ class JudgedListing:
     Who neither owns nor holds the role, and has no privilege on it, reads no rows.
     """
 
-    _listing: Listing
+    _listing: MembershipList
     _pages: Mapping[str, Statement]
 
     @classmethod
-    def of(cls, listing: Listing) -> Self:
+    def of(cls, listing: MembershipList) -> Self:
         """Make the statements from those of a listing, where the role is ``$1`` and here ``$2``."""
         first, page, search = listing.pages
         return cls(listing, {each.name: _judged(each, columns) for each, columns in ((first, 5), (page, 5), (search, 6))})
@@ -192,6 +192,6 @@ def _bounds(query: MembersQuery) -> tuple[Any, ...] | None:
     return str(query.role), f"{account}:{kinds[0]}:", f"{account}:{kinds[-1]};", narrowed
 
 
-MEMBERS: Final = Listing.by("members", "role_id", "member_id")
+MEMBERS: Final = MembershipList.by("members", "role_id", "member_id")
 MEMBERS_JUDGED: Final = JudgedListing.of(MEMBERS)
-MEMBERSHIPS: Final = Listing.by("memberships", "member_id", "role_id")
+MEMBERSHIPS: Final = MembershipList.by("memberships", "member_id", "role_id")

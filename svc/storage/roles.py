@@ -1,4 +1,4 @@
-"""Roles as PostgreSQL keeps them: how they stand towards resources, and who their members are."""
+"""The store of roles on PostgreSQL: their standing towards resources, and their members."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ Decide = Callable[[MemberReading], None]
 
 
 async def standing(asked: Database | Transaction, caller: Asker, resource: str) -> Standing:
-    """How a caller stands towards a resource, given by its full id; be it within a transaction.
+    """Return how a caller stands towards a resource, given by its full id; be it within a transaction.
 
     :raises CallerReplaced: see ``access_facts``, Note [The caller of a token].
     """
@@ -94,10 +94,6 @@ class RoleStore:
         if current is False:
             raise CallerReplaced
         return current is not None
-
-    async def exists(self, role: RoleName) -> bool:
-        """See ``IRoles``."""
-        return _true(await self._database.fetch(_EXISTS, str(role)))
 
     async def role(self, role: RoleName) -> RoleReading | None:
         """See ``IRoles``."""
@@ -156,7 +152,8 @@ class RoleStore:
         try:
             return await self._database.transact(work)
         except ForeignKeyViolation:
-            raise NotFound.of(role if await self.exists(member) else member) from None
+            there = _true(await self._database.fetch(_EXISTS, str(member)))
+            raise NotFound.of(role if there else member) from None
 
     async def remove_member(
         self, caller: Asker, role: RoleName, member: RoleName, decide: Decide, trail: Trail | None = None

@@ -40,7 +40,7 @@ class BoundedAgent:
     def request(
         self, method: bytes, uri: bytes, headers: Headers | None = None, bodyProducer: IBodyProducer | None = None
     ) -> Deferred[IResponse]:
-        """Ask."""
+        """Send a request."""
         line = CappedEndpoint(self._endpoint(URI.fromBytes(uri)), HEADERS_LIMIT)
 
         def answered(response: IResponse) -> IResponse:

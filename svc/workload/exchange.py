@@ -42,7 +42,7 @@ _SAID_LIMIT: Final = 300
 
 
 def parsed(text: str | bytes) -> Any:
-    """What JSON says.
+    """Return what JSON says.
 
     :raises ValueError: it isn't JSON, or is nested too deeply.
     """
@@ -53,7 +53,7 @@ def parsed(text: str | bytes) -> Any:
 
 
 def excerpt(text: str) -> str:
-    """What a server says, for a terminal: cut, and with nothing in it but what can be seen."""
+    """Return what a server says, for a terminal: cut, and with nothing in it but what can be seen."""
     return blanked(text[:_SAID_LIMIT]).strip()
 
 
@@ -67,7 +67,7 @@ class Reply:
 
     @property
     def said(self) -> str:
-        """The message in a refusal, :func:`excerpt`; empty where there is none, or a page for browsers."""
+        """Return the message in a refusal, :func:`excerpt`; empty where there is none, or a page for browsers."""
         try:
             error = parsed(self.body)["error"]
             message = error if isinstance(error, str) else error["message"]
@@ -79,7 +79,7 @@ class Reply:
 
     @property
     def request_id(self) -> str | None:
-        """The id by which the server knows the request; ``None`` where it says none."""
+        """Return the id by which the server knows the request; ``None`` where it says none."""
         said = self.headers.get("x-request-id", "").strip()
         return said if _REQUEST_ID.fullmatch(said) else None
 
@@ -157,7 +157,7 @@ class _Body(Protocol):
         return body.whole
 
     def dataReceived(self, data: bytes) -> None:
-        """Keep it, while somebody waits for it and it is not too long."""
+        """Keep a part of the body, unless it is too long or the request was cancelled."""
         if self.whole.called:
             return
         self._limit -= len(data)

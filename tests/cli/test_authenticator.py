@@ -13,7 +13,7 @@ from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.cli import connection
-from svc.cli.connection import Answer, Connection
+from svc.cli.connection import ApiAnswer, ApiConnection
 from svc.cli.main import main
 from svc.model.errors import NotFound
 from svc.web.http.faults import answer_to
@@ -65,14 +65,14 @@ class Server:
     """What a command sees of a connection: it keeps what was asked, and answers in turn, the last time for good."""
 
     account = "a/b"
-    segment = staticmethod(Connection.segment)
+    segment = staticmethod(ApiConnection.segment)
 
     def __init__(self, status: int, answer: object = None, *later: tuple[int, object]) -> None:
         self.asked: list[tuple[Any, ...]] = []
         answers = ((status, answer), *later)
-        self._answers = [Answer(status, b"" if told is None else json.dumps(told).encode()) for status, told in answers]
+        self._answers = [ApiAnswer(status, b"" if told is None else json.dumps(told).encode()) for status, told in answers]
 
-    async def call(self, method: str, path: str, body: bytes | None = None) -> Answer:
+    async def call(self, method: str, path: str, body: bytes | None = None) -> ApiAnswer:
         """Answer."""
         self.asked.append((method, path, body))
         return self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
@@ -94,7 +94,7 @@ class CommandsCase(SynchronousTestCase):
     def run_command(self, server: Server, *arguments: str, code: int = 0, given: str = "", colour: bool = False) -> Result:
         """Run a command, which must end with this exit code."""
         self.patch(connection, "react", complete)
-        self.patch(connection, "Connection", lambda *_: server)
+        self.patch(connection, "ApiConnection", lambda *_: server)
         line = ["authenticator", *arguments, "--url", "http://127.0.0.1:1"]
         if arguments[0] != "list":
             line += ["--account-name", "a/b"]

@@ -51,7 +51,7 @@ class RolesContract(Contract):
         """Where nothing is stored, nobody exists, and nothing does."""
         stores = await self.stores()
         self.assertEqual(await stores.roles.standing(ADMIN, ROOT.resource), NOBODY)
-        self.assertFalse(await stores.roles.exists(ADMIN))
+        self.assertFalse(await stores.has_role(ADMIN))
         self.assertEqual(await stores.roles.members(MembersQuery(ROOT)), [])
         self.assertEqual(await stores.roles.count_members(MembersQuery(ROOT)), 0)
 
@@ -60,10 +60,10 @@ class RolesContract(Contract):
         """A role exists under its exact name; a resource without a role does not count."""
         stores = await self.stores_with_account("other")
         await load(stores, Draft().define("group:ops", "webservice:group"))
-        self.assertTrue(await stores.roles.exists(role("group:ops")))
+        self.assertTrue(await stores.has_role(role("group:ops")))
         for name in ("group:Ops", "group:ops ", "group:op", "layer:ops"):
-            self.assertFalse(await stores.roles.exists(role(name)))
-        self.assertFalse(await stores.roles.exists(role("group:ops", "other")))
+            self.assertFalse(await stores.has_role(role(name)))
+        self.assertFalse(await stores.has_role(role("group:ops", "other")))
 
     @scenario
     async def test_missing(self) -> None:

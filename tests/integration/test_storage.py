@@ -179,7 +179,7 @@ class HostFactoryStoreTests(factories.HostFactoriesContract, InPostgres):
         await stores.policies.transact(first)
         with self.assertRaises(NotFound):
             await late[0]
-        self.assertFalse(await stores.roles.exists(role("host:h")))
+        self.assertFalse(await stores.has_role(role("host:h")))
 
     @scenario
     async def test_made_while_declared(self) -> None:
@@ -240,7 +240,7 @@ class HostFactoryStoreTests(factories.HostFactoriesContract, InPostgres):
             await stores.policies.transact(second)
         self.assertEqual(seen[0].foreign.resources, ())
         self.assertEqual((await stores.credentials.credential(role("host:p/h"))).api_key, b"made")
-        self.assertFalse(await stores.roles.exists(role("policy:p")))
+        self.assertFalse(await stores.has_role(role("policy:p")))
 
 
 class PublicKeyStoreTests(publickeys.PublicKeysContract, InPostgres):
@@ -311,7 +311,7 @@ class LoadTests(loads.LoadsContract, InPostgres):
         self.assertTrue((await stores.roles.standing(role("group:0"), resource("variable:last"))).owns)
         await change(stores, Changes(delete=Rows(resources=(ResourceRow("acct:group:0", "?"),))))
         await self._assert_own(stores, ROOT, Rows())
-        self.assertFalse(await stores.roles.exists(role("group:1999")))
+        self.assertFalse(await stores.has_role(role("group:1999")))
 
     @scenario
     async def test_race(self) -> None:
@@ -364,7 +364,7 @@ class LoadTests(loads.LoadsContract, InPostgres):
 
         await stores.policies.transact(first)
         await late[0]
-        self.assertFalse(await stores.roles.exists(role("group:g")))
+        self.assertFalse(await stores.has_role(role("group:g")))
         with self.assertRaises(PolicyConflict):
             await load(stores, Draft().define("group:g"), role("policy:a"))
 

@@ -1,4 +1,4 @@
-"""The LDAP authenticator: a password that a directory takes proves the user of that name.
+"""The LDAP authenticator: it admits a user whose name and password a directory accepts.
 
 A role's own API key proves it here too, and then no directory is asked: that is how clients go on that were told their key.
 
@@ -201,7 +201,7 @@ class LdapAuthenticator:
 
 
 def _unfit(role: RoleName, evidence: bytes) -> _Objection | None:
-    """Return what forbids a request before anybody is asked."""
+    """Return why a request is refused before the directory is asked; ``None`` when it isn't."""
     if role.kind != "user" or role == admin_of(role.account):
         return Reason.LDAP_ROLE_REFUSED, "neither hosts nor admin log in by a directory"
     if not evidence:

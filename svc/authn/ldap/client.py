@@ -1,4 +1,4 @@
-"""The client of LDAP directories: who is found there, and whose password they take.
+"""The client of LDAP directories: it finds entries, and checks passwords by binding.
 
 A login is one conversation: connect, secure the connection, bind as the account that searches, search, and bind as what was
 found. It has one deadline, whatever the directory does, and a directory that hangs holds only so many conversations: others

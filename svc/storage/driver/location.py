@@ -1,4 +1,4 @@
-"""Where PostgreSQL is and how it is spoken to: the parameters that every connection is opened with.
+"""The parameters that connections to PostgreSQL are opened with: address, settings of the session, limits.
 
 Note [Names before connecting]
 
@@ -31,12 +31,12 @@ _DEFAULTS: Final = {
 
 
 def milliseconds(seconds: float) -> int:
-    """Seconds as PostgreSQL's settings want them; at least 1, since 0 means no limit."""
+    """Return seconds as milliseconds, for PostgreSQL's settings; at least 1, since 0 means no limit."""
     return max(1, round(seconds * 1000))
 
 
 class Location:
-    """A DSN made ready to connect with.
+    """Make the parameters of libpq from a DSN.
 
     :param reactor: resolves names (``IReactorPluggableNameResolver``).
     :param statement_timeout: how long PostgreSQL may work on one statement, in seconds.
@@ -68,7 +68,7 @@ class Location:
         self._parameters = {**_DEFAULTS, **given, "client_encoding": "UTF8", "options": " ".join(options).strip()}
 
     async def parameters(self, *, read_only: bool) -> Mapping[str, str]:
-        """The parameters of libpq, with the addresses that the host names have now (Note [Names before connecting]).
+        """Return the parameters of libpq, with the addresses that its host names have now (Note [Names before connecting]).
 
         :param read_only: whether PostgreSQL is to refuse writes in this session.
         :raises StoreUnavailable: a host name has no address now.
@@ -100,7 +100,7 @@ class Location:
 
 
 def _is_name(host: str) -> bool:
-    """Whether a host is to be looked up: it is no address and no socket."""
+    """Tell whether a host is to be looked up: it is no address and no socket."""
     if not host or host.startswith(("/", "@")):
         return False
     try:

@@ -1,4 +1,4 @@
-"""The server as one service, of parts that start one after the other and stop in the reverse order."""
+"""Services that start in order and stop in the reverse order, and the server as one of them."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from twisted.logger import Logger
 log = Logger()
 
 
-class Succession(MultiService):
-    """Services of which each stands on those before it.
+class OrderedMultiService(MultiService):
+    """Services of which each depends on those before it.
 
-    One that is added while this runs starts at once, so that whoever adds them can wait for one before the next. When it
+    One that is added while this runs starts at once, so that one can be waited for before the next is added. When it
     is stopped, the last one stops first, and each only when the one after it *has* stopped.
     """
 
     def stopService(self) -> Deferred[None]:
-        """Stop all of them, in order. One that fails to is logged, and doesn't keep the others from being stopped."""
+        """Stop all services, last one first. A failure is logged, and the others are stopped all the same."""
         return Deferred.fromCoroutine(self._stop())
 
     async def _stop(self) -> None:
@@ -35,7 +35,7 @@ class Succession(MultiService):
                 log.failure("{service} did not stop as it should", service=service.name)
 
 
-class Server(Succession):
+class ServerService(OrderedMultiService):
     """The server. ``compose`` makes its services, adds each of them, and returns the addresses that it serves at.
 
     It begins when the reactor runs. When the server is stopped before it has ended, it is cancelled.

@@ -7,8 +7,8 @@ from typing import Final
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.settings.config import read_settings
-from svc.settings.surroundings import Surroundings
+from svc.settings.reading import read_settings
+from svc.settings.systemd import SystemdUnit
 
 DATA: Final = Path("/data")
 LOGS: Final = "/var/log/svc"
@@ -35,7 +35,7 @@ class AuditFileTests(SynchronousTestCase):
             ({"JOURNAL_STREAM": "9:1234"}, False, None, None),
         )
         for environ, daemon, stdout, expected in cases:
-            place = Surroundings.of(environ).audit_file(None, DATA, daemon=daemon, stdout=stdout)
+            place = SystemdUnit.from_environ(environ).audit_file(None, DATA, daemon=daemon, stdout=stdout)
             self.assertEqual(place, expected, (environ, daemon, stdout))
 
     def test_chosen(self) -> None:
@@ -44,5 +44,5 @@ class AuditFileTests(SynchronousTestCase):
             for daemon in (True, False):
                 for text, expected in (("/a/b", Path("/a/b")), ("-", None)):
                     settings = read_settings({"audit_file": text}, environ)
-                    place = settings.surroundings.audit_file(settings.audit_file, DATA, daemon=daemon, stdout=STREAM)
+                    place = settings.unit.audit_file(settings.audit_file, DATA, daemon=daemon, stdout=STREAM)
                     self.assertEqual(place, expected)

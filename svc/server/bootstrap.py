@@ -1,4 +1,4 @@
-"""What the server and administrative commands alike stand on: a migrated database, and a vault whose key fits it."""
+"""Open an installation, for the server and for administrative commands: migrate the database, check the data key."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ log = Logger()
 
 
 def check_data_key(settings: Settings) -> None:
-    """See early whether there can be a data key.
+    """Check before the start that there can be a data key.
 
     :raises ConfigurationInvalid: the one that was given is none, or the database needs one to be given.
     """
@@ -69,8 +69,8 @@ def check_data_key(settings: Settings) -> None:
 
 
 @attrs.frozen
-class Foundation:
-    """A database whose schema is up to date, and the vault that opens what it holds.
+class Installation:
+    """A database whose schema is up to date, and the vault that opens its values.
 
     ``dsn`` and ``data_key`` are those of the two, for other processes.
     """
@@ -85,8 +85,8 @@ class Foundation:
     vault: Vault
 
     @classmethod
-    async def lay(cls, parent: MultiService, reactor: Any, settings: Settings, *, joining: bool = False) -> Self:
-        """Make it, its services being added to ``parent``, which must be running.
+    async def open(cls, parent: MultiService, reactor: Any, settings: Settings, *, joining: bool = False) -> Self:
+        """Open the installation; its services are added to ``parent``, which must be running.
 
         ``joining``: it is for a command, which uses the embedded PostgreSQL of a server that runs, if one does.
 
@@ -143,7 +143,7 @@ class Foundation:
 
 
 async def _database(parent: MultiService, reactor: Any, settings: Settings, joining: bool) -> tuple[str, Database]:
-    """Connect to the database, having started the embedded one if there is no other; its DSN, and itself."""
+    """Connect to the database, after starting the embedded one if no other is set; return its DSN and itself."""
     url, wait = settings.database_url, settings.database_wait
     if url is None:
         embedded = EmbeddedPostgres(reactor, settings.data_dir, joining=joining)
@@ -169,7 +169,7 @@ async def _database(parent: MultiService, reactor: Any, settings: Settings, join
 
 
 async def _replicated(clock: IReactorTime, wait: float, work: Callable[[], Awaitable[T]]) -> T:
-    """Do ``work``; on a standby that lacks what it needs, again and again until that has arrived, for ``wait`` seconds.
+    """Do ``work``; on a standby that is behind, repeat it until its needs have arrived, for ``wait`` seconds at most.
 
     :raises StandbyBehind: it has not arrived.
     """
@@ -187,7 +187,7 @@ async def _replicated(clock: IReactorTime, wait: float, work: Callable[[], Await
 
 
 async def _vault(data_key: bytes, state: DatabaseState) -> Vault:
-    """The vault under the data key, once that is known to be the database's (rulings: starting and configuring)."""
+    """Return the vault under the data key, once that is known to be the database's (rulings: starting and configuring)."""
     vault = Vault(data_key)
     try:
         vault.open(CANARY, await state.establish_canary(vault.seal(CANARY, _SONG)))

@@ -10,7 +10,7 @@ from twisted.internet.testing import MemoryReactor
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.model.errors import StartRefused
-from svc.server.succession import Server, Succession
+from svc.server.lifecycle import OrderedMultiService, ServerService
 
 
 class Recorded(Service):
@@ -33,13 +33,13 @@ class Recorded(Service):
         return self._stopping()
 
 
-class SuccessionTests(SynchronousTestCase):
+class OrderedMultiServiceTests(SynchronousTestCase):
     """The order in which services start and stop."""
 
     def setUp(self) -> None:
         """Prepare a running one."""
         self.log: list[str] = []
-        self.succession = Succession()
+        self.succession = OrderedMultiService()
         self.succession.startService()
 
     def add(self, name: str, stopping: Callable[[], Deferred[None] | None] = lambda: None) -> None:
@@ -87,7 +87,7 @@ class ServerTests(SynchronousTestCase):
         self.reactor = MemoryReactor()
         self.composed: Deferred[Sequence[str]] = Deferred()
         self.log: list[str] = []
-        self.server = Server(self.reactor, self.compose)
+        self.server = ServerService(self.reactor, self.compose)
 
     async def compose(self, parent: MultiService) -> Sequence[str]:
         """Add one service, and wait."""
