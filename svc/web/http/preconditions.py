@@ -93,6 +93,15 @@ class Preconditions:
         return tags is not None and tag is not None and (tags.anything or tag in tags.strong | tags.weak)
 
 
+#: Most requests demand nothing.
+_NONE: Final = Preconditions(None, None)
+
+
+def preconditions(match: Tags | None, none_match: Tags | None) -> Preconditions:
+    """Return what the two headers of a request demand."""
+    return _NONE if match is none_match is None else Preconditions(match, none_match)
+
+
 def tagged(tag: str) -> HeaderPairs:
     """Return the header that tells the tag of what an answer is about."""
     return (("ETag", tag),)

@@ -292,12 +292,13 @@ class Route:
 
         :raises Refusal: one of them is not what it has to be.
         """
-        values = dict(call.values)
-        if self.kinds is not None and values["kind"] not in self.kinds:
+        path, name = call.values, self.name
+        if self.kinds is not None and path["kind"] not in self.kinds:
             raise call.no_route()
-        if self.name is not None:
-            kind = self.name.kind or values["kind"]
-            values = {self.name.field: self.name.make(values["account"], kind, values["identifier"])}
+        if name is None:
+            values = dict(path)
+        else:
+            values = {name.field: name.make(path["account"], name.kind or path["kind"], path["identifier"])}
         for parameter in self.early:
             values[parameter.field] = parameter.read(call)
         values.pop("", None)

@@ -357,4 +357,5 @@ def _asked(call: Call, names: tuple[str, ...]) -> Subject:
 
 def _said(call: Call, name: str) -> str | None:
     """What the query says first under a name, right or wrong, empty where it is bare; ``None`` where the name is absent."""
-    return next((value or "" for key, value in call.query.pairs if key in {name, f"{name}[]"}), None)
+    pairs = call.query.pairs
+    return next((value or "" for key, value in pairs if key in {name, f"{name}[]"}), None) if pairs else None

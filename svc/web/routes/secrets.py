@@ -13,7 +13,7 @@ from svc.model.errors import Forbidden, InvalidParameter, NotFound, NotText, NoV
 from svc.model.names import ResourceName
 from svc.services.secrets import SecretService
 from svc.web.http.declarations import NO_BODY, Answer, Body, Parameter, PathName, Source
-from svc.web.http.preconditions import IF_MATCH, IF_NONE_MATCH, Preconditions, Tags, tagged
+from svc.web.http.preconditions import IF_MATCH, IF_NONE_MATCH, Tags, preconditions, tagged
 from svc.web.http.response import Response
 from svc.web.http.routing import REQUIRED, Call, Routes
 from svc.web.http.shapes import TEXT, keyed, raw
@@ -76,7 +76,7 @@ class Secrets:
         self, call: Call, variable: ResourceName, *, version: int | None, match: Tags | None, none_match: Tags | None
     ) -> Response:
         """Return a value: the newest, or the one of a version."""
-        known = Preconditions(match, none_match).fresh
+        known = preconditions(match, none_match).fresh
         secret = await self.secrets.read(call.invocation, variable, version, known)
         if secret.value is None:
             return Response.empty(304, tagged(secret.tag))
@@ -119,7 +119,7 @@ class Secrets:
     )
     async def write(self, call: Call, variable: ResourceName, *, match: Tags | None, none_match: Tags | None) -> Response:
         """Set the value."""
-        tag = await self.secrets.write(call.invocation, variable, call.body, Preconditions(match, none_match).demand)
+        tag = await self.secrets.write(call.invocation, variable, call.body, preconditions(match, none_match).demand)
         return Response.empty(201, tagged(tag))
 
     @routes.add(
