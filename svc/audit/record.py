@@ -29,10 +29,10 @@ MESSAGE_LIMIT: Final = 2400
 RECORD_LIMIT: Final = 16 * 1024
 SHORT: Final = 240
 
-#: The number under which the ids of structured data are registered (wire facts, core 6).
+#: The number under which the ids of structured data are registered (AUD-11).
 ENTERPRISE: Final = "43868"
 
-#: Who acts where the role of a login doesn't exist, and where there was no login (wire facts, authn 7).
+#: Who acts where the role of a login doesn't exist, and where there was no login (AUD-11).
 NOT_FOUND: Final = "not-found"
 
 #: What is known to need no escape: most values.
@@ -102,7 +102,7 @@ def _surroundings(
     policy: tuple[str, int] | None,
     limit: int,
 ) -> str:
-    """Return an event's structured data but for its subject (wire facts, core 6), which many events have in common."""
+    """Return an event's structured data but for its subject (AUD-11), which many events have in common."""
     auth = (("user", user), ("authenticator", authenticator), ("service", service))
     action = (("result", Outcome(reason).word), ("operation", operation))
     elements: list[tuple[str, Subject]] = [

@@ -1,4 +1,4 @@
-"""Questions to another server of the cluster, over HTTP and within the limits of the rulings on health."""
+"""Questions to another server of the cluster, over HTTP and within the limits of HEALTH-19."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from svc.model.query_results import ClusterMember, DatabaseIdentity
 from svc.net.outgoing import Answer, Unanswered, get
 from svc.net.trust import Trust
 
-#: Seconds for everything from the look-up of the name to the last byte (rulings: health).
+#: Seconds for everything from the look-up of the name to the last byte (HEALTH-19).
 DEADLINE: Final = 5.0
 
-#: Most bytes that are read of an answer, its headers included (rulings: health).
+#: Most bytes that are read of an answer, its headers included (HEALTH-19).
 ANSWER_LIMIT: Final = 64 * 1024
 
 #: Seconds in which a server tells of its database: the first writes wait for that, and the first round of expiration, which

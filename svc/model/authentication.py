@@ -277,7 +277,7 @@ class IExplainer(Interface):
 
 
 class IProviderKeys(Interface):
-    """The verification keys of third parties (rulings: provider keys)."""
+    """The verification keys of third parties (AUTH-43 to AUTH-49)."""
 
     async def current(source: KeySource, refreshes: int = 0, request: LoginRequest | None = None) -> KeySet:
         """Return the set at hand for a source, fetching it when there is none.

@@ -1,6 +1,6 @@
 """May this role do this to that resource? A decision with its reason, made on a ``Standing``.
 
-The rules (wire facts, core 1.7 and 2): who holds the owner's role has every privilege. A resource is visible to those who
+The rules (ROLE-1 to ROLE-8): who holds the owner's role has every privilege. A resource is visible to those who
 own it or have any privilege on it, by whatever name; to all others it doesn't exist. A member of a role doesn't see the
 role's resource by that.
 """
@@ -67,7 +67,7 @@ def use(standing: Standing, privilege: str) -> Decision:
 def role_sight(standing: Standing) -> Decision:
     """Decide whether the caller may know that the role of the resource's name exists.
 
-    A role is seen as its resource is; one without a resource, by itself and those who hold it (rulings: two dialects).
+    A role is seen as its resource is; one without a resource, by itself and those who hold it (ROLE-5).
     """
     seen = sight(standing)
     return _ALLOWED if seen == Denied(Denial.MISSING) and standing.holds else seen

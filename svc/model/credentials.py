@@ -77,7 +77,7 @@ class ICredentials(Interface):
 def new_api_key() -> str:
     """Make an API key: 32 random bytes as eight big-endian integers, each in Crockford's base32, lower case, unpadded.
 
-    It has at most 56 characters, and 50 to 56 nearly always (wire facts, authn 1.4).
+    It has at most 56 characters, and 50 to 56 nearly always (TOK-7).
     """
     return "".join(map(_base32, struct.unpack(">8I", os.urandom(32))))
 

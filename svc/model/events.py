@@ -1,6 +1,6 @@
 """Events of the audit: what was done or tried, by whom, from where, and the outcome; and the seams by which they are kept.
 
-The words are those of the installed base (wire facts, core 6 and authn 7): ``msgid`` says what sort of event it is,
+The words are those of the installed base (AUD-3): ``msgid`` says what sort of event it is,
 ``operation`` what was done, ``subject`` to what. Records of RFC 5424 are made of them in ``journal``, rows in ``storage``.
 """
 
@@ -87,7 +87,7 @@ class Outcome:
 
     @property
     def word(self) -> str:
-        """The word of the wire facts for it; they have none for what nobody knows."""
+        """The word of the record for it (AUD-12)."""
         return {None: "success", OUTCOME_UNKNOWN: "unknown"}.get(self.reason, "failure")
 
 

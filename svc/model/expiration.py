@@ -1,7 +1,7 @@
 """Values and seam of expiration: how long values live, which of them are rotated, and what is due.
 
 Policy says it with annotations of a variable: ``expiration/ttl`` has its values end so long after they were set,
-``rotation/rotator`` with ``rotation/ttl`` has them replaced so often (wire facts, core 5). A variable that is rotated keeps
+``rotation/rotator`` with ``rotation/ttl`` has them replaced so often (SEC-21, SEC-28). A variable that is rotated keeps
 its value until there is another, so its values don't end.
 """
 
@@ -159,7 +159,7 @@ class IExpirations(Interface):
     async def clear(
         caller: Asker, variable: ResourceName, decide: Callable[[Standing], None], trail: Trail | None = None
     ) -> None:
-        """Let ``decide`` look, then have no value of the variable end: one that is rotated is due now (core 4).
+        """Let ``decide`` look, then have no value of the variable end: one that is rotated is due now (SEC-25).
 
         What ``decide`` raises ends it.
         """

@@ -1,4 +1,4 @@
-"""Values and port of host factories: tokens with which machines make hosts of their own (wire facts, core 5)."""
+"""Values and port of host factories: tokens with which machines make hosts of their own (HF-3, HF-11)."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class IHostFactories(Interface):
 
         :raises NotFound: the token is gone.
         :raises Conflict: the id belongs to another, or did; or it lies beneath a policy, and the factory isn't that policy's
-            own (rulings 9.4).
+            own (HF-17, HF-19).
         """
 
     async def remove_expired(now: float, recount: Recount) -> list[ExpiredToken]:

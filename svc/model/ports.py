@@ -137,7 +137,7 @@ class IRoles(Interface):
         """The memberships around a role, as pairs of a role and a direct member of it, in order, each once, in batches.
 
         They are those of the roles that it holds, of those that hold it, and its own, as far as the caller sees the resource
-        of the pair's first (wire facts, core 2).
+        of the pair's first (ROLE-31).
 
         :raises TooManyRoles: they are too many to be followed; before the first batch.
         """
@@ -220,7 +220,7 @@ class IPolicyTransaction(Interface):
         """How ``caller`` stands towards the policy; as ``IRoles.standing``."""
 
     async def lacks_update_below(caller: RoleName, policy: RoleName) -> bool:
-        """Whether a resource whose identifier begins with ``<policy id>/`` denies the caller ``update`` (core 1.8).
+        """Whether a resource whose identifier begins with ``<policy id>/`` denies the caller ``update`` (POL-41).
 
         Hosts that host factories made don't count: no document changes them, and somebody else may have made them.
         """
@@ -240,10 +240,10 @@ class IPolicyTransaction(Interface):
         """Whose those of ``records`` are that exist, and which policies are around the ids ``placed``, taken or not."""
 
     async def not_grantable(caller: RoleName, roles: Sequence[str]) -> list[str]:
-        """Those of the existing ``roles`` that the caller doesn't hold with admin option (rulings 2.13)."""
+        """Those of the existing ``roles`` that the caller doesn't hold with admin option (POL-58)."""
 
     async def not_permittable(caller: RoleName, resources: Sequence[str]) -> list[str]:
-        """Those of the existing ``resources`` that the caller doesn't own (rulings 2.13)."""
+        """Those of the existing ``resources`` that the caller doesn't own (POL-58)."""
 
     async def not_updatable(caller: RoleName, resources: Sequence[str]) -> list[str]:
         """Those of the existing ``resources`` on which the caller hasn't ``update``."""
@@ -285,7 +285,7 @@ class IPolicyTransaction(Interface):
         """What stands around ``resources``; of rows that name one of them, ``each`` for each, sort and end."""
 
     async def visible(caller: RoleName, resources: Sequence[str]) -> frozenset[str]:
-        """Those of ``resources`` that exist and that the caller sees: owned, or with any privilege on them (core 1.7)."""
+        """Those of ``resources`` that exist and that the caller sees: owned, or with any privilege on them (ROLE-4)."""
 
 
 class IPolicies(Interface):

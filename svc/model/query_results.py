@@ -55,7 +55,7 @@ class Caller:
 
     ``creation``: the number that the store gave the role when it was made, 0 for one that was there before these numbers.
     Whether the role still exists is for the route's own reading to find (``Standing.caller_exists``). A reading that is
-    given a caller, and finds a role of that name and of another creation, raises ``CallerReplaced`` (rulings 9.8).
+    given a caller, and finds a role of that name and of another creation, raises ``CallerReplaced`` (ROLE-8).
     """
 
     role: RoleName
@@ -88,7 +88,7 @@ class Standing:
 
 @attrs.frozen
 class Membership:
-    """A membership as the role-members route tells it (source document: membership record).
+    """A membership as the role-members route tells it (ROLE-15).
 
     ``rank`` is the class in which a search by class found it (see ``Search``), ``None`` in other listings.
     """
@@ -128,11 +128,11 @@ class EffectiveMembers:
 
 @attrs.frozen
 class Search:
-    """What a listing is narrowed to: records in which every word of ``text`` is found (wire facts, core 3.3).
+    """What a listing is narrowed to: records in which every word of ``text`` is found (RES-10, RES-11).
 
     Without a word that counts, nothing is found. ``split``: the values of annotations are split at ``.`` ``/`` ``-``, as
     identifiers are. ``by_class``: what is found comes by its class, then by id. The class is the lowest in which any word is
-    found: 0 identifier or annotation ``name``, 1 another annotation's value, 2 kind (rulings: two dialects).
+    found: 0 identifier or annotation ``name``, 1 another annotation's value, 2 kind (RES-13).
     """
 
     text: str
@@ -277,7 +277,7 @@ class Expiration:
 
 @attrs.frozen
 class Resource:
-    """A resource with all that its route tells of it (wire facts, core 3.2).
+    """A resource with all that its route tells of it (RES-16, RES-18).
 
     ``permissions`` come by role, then privilege; ``annotations`` by name. ``secret_versions``: the values that a variable
     has, ascending; ``expiration`` is for those that end or are rotated. ``history``: the versions of a policy, ascending.

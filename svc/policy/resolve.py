@@ -1,6 +1,6 @@
 """What a document means: statements to rows, with every id full, and what those rows rest on.
 
-Rules of ids and owners: wire facts, core 1.4 to 1.6; rulings 2.2 and 2.13. A document that is loaded into a policy other
+Rules of ids and owners: POL-24 to POL-36. A document that is loaded into a policy other
 than the root is that policy's body.
 """
 
@@ -78,7 +78,7 @@ def resolve(statements: Iterable[Statement], policy: RoleName, prefix: str) -> R
 
 
 def described(full: str) -> str:
-    """Return a full id as messages name it: ``Host_factory 'x'`` (wire facts, core 0.4)."""
+    """Return a full id as messages name it: ``Host_factory 'x'`` (ROLE-6)."""
     _, kind, identifier = full.split(":", 2)
     return f"{kind.capitalize()} '{identifier}'"
 

@@ -187,7 +187,7 @@ async def _replicated(clock: IReactorTime, wait: float, work: Callable[[], Await
 
 
 async def _vault(data_key: bytes, state: DatabaseState) -> Vault:
-    """Return the vault under the data key, once that is known to be the database's (rulings: starting and configuring)."""
+    """Return the vault under the data key, once that is known to be the database's (DATA-8)."""
     vault = Vault(data_key)
     try:
         vault.open(CANARY, await state.establish_canary(vault.seal(CANARY, _SONG)))

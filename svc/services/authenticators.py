@@ -137,12 +137,12 @@ class FederatedService:
     _refreshed: dict[ResourceName, float] = attrs.field(factory=dict, init=False)
 
     async def status(self, invocation: Invocation, account: str, service_id: str) -> AuthenticatorReport:
-        """Return all that is wrong with an authenticator, and what is known of its keys (wire facts, authn 5).
+        """Return all that is wrong with an authenticator, and what is known of its keys (AUTH-59).
 
         This and the next two take ``read`` on the webservice's ``status``; who lacks it is told so whether he sees that or
         not.
 
-        :raises NotFound: there is no such account, or it isn't the caller's (rulings 2.17), or no such webservice.
+        :raises NotFound: there is no such account, or it isn't the caller's (AUTH-59), or no such webservice.
         :raises Forbidden: the caller may not.
         """
         webservice = await self._operated(invocation, account, service_id)

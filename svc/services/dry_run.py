@@ -1,4 +1,4 @@
-"""Loads that are undone: what a load would change (wire facts, core 1.9).
+"""Loads that are undone: what a load would change (POL-68 to POL-74).
 
 Note [The load itself]. A dry run is the load itself, in its transaction, which is left by an exception: what it tells is
 what the database made of it, and nothing of it stays. What may change is read before and after.

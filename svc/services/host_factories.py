@@ -84,7 +84,7 @@ class HostFactoryService:
     ) -> NewTokens:
         """Make tokens of a factory, which takes ``execute`` on it.
 
-        In the order of the wire facts: who may not see the factory is told neither its kind nor what else is wrong.
+        In the order of HF-5: who may not see the factory is told neither its kind nor what else is wrong.
 
         :raises NotFound: there is no such factory, or the caller may not see it.
         :raises Forbidden: the caller lacks the privilege.

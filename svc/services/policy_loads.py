@@ -41,7 +41,7 @@ from svc.policy.resolve import resolve
 from svc.services.dry_run import Comparison, Undone, undone
 from svc.services.invocation import Invocation
 
-#: The privilege on the policy that each mode takes (wire facts, core 1.8).
+#: The privilege on the policy that each mode takes (POL-40).
 PRIVILEGES: Final = {LoadMode.APPEND: "create", LoadMode.UPDATE: "update", LoadMode.REPLACE: "update"}
 
 #: How long a document may be that is read near, in bytes: it takes some 5 ms.
@@ -257,7 +257,7 @@ async def _refuse_grown(transaction: IPolicyTransaction, changes: Changes, limit
 
 
 async def _authorize(transaction: IPolicyTransaction, caller: RoleName, load: Disposed) -> None:
-    """Return when the caller may dispose of all that the load disposes of (rulings 2.13, 9.2 and 9.4).
+    """Return when the caller may dispose of all that the load disposes of (POL-55 to POL-67).
 
     :raises Forbidden: a delegated owner would help himself, or the document declares a host that somebody else made.
     """

@@ -43,7 +43,7 @@ class Secret:
 
 @attrs.frozen
 class SecretService:
-    """The use cases of secrets (wire facts, core 4)."""
+    """The use cases of secrets (wire facts, SEC-25)."""
 
     store: ISecrets
     expirations: IExpirations
@@ -76,8 +76,7 @@ class SecretService:
     async def read_several(self, invocation: Invocation, ids: Sequence[str]) -> dict[str, bytes]:
         """Return the newest values of several resources by their full ids; the caller needs ``execute`` on each.
 
-        One that is seen without ``execute`` is told first, then one that isn't seen, then one without a value (wire facts,
-        core 4 and 10; rulings 2.18). Values that are too long together come last.
+        One that is seen without ``execute`` is told first, then one that isn't seen, then one without a value (SEC-13, SEC-14). Values that are too long together come last.
 
         :param ids: full ids, each once; a text that can't be one is an id that isn't seen.
         :raises InvalidParameter: they are more than ``BATCH_MOST``.

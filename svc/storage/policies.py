@@ -28,7 +28,7 @@ from svc.storage.sql.role_closure import CALLER, UPDATABLE, held_among, updating
 
 T = TypeVar("T")
 
-#: How many versions of a policy its history keeps (wire facts, core 1.9).
+#: How many versions of a policy its history keeps (POL-39).
 HISTORY_KEPT: Final = 20
 
 #: How long one statement of a load may take, in seconds: a deletion may reach far.

@@ -19,7 +19,7 @@ from svc.storage.driver.database import Database, Statement, Transaction
 from svc.storage.events import record
 from svc.storage.sql.access_facts import CURRENT, HELD, WITH_STANDING, administrators_of, identity, standing_of
 
-#: How many versions of a value are kept (wire facts, core 4).
+#: How many versions of a value are kept (SEC-4).
 VERSIONS_KEPT: Final = 20
 
 #: The largest number of a version that the column can hold.

@@ -3,9 +3,9 @@
 Note [Budget]. Anyone can send a token that no key verifies, and each might be the first of a new key. So logins have a
 source asked at most once in an interval, whatever comes of it, and who needs more inside the interval is answered at once:
 forged tokens can make this server neither a hammer against a provider nor a queue of waiting logins, and a true rotation is
-learnt within one interval (rulings 4). No unknown key id needs to be remembered for that. The answer is that of the newest
+learnt within one interval (AUTH-44). No unknown key id needs to be remembered for that. The answer is that of the newest
 set, if the provider gave it within the interval and wasn't asked in vain since; else nobody knows, and the login may come
-again (rulings 9.1). What no stranger causes doesn't count: the first fetch of a source, one for each wish of an operator for
+again (AUTH-45). What no stranger causes doesn't count: the first fetch of a source, one for each wish of an operator for
 newer keys, and those of the two notes that follow.
 
 Note [Retries]. A provider that fails is back before the interval is over, as a rule, and perhaps with other keys. So a fetch
@@ -23,7 +23,7 @@ while it is under way lets it end, and begins another.
 
 Note [Ages]. With an age set, a set of keys is fetched anew in the background when three quarters of the age have passed, and
 again and again while that fails, as long as somebody uses the source. A set that has reached the age is used only where
-the provider was just asked in vain, and for no longer than the settings say; then it is dropped (rulings 4).
+the provider was just asked in vain, and for no longer than the settings say; then it is dropped (AUTH-49).
 """
 
 from __future__ import annotations

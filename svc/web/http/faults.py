@@ -1,4 +1,4 @@
-"""What the service may refuse with, turned into answers: the one table (wire facts, core 0.4; rulings 2)."""
+"""What the service may refuse with, turned into answers: the one table (FAIL-6)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def _fault(status: int, code: str | int, message: str, **more: object) -> Respon
 
 
 def _named(parameter: str, message: str) -> str:
-    """Return a message that names the parameter; many of the wire facts' own do already, some of them with a capital."""
+    """Return a message that names the parameter; many do already, some of them with a capital."""
     return message if parameter.lower() in message.lower() else f"{parameter}: {message}"
 
 
@@ -40,7 +40,7 @@ def _not_found(refusal: errors.NotFound) -> Response:
 
 
 def _no_value(refusal: errors.NoValue) -> Response:
-    # Published clients look for these words, whatever follows them (wire facts, clients R29).
+    # Published clients look for these words, whatever follows them (FAIL-9).
     message = f"CONJ00076E Variable {refusal.name} is empty or not found."
     if refusal.ended_at is not None:
         ended = datetime.fromtimestamp(refusal.ended_at, UTC).isoformat(timespec="milliseconds")
@@ -128,7 +128,7 @@ def _later(response: Response, seconds: int) -> Response:
 
 
 def no_route(path: str) -> Response:
-    """Return the answer where no route has the method and path, with a token or without (rulings 2.7 and 2.17)."""
+    """Return the answer where no route has the method and path, with a token or without (WIRE-16)."""
     return _fault(404, "not_found", f"there is no route for this method and {path}"[:200])
 
 
@@ -216,7 +216,7 @@ def answer_to(refusal: errors.Refusal) -> Response | None:
 
 
 def reason_of(refusal: errors.Refusal) -> str:
-    """Return the code of a refusal in the audit; there what is hidden from the caller is forbidden (wire facts, core 6)."""
+    """Return the code of a refusal in the audit; there what is hidden from the caller is forbidden (AUD-4)."""
     if isinstance(refusal, errors.AuthenticationRefused):
         return refusal.reason.value
     if isinstance(refusal, errors.NotFound | errors.NoValue | errors.CredentialUnknown) and refusal.hidden:

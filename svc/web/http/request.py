@@ -1,7 +1,7 @@
 """One request between the connection it came on and the router that answers it.
 
 ``twisted.web`` has a ``Request`` of its own, which isn't used: it parses forms before anyone asks, spills bodies to files in
-plain text, and answers in ways of its own (rulings: bad input). Its ``HTTPChannel`` asks no more of a request than the
+plain text, and answers in ways of its own (WIRE-42). Its ``HTTPChannel`` asks no more of a request than the
 methods here whose names are in its style.
 """
 

@@ -84,7 +84,7 @@ class Admission(enum.Enum):
 
     #: Whoever shows a valid access token.
     REQUIRED = "required"
-    #: Anyone; a ``Token`` in the ``Authorization`` header must be valid, though (wire facts, core 0.1).
+    #: Anyone; a ``Token`` in the ``Authorization`` header must be valid, though (WIRE-29).
     OPTIONAL = "optional"
     #: Anyone; the ``Authorization`` header is the route's own business.
     PUBLIC = "public"
@@ -118,7 +118,7 @@ class Call:
     async def demand_primary(self) -> None:
         """Return when this server may write; the router sees to it for all routes but those that are public.
 
-        :raises StoreReadOnly: it is a follower (rulings: followers).
+        :raises StoreReadOnly: it is a follower (CLU-3).
         """
         await self._demand_primary()
 

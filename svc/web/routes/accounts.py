@@ -1,4 +1,4 @@
-"""Accounts over HTTP (wire facts, core 5)."""
+"""Accounts over HTTP (NAME-19 to NAME-28)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The audit over HTTP (wire facts, core 5)."""
+"""The audit over HTTP (AUD-27)."""
 
 from __future__ import annotations
 
@@ -202,7 +202,7 @@ def _named(text: str) -> ResourceName:
 
 
 async def _listed(events: list[StoredEvent]) -> Response:
-    """Return the answer to a list; one of nothing is 404 (wire facts, core 5)."""
+    """Return the answer to a list; one of nothing is 404 (AUD-27)."""
 
     async def shown() -> AsyncIterator[Sequence[object]]:
         for start in range(0, len(events), BATCH):

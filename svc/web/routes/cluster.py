@@ -94,7 +94,7 @@ class Cluster:
         audit=_UNAUDITED,
     )
     async def show(self, call: Call, server: str) -> Response:  # noqa: ARG002 (every route takes its call)
-        """Return the health of a member as it tells it, or 502 when it gives no report (source document, endpoint 5).
+        """Return the health of a member as it tells it, or 502 when it gives no report (HEALTH-18, HEALTH-20).
 
         Names have no character that needs an escape, so the path is compared as it stands; any other name is 404.
         """

@@ -1,4 +1,4 @@
-"""Resources as they are told in JSON (wire facts, core 3.2); a record that no policy made has no "policy" (core 0.4)."""
+"""Resources as they are told in JSON (RES-16 to RES-20); a record that no policy made has no "policy"."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from svc.web.http.routing import REQUIRED, Call, Routes
 from svc.web.http.shapes import ANY, array, integer, raw
 from svc.web.routes import auditing
 
-#: The greatest depth; it is not limited unless that is asked for, or something would be missing (wire facts, core 1.10).
+#: The greatest depth; it is not limited unless that is asked for, or something would be missing (POL-81).
 DEPTH_MOST: Final = 64
 
 #: How many pieces of text are written before others get their turn.
@@ -51,7 +51,7 @@ CONTENT_TYPE: Final = Parameter.header("Content-Type", "application/json asks fo
 
 @attrs.frozen
 class EffectivePolicies:
-    """The route that reads policies (wire facts, core 1.10)."""
+    """The route that reads policies (POL-75 to POL-81)."""
 
     routes = Routes()
 

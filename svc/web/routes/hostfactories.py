@@ -1,4 +1,4 @@
-"""Host factories over HTTP: tokens, and the hosts that machines make of themselves with them (wire facts, core 5)."""
+"""Host factories over HTTP: tokens, and the hosts that machines make of themselves with them (HF-3 to HF-24)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from svc.web.http.shapes import TEXT, array, integer, obj
 from svc.web.routes import auditing
 from svc.web.routes.description import RESOURCE_SHAPE, described
 
-#: How a token stands in the ``Authorization`` header, as it is (clients R14; rulings 2.8).
+#: How a token stands in the ``Authorization`` header, as it is (HF-11).
 _AUTHORIZATION: Final = re.compile(r'Token token=("?)([^"\s]+)\1')
 
 _COUNT: Final = re.compile("[1-9][0-9]{0,3}", re.ASCII)

@@ -75,7 +75,7 @@ _ERRORS: Final = (NotFound, Forbidden, PolicyInvalid, PolicyConflict, LoadsUnava
 
 @attrs.frozen
 class Policies:
-    """The routes of policies (wire facts, core 1)."""
+    """The routes of policies (POL-37 to POL-42)."""
 
     routes = Routes()
 

@@ -1,4 +1,4 @@
-"""Public keys over HTTP (wire facts, core 4 and 5)."""
+"""Public keys over HTTP (KEY-9 to KEY-17)."""
 
 from __future__ import annotations
 

@@ -20,13 +20,13 @@ from svc.web.routes import auditing
 from svc.web.routes.description import RESOURCE_SHAPE, described
 from svc.web.routes.listing import COUNT_SHAPE, KIND, LIMIT, OFFSET, SEARCH, count_of
 
-#: The most resources that one list has, and how many it has when neither ``limit`` nor ``offset`` is given (core 3.1).
+#: The most resources that one list has, and how many it has when neither ``limit`` nor ``offset`` is given (RES-5).
 LIST_MOST: Final = 1000
 
-#: The one ``limit`` beyond ``LIST_MOST`` that is taken: what clients of the installed base ask for (core 3.1).
+#: The one ``limit`` beyond ``LIST_MOST`` that is taken: what clients of the installed base ask for (RES-5).
 LIST_EXCEPTION: Final = 10_000
 
-#: How many resources a list has when ``offset`` is given without ``limit`` (core 3.1).
+#: How many resources a list has when ``offset`` is given without ``limit`` (RES-4).
 LIST_PAGE: Final = 10
 
 
@@ -64,7 +64,7 @@ def _owner(source: Source) -> str | None:
 
 
 def _privilege(*names: str) -> Callable[[Source], str]:
-    """Read the first of these parameters that has a value, be it empty (wire facts, core 3.4 and 10)."""
+    """Read the first of these parameters that has a value, be it empty (RES-1 to RES-25.4 and 10)."""
 
     def read(source: Source) -> str:
         for value in map(source.query.text, names):
@@ -165,7 +165,7 @@ class Resources:
         audit=auditing.resource_asked,
     )
     async def check(self, call: Call, name: ResourceName, *, privilege: str, role: str | None) -> Response:
-        """Return whether the caller, or a role that it holds, has a privilege (core 3.4)."""
+        """Return whether the caller, or a role that it holds, has a privilege (RES-15, RES-21, RES-23)."""
         has = await self.resources.check(call.invocation, name, privilege, role or None)
         return Response.empty(204 if has else 404)
 

@@ -21,7 +21,7 @@ from svc.web.http.shapes import BOOLEAN, TEXT, array, obj
 from svc.web.routes import auditing
 from svc.web.routes.listing import COUNT, COUNT_SHAPE, CURSOR, KIND, LIMIT, OFFSET, SEARCH, count_of, link
 
-#: How many members a page has when ``offset`` is given without ``limit`` (source document, endpoint 6).
+#: How many members a page has when ``offset`` is given without ``limit`` (ROLE-19).
 PAGE: Final = 10
 
 
@@ -55,7 +55,7 @@ _COUNTED: Final = Answer(200, "how many they are, with count", COUNT_SHAPE)
 
 @attrs.frozen
 class Roles:
-    """The routes of roles (source document, endpoint 6; wire facts, core 2)."""
+    """The routes of roles (ROLE-9 to ROLE-39)."""
 
     routes = Routes()
 
@@ -120,7 +120,7 @@ class Roles:
         count: bool,
         wanted: tuple[str, ...],
     ) -> Response:
-        """Return the memberships that a role has in others, or how many; they have no pages (wire facts, core 2).
+        """Return the memberships that a role has in others, or how many; they have no pages (ROLE-28).
 
         ``filter`` names the members that are asked for, of which only the role itself has any here.
         """
@@ -237,7 +237,7 @@ class Roles:
 
 
 def _full_ids(texts: tuple[str, ...], role: RoleName) -> frozenset[str]:
-    """Return the full ids that elements of ``filter`` mean, which may leave out the account (wire facts, core 2).
+    """Return the full ids that elements of ``filter`` mean, which may leave out the account (ROLE-29).
 
     :raises InvalidParameter: one is no id.
     """

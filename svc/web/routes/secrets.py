@@ -1,4 +1,4 @@
-"""Secrets over HTTP: the values of variables, set and read (wire facts, core 4)."""
+"""Secrets over HTTP: the values of variables, set and read (SEC-1 to SEC-20)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _TOKEN: Final = r"[A-Za-z0-9!#$%&'*+.^_`|~-]+"
 _TYPE: Final = re.compile(rf'{_TOKEN}/{_TOKEN}(?:[ \t]*;[ \t]*{_TOKEN}=(?:{_TOKEN}|"[ !\x23-\x5b\x5d-\x7e]*"))*')
 _TYPE_LIMIT: Final = 255
 
-#: How many bytes stand in a line of base64: 60 characters (wire facts, core 4).
+#: How many bytes stand in a line of base64: 60 characters (SEC-15).
 _LINE: Final = 45
 
 

@@ -1,4 +1,4 @@
-"""The table of refusals and their answers, row by row as the wire facts have it (core 0.4)."""
+"""The table of refusals and their answers, row by row (FAIL-6)."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ class FaultTests(SynchronousTestCase):
         self.assertEqual(self.error(errors.PreconditionFailed("If-Match", None), 412)["code"], "precondition_failed")
 
     def test_invalid(self) -> None:
-        """A bad parameter is named, in the words of the wire facts where those name it already (FAIL-4)."""
+        """A bad parameter is named, in words that name it already where there are such (FAIL-4)."""
         self.assertEqual(
             self.error(errors.InvalidParameter("privilege", "privilege"), 422),
             {"code": "argument_error", "message": "privilege"},
