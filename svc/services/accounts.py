@@ -1,4 +1,4 @@
-"""Accounts: made, listed and deleted by those whom the policy of the service's own account permits (wire facts, core 5).
+"""Accounts: made, listed and deleted by those whom the policy of the service's own account permits (NAME-20).
 
 They take privileges on the webservice ``accounts`` of the account ``!``, which nobody has until that account is made on the
 command line.

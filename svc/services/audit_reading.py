@@ -1,4 +1,4 @@
-"""The audit, read: the events that changed something, newest first (wire facts, core 5).
+"""The audit, read: the events that changed something, newest first (AUD-27).
 
 Who may read them, the source leaves open; so it is what is safe. The owner of the account's root policy, as its admin does,
 reads all of the account's events. Others read those of a resource, or of a role, whose owner they are. Nobody reads another

@@ -54,7 +54,7 @@ class AuthenticatorService:
     dialect: Dialect
 
     async def known(self) -> KnownAuthenticators:
-        """Return which types there are, and which authenticators policy defines and may be used (wire facts, authn 1.7).
+        """Return which types there are, and which authenticators policy defines and may be used (AUTH-4).
 
         Accounts are not told apart: one that is enabled in any of them is, and so is one that is listed and defined in none.
         Anyone may ask, so only so many webservices are looked at (``IAuthenticators.webservices``).
@@ -74,7 +74,7 @@ class AuthenticatorService:
         return KnownAuthenticators(sorted({DEFAULT, *self.installed}), sorted(configured), sorted({DEFAULT, *enabled}))
 
     async def switch(self, invocation: Invocation, account: str, name: str, on: Callable[[], bool]) -> None:
-        """Switch an authenticator on or off, in one account alone (wire facts, authn 1.9; rulings 2.3).
+        """Switch an authenticator on or off, in one account alone (AUTH-3, AUTH-5, AUTH-6).
 
         ``on`` is called once the caller may, and refuses what can't be read. A foreign account is as good as none.
 
@@ -174,7 +174,7 @@ class FederatedService:
         return explanation
 
     async def refresh_keys(self, invocation: Invocation, account: str, service_id: str) -> AuthenticatorReport:
-        """Have the provider's keys fetched again, here at once, elsewhere by the next login (rulings 4).
+        """Have the provider's keys fetched again, here at once, elsewhere by the next login (AUTH-63).
 
         :raises TooOften: they were a moment ago.
         """
@@ -189,7 +189,7 @@ class FederatedService:
         return self._report(await self.explainer.status(account, service_id), service_id)
 
     async def distrust(self, invocation: Invocation, account: str, service_id: str, key: str) -> None:
-        """Let a key, by its id or its thumbprint, verify nothing any more (rulings 4).
+        """Let a key, by its id or its thumbprint, verify nothing any more (AUTH-64).
 
         This and the next take ``update`` on the webservice.
 

@@ -1,4 +1,4 @@
-"""The use cases of credentials: a user changes his password, and API keys are rotated (wire facts, authn 1.4).
+"""The use cases of credentials: a user changes his password, and API keys are rotated (TOK-9, TOK-14).
 
 Note [Strength]. An access token lasts for minutes, and may have been stolen: it may not be turned into a key that lasts. So
 one's own credentials are changed with a password or API key alone. Others' API keys are rotated with a token alone, by who

@@ -1,4 +1,4 @@
-"""The effective policy: what stands in a policy now, whoever recorded it (wire facts, core 1.10)."""
+"""The effective policy: what stands in a policy now, whoever recorded it (POL-75)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from svc.policy.effective import asked, statements
 from svc.policy.writing import Tagged
 from svc.services.invocation import Invocation
 
-#: The greatest limit, which is also the usual one (wire facts, core 1.10).
+#: The greatest limit, which is also the usual one (POL-81).
 LIMIT_MOST: Final = 100_000
 
 #: How many public keys are opened before others get their turn.

@@ -1,4 +1,4 @@
-"""The use cases of host factories: tokens, and the hosts that machines make of themselves with them (wire facts, core 5).
+"""The use cases of host factories: tokens, and the hosts that machines make of themselves with them (HF-1).
 
 A token is a bearer secret, so nothing tells it again: the log and outcomes name one by the beginning of its SHA-256.
 
@@ -209,7 +209,7 @@ class HostFactoryService:
 
 
 def _instant(text: str) -> float:
-    """Read an ISO 8601 date, or date and time, as seconds since the epoch; without an offset it is UTC (clients R11).
+    """Read an ISO 8601 date, or date and time, as seconds since the epoch; without an offset it is UTC (HF-6).
 
     Fractions are dropped, as they are where it is told: rounded up, the last moment of the year 9999 could not be.
     """

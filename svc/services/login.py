@@ -82,7 +82,7 @@ class AccessTokenService:
             raise Forbidden("the token's role no longer exists")
 
     async def public_keys(self, account: str) -> list[dict[str, str]]:
-        """Return the keys that verify an account's access tokens now, as members of a JWK set (rulings 3).
+        """Return the keys that verify an account's access tokens now, as members of a JWK set (TOK-33).
 
         :raises NotFound: there is no such account.
         """

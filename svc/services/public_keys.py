@@ -17,7 +17,7 @@ from svc.services.secrets import holds
 
 @attrs.frozen
 class PublicKeyService:
-    """The use cases of public keys (wire facts, core 4 and 5). Policy declares them, with the first value of each."""
+    """The use cases of public keys (KEY-1). Policy declares them, with the first value of each."""
 
     store: IPublicKeys
     values: ISecrets

@@ -43,7 +43,7 @@ class Secret:
 
 @attrs.frozen
 class SecretService:
-    """The use cases of secrets (wire facts, SEC-25)."""
+    """The use cases of secrets (SEC-25)."""
 
     store: ISecrets
     expirations: IExpirations
@@ -76,7 +76,8 @@ class SecretService:
     async def read_several(self, invocation: Invocation, ids: Sequence[str]) -> dict[str, bytes]:
         """Return the newest values of several resources by their full ids; the caller needs ``execute`` on each.
 
-        One that is seen without ``execute`` is told first, then one that isn't seen, then one without a value (SEC-13, SEC-14). Values that are too long together come last.
+        Refused is first one that is visible without ``execute``, then one that isn't visible, then one without a value; last
+        come values that are too long together (SEC-13, SEC-14).
 
         :param ids: full ids, each once; a text that can't be one is an id that isn't seen.
         :raises InvalidParameter: they are more than ``BATCH_MOST``.

@@ -107,7 +107,7 @@ def _too_often(refusal: errors.TooOften) -> Response:
     return _later(_fault(429, "too_many_requests", refusal.message), refusal.retry_after)
 
 
-#: The statuses of refused logins (rulings 2.10).
+#: The statuses of refused logins (FAIL-3).
 _LOGIN_STATUSES: Final[Mapping[RefusalKind, int]] = {
     RefusalKind.UNPROVEN: 401,
     RefusalKind.MALFORMED: 400,

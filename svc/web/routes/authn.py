@@ -229,7 +229,7 @@ class LdapAuthn:
         privileges="none",
         audit=auditing.status_validated,
     )
-    async def no_status(self, call: Call, service_id: str, account: str) -> Response:  # noqa: ARG002 (every route takes its values)
+    async def no_status(self, call: Call, service_id: str, account: str) -> Response:  # noqa: ARG002
         """Answer that there is no status: the type has none (AUTH-58)."""
         call.tell(authenticator=_LDAP)
         return Response.json({"status": "error", "error": "CONJ00056E Status check is not supported for authn-ldap"}, 501)

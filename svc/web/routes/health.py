@@ -89,7 +89,7 @@ class Health:
         audit=_UNAUDITED,
     )
     async def ready(self, call: Call, *, write: bool) -> Response:  # noqa: ARG002 (every route takes its call)
-        """Tell whether this server can log somebody in and let him read, with ``write`` also write (HEALTH-10, HEALTH-12)."""
+        """Return whether this server can take logins and reads, with ``write`` also changes (HEALTH-10, HEALTH-12)."""
         report, ready = self.checks.report(self.dialect), self.answers()
         ready = ready and (report.ready_to_write and self.writable() if write else report.ready)
         return Response.json({"ok": ready}, 200 if ready else 503)

@@ -1,4 +1,4 @@
-"""Resources over HTTP: what a role sees, and who may do what with it (wire facts, core 3)."""
+"""Resources over HTTP: what a role sees, and who may do what with it (RES-1)."""
 
 from __future__ import annotations
 
@@ -183,7 +183,7 @@ class Resources:
         audit=auditing.resource_asked,
     )
     async def permitted_roles(self, call: Call, name: ResourceName, *, privilege: str) -> Response:
-        """Return the roles that have a privilege (core 3.4)."""
+        """Return the roles that have a privilege (RES-23)."""
         return await Response.json_array(in_batches(await self.resources.permitted_roles(call.invocation, name, privilege)))
 
     @routes.add(
@@ -198,7 +198,7 @@ class Resources:
         audit=auditing.resource_asked,
     )
     async def show(self, call: Call, name: ResourceName) -> Response:
-        """Return the resource with its permissions and annotations (core 3.2)."""
+        """Return the resource with its permissions and annotations (RES-15)."""
         return await Response.json_pieces(described(await self.resources.show(call.invocation, name)))
 
     async def _list(self, call: Call, account: str | None, kinds: tuple[str, ...], part: Part) -> Response:

@@ -269,7 +269,7 @@ async def _recorded(batches: AsyncIterator[Sequence[Membership]], headers: Heade
 
 
 async def _records(batches: AsyncIterator[Sequence[Membership]]) -> AsyncIterator[Sequence[object]]:
-    """Return memberships in JSON; a row that no policy made has no ``policy`` (wire facts, core 0.4)."""
+    """Return memberships in JSON; a row that no policy made has no ``policy`` (ROLE-15)."""
     async for batch in batches:
         yield [_record(row) for row in batch]
 
