@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from svc.model.clocks import WallClock
-from svc.model.events import OUTCOME_UNKNOWN, WARNING, Event, Origin, Outcome, Server, Subject
+from svc.model.events import OUTCOME_UNKNOWN, WARNING, AuditContext, Event, Outcome, Server, Subject
 from svc.model.text import printable
 
 #: The longest value of a parameter, and the longest message, in bytes before they are escaped; what is longer is cut, and
@@ -76,7 +76,7 @@ def field(text: str, limit: int) -> str:
     return _NO_FIELD.sub("?", text)[:limit] or "-"
 
 
-def message_of(origin: Origin, event: Event, outcome: Outcome) -> str:
+def message_of(origin: AuditContext, event: Event, outcome: Outcome) -> str:
     """Return the message of a record, in words."""
     user = event.user or origin.user or "somebody"
     if outcome.reason is None:
@@ -115,7 +115,7 @@ def _surroundings(
     return "".join([_element(*each, limit) for each in elements])
 
 
-def _told(origin: Origin, event: Event, outcome: Outcome, limit: int) -> bytes:
+def _told(origin: AuditContext, event: Event, outcome: Outcome, limit: int) -> bytes:
     """Return a record from the kind of its message to its end, with values of at most so many bytes."""
     user = event.user or origin.user
     around = user, event.authenticator, event.service, origin.client_ip, event.operation, outcome.reason, event.policy
@@ -138,7 +138,7 @@ class Records:
         #: The priority of a record, and what follows its header.
         self._remembered: dict[tuple[Event, str | None, str, str | None], tuple[bytes, bytes]] = {}
 
-    def written(self, origin: Origin, events: Sequence[Event], outcome: Outcome) -> list[bytes]:
+    def written(self, origin: AuditContext, events: Sequence[Event], outcome: Outcome) -> list[bytes]:
         """Return the lines of events, without their ends."""
         now = self._wall.seconds()
         second = int(now)
@@ -155,7 +155,7 @@ class Records:
         return lines
 
     def _remember(
-        self, key: tuple[Event, str | None, str, str | None], origin: Origin, outcome: Outcome
+        self, key: tuple[Event, str | None, str, str | None], origin: AuditContext, outcome: Outcome
     ) -> tuple[bytes, bytes]:
         event = key[0]
         severity = event.severity if outcome.reason is None else WARNING

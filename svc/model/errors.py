@@ -103,7 +103,7 @@ class CredentialInsufficient(Refusal):
 class CredentialUnknown(Refusal):
     """The role whose credential is asked for is missing, or the caller may not see it; raised by ``web`` (404).
 
-    ``hidden`` is as in ``NotFound``.
+    ``hidden`` is as in ``RecordNotFound``.
     """
 
     name: str
@@ -149,7 +149,7 @@ class Forbidden(Refusal):
 
 
 @attrs.frozen(str=False)
-class NotFound(Refusal):
+class RecordNotFound(Refusal):
     """A record is missing, or the caller may not see it; raised by ``access`` and ``storage`` (404).
 
     ``kind`` and ``identifier`` are those that were asked for, ``name`` is the full id (ROLE-6). ``hidden``,
@@ -189,7 +189,7 @@ class NoValue(Refusal):
     """A variable has no value, is missing, or may not be seen; raised by ``access`` when a secret is read (404).
 
     ``ended_at``: when the value ended, in seconds since the epoch, if it had one; told to those who could have read it.
-    ``hidden`` is as in ``NotFound``.
+    ``hidden`` is as in ``RecordNotFound``.
     """
 
     name: str

@@ -12,7 +12,7 @@ from typing import Final, Generic, NamedTuple, TypeVar
 
 import attrs
 
-from svc.model.events import Origin
+from svc.model.events import AuditContext
 from svc.model.names import RoleName
 from svc.model.query_results import Caller
 
@@ -42,7 +42,7 @@ class Load:
     client_ip: str
     document: bytes = attrs.field(repr=False)
     dry_run: bool = False
-    origin: Origin | None = None
+    origin: AuditContext | None = None
 
 
 @attrs.frozen

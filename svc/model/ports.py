@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from zope.interface import Attribute, Interface
 
-from svc.model.events import Trail
+from svc.model.events import EventBatch
 from svc.model.names import ResourceName, RoleName
 from svc.model.ownership import Ownership
 from svc.model.policy_loads import Load, LoadOutcome
@@ -29,6 +29,7 @@ from svc.model.policy_rows import (
     Surroundings,
 )
 from svc.model.query_results import (
+    AccessFacts,
     Asker,
     Caller,
     EffectiveMembers,
@@ -41,7 +42,6 @@ from svc.model.query_results import (
     RoleReading,
     Sealed,
     SecretReading,
-    Standing,
     StoredSigningKey,
 )
 
@@ -54,7 +54,9 @@ Seal = Callable[[SecretReading], Sealed | None]
 class IAccounts(Interface):
     """Accounts and their signing keys."""
 
-    async def create(account: str, admin_key: Sealed, signing_key: StoredSigningKey, trail: Trail | None = None) -> None:
+    async def create(
+        account: str, admin_key: Sealed, signing_key: StoredSigningKey, trail: EventBatch | None = None
+    ) -> None:
         """Make an account with its ``admin`` user, root policy and first signing key.
 
         The service's own account gets ``ACCOUNTS_WEBSERVICE`` too, which its admin owns.
@@ -62,7 +64,7 @@ class IAccounts(Interface):
         :raises Conflict: an account of that name exists.
         """
 
-    async def delete(account: str, trail: Trail | None = None) -> None:
+    async def delete(account: str, trail: EventBatch | None = None) -> None:
         """Delete an account and all that it holds, in one transaction, however long that takes.
 
         :raises NotFound: there is no such account.
@@ -88,9 +90,9 @@ class IAccounts(Interface):
 
 
 class IRoles(Interface):
-    """Roles, their standing and their members."""
+    """Roles, their access facts and their members."""
 
-    async def standing(caller: Asker, resource: ResourceName) -> Standing:
+    async def access_facts(caller: Asker, resource: ResourceName) -> AccessFacts:
         """How ``caller`` stands towards ``resource``."""
 
     async def remains(caller: Caller) -> bool:
@@ -104,7 +106,7 @@ class IRoles(Interface):
         first. A search by class comes by class before that.
         """
 
-    async def judged_members(caller: Asker, query: MembersQuery) -> tuple[Standing, list[Membership]]:
+    async def judged_members(caller: Asker, query: MembersQuery) -> tuple[AccessFacts, list[Membership]]:
         """How ``caller`` stands towards the role's resource, and ``members``, in one round trip.
 
         There are no members for who neither owns nor holds the role, nor has any privilege on its resource.
@@ -143,7 +145,7 @@ class IRoles(Interface):
         """
 
     async def add_member(
-        caller: Asker, role: RoleName, member: RoleName, decide: Decide, trail: Trail | None = None
+        caller: Asker, role: RoleName, member: RoleName, decide: Decide, trail: EventBatch | None = None
     ) -> bool:
         """Let ``decide`` look, then grant the role to the member, without admin option, as recorded by no policy.
 
@@ -156,7 +158,7 @@ class IRoles(Interface):
         """
 
     async def remove_member(
-        caller: Asker, role: RoleName, member: RoleName, decide: Decide, trail: Trail | None = None
+        caller: Asker, role: RoleName, member: RoleName, decide: Decide, trail: EventBatch | None = None
     ) -> bool:
         """Let ``decide`` look, as in ``add_member``, then take the grant back, whoever recorded it.
 
@@ -191,7 +193,7 @@ class ISecrets(Interface):
     """Sealed values of variables, with their versions."""
 
     async def read(caller: Asker, variable: ResourceName, version: int | None = None) -> SecretReading:
-        """Read a value, the newest unless ``version`` is given, and the caller's standing, in one round trip."""
+        """Read a value, the newest unless ``version`` is given, and the caller's access facts, in one round trip."""
 
     async def read_all(caller: Asker, resources: Sequence[ResourceName], most: int) -> list[SecretReading]:
         """Read the newest value of each, in the order given, in one round trip; no ``mime_type`` is looked for.
@@ -199,7 +201,7 @@ class ISecrets(Interface):
         Where all values together have more than ``most`` bytes, sealed, none is told, though each has its ``version``.
         """
 
-    async def write(caller: Asker, variable: ResourceName, decide: Seal, trail: Trail | None = None) -> int | None:
+    async def write(caller: Asker, variable: ResourceName, decide: Seal, trail: EventBatch | None = None) -> int | None:
         """Let ``decide`` look at the variable, locked against other writers, and store what it returns as a new version.
 
         Keeps the newest ``VERSIONS_KEPT`` versions. ``decide`` may be called again when it lost against another transaction.
@@ -216,8 +218,8 @@ class IPolicyTransaction(Interface):
         :raises PolicyConflict: one is under way.
         """
 
-    async def standing(caller: Asker, policy: RoleName) -> Standing:
-        """How ``caller`` stands towards the policy; as ``IRoles.standing``."""
+    async def access_facts(caller: Asker, policy: RoleName) -> AccessFacts:
+        """How ``caller`` stands towards the policy; as ``IRoles.access_facts``."""
 
     async def lacks_update_below(caller: RoleName, policy: RoleName) -> bool:
         """Whether a resource whose identifier begins with ``<policy id>/`` denies the caller ``update`` (POL-41).
@@ -269,7 +271,7 @@ class IPolicyTransaction(Interface):
     async def record(version: PolicyVersion) -> int:
         """Add a version to the policy's history and return its number, counting from 1."""
 
-    async def audit(trail: Trail) -> tuple[int, int]:
+    async def audit(trail: EventBatch) -> tuple[int, int]:
         """Write events, and return their numbers: after the first of the two, up to the second."""
 
     async def deleted_with(resources: Sequence[str], most: int) -> Rows | None:

@@ -54,7 +54,7 @@ class Caller:
     """The role that a verified access token names; ``issued_at`` in seconds since the epoch.
 
     ``creation``: the number that the store gave the role when it was made, 0 for one that was there before these numbers.
-    Whether the role still exists is for the route's own reading to find (``Standing.caller_exists``). A reading that is
+    Whether the role still exists is for the route's own reading to find (``AccessFacts.caller_exists``). A reading that is
     given a caller, and finds a role of that name and of another creation, raises ``CallerReplaced`` (ROLE-8).
     """
 
@@ -69,7 +69,7 @@ Asker = Caller | RoleName
 
 
 @attrs.frozen
-class Standing:
+class AccessFacts:
     """How a caller stands towards a resource: the facts on which ``access`` decides.
 
     ``owns``: the caller holds the owner's role (itself included), which implies every privilege. ``privileges``: those that
@@ -187,12 +187,12 @@ class RoleReading:
 class MemberReading:
     """What bears on a change of a role's members, read in the transaction that makes it.
 
-    ``standing``: the caller's towards the role; ``over_policy``: that towards the policy that recorded the role's resource,
-    ``None`` when none did; ``member_exists``: whether there is such a role to be added or removed.
+    ``access_facts`` is about the role, ``over_policy`` about the policy that recorded the role's resource, ``None`` when
+    none did; ``member_exists``: whether there is such a role to be added or removed.
     """
 
-    standing: Standing
-    over_policy: Standing | None
+    access_facts: AccessFacts
+    over_policy: AccessFacts | None
     member_exists: bool
 
 
@@ -223,7 +223,7 @@ class Permission:
 
 
 @attrs.frozen
-class Annotation:
+class ResourceAnnotation:
     """An annotation of a resource, and the policy that recorded it, if one did."""
 
     name: str
@@ -292,7 +292,7 @@ class Resource:
     policy: str | None
     created_at: float
     permissions: tuple[Permission, ...] = ()
-    annotations: tuple[Annotation, ...] = ()
+    annotations: tuple[ResourceAnnotation, ...] = ()
     secret_versions: tuple[SecretVersion, ...] = ()
     history: tuple[RecordedVersion, ...] = ()
     layers: tuple[str, ...] = ()
@@ -310,7 +310,7 @@ class SecretReading:
     than was wanted, and where the value has ended: then ``ended_at`` says when. ``mime_type`` comes from the annotation.
     """
 
-    standing: Standing
+    access_facts: AccessFacts
     sealed: Sealed | None = attrs.field(default=None, repr=False)
     version: int | None = None
     mime_type: str | None = None

@@ -49,7 +49,7 @@ class Disposed:
     factories: Sequence[str]
 
     @property
-    def standing(self) -> list[str]:
+    def access_facts(self) -> list[str]:
         """Those that are there, and the policy: their owners are to be known."""
         return [str(self.policy), *self.granted, *self.changed, *self.deleted, *self.declared, *self.factories]
 
@@ -60,7 +60,7 @@ class Disposed:
 
 
 @attrs.frozen
-class Claims:
+class RequiredAuthority:
     """Full ids of what takes more than to act as the policy, each with the policies of which ``update`` will do instead.
 
     The caller must be entitled to grant the ``roles``, and to permit what is done with the ``resources``.
@@ -128,7 +128,7 @@ def _factories(records: Iterable[str], owners: Mapping[str, str]) -> list[str]:
     return sorted(owner for owner in found if _kind(owner) == "host_factory")
 
 
-def claims(disposed: Disposed, ownership: Ownership) -> Claims:
+def claims(disposed: Disposed, ownership: Ownership) -> RequiredAuthority:
     """Return what of this takes more authority than to act as the policy.
 
     :raises Forbidden: the document declares a host that somebody else made.
@@ -144,7 +144,7 @@ def claims(disposed: Disposed, ownership: Ownership) -> Claims:
         judging.change(full)
     for full in disposed.deleted:
         judging.delete_host(full)
-    return Claims(judging.roles, judging.resources)
+    return RequiredAuthority(judging.roles, judging.resources)
 
 
 def left_alone(resolved: Resolved, present: Present) -> tuple[str, ...]:

@@ -30,7 +30,7 @@ from svc.model.names import RoleName, admin_of, root_policy
 from svc.model.policy_rows import AnnotationRow, Effective, EffectiveQuery, MembershipRow, PermissionRow, RestrictionRow
 from svc.policy.differences import REDACTED
 from svc.policy.ids import NAMED, climbed, identifier_of, under
-from svc.policy.writing import Body, Tagged, Value
+from svc.policy.writing import PolicyBody, Tagged, Value
 
 T = TypeVar("T")
 
@@ -344,7 +344,7 @@ class _Printing:
             bodies = (self._records, self._granted, self._permitted)
             hidden = identifier == self._top and self._effective.hidden
             if hidden or any(identifier in body for body in bodies):
-                attributes["body"] = Body(self._statements(identifier))
+                attributes["body"] = PolicyBody(self._statements(identifier))
         return Tagged(TAGS[kind], attributes)
 
     def _grant(self, role: str) -> Tagged:

@@ -13,7 +13,7 @@ from svc.model.authentication import AuthenticatorStatus, Explanation, IAuthenti
 from svc.model.authorization import Denial, Denied, require, use
 from svc.model.clocks import WallClock
 from svc.model.dialect import Dialect
-from svc.model.errors import AuthenticationRefused, Forbidden, NotFound, TooLarge, TooOften
+from svc.model.errors import AuthenticationRefused, Forbidden, RecordNotFound, TooLarge, TooOften
 from svc.model.names import ResourceName
 from svc.model.ports import IRoles
 from svc.model.reasons import Reason
@@ -85,7 +85,7 @@ class AuthenticatorService:
         if account != caller.role.account:
             raise AuthenticationRefused(Reason.ACCOUNT_UNKNOWN)
         webservice = _webservice(self.dialect, account, name)
-        match use(await self.roles.standing(caller, webservice), "update"):
+        match use(await self.roles.access_facts(caller, webservice), "update"):
             case Denied(Denial.MISSING):
                 raise AuthenticationRefused(Reason.WEBSERVICE_UNKNOWN)
             case _ if _nested(name):
@@ -207,7 +207,7 @@ class FederatedService:
         """
         webservice = await self._changeable(invocation, account, service_id)
         if not await self.store.trust(webservice, key, invocation.recorder.trail):
-            raise NotFound(account, "key", key)
+            raise RecordNotFound(account, "key", key)
         _log_key(invocation, "trusts again", key, webservice)
 
     def _spend_refresh(self, webservice: ResourceName) -> None:
@@ -227,25 +227,25 @@ class FederatedService:
         invocation.recorder.tell(authenticator=self.name)
         caller = invocation.caller
         if account != caller.role.account:
-            raise NotFound(account, "account", account)
+            raise RecordNotFound(account, "account", account)
         webservice = _webservice(self.dialect, account, f"{self.name}/{service_id}")
         status = _webservice(self.dialect, account, f"{self.name}/{service_id}/status")
-        match use(await self.roles.standing(caller, status), "read"):
+        match use(await self.roles.access_facts(caller, status), "read"):
             case Denied(Denial.MISSING):
-                raise NotFound.of(status)
+                raise RecordNotFound.of(status)
             case Denied(Denial.CALLER_GONE):
                 raise Forbidden("no longer exists")
             case Denied():
                 raise Forbidden(f"lacks read on {status}")
-        if not (await self.roles.standing(caller, webservice)).exists:
-            raise NotFound.of(webservice)
+        if not (await self.roles.access_facts(caller, webservice)).exists:
+            raise RecordNotFound.of(webservice)
         return webservice
 
     async def _changeable(self, invocation: Invocation, account: str, service_id: str) -> ResourceName:
         """Return the webservice of an authenticator that the caller may change."""
         invocation.recorder.tell(authenticator=self.name)
         webservice = _webservice(self.dialect, account, f"{self.name}/{service_id}")
-        require(await self.roles.standing(invocation.caller, webservice), "update", webservice)
+        require(await self.roles.access_facts(invocation.caller, webservice), "update", webservice)
         return webservice
 
     def _report(self, status: AuthenticatorStatus, service_id: str) -> AuthenticatorReport:

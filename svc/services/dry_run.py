@@ -72,7 +72,7 @@ class Comparison:
         self._before = await self._transaction.stored(self._touched.rows)
         self._surroundings = await self._transaction.surroundings(concerned, each)
         # Who owns the root holds all roles of the account, and they are many.
-        root = await self._transaction.standing(self._caller, root_policy(self._policy.account))
+        root = await self._transaction.access_facts(self._caller, root_policy(self._policy.account))
         self._visible = None if root.owns else await self._seen()
 
     async def end(self, warnings: tuple[str, ...]) -> DryRun:

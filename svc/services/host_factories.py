@@ -20,7 +20,7 @@ from svc.model.authorization import require, require_visible
 from svc.model.clocks import WallClock, iso_seconds
 from svc.model.credentials import new_api_key
 from svc.model.dialect import Dialect
-from svc.model.errors import AuthenticationRefused, Conflict, Forbidden, InvalidParameter, NotFound
+from svc.model.errors import AuthenticationRefused, Conflict, Forbidden, InvalidParameter, RecordNotFound
 from svc.model.host_factories import FactoryToken, IHostFactories, called, digest_of
 from svc.model.limits import RECORD_LIMITS, RecordLimits
 from svc.model.names import ResourceName, RoleName, identifier
@@ -91,11 +91,11 @@ class HostFactoryService:
         :raises InvalidParameter: it is no factory, or such tokens can't be.
         """
         caller, recorder = invocation.caller, invocation.recorder
-        standing = await self.roles.standing(caller, factory)
-        require_visible(standing, factory)
+        access_facts = await self.roles.access_facts(caller, factory)
+        require_visible(access_facts, factory)
         if factory.kind != "host_factory":
             raise InvalidParameter("host_factory", f"Invalid resource kind: {factory.kind}")
-        require(standing, "execute", factory)
+        require(access_facts, "execute", factory)
         asked = wanted()
         recorder.tell(count=asked.count)
         expires_at = _instant(asked.expiration)
@@ -123,14 +123,14 @@ class HostFactoryService:
         """
         caller, recorder, digest = invocation.caller, invocation.recorder, digest_of(token)
         recorder.tell(token=called(digest))
-        missing = NotFound(caller.role.account, "host_factory_token", called(digest))
+        missing = RecordNotFound(caller.role.account, "host_factory_token", called(digest))
         found = await self.store.token(digest)
         if found is None:
             raise missing
         recorder.tell(factory=str(found.factory))
         try:
-            require(await self.roles.standing(caller, found.factory.resource), "update", found.factory.resource)
-        except NotFound:
+            require(await self.roles.access_facts(caller, found.factory.resource), "update", found.factory.resource)
+        except RecordNotFound:
             raise missing from None
         if not await self.store.remove_token(digest, recorder.trail):
             raise missing
@@ -168,7 +168,7 @@ class HostFactoryService:
         sealed = self.vault.seal(api_key_name(host), api_key.encode("ascii"))
         try:
             made = await self.store.create_host(digest, host, given, sealed, recorder.trail)
-        except NotFound:
+        except RecordNotFound:
             raise _refused(digest, Reason.CREDENTIALS_WRONG, client_ip, recorder) from None
         except Conflict as refusal:
             raise Forbidden(refusal.message) from None

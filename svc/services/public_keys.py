@@ -36,7 +36,7 @@ class PublicKeyService:
         """
 
         def decide(reading: SecretReading) -> Sealed | None:
-            require(reading.standing, "update", name)
+            require(reading.access_facts, "update", name)
             try:
                 line = public_key(key.decode("utf-8")).encode("utf-8")
             except ValueError:

@@ -29,7 +29,7 @@ def _invalid_parameter(refusal: errors.InvalidParameter) -> Response:
     return _fault(422, refusal.code, f"{refusal.parameter} {refusal.message}", details=details)
 
 
-def _not_found(refusal: errors.NotFound) -> Response:
+def _not_found(refusal: errors.RecordNotFound) -> Response:
     return _fault(
         404,
         "not_found",
@@ -147,7 +147,7 @@ _FAULTS: Final[Mapping[type[errors.Refusal], Callable[[Any], Response]]] = {
     ),
     errors.PasswordsBusy: lambda r: _later(_fault(503, "unavailable", "too many passwords wait"), r.retry_after),
     errors.Forbidden: lambda r: Response.empty(403) if r.told is None else _fault(403, "forbidden", r.told),
-    errors.NotFound: _not_found,
+    errors.RecordNotFound: _not_found,
     errors.TooManyRoles: lambda r: _fault(
         422,
         "unprocessable_entity",
@@ -179,7 +179,7 @@ ANSWERED: Final = frozenset(_FAULTS)
 #: What the audit calls each; what isn't here is ``invalid``.
 _REASONS: Final[Mapping[type[errors.Refusal], str]] = {
     errors.Forbidden: "forbidden",
-    errors.NotFound: "not-found",
+    errors.RecordNotFound: "not-found",
     errors.NoValue: "not-found",
     errors.RouteNotFound: "not-found",
     errors.CredentialUnknown: "not-found",
@@ -219,7 +219,7 @@ def reason_of(refusal: errors.Refusal) -> str:
     """Return the code of a refusal in the audit; there what is hidden from the caller is forbidden (AUD-4)."""
     if isinstance(refusal, errors.AuthenticationRefused):
         return refusal.reason.value
-    if isinstance(refusal, errors.NotFound | errors.NoValue | errors.CredentialUnknown) and refusal.hidden:
+    if isinstance(refusal, errors.RecordNotFound | errors.NoValue | errors.CredentialUnknown) and refusal.hidden:
         return "forbidden"
     return _REASONS.get(type(refusal), "invalid")
 

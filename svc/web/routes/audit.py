@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import attrs
 
-from svc.model.errors import Forbidden, InvalidName, InvalidParameter, NotFound
+from svc.model.errors import Forbidden, InvalidName, InvalidParameter, RecordNotFound
 from svc.model.events import PARAMETERS, EventsQuery, StoredEvent
 from svc.model.names import ResourceName
 from svc.services.audit_reading import AuditService
@@ -157,7 +157,7 @@ class Audit:
         caller=REQUIRED,
         query=FILTER,
         answers=_ANSWERS,
-        errors=(Forbidden, NotFound),
+        errors=(Forbidden, RecordNotFound),
         privileges="owns it, or the root policy",
         audit=auditing.audit_read,
     )
@@ -171,7 +171,7 @@ class Audit:
         caller=REQUIRED,
         query=FILTER,
         answers=_ANSWERS,
-        errors=(Forbidden, NotFound),
+        errors=(Forbidden, RecordNotFound),
         privileges="owns it, or the root policy",
         audit=auditing.audit_read,
     )
@@ -185,7 +185,7 @@ class Audit:
         caller=REQUIRED,
         query=FILTER,
         answers=_ANSWERS,
-        errors=(Forbidden, NotFound),
+        errors=(Forbidden, RecordNotFound),
         privileges="owns it, or the root policy",
         audit=auditing.audit_read,
     )

@@ -14,7 +14,7 @@ from svc.model.errors import (
     BadRequest,
     Forbidden,
     InvalidParameter,
-    NotFound,
+    RecordNotFound,
     TooOften,
 )
 from svc.model.strict_json import Malformed, json_object
@@ -189,7 +189,7 @@ class FederatedAuthenticators:
         """
         try:
             report = await self.authenticators.status(call.invocation, account, service_id)
-        except NotFound as refusal:
+        except RecordNotFound as refusal:
             message = f"{_CODES[refusal.kind]} {refusal.kind.capitalize()} '{refusal.identifier}' not found"
             return Response.json({"status": "error", "error": message}, 404)
         except Forbidden as refusal:
@@ -217,7 +217,7 @@ class FederatedAuthenticators:
         answers=(
             Answer(200, "every check, in order", obj({"admitted": BOOLEAN, "role": TEXT.or_null(), "steps": array(_STEP)})),
         ),
-        errors=(BadRequest, NotFound, Forbidden),
+        errors=(BadRequest, RecordNotFound, Forbidden),
         privileges=_READ_STATUS,
         writes=False,
         audit=auditing.explained,
@@ -233,7 +233,7 @@ class FederatedAuthenticators:
         caller=REQUIRED,
         body=NO_BODY,
         answers=(Answer(200, "the keys, and what is wrong", obj({"keys": _KEYS, "problems": _PROBLEMS})),),
-        errors=(NotFound, Forbidden, TooOften),
+        errors=(RecordNotFound, Forbidden, TooOften),
         privileges=_READ_STATUS,
         audit=auditing.keys_refreshed,
     )
@@ -248,7 +248,7 @@ class FederatedAuthenticators:
         caller=REQUIRED,
         body=NO_BODY,
         answers=(Answer(204, "the key is distrusted"),),
-        errors=(NotFound, Forbidden),
+        errors=(RecordNotFound, Forbidden),
         privileges=_UPDATE,
         audit=auditing.key_distrusted,
     )
@@ -262,7 +262,7 @@ class FederatedAuthenticators:
         f"{_ONE}/distrusted-keys/<key>",
         caller=REQUIRED,
         answers=(Answer(204, "the key is trusted again"),),
-        errors=(NotFound, Forbidden),
+        errors=(RecordNotFound, Forbidden),
         privileges=_UPDATE,
         audit=auditing.key_trusted,
     )

@@ -12,7 +12,15 @@ from typing import Final
 import attrs
 
 from svc.model.authentication import LoginRequest
-from svc.model.errors import AuthenticationRefused, BadRequest, Forbidden, NotFound, PasswordsBusy, TooLarge, WrongDataKey
+from svc.model.errors import (
+    AuthenticationRefused,
+    BadRequest,
+    Forbidden,
+    PasswordsBusy,
+    RecordNotFound,
+    TooLarge,
+    WrongDataKey,
+)
 from svc.model.reasons import Reason
 from svc.services.login import AccessTokenService, ApiKeyService, LoginService
 from svc.web.http.basic import BASIC
@@ -99,7 +107,7 @@ class Authn:
         "/authn/<flat:account>/.well-known/jwks.json",
         caller=PUBLIC,
         answers=(Answer(200, "a JWK set", obj({"keys": array(_KEY)})),),
-        errors=(NotFound, WrongDataKey),
+        errors=(RecordNotFound, WrongDataKey),
         privileges="none",
         audit=Unaudited("the keys are public"),
     )

@@ -10,7 +10,7 @@ from typing import Final
 
 import attrs
 
-from svc.cluster.claims import Claims
+from svc.cluster.claims import PeerClaims
 from svc.cluster.members import Members
 from svc.cluster.reports import MemberHealth, ProbeReply, member_health
 from svc.health.checks_loop import ChecksLoop, HealthReport
@@ -59,7 +59,7 @@ class Cluster:
     members: Members
     #: The members that have two primaries between them, by name.
     contenders: Callable[[], frozenset[str]]
-    claims: Claims
+    claims: PeerClaims
     #: What this server's database is, asked of it now.
     identity: Callable[[], Awaitable[DatabaseIdentity]]
 

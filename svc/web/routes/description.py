@@ -9,7 +9,7 @@ from typing import Final
 import attrs
 
 from svc.model.clocks import iso_seconds
-from svc.model.query_results import Annotation, Expiration, Permission, RecordedVersion, Resource
+from svc.model.query_results import Expiration, Permission, RecordedVersion, Resource, ResourceAnnotation
 from svc.web.http.response import gathered, json_elements, json_members
 from svc.web.http.shapes import INTEGER, TEXT, array, obj
 
@@ -127,7 +127,7 @@ def _permission(permission: Permission) -> dict[str, object]:
     return {"privilege": permission.privilege, "role": permission.role, **_recorded(permission.policy)}
 
 
-def _annotation(annotation: Annotation) -> dict[str, object]:
+def _annotation(annotation: ResourceAnnotation) -> dict[str, object]:
     return {"name": annotation.name, "value": annotation.value, **_recorded(annotation.policy)}
 
 

@@ -10,7 +10,7 @@ import attrs
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 
-from svc.model.errors import Forbidden, NotFound, WrongDataKey
+from svc.model.errors import Forbidden, RecordNotFound, WrongDataKey
 from svc.model.names import RoleName
 from svc.policy.writing import as_json, as_yaml
 from svc.services.effective_policy import LIMIT_MOST, EffectivePolicyService
@@ -70,7 +70,7 @@ class EffectivePolicies:
             Answer(200, "statements in JSON, each an object with its tag for a name", array(ANY)),
             Answer(400, "depth or limit is no whole number in its range"),
         ),
-        errors=(NotFound, Forbidden, WrongDataKey),
+        errors=(RecordNotFound, Forbidden, WrongDataKey),
         privileges="owns the policy; of what it doesn't see there, the kinds alone are told",
         audit=auditing.policy_read,
     )

@@ -7,7 +7,7 @@ from typing import Final
 
 import attrs
 
-from svc.model.errors import Forbidden, InvalidName, InvalidParameter, NotFound, TooManyRoles
+from svc.model.errors import Forbidden, InvalidName, InvalidParameter, RecordNotFound, TooManyRoles
 from svc.model.names import RESOURCE_KINDS, ResourceName, account_name
 from svc.model.query_results import ResourcesQuery, Search
 from svc.services.pages import in_batches
@@ -114,7 +114,7 @@ class Resources:
         caller=REQUIRED,
         query=(ACCOUNT, KIND, PART, ACTING_AS, OWNER),
         answers=_LIST,
-        errors=(Forbidden, InvalidName, NotFound),
+        errors=(Forbidden, InvalidName, RecordNotFound),
         privileges=_LISTER,
         audit=auditing.resources_listed,
     )
@@ -128,7 +128,7 @@ class Resources:
         caller=REQUIRED,
         query=(KIND, PART, ACTING_AS, OWNER),
         answers=_LIST,
-        errors=(Forbidden, NotFound),
+        errors=(Forbidden, RecordNotFound),
         privileges=_LISTER,
         audit=auditing.resources_listed,
     )
@@ -143,7 +143,7 @@ class Resources:
         caller=REQUIRED,
         query=(PART, ACTING_AS, OWNER),
         answers=_LIST,
-        errors=(Forbidden, NotFound),
+        errors=(Forbidden, RecordNotFound),
         privileges=_LISTER,
         audit=auditing.resources_listed,
     )
@@ -160,7 +160,7 @@ class Resources:
         caller=REQUIRED,
         query=(PRIVILEGE, ROLE),
         answers=(Answer(204, "the role has the privilege"), Answer(404, "it hasn't")),
-        errors=(Forbidden, NotFound),
+        errors=(Forbidden, RecordNotFound),
         privileges="sees the resource, and holds the role that is checked",
         audit=auditing.resource_asked,
     )
@@ -178,7 +178,7 @@ class Resources:
         caller=REQUIRED,
         query=(PERMISSION,),
         answers=(Answer(200, "full ids of roles, in order", array(TEXT)),),
-        errors=(Forbidden, NotFound, TooManyRoles),
+        errors=(Forbidden, RecordNotFound, TooManyRoles),
         privileges="sees the resource",
         audit=auditing.resource_asked,
     )
@@ -193,7 +193,7 @@ class Resources:
         name=_NAME,
         caller=REQUIRED,
         answers=(Answer(200, "the resource", RESOURCE_SHAPE),),
-        errors=(Forbidden, NotFound),
+        errors=(Forbidden, RecordNotFound),
         privileges="sees the resource",
         audit=auditing.resource_asked,
     )

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import attrs
 
-from svc.model.errors import Forbidden, InvalidName, InvalidParameter, NotFound, TooManyRoles
+from svc.model.errors import Forbidden, InvalidName, InvalidParameter, RecordNotFound, TooManyRoles
 from svc.model.names import ROLE_KINDS, RoleName
 from svc.model.query_results import EffectiveMembers, Membership, MembersQuery, Place, Search
 from svc.services.pages import BATCH, in_batches
@@ -69,7 +69,7 @@ class Roles:
         name=_ROLE,
         caller=REQUIRED,
         answers=(Answer(200, "pairs of a role and a member of it, ordered by id", array(_EDGE)),),
-        errors=(NotFound, Forbidden, TooManyRoles),
+        errors=(RecordNotFound, Forbidden, TooManyRoles),
         privileges="sees the role; pairs are those of which it sees the first",
         audit=auditing.role_asked,
     )
@@ -88,7 +88,7 @@ class Roles:
         caller=REQUIRED,
         query=(FILTER, COUNT),
         answers=(Answer(200, "full ids of roles, in order", array(TEXT)), _COUNTED),
-        errors=(NotFound, Forbidden, TooManyRoles),
+        errors=(RecordNotFound, Forbidden, TooManyRoles),
         privileges="sees the role",
         audit=auditing.role_asked,
     )
@@ -106,7 +106,7 @@ class Roles:
         caller=REQUIRED,
         query=(LIMIT.ignored, OFFSET.ignored, CURSOR.ignored, SEARCH, KIND, COUNT, FILTER),
         answers=(Answer(200, "memberships, ordered by role", array(_RECORD)), _COUNTED),
-        errors=(NotFound, Forbidden),
+        errors=(RecordNotFound, Forbidden),
         privileges="sees the role",
         audit=auditing.role_asked,
     )
@@ -142,7 +142,7 @@ class Roles:
             Answer(200, "effective members, ordered by id, each with a shortest path, with transitive", array(_WAY)),
             _COUNTED,
         ),
-        errors=(NotFound, Forbidden, TooManyRoles),
+        errors=(RecordNotFound, Forbidden, TooManyRoles),
         privileges="sees the role",
         audit=auditing.role_asked,
     )
@@ -184,7 +184,7 @@ class Roles:
         name=_ROLE,
         caller=REQUIRED,
         answers=(Answer(200, "the role with its direct members, owners first", _SHOWN),),
-        errors=(NotFound, Forbidden),
+        errors=(RecordNotFound, Forbidden),
         privileges="sees the role",
         audit=auditing.role_asked,
     )
@@ -207,7 +207,7 @@ class Roles:
         query=(MEMBER,),
         body=NO_BODY,
         answers=(Answer(204, "the member is one now, if it wasn't before"),),
-        errors=(NotFound, Forbidden),
+        errors=(RecordNotFound, Forbidden),
         privileges="create on the policy that recorded the role",
         audit=auditing.member_added,
     )
@@ -226,7 +226,7 @@ class Roles:
         query=(MEMBER,),
         body=NO_BODY,
         answers=(Answer(204, "the member is none any more"),),
-        errors=(NotFound, Forbidden),
+        errors=(RecordNotFound, Forbidden),
         privileges="update on the policy that recorded the role",
         audit=auditing.member_removed,
     )
