@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from bench import audit, growth, health, pipelining, policy, routes, settings, storm
+from bench import audit, driver, growth, health, pipelining, policy, routes, settings, storm
 from bench.report import Part
 
 PARTS: Final[Mapping[str, Callable[[Path], Part]]] = {
@@ -27,6 +27,7 @@ PARTS: Final[Mapping[str, Callable[[Path], Part]]] = {
     "audit": audit.measure,
     "health": health.measure,
     "pipelining": pipelining.measure,
+    "driver": driver.measure,
 }
 
 

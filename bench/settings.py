@@ -109,3 +109,11 @@ DEEP_QUESTIONS: Final = 15
 
 #: Members on the longest page that is asked for while the event loop is watched.
 LONG_PAGE: Final = 10_000
+
+#: Connections of either pool, each with a read in flight; reads in a round, and rounds in turns.
+DRIVER_CONNECTIONS: Final = (1, 8)
+DRIVER_READS: Final = 2000
+DRIVER_ROUNDS: Final = 7
+
+#: The most processor time that a read through our sessions may take, as a part of what it takes through those of txpostgres.
+DRIVER_RATIO: Final = 0.7

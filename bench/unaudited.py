@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Coroutine
 from typing import Any
 
 from twisted.application.reactors import installReactor
@@ -18,8 +17,8 @@ from twisted.scripts import twistd
 from bench import settings
 
 
-async def _unaudited(answer: Coroutine[Any, Any, Any]) -> Any:
-    return await answer
+async def _unaudited(noun: Any, route: Any, call: Any) -> Any:
+    return await route.handler(noun, call, **route.arguments(call))
 
 
 def main(*arguments: str) -> None:
@@ -36,8 +35,8 @@ def main(*arguments: str) -> None:
         nonlocal on
         on = not on
 
-    def answered(router: Any, answer: Any, call: Any) -> Any:
-        return audited(router, answer, call) if on else _unaudited(answer)
+    def answered(router: Any, noun: Any, route: Any, call: Any) -> Any:
+        return audited(router, noun, route, call) if on else _unaudited(noun, route, call)
 
     def events(call: Any) -> Any:
         return trail.__get__(call) if on else Trail(call.origin)

@@ -1,4 +1,4 @@
-"""What ``twistd svc`` understands, and the start of the server.
+"""The options of ``twistd svc``, and the start of the server.
 
 Note [While the database starts]. Half of a start is Python reading modules, and half is PostgreSQL. So this module imports
 only what a database is started with; the rest is imported while PostgreSQL is on its way, a part at a time, since the
@@ -23,18 +23,19 @@ from svc._version import VERSION
 from svc.model.clocks import run_steadily
 from svc.model.errors import ConfigurationInvalid, Refusal
 from svc.model.limits import most_connections
+from svc.server.bootstrap import Installation, check_data_key
 from svc.server.endpoints import client_endpoint, listening_endpoint
-from svc.server.foundation import Foundation, check_data_key
+from svc.server.lifecycle import OrderedMultiService, ServerService
 from svc.server.listening import Endpoint
 from svc.server.serverlog import ServerLog
 from svc.server.startup import Console, Launch, reason_of
-from svc.server.succession import Server, Succession
-from svc.settings.config import OPTIONS, Settings, read_settings, unknown_variables
+from svc.settings.config import OPTIONS, Settings
 from svc.settings.options import Option
+from svc.settings.reading import read_settings, unknown_variables
 
 T = TypeVar("T")
 
-#: Modules of which each brings a good part of what the server consists of, besides its foundation.
+#: Modules of which each brings a good part of what the server consists of, besides the installation.
 _PARTS: Final = (
     "treq",
     "klein",
@@ -48,7 +49,7 @@ log = Logger()
 
 
 def _documented(option: Option) -> str:
-    metavar = option.form.metavar
+    metavar = option.parser.metavar
     unit = f" {metavar.lower()}" if metavar in {"SECONDS", "BYTES"} and option.default != "off" else ""
     return f"{option.help} [default: {option.default}{unit}]"
 
@@ -63,12 +64,14 @@ class Options(usage.Options):
         " The data key comes from the environment alone, as SERVICE_DATA_KEY."
     )
     optFlags = [
-        [option.name, None, _documented(option)] for option in OPTIONS if option.on_command_line and not option.form.metavar
+        [option.name, None, _documented(option)]
+        for option in OPTIONS
+        if option.on_command_line and not option.parser.metavar
     ]
     optParameters = [
         [option.name, None, None, _documented(option)]
         for option in OPTIONS
-        if option.on_command_line and option.form.metavar and option.field != "listen"
+        if option.on_command_line and option.parser.metavar and option.field != "listen"
     ]
 
     def opt_listen(self, endpoint: str) -> None:
@@ -90,7 +93,7 @@ class Options(usage.Options):
             raise SystemExit(f"svc did not start: {error}; see twistd svc --help") from None
 
     def given(self) -> dict[str, str | bool | None]:
-        """The settings that the command line gives, by field."""
+        """Return the settings that the command line gives, by field."""
         values = {option.field: self.get(option.name) for option in OPTIONS}
         return {field: bool(value) if isinstance(value, int) else value for field, value in values.items()}
 
@@ -121,7 +124,7 @@ def _tell_admin_key(console: Console) -> Callable[[str], bool]:
     return lambda api_key: console.say(f"API key for admin: {api_key}")
 
 
-def build(reactor: Any, settings: Settings, tell_admin_key: Callable[[str], bool] | None) -> Server:
+def build(reactor: Any, settings: Settings, tell_admin_key: Callable[[str], bool] | None) -> ServerService:
     """Make a server. Nothing happens before it is started, but what is wrong with its settings alone is found here.
 
     ``tell_admin_key`` is called with the API key of an account's admin when the account has been made, and tells whether
@@ -143,14 +146,14 @@ def build(reactor: Any, settings: Settings, tell_admin_key: Callable[[str], bool
 
     async def compose(server: MultiService) -> Sequence[str]:
         importing = Deferred.fromCoroutine(_import_parts(reactor))
-        foundation = await Foundation.lay(server, reactor, settings)
+        installation = await Installation.open(server, reactor, settings)
         await importing
         from svc.server.composition import Composition  # noqa: PLC0415 - Note [While the database starts]
 
         composition = Composition(reactor, settings, endpoints, metrics_endpoint, tell_admin_key, syslog_endpoint)
-        return await composition.compose(server, foundation)
+        return await composition.compose(server, installation)
 
-    return Server(reactor, compose)
+    return ServerService(reactor, compose)
 
 
 def _check_open_files(settings: Settings) -> None:
@@ -170,15 +173,15 @@ async def _import_parts(reactor: IReactorTime) -> None:
         import_module(part)
 
 
-async def administer(reactor: Any, settings: Settings, work: Callable[[Foundation], Awaitable[T]]) -> T:
-    """Do an administrative command's work beside a server that may be running, and close everything behind it.
+async def administer(reactor: Any, settings: Settings, work: Callable[[Installation], Awaitable[T]]) -> T:
+    """Run an administrative command's work, beside a server that may be running, and close everything after it.
 
-    :raises Refusal: as ``Foundation.lay``, or as ``work`` does.
+    :raises Refusal: as ``Installation.open``, or as ``work`` does.
     """
-    services = Succession()  # type: ignore[no-untyped-call] # Twisted's
+    services = OrderedMultiService()  # type: ignore[no-untyped-call] # Twisted's
     services.startService()  # type: ignore[no-untyped-call] # Twisted's
     try:
-        return await work(await Foundation.lay(services, reactor, settings, joining=True))
+        return await work(await Installation.open(services, reactor, settings, joining=True))
     finally:
         await services.stopService()
 

@@ -20,11 +20,11 @@ from svc.model.authentication import (
     DISTRUSTED_LIMIT,
     WEBSERVICES_EACH,
     WEBSERVICES_LIMIT,
-    Applicant,
     AuthenticatorSettings,
     DistrustedKey,
     IAuthenticatorReadings,
     IAuthenticators,
+    LoginCandidate,
 )
 from svc.model.credentials import Credential, ICredentials
 from svc.model.errors import (
@@ -50,7 +50,7 @@ from svc.model.names import (
     root_policy,
 )
 from svc.model.ownership import Ownership
-from svc.model.policy_rows import Burden, MembershipRow, PolicyVersion, ResourceRow, Rows, Seen
+from svc.model.policy_rows import MembershipRow, PolicyVersion, RecordLimit, ResourceRow, Rows, Seen
 from svc.model.ports import IAccounts, IDatabaseState, IRoles, ISecrets
 from svc.model.query_results import (
     Asker,
@@ -280,21 +280,21 @@ class Memory:
             if thing == resource and is_about_expiration(name)
         }
 
-    def carried(self, burden: Burden, record: str) -> int:
-        """How much of a burden a record carries."""
+    def carried(self, limit: RecordLimit, record: str) -> int:
+        """Return how much of what a limit counts a record carries."""
         annotations = [(name, value) for (thing, name), (value, _) in self.annotations.items() if thing == record]
-        match burden:
-            case Burden.ANNOTATIONS:
+        match limit:
+            case RecordLimit.ANNOTATIONS:
                 return len(annotations)
-            case Burden.ANNOTATION_BYTES:
+            case RecordLimit.ANNOTATION_BYTES:
                 return sum(len(text.encode("utf-8")) for annotation in annotations for text in annotation)
-            case Burden.PERMISSIONS:
+            case RecordLimit.PERMISSIONS:
                 return sum(resource == record for resource, _, _ in self.permissions)
-            case Burden.RESTRICTIONS:
+            case RecordLimit.RESTRICTIONS:
                 return sum(role == record for role, _ in self.restrictions)
-            case Burden.PUBLIC_KEYS:
+            case RecordLimit.PUBLIC_KEYS:
                 return sum(record in user_of(resource) for resource in self.resources)
-            case Burden.LAYERS:
+            case RecordLimit.LAYERS:
                 held = (role for role, member, ownership in self.memberships if member == record and not ownership)
                 return sum(kind_of(role) == "layer" for role in held)
 
@@ -525,11 +525,6 @@ class MemoryRoles:
         self.memory.ask()
         return self.memory.asker(caller) in self.memory.roles
 
-    async def exists(self, role: RoleName) -> bool:
-        """See ``IRoles``."""
-        self.memory.ask()
-        return str(role) in self.memory.roles
-
     async def role(self, role: RoleName) -> RoleReading | None:
         """See ``IRoles``."""
         self.memory.ask()
@@ -541,6 +536,12 @@ class MemoryRoles:
     async def members(self, query: MembersQuery) -> list[Membership]:
         """See ``IRoles``."""
         return _page(query, self._listed(query, 0), lambda row: row.member)
+
+    async def judged_members(self, caller: Asker, query: MembersQuery) -> tuple[Standing, list[Membership]]:
+        """See ``IRoles``."""
+        standing = await self.standing(caller, query.role.resource)
+        known = standing.owns or standing.holds or standing.privileges
+        return standing, await self.members(query) if known else []
 
     async def count_members(self, query: MembersQuery) -> int:
         """See ``IRoles``."""
@@ -603,7 +604,7 @@ class MemoryRoles:
         key = (str(role), str(member), False)
         if key in self.memory.memberships:
             return False
-        layers = self.memory.carried(Burden.LAYERS, str(member))
+        layers = self.memory.carried(RecordLimit.LAYERS, str(member))
         if (member.kind, role.kind) == ("host_factory", "layer") and layers >= RECORD_LIMITS.layers:
             raise InvalidParameter("member", "has too many layers")
         self.memory.memberships[key] = (False, None)
@@ -731,7 +732,7 @@ class MemoryAuthenticatorReadings:
         values = {name: value for name, (_, value) in self._newest(account, branch, names).items()}
         return AuthenticatorSettings(self._edition(account, branch, names), values, *self._told(account, branch))
 
-    async def applicant(self, role: RoleName, branch: str, names: Sequence[str], annotated: str) -> Applicant:
+    async def candidate(self, role: RoleName, branch: str, names: Sequence[str], annotated: str) -> LoginCandidate:
         """See ``IAuthenticatorReadings``."""
         self.memory.ask()
         standing = self.memory.standing(str(role), f"{role.account}:webservice:{branch}")
@@ -741,7 +742,7 @@ class MemoryAuthenticatorReadings:
             if resource == str(role) and name.startswith(f"{annotated}/")
         }
         size = sum(len(value.encode("utf-8")) for value in annotations.values())
-        return Applicant(
+        return LoginCandidate(
             self._edition(role.account, branch, names),
             role.account in self.memory.accounts,
             standing.caller_exists,

@@ -14,12 +14,12 @@ from svc.model.names import RoleName
 from svc.model.ownership import Ownership
 from svc.model.policy_rows import (
     AnnotationRow,
-    Burden,
     Changes,
     MembershipRow,
     PermissionRow,
     PolicyVersion,
     Present,
+    RecordLimit,
     ResourceRow,
     RestrictionRow,
     Rows,
@@ -159,9 +159,9 @@ class MemoryPolicyTransaction:
         self.memory.delete_resources(row.resource for row in delete.resources)
         self.memory.delete_roles(row.resource for row in delete.resources)
 
-    async def heavier(self, burden: Burden, records: Sequence[str], most: int) -> list[tuple[str, int]]:
+    async def exceeding(self, limit: RecordLimit, records: Sequence[str], most: int) -> list[tuple[str, int]]:
         """See ``IPolicyTransaction``."""
-        counted = ((record, self.memory.carried(burden, record)) for record in sorted(records))
+        counted = ((record, self.memory.carried(limit, record)) for record in sorted(records))
         return [(record, number) for record, number in counted if number > most]
 
     async def values(self, resources: Sequence[str]) -> dict[str, Sealed]:
@@ -189,7 +189,7 @@ class MemoryPolicyTransaction:
         self.memory.write()
         return self.memory.record(trail)
 
-    async def at_stake(self, resources: Sequence[str], most: int) -> Rows | None:
+    async def deleted_with(self, resources: Sequence[str], most: int) -> Rows | None:
         """See ``IPolicyTransaction``."""
         gone, coming = set(resources), list(resources)
         while coming:

@@ -5,8 +5,8 @@ spellings or signatures; some have another header or payload under the signature
 signed anew, with a right key, over a header or payload that is not what it should be. The last are the ones that only a
 strict reader refuses.
 
-The readers are this service (``svc.crypto.jose`` and the checks of ``svc.authn.claims``), PyJWT and joserfc. Each gets the
-same two keys, the same three algorithms, issuer and audience, and demands an expiry. Times are decades away from now, since
+The readers are this service (``svc.crypto`` and the checks of ``svc.authn.claims``), PyJWT and joserfc. Each gets the
+same keys, the same algorithms, issuer and audience, and demands an expiry. Times are decades away from now, since
 PyJWT can't be told the time. Of ``sub`` and ``jti`` the libraries are not asked: here they mean nothing by themselves.
 """
 
@@ -26,13 +26,24 @@ from joserfc.jws import JWSRegistry
 from joserfc.registry import HeaderParameter
 
 from svc.authn.claims import check_audience, check_begun, check_expiry, check_issuer
-from svc.crypto.jose import EvidenceRefused, parse_compact, parse_key_set
-from tests.signing import base64url, jwk, jwks, private_key, sign, token
+from svc.crypto.compact import parse_compact
+from svc.crypto.key_sets import parse_key_set
+from svc.crypto.signatures import verify
+from svc.model.key_sets import ALGORITHMS
+from svc.model.signed_claims import EvidenceRefused
+from tests.signing import base64url, jwk_for, jwks, private_key, sign, token
 
 ISSUER: Final = "https://idp.example"
 AUDIENCE: Final = "svc"
 PAST, NOW, FUTURE = 1_000_000_000, 1_800_000_000, 4_000_000_000
-ALGORITHMS: Final = ("RS256", "RS384", "RS512")
+#: Keys, and the algorithms that each signs with.
+SIGNERS: Final = {
+    "k1": ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"),
+    "k2": ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"),
+    "e1": ("ES256",),
+    "e2": ("ES384",),
+    "d1": ("EdDSA",),
+}
 HEADER: Final = {"alg": '"RS256"', "typ": '"JWT"', "kid": '"k1"'}
 PAYLOAD: Final = {
     "iss": json.dumps(ISSUER),
@@ -53,8 +64,8 @@ Reader = Callable[[bytes], Mapping[str, Any]]
 
 def readers() -> tuple[Reader, dict[str, Reader]]:
     """Our reader, and the libraries' by name. Each returns the claims of a token, or raises whatever it likes."""
-    document = jwks(jwk("k1"), jwk("k2"))
-    keys = parse_key_set(document)
+    document = jwks(*(jwk_for(algorithms[0], name) for name, algorithms in SIGNERS.items()))
+    keys = parse_key_set(document, ALGORITHMS)
     # A ``PyJWK`` that doesn't name its algorithm would be for RS256 alone.
     pyjwt_keys = {key.key_id: key.key for key in jwt.PyJWKSet.from_json(document.decode("ascii")).keys}
     joserfc_keys = JoserfcKeys.import_key_set(json.loads(document))
@@ -75,7 +86,7 @@ def readers() -> tuple[Reader, dict[str, Reader]]:
     )
 
     def svc(text: bytes) -> Mapping[str, Any]:
-        claims = keys.verify(parse_compact(text))
+        claims = verify(keys, parse_compact(text, algorithms=ALGORITHMS))
         check_expiry(claims, NOW, 0)
         check_begun(claims, "nbf", NOW, 0)
         check_issuer(claims, ISSUER, mandatory=True)
@@ -175,7 +186,7 @@ def tokens(count: int, seed: int = 0) -> Iterator[bytes]:
     random = Random(seed)
     if not _goods:
         claims = json.loads(_written(PAYLOAD))
-        _goods.extend(token(claims, key, algorithm) for key in ("k1", "k2") for algorithm in ALGORITHMS)
+        _goods.extend(token(claims, key, algorithm) for key, algorithms in SIGNERS.items() for algorithm in algorithms)
     kinds, weights = zip(*_KINDS.items(), strict=True)
     for kind in random.choices(kinds, weights, k=count):
         yield kind(random)
@@ -325,7 +336,8 @@ def _signed(random: Random) -> bytes:
     else:
         payload = _document(random, PAYLOAD, _CLAIMS)
     signing_input = f"{base64url(header)}.{base64url(payload)}".encode("ascii")
-    return sign(signing_input, random.choices(["k1", "k2"], [9, 1])[0], random.choices(ALGORITHMS, [9, 1, 1])[0])
+    signer = random.choices(list(SIGNERS), [12, 1, 1, 1, 1])[0]
+    return sign(signing_input, signer, random.choice(SIGNERS[signer]) if random.random() < 0.2 else SIGNERS[signer][0])
 
 
 #: The ways to tamper, and how often each comes. To sign costs a hundred times what all else does.

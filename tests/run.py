@@ -1,10 +1,10 @@
-"""Runs the suite under trial and under pytest, and compares: both must pass, with the same tests.
+"""Run the suite under trial and under pytest, and compare: both must pass, with the same tests.
 
 The tests import the *installed* program: this script puts a link to ``tests/`` into the current folder, which must not
 hold the source tree, and runs both from there, with a process for each core. Arguments are modules or folders of tests.
 Without arguments the newest Python of those that this machine has runs the tests in memory under both and those of
-``tests/integration`` under trial, and an older one those in memory under trial: what the others test takes minutes, and
-depends little on who runs them. With ``CI`` set, a skipped test is a failure.
+``tests/integration`` under pytest (see ``conftest.py``), and an older one those in memory under trial: what the others test
+takes minutes, and depends little on who runs them. With ``CI`` set, a skipped test is a failure.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ JOBS = str(min(os.cpu_count() or 1, 4))
 
 @attrs.frozen
 class Outcome:
-    """What one runner said."""
+    """Hold what one runner reported."""
 
     runner: str
     exit_code: int
@@ -48,7 +48,7 @@ def _run(runner: str, command: list[str], passed: str, skipped: str) -> Outcome:
 
 
 def _newest() -> bool:
-    """Whether no newer Python that is supported runs on this machine."""
+    """Tell whether no newer Python that is supported runs on this machine."""
     newer = (f"python3.{minor}" for minor in range(sys.version_info.minor + 1, 14))
     # Some of those on the path are there only to say that they aren't.
     runs = (
@@ -81,7 +81,7 @@ def main(arguments: list[str]) -> int:
         link.symlink_to(TESTS, target_is_directory=True)
     names, newest = arguments or _in_memory(), _newest()
     same = [_trial(names), _pytest(names)] if arguments or newest else [_trial(names)]
-    outcomes = [*same, _trial(["tests/integration"])] if newest and not arguments else same
+    outcomes = [*same, _pytest(["tests/integration"])] if newest and not arguments else same
     failed = False
     for outcome in outcomes:
         print(f"{outcome.runner}: {outcome.passed} passed, {outcome.skipped} skipped, exit code {outcome.exit_code}")

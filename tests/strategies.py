@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from svc.model.names import RESOURCE_KINDS, ROLE_KINDS, ResourceName, RoleName
-from svc.model.policy_rows import LoadMode
+from svc.model.policy_loads import LoadMode
 from tests.sshkeys import ONE, TWO
 
 #: Names of accounts.

@@ -22,7 +22,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from svc.authn.constraints import check_exclusive, check_permitted, check_required, own
 from svc.cli.main import main
 from svc.model.names import RoleName
-from svc.settings.config import read_settings
+from svc.settings.reading import read_settings
 from svc.tap import Options
 from tests.web.world import ADMIN, WorldCase
 

@@ -9,21 +9,21 @@ from tests.contracts import (
     accounts,
     authenticators,
     base,
-    burdens,
     callers,
     credentials,
     effective,
     events,
     expirations,
     factories,
+    impact,
     lists,
     loads,
     policies,
     publickeys,
+    record_limits,
     resources,
     roles,
     secrets,
-    stakes,
     state,
 )
 from tests.contracts.base import ADMIN, ROOT, Draft, Stores, described, load, scenario
@@ -90,7 +90,7 @@ class MemoryAuthenticatorsTests(authenticators.AuthenticatorsContract, InMemory)
     """``MemoryAuthenticatorReadings``."""
 
 
-class MemoryBurdensTests(burdens.BurdensContract, InMemory):
+class MemoryRecordLimitsTests(record_limits.RecordLimitsContract, InMemory):
     """``MemoryPolicyTransaction`` and ``MemoryResources``, with records that carry much."""
 
 
@@ -138,8 +138,8 @@ class MemoryEffectiveTests(effective.EffectiveContract, InMemory):
     """``MemoryEffectivePolicies``."""
 
 
-class MemoryStakesTests(stakes.StakesContract, InMemory):
-    """``MemoryPolicyTransaction``, as rehearsals ask it."""
+class MemoryImpactTests(impact.ImpactContract, InMemory):
+    """``MemoryPolicyTransaction``, as dry runs ask it."""
 
 
 class MemoryRolesTests(roles.RolesContract, InMemory):

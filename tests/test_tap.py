@@ -20,9 +20,10 @@ from svc._version import VERSION
 from svc.crypto.vault import new_data_key
 from svc.model.errors import ConfigurationInvalid
 from svc.policy.document import Bounds
+from svc.server.lifecycle import ServerService
 from svc.server.startup import Launch
-from svc.server.succession import Server
-from svc.settings.config import OPTIONS, Settings, read_settings
+from svc.settings.config import OPTIONS, Settings
+from svc.settings.reading import read_settings
 from svc.tap import Options, build, makeService
 
 
@@ -56,7 +57,7 @@ class OptionsTests(SynchronousTestCase):
     def test_every_option(self) -> None:
         """Every setting but the data key is an option that the settings' reader understands."""
         for option in OPTIONS:
-            if option.form.metavar is None:
+            if option.parser.metavar is None:
                 self.assertEqual(self.given(f"--{option.name}"), {option.field: True})
             elif option.on_command_line:
                 self.assertEqual(list(self.given(f"--{option.name}", "x")), [option.field])
@@ -150,7 +151,7 @@ class MakeServiceTests(SynchronousTestCase):
     def test_imported_before(self) -> None:
         """Where no database is to be started, all is imported before ``twistd`` may leave the file system's root."""
         program = (
-            "from twisted.internet import reactor\nfrom svc.settings.config import read_settings\n"
+            "from twisted.internet import reactor\nfrom svc.settings.reading import read_settings\n"
             f"environment = {{'SERVICE_DATA_KEY': {new_data_key()!r}}}\n"
             "svc.tap.build(reactor, read_settings({'database_url': 'dbname=svc'}, environment), None)"
         )
@@ -186,7 +187,7 @@ class BuildTests(SynchronousTestCase):
     def test_server(self) -> None:
         """With good settings there is a server, which has not begun."""
         key = new_data_key()
-        self.assertIsInstance(self.build({"SERVICE_DATA_KEY": key}, database_url="dbname=svc"), Server)
+        self.assertIsInstance(self.build({"SERVICE_DATA_KEY": key}, database_url="dbname=svc"), ServerService)
 
     def test_data_key(self) -> None:
         """What isn't a data key is refused before anything starts, and isn't repeated."""

@@ -1,4 +1,4 @@
-"""What one sink has yet to take, and the seam between the journal and its sinks."""
+"""The records that a sink has yet to take, and the interface between the journal and its sinks."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Backlog:
 
     @property
     def safe(self) -> int:
-        """The number up to which nothing is outstanding."""
+        """Return the number up to which nothing is outstanding."""
         return self._records[0][0] - 1 if self._records else self._last
 
     @property
@@ -47,11 +47,11 @@ class Backlog:
         self._last = last
 
     def head(self, size: int) -> list[bytes]:
-        """The oldest records, as far as :func:`first` goes."""
+        """Return the oldest records, as far as :func:`first` goes."""
         return first((record for _, record in self._records), size)
 
     def taken(self, count: int) -> None:
-        """The sink has taken the oldest so many."""
+        """Note that the sink has taken so many of the oldest."""
         self.size -= sum([len(record) for _, record in islice(self._records, count)])
         for _ in range(count):
             self._records.popleft()
@@ -59,18 +59,18 @@ class Backlog:
         self._changed()
 
     def failed(self, why: str) -> None:
-        """The sink takes nothing, and tries again by itself."""
+        """Note that the sink takes nothing, and tries again by itself."""
         self.trouble = why
         self._changed()
 
     def recovered(self) -> None:
-        """The sink can take records again."""
+        """Note that the sink can take records again."""
         self.trouble = None
         self._changed()
 
 
 def first(records: Iterable[bytes], size: int) -> list[bytes]:
-    """The first of the records, of ``size`` bytes together or little more; none when there are none."""
+    """Return the first of the records, of ``size`` bytes together or little more; none when there are none."""
     found: list[bytes] = []
     for record in records:
         found.append(record)
@@ -81,18 +81,18 @@ def first(records: Iterable[bytes], size: int) -> list[bytes]:
 
 
 class ISink(Interface):
-    """Where records go. What is given to it last is taken last; nothing that it has taken is given to it again."""
+    """A destination of records. What is given to it last is taken last; nothing that it has taken is given to it again."""
 
     name = Attribute("""What the log calls it.""")
 
     async def open(backlog: Backlog) -> None:
         """Begin to take what the backlog has, now and later.
 
-        :raises StartRefused: there is no such place, and there won't be.
+        :raises StartRefused: the destination is missing, and will be.
         """
 
     def take(records: Sequence[bytes]) -> int:
-        """Take at once as many of these as can be taken so, and tell how many; called when the backlog is empty.
+        """Take at once as many of these as can be taken so, and return how many; called when the backlog is empty.
 
         It calls nobody back, and fails with 0: the rest is given to the backlog, and what becomes of it is told there.
         """
@@ -101,13 +101,13 @@ class ISink(Interface):
         """Take what the backlog has; called whenever there is more."""
 
     def ready() -> bool:
-        """Whether one more record would be taken, by all that can be seen without one; called when the backlog is empty.
+        """Return whether one more record would be taken, as far as that shows without one; called when the backlog is empty.
 
-        Where something else is at its place by now, it begins anew there.
+        Where something else is at its place by now, that is opened.
         """
 
     def reopen() -> None:
-        """Begin anew, in what is now at the same place."""
+        """Open again what is now at the same place."""
 
     async def close() -> None:
         """Take what can be taken at once, and let go."""

@@ -1,4 +1,4 @@
-"""What becomes of values and tokens by themselves, in the audit: nobody asked for it, so no route records it.
+"""Events of values and tokens that end or change by themselves, in the audit: nobody asked for it, so no route records it.
 
 The program acts here, under its own name. What changes the database is recorded in the transaction of the change too; while
 the journal takes no records nothing is rotated and nothing removed. Values end all the same, at their moment.
@@ -26,7 +26,7 @@ ANNOTATIONS_UNUSABLE: Final = "annotations-unusable"
 
 @implementer(IExpirationEvents)
 class RecordedExpirations:
-    """Gives the journal what ``inner`` is told."""
+    """Records in the journal what ``inner`` is told."""
 
     def __init__(self, inner: IExpirationEvents, journal: IJournal) -> None:
         self._inner = inner

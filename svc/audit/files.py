@@ -5,8 +5,8 @@ until then nothing else is written. Where the rest can't follow, since the proce
 stays torn: a line that is found torn is ended before the next begins. So no two records ever share a line.
 
 Note [A pipe that nobody reads]. Standard output may be a pipe, where the process's log goes, too. A pipe that is full stops
-whoever writes to it, and the log would stop the server for good. So records only take half of it: then there is room for the
-log, and a record is never begun for which there isn't.
+the process that writes to it, and the log would stop the server for good. So records only take half of it: then there is
+room for the log, and a record is never begun for which there isn't.
 
 Note [Seen without a record]. An idle server is to know that its next record will be taken, and writes none to find out. So
 it looks: is the file that it has open still the one at its place (otherwise what is there is opened, as by SIGHUP, so that
@@ -87,7 +87,7 @@ class _Lines:
 
 
 class _Sink:
-    """What files and standard output have in common."""
+    """The common part of the sinks that write to files and to standard output."""
 
     def __init__(self, clock: IReactorTime, name: str) -> None:
         self.name = name
@@ -153,7 +153,7 @@ class _Sink:
         raise NotImplementedError
 
     def _fitting(self, lines: _Lines, records: list[bytes]) -> list[bytes]:  # noqa: ARG002 - a file takes what it gets
-        """The first of the records, as far as they can be written now without waiting."""
+        """Return the first of the records, as far as they can be written now without waiting."""
         return records
 
 
@@ -199,7 +199,7 @@ class FileSink(_Sink):
             self._lines = None
 
     def _opened(self) -> _Lines:
-        """The file, which may have to be opened again first; a torn line at its end is ended then."""
+        """Return the file, which may have to be opened again first; a torn line at its end is ended then."""
         if self._lines is None:
             flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK
             descriptor = os.open(self._path, flags, _MODE)
@@ -269,7 +269,7 @@ class StandardOutputSink(_Sink):
 
 
 def _within(records: list[bytes], room: int) -> list[bytes]:
-    """The first of the records, as far as there is room for them."""
+    """Return the first of the records, as far as there is room for them."""
     fitting: list[bytes] = []
     for record in records:
         room -= len(record) + 1
@@ -280,7 +280,7 @@ def _within(records: list[bytes], room: int) -> list[bytes]:
 
 
 def _has_room(descriptor: int) -> bool:
-    """Whether a file can grow by ``_ROOM`` bytes, by what its disk says of itself; some say nothing."""
+    """Return whether a file can grow by ``_ROOM`` bytes, by what its disk says of itself; some say nothing."""
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         return True
     disk = os.fstatvfs(descriptor)

@@ -117,7 +117,7 @@ class Journal(Service):
             await line.sink.open(line.backlog)
 
     def reopen(self) -> None:
-        """Have every sink begin anew, as after its file was moved away."""
+        """Have every sink open its destination again, as after its file was moved away."""
         _log.info("Audit files are opened anew")
         for line in self._lines:
             line.sink.reopen()
@@ -147,7 +147,7 @@ class Journal(Service):
 
     @property
     def trouble(self) -> str | None:
-        """Why records can't be taken now; ``None`` when they can."""
+        """Return why records can't be taken now; ``None`` when they can."""
         for line in self._lines:
             if line.backlog.trouble is not None:
                 return f"{line.sink.name}: {line.backlog.trouble}"
@@ -156,7 +156,7 @@ class Journal(Service):
         return None
 
     def backlogs(self) -> list[tuple[str, int]]:
-        """The name of each sink, and how many records it has yet to take."""
+        """Return the name of each sink, and how many records it has yet to take."""
         return [(line.sink.name, len(line.backlog)) for line in self._lines]
 
     async def take(self, origin: Origin, events: Sequence[Event], outcome: Outcome) -> None:
@@ -182,7 +182,7 @@ class Journal(Service):
 
     async def _tried(self) -> None:
         if self.trouble is None and self._safe < self._last:
-            # Such as that of a check that was given up: to have been written is not to have been taken.
+            # Like that of a check that was given up: to have been written is not to have been taken.
             await self._settled(self._last)
         elif self.trouble is None and (self._is_due() or not self._seems_ready()):
             await self._taken(self._checked(Outcome()))
@@ -192,7 +192,7 @@ class Journal(Service):
             raise AuditUnavailable(why)
 
     def _is_due(self) -> bool:
-        """Whether a check that finds all well is to be recorded."""
+        """Return whether a check that finds all well is to be recorded."""
         return not self._well or self._clock.seconds() - self._noted >= RECORDED
 
     def _seems_ready(self) -> bool:
@@ -250,7 +250,7 @@ class Journal(Service):
 
     @property
     def _safe(self) -> int:
-        """The number up to which every sink has taken all records."""
+        """Return the number up to which every sink has taken all records."""
         return min([line.backlog.safe for line in self._lines])
 
     async def _settled(self, number: int) -> None:
@@ -262,7 +262,7 @@ class Journal(Service):
         await waiting.taken
 
     def _changed(self) -> None:
-        """Let those go whose records are taken, and all while a sink takes none."""
+        """Release the requests whose records are taken, and all while a sink takes none."""
         safe = self._safe if self._waiting else 0
         while self._waiting and self._waiting[0].number <= safe:
             self._waiting.popleft().taken.callback(None)
@@ -282,7 +282,7 @@ class Journal(Service):
                 each.taken.callback(None)
 
     def _look(self) -> None:
-        """See whether the oldest record has waited too long."""
+        """Check whether the oldest record has waited too long."""
         self._watch = None
         if not self._waiting:
             return

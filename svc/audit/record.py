@@ -16,9 +16,9 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Final
 
-from svc.audit.refusals import printable
 from svc.model.clocks import WallClock
 from svc.model.events import OUTCOME_UNKNOWN, WARNING, Event, Origin, Outcome, Server, Subject
+from svc.model.text import printable
 
 #: The longest value of a parameter, and the longest message, in bytes before they are escaped; what is longer is cut, and
 #: ends with "…".
@@ -56,28 +56,28 @@ _BOM: Final = "\ufeff"
 
 
 def visible(text: str, limit: int) -> str:
-    """A text of at most ``limit`` bytes and an ellipsis, in which every character can be seen."""
+    """Return a text of at most ``limit`` bytes and an ellipsis, in which every character can be seen."""
     shown = printable(text, limit)
     encoded = shown.encode()
     return shown if len(encoded) <= limit else encoded[:limit].decode("utf-8", "ignore") + "…"
 
 
 def quoted(text: str, limit: int = VALUE_LIMIT) -> str:
-    """A value as it stands between the quotation marks of a parameter (RFC 5424, 6.3.3)."""
+    """Return a value as it stands between the quotation marks of a parameter (RFC 5424, 6.3.3)."""
     if len(text) <= limit and _PLAIN.fullmatch(text):
         return text
     return _ESCAPED.sub(r"\\\g<0>", visible(text, limit))
 
 
 def field(text: str, limit: int) -> str:
-    """A field of the header: printable ASCII without blanks, and ``-`` where there is none."""
+    """Return a field of the header: printable ASCII without blanks, and ``-`` where there is none."""
     if text.isalnum() and text.isascii() and len(text) <= limit:
         return text
     return _NO_FIELD.sub("?", text)[:limit] or "-"
 
 
 def message_of(origin: Origin, event: Event, outcome: Outcome) -> str:
-    """What a record says in words."""
+    """Return the message of a record, in words."""
     user = event.user or origin.user or "somebody"
     if outcome.reason is None:
         return f"{user} {event.did}"
@@ -102,7 +102,7 @@ def _surroundings(
     policy: tuple[str, int] | None,
     limit: int,
 ) -> str:
-    """The structured data of an event but for its subject (wire facts, core 6): one caller does the same to many things."""
+    """Return an event's structured data but for its subject (wire facts, core 6), which many events have in common."""
     auth = (("user", user), ("authenticator", authenticator), ("service", service))
     action = (("result", Outcome(reason).word), ("operation", operation))
     elements: list[tuple[str, Subject]] = [
@@ -116,7 +116,7 @@ def _surroundings(
 
 
 def _told(origin: Origin, event: Event, outcome: Outcome, limit: int) -> bytes:
-    """A record from the kind of its message to its end, with values of at most so many bytes."""
+    """Return a record from the kind of its message to its end, with values of at most so many bytes."""
     user = event.user or origin.user
     around = user, event.authenticator, event.service, origin.client_ip, event.operation, outcome.reason, event.policy
     message = message_of(origin, event, outcome)
@@ -139,7 +139,7 @@ class Records:
         self._remembered: dict[tuple[Event, str | None, str, str | None], tuple[bytes, bytes]] = {}
 
     def written(self, origin: Origin, events: Sequence[Event], outcome: Outcome) -> list[bytes]:
-        """The lines of events, without their ends."""
+        """Return the lines of events, without their ends."""
         now = self._wall.seconds()
         second = int(now)
         if second != self._second:

@@ -1,4 +1,4 @@
-"""What was attempted, by whom, and the outcome: refused authentications and logins, for operators.
+"""The log of refused authentications and logins, for operators: what was attempted, by whom, and the outcome.
 
 The wrappers here provide the interface of what they enclose. The client never learns what they log.
 """
@@ -6,73 +6,55 @@ The wrappers here provide the interface of what they enclose. The client never l
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
 
 from twisted.logger import Logger
 from zope.interface import implementer
 
-from svc.model.authentication import Admitted, Attempt, IAuthenticator, ILogin, Refused
+from svc.model.authentication import Admitted, IAuthenticator, ILogin, LoginRequest, Refused
 from svc.model.events import Trail
 from svc.model.expiration import IExpirationEvents
 from svc.model.host_factories import ExpiredToken
 from svc.model.names import ResourceName
-
-#: Longest text from outside in a field of a log event, in characters; what is longer is cut.
-FIELD_LIMIT: Final = 300
+from svc.model.text import printable
 
 _log = Logger()
 
 
-def printable(text: str, limit: int = FIELD_LIMIT) -> str:
-    """Make text from outside fit for a log: ``limit`` characters at most, on one line, each character visible.
-
-    What doesn't print (control characters, line separators, marks that turn the direction of writing, halves of
-    surrogates) is written as an escape of Python's, and so is the backslash.
-    """
-    if len(text) <= limit and text.isprintable() and "\\" not in text:
-        return text
-    shown = "".join(
-        character if character.isprintable() and character != "\\" else character.encode("unicode_escape").decode("ascii")
-        for character in text[:limit]
-    )
-    return shown if len(text) <= limit else f"{shown}…"
-
-
 @implementer(IAuthenticator)
 class LoggedAuthenticator:
-    """Logs each refusal of ``inner``. ``name`` is that of the authenticator, such as ``authn-jwt``."""
+    """Logs each refusal of ``inner``. ``name`` is that of the authenticator: ``authn-jwt``, for example."""
 
     def __init__(self, inner: IAuthenticator, name: str) -> None:
         self._inner = inner
         self._name = name
 
-    async def authenticate(self, attempt: Attempt) -> Admitted | Refused:
+    async def authenticate(self, request: LoginRequest) -> Admitted | Refused:
         """Let ``inner`` decide."""
-        decision = await self._inner.authenticate(attempt)
+        decision = await self._inner.authenticate(request)
         if isinstance(decision, Refused):
-            _log_refusal(self._name, attempt, decision)
+            _log_refusal(self._name, request, decision)
         return decision
 
 
 @implementer(ILogin)
 class LoggedLogin:
-    """Logs each refusal of ``inner``. ``name`` is that of the authenticator, such as ``authn``."""
+    """Logs each refusal of ``inner``. ``name`` is that of the authenticator: ``authn``, for example."""
 
     def __init__(self, inner: ILogin, name: str) -> None:
         self._inner = inner
         self._name = name
 
-    async def api_key(self, attempt: Attempt) -> bytes | Refused:
+    async def api_key(self, request: LoginRequest) -> bytes | Refused:
         """Let ``inner`` decide."""
-        decision = await self._inner.api_key(attempt)
+        decision = await self._inner.api_key(request)
         if isinstance(decision, Refused):
-            _log_refusal(self._name, attempt, decision)
+            _log_refusal(self._name, request, decision)
         return decision
 
 
-def _log_refusal(name: str, attempt: Attempt, refused: Refused) -> None:
-    role, account = printable(refused.role or attempt.login or "-"), printable(attempt.account)
-    service, client_ip = printable(attempt.service_id or "-"), printable(attempt.client_ip)
+def _log_refusal(name: str, request: LoginRequest, refused: Refused) -> None:
+    role, account = printable(refused.role or request.login or "-"), printable(request.account)
+    service, client_ip = printable(request.service_id or "-"), printable(request.client_ip)
     detail, reason = printable(refused.detail), refused.reason.value
     # The sentence is put together here: a refusal may not cost more than a success, and the logger takes its time per field.
     _log.info(
@@ -94,7 +76,7 @@ class LoggedExpirations:
     """Logs what became of values that end or are rotated, and how many tokens of host factories are gone."""
 
     def admit(self) -> None:
-        """Whatever happens is logged."""
+        """Return: the log takes everything."""
 
     def rotation(self, variable: ResourceName, rotator: str) -> Trail | None:
         """The log needs no transaction."""
@@ -103,11 +85,11 @@ class LoggedExpirations:
         """The log needs no transaction."""
 
     async def expired(self, variable: ResourceName, at: float) -> None:
-        """A value ended."""
+        """Log that a value ended."""
         _log.info("The value of {variable} expired", variable=printable(str(variable)), at=at)
 
     async def rotated(self, variable: ResourceName, rotator: str, version: int) -> None:
-        """A new value is in force."""
+        """Log that a new value is in force."""
         _log.info(
             "{rotator} rotated {variable} to version {version}",
             rotator=rotator,
@@ -116,7 +98,7 @@ class LoggedExpirations:
         )
 
     async def failed(self, variable: ResourceName, rotator: str | None, why: str) -> None:
-        """A rotation failed."""
+        """Log that a rotation failed."""
         _log.warn(
             "{rotator} did not rotate {variable}: {why}",
             rotator=printable(rotator or "-"),
@@ -125,5 +107,5 @@ class LoggedExpirations:
         )
 
     async def removed(self, tokens: Sequence[ExpiredToken]) -> None:
-        """Tokens are gone."""
+        """Log that tokens of host factories were removed."""
         _log.info("{count} tokens of host factories had expired and were removed", count=len(tokens))

@@ -1,4 +1,4 @@
-"""How long the database keeps events: what is older is removed, little by little, by a timer."""
+"""Retention of events in the database: a timer removes older ones, a few at a time."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _log = Logger()
 
 
 class Retention(Service):
-    """Has events removed that are older than ``age``, in seconds. A standby has nothing to remove, and isn't asked to.
+    """Removes events that are older than ``age``, in seconds. A standby has nothing to remove, and isn't asked to.
 
     ``demand_primary`` returns when this server may write, and raises ``StoreReadOnly``.
     """
@@ -45,12 +45,12 @@ class Retention(Service):
         self._loop.clock = clock
 
     def startService(self) -> None:
-        """Look now, and from now on."""
+        """Begin to remove events, at once."""
         super().startService()  # type: ignore[no-untyped-call] # Twisted's
         self._loop.start(INTERVAL).addErrback(lambda failure: _log.failure("Old events are not removed any more", failure))
 
     def stopService(self) -> None:
-        """Look no more."""
+        """Remove no more."""
         super().stopService()  # type: ignore[no-untyped-call] # Twisted's
         if self._loop.running:
             self._loop.stop()

@@ -49,7 +49,7 @@ def _ask_when_idle(transport: ITCPTransport) -> None:
 
 @implementer(IPullProducer)
 class _Outlet(Protocol):
-    """One connection. That what was written has left this process, it is told as a producer is: by being asked for more."""
+    """One connection. It learns as a producer does that what was written has left this process: by being asked for more."""
 
     def __init__(self, sink: SyslogSink) -> None:
         self._sink = sink
@@ -68,7 +68,7 @@ class _Outlet(Protocol):
 
     @property
     def busy(self) -> bool:
-        """Whether what was written hasn't left yet."""
+        """Return whether what was written hasn't left yet."""
         return self._count > 0
 
     def send(self, records: list[bytes]) -> None:
@@ -81,14 +81,14 @@ class _Outlet(Protocol):
         transport.registerProducer(self, False)
 
     def resumeProducing(self) -> None:  # noqa: N802 - the name is Twisted's
-        """Everything has been sent, or this is the call at the registration."""
+        """Note that everything has been sent; called at the registration too."""
         if not self._handed:
             self._handed = True
             return
         self._leave()
 
     def stopProducing(self) -> None:  # noqa: N802 - the name is Twisted's
-        """The connection ends: ``connectionLost`` comes."""
+        """Do nothing: ``connectionLost`` follows."""
 
     def _leave(self) -> None:
         IConsumer(self.transport).unregisterProducer()
@@ -150,21 +150,21 @@ class SyslogSink:
         await maybeDeferred(self._service.stopService)
 
     def connected(self, outlet: _Outlet) -> None:
-        """There is a connection."""
+        """Note that there is a connection."""
         self._outlet = outlet
         if self._backlog is not None and self._backlog.trouble is not None:
             self._backlog.recovered()
         self.wake()
 
     def disconnected(self, outlet: _Outlet, why: str) -> None:
-        """The connection was lost."""
+        """Note that the connection was lost."""
         if self._outlet is outlet:
             self._outlet = None
             if self._service.running:
                 self._fail(why)
 
     def sent(self, count: int) -> None:
-        """The oldest records have left this process."""
+        """Note that the oldest records have left this process."""
         assert self._backlog is not None
         self._backlog.taken(count)
         if not self._backlog and self._empty is not None:

@@ -1,1 +1,1 @@
-"""Evidence to role, or refusal: one module for each way to prove an identity."""
+"""Authenticators: each decides which role some evidence proves, or refuses it."""

@@ -1,4 +1,4 @@
-"""What a host's annotations must be: named after claims or their aliases, those that are enforced among them, and equal to
+"""Checks of a host's annotations: named after claims or their aliases, those that are enforced among them, and equal to
 what the token says (wire facts, authn 3.8).
 
 An *alias* is the name of an annotation that is compared with a claim of another name. Here ``aliases`` has the claims by
@@ -12,8 +12,9 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from svc.authn.claims import find, kind_of, name_fault
-from svc.crypto.jose import EvidenceRefused, SignedClaims, shown
 from svc.model.reasons import Reason
+from svc.model.signed_claims import EvidenceRefused, SignedClaims
+from svc.model.text import shown
 
 #: Claims that no annotation may be named after: they are checked otherwise, and say nothing about a host.
 DENIED: Final = frozenset({"iss", "exp", "nbf", "iat", "jti", "aud"})
@@ -85,7 +86,7 @@ def _claim_faults(name: str, *, nested: bool) -> list[str]:
 
 
 def check_names(annotations: Mapping[str, str], *, nested: bool) -> None:
-    """Every annotation has a name that a claim could have."""
+    """Check that every annotation has a name that a claim could have."""
     for name in annotations:
         fault = name_fault(name, nested=nested)
         if fault is not None:
@@ -93,13 +94,13 @@ def check_names(annotations: Mapping[str, str], *, nested: bool) -> None:
 
 
 def check_present(annotations: Mapping[str, str]) -> None:
-    """There is an annotation. A host without one would be open to every token of the provider."""
+    """Check that there is an annotation. A host without one would be open to every token of the provider."""
     if not annotations:
         raise EvidenceRefused(Reason.ANNOTATIONS_MISSING, "the host has no annotation for this authenticator")
 
 
 def check_enforced(annotations: Mapping[str, str], enforced: Sequence[str], aliases: Mapping[str, str]) -> None:
-    """Every enforced claim has its annotation, under its alias if it has one."""
+    """Check that every enforced claim has its annotation, under its alias if it has one."""
     for claim in enforced:
         name = _renamed(aliases).get(claim, claim)
         if name not in annotations:
@@ -110,7 +111,7 @@ def check_enforced(annotations: Mapping[str, str], enforced: Sequence[str], alia
 
 
 def check_permitted(annotations: Mapping[str, str], aliases: Mapping[str, str]) -> None:
-    """No annotation is named after a registered claim, or after a claim that has an alias."""
+    """Check that no annotation is named after a registered claim, or after a claim that has an alias."""
     renamed = _renamed(aliases)
     for name in annotations:
         if name in DENIED:
@@ -123,7 +124,7 @@ def check_permitted(annotations: Mapping[str, str], aliases: Mapping[str, str]) 
 
 
 def check_claims(annotations: Mapping[str, str], claims: SignedClaims, aliases: Mapping[str, str], *, nested: bool) -> None:
-    """Every annotation has the exact text of its claim."""
+    """Check that every annotation has the exact text of its claim."""
     for name, wanted in annotations.items():
         claim = aliases.get(name, name)
         _check_claim(name, claim, wanted, find(claims, claim, nested=nested))
@@ -146,5 +147,5 @@ def _check_claim(name: str, claim: str, wanted: str, value: object) -> None:
 
 
 def _renamed(aliases: Mapping[str, str]) -> Mapping[str, str]:
-    """The aliases by their claims."""
+    """Return the aliases by their claims."""
     return {claim: alias for alias, claim in aliases.items()}

@@ -1,7 +1,7 @@
 """The API key authenticator: a role's own key, as it stands in the vault, proves the role; at login its password does too.
 
 Note [Alike]. A client can't tell an unknown role from a wrong key: the answers are alike, and so is the work (rulings 2.11).
-Each attempt asks the store one question, opens one sealed key and compares it. Where the role has none, a decoy is opened
+Each request asks the store one question, opens one sealed key and compares it. Where the role has none, a decoy is opened
 and compared in its place. At a login, what isn't the key is compared with one hash of a password besides, if it can be a
 user's password: his own, or a decoy.
 """
@@ -13,16 +13,16 @@ from typing import Final
 from twisted.logger import Logger
 from zope.interface import implementer
 
-from svc.crypto.jose import shown
 from svc.crypto.passwords import Passwords, can_be_password
 from svc.crypto.vault import DECOY, Vault, api_key_name, password_name
-from svc.model.authentication import Admitted, Attempt, IAuthenticator, ILogin, Refused
+from svc.model.authentication import Admitted, IAuthenticator, ILogin, LoginRequest, Refused
 from svc.model.clocks import WallClock
 from svc.model.credentials import Credential, ICredentials, new_api_key, same_key
 from svc.model.errors import InvalidName, PasswordsBusy, WrongDataKey
 from svc.model.names import RoleName
 from svc.model.query_results import Sealed, is_within
 from svc.model.reasons import Reason
+from svc.model.text import shown
 
 _log = Logger()
 
@@ -43,54 +43,54 @@ class ApiKeyAuthenticator:
         self._wall = wall
         self._decoy = vault.seal(DECOY, new_api_key().encode("ascii"))
 
-    async def authenticate(self, attempt: Attempt) -> Admitted | Refused:
-        """Decide on one attempt. From where it may come is looked at last (wire facts, authn 1.3)."""
-        found = await self._found(attempt)
+    async def authenticate(self, request: LoginRequest) -> Admitted | Refused:
+        """Decide on one request. From where it may come is looked at last (wire facts, authn 1.3)."""
+        found = await self._found(request)
         if isinstance(found, Refused):
             return found
         role, credential = found
-        problem = self._problem(role, credential, attempt.evidence) or _misplaced(credential, attempt.client_ip)
+        problem = self._problem(role, credential, request.evidence) or _misplaced(credential, request.client_ip)
         if problem is not None:
             return Refused(*problem, str(role))
         if credential.signing_key is None:
             return Refused.of(Reason.SIGNING_KEY_UNUSABLE, "the account has no signing key", str(role))
         return Admitted(role, credential.signing_key, credential.creation)
 
-    async def api_key(self, attempt: Attempt) -> bytes | Refused:
-        """Return the role's API key when that, or the role's password, is the evidence; from wherever it comes.
+    async def api_key(self, request: LoginRequest) -> bytes | Refused:
+        """Return the role's API key when that, or the role's password, is the evidence; from any address.
 
         :raises PasswordsBusy: too many passwords wait to be compared.
         """
         # Nothing that a role has or lacks decides about the work of hashing (Note [Alike]).
-        may_be_password = can_be_password(attempt.evidence)
+        may_be_password = can_be_password(request.evidence)
         if may_be_password:
             # It is no key. Before the store is asked: a storm of passwords is to cost others little.
             await self._passwords.room()
-        found = await self._found(attempt)
+        found = await self._found(request)
         if isinstance(found, Refused):
             return found
         role, credential = found
-        problem = self._problem(role, credential, attempt.evidence)
+        problem = self._problem(role, credential, request.evidence)
         if problem is None:
-            return attempt.evidence
+            return request.evidence
         if may_be_password and role.kind == "user":
             try:
-                if await self._proves(role, credential.password, attempt.evidence) and credential.api_key is not None:
+                if await self._proves(role, credential.password, request.evidence) and credential.api_key is not None:
                     return self._vault.open(api_key_name(role), credential.api_key)
             except WrongDataKey:
                 problem = Reason.CREDENTIALS_UNREADABLE, "what is stored doesn't open under the data key"
         return Refused(*problem, str(role))
 
-    async def _found(self, attempt: Attempt) -> tuple[RoleName, Credential] | Refused:
-        """The role that would be proven, with what the store has of it."""
+    async def _found(self, request: LoginRequest) -> tuple[RoleName, Credential] | Refused:
+        """Return the role that would be proven, with its credential."""
         try:
-            role = RoleName.from_login(attempt.account, attempt.login or "")
+            role = RoleName.from_login(request.account, request.login or "")
         except InvalidName as refusal:
             return Refused(Reason.REQUEST_MALFORMED, str(refusal))
         return role, await self._credentials.credential(role)
 
     def _problem(self, role: RoleName, credential: Credential, evidence: bytes) -> _Problem | None:
-        """Why the evidence is not the role's API key; ``None`` when it is (Note [Alike])."""
+        """Return why the evidence is not the role's API key; ``None`` when it is (Note [Alike])."""
         try:
             if credential.api_key is None:
                 key = self._vault.open(DECOY, self._decoy)
@@ -112,7 +112,7 @@ class ApiKeyAuthenticator:
         return None
 
     async def _proves(self, role: RoleName, sealed: Sealed | None, evidence: bytes) -> bool:
-        """Whether the evidence is the role's password, of which ``sealed`` has the hash."""
+        """Return whether the evidence is the role's password, of which ``sealed`` has the hash."""
         hashed = None if sealed is None else self._vault.open(password_name(role), sealed)
         if not await self._passwords.matches(hashed, evidence):
             return False
@@ -121,7 +121,7 @@ class ApiKeyAuthenticator:
         return True
 
     async def _renew(self, role: RoleName, sealed: Sealed, password: bytes) -> None:
-        """Hash a proven password anew, at today's cost, unless it was changed meanwhile, or this can't be done now."""
+        """Hash a proven password again, at today's cost, unless it was changed meanwhile, or this can't be done now."""
         try:
             renewed = self._vault.seal(password_name(role), await self._passwords.hashed(password))
         except PasswordsBusy:
@@ -130,7 +130,7 @@ class ApiKeyAuthenticator:
 
 
 def _misplaced(credential: Credential, client_ip: str) -> _Problem | None:
-    """Why the role may not authenticate from this address; ``None`` when it may (wire facts, authn 1.5)."""
+    """Return why the role may not authenticate from this address; ``None`` when it may (wire facts, authn 1.5)."""
     networks = credential.restrictions
     if not networks or is_within(client_ip, networks):
         return None

@@ -1,4 +1,4 @@
-"""What the claims of a verified token must be: times, issuer, audience, and the identity they carry.
+"""Checks of the claims of a verified token: times, issuer, audience, and the identity they carry.
 
 Every check is a function of values: it returns when the claims pass and raises ``EvidenceRefused`` when they don't. Where
 the dialects differ the difference is a parameter; ``nested`` says whether ``/`` in a claim's name walks into objects.
@@ -11,10 +11,11 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from svc.crypto.jose import EvidenceRefused, SignedClaims, shown
 from svc.model.errors import InvalidName
 from svc.model.names import RoleName
 from svc.model.reasons import Reason
+from svc.model.signed_claims import EvidenceRefused, SignedClaims
+from svc.model.text import shown
 
 _PART: Final = r"[A-Za-z$_|][A-Za-z0-9$_.|-]*"
 _NAME: Final = re.compile(f"{_PART}(?:/{_PART})*")
@@ -31,7 +32,7 @@ _KINDS: Final[Mapping[type, str]] = {
 
 
 def kind_of(value: object) -> str:
-    """What a JSON value is, in words."""
+    """Return the type of a JSON value, in words."""
     return _KINDS[type(value)]
 
 
@@ -39,7 +40,7 @@ def kind_of(value: object) -> str:
 
 
 def check_expiry(claims: SignedClaims, now: float, skew: float) -> None:
-    """``exp`` is there and lies ahead; from that second on the token is dead (RFC 7519 4.1.4; rulings 2.4).
+    """Check that ``exp`` is there and lies ahead; from that second on the token is dead (RFC 7519 4.1.4; rulings 2.4).
 
     ``now`` is in seconds since the epoch, ``skew`` the seconds by which a provider's clock may differ.
     """
@@ -53,7 +54,7 @@ def check_expiry(claims: SignedClaims, now: float, skew: float) -> None:
 
 
 def check_begun(claims: SignedClaims, name: str, now: float, skew: float) -> None:
-    """``nbf`` or ``iat``, as ``name`` says, is absent or lies not ahead (RFC 7519 4.1.5, 4.1.6)."""
+    """Check that ``nbf`` or ``iat``, as ``name`` says, is absent or lies not ahead (RFC 7519 4.1.5, 4.1.6)."""
     if name in claims:
         moment = _seconds(claims, name)
         if moment - skew > now:
@@ -63,7 +64,7 @@ def check_begun(claims: SignedClaims, name: str, now: float, skew: float) -> Non
 
 
 def issued_at(claims: SignedClaims) -> float | None:
-    """When the provider says that it issued the token; ``None`` when it doesn't, or not as a time."""
+    """Return when the provider says that it issued the token; ``None`` when it doesn't, or not as a time."""
     try:
         return _seconds(claims, "iat") if "iat" in claims else None
     except EvidenceRefused:
@@ -71,7 +72,7 @@ def issued_at(claims: SignedClaims) -> float | None:
 
 
 def _seconds(claims: SignedClaims, name: str) -> float:
-    """A ``NumericDate``: a JSON number that is finite as one (RFC 7519 2); numeric text isn't read (authn 8)."""
+    """Return a ``NumericDate``: a JSON number that is finite as one (RFC 7519 2); numeric text isn't read (authn 8)."""
     value = claims[name]
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise EvidenceRefused(Reason.TIME_CLAIM_INVALID, f"{name!r} is {kind_of(value)}, not a number")
@@ -88,7 +89,10 @@ def _seconds(claims: SignedClaims, name: str) -> float:
 
 
 def check_issuer(claims: SignedClaims, expected: str | None, *, mandatory: bool) -> None:
-    """``iss`` is exactly the ``expected`` text, if one is; it may be absent unless ``mandatory`` (rulings 1, 2.9)."""
+    """Check that ``iss`` is exactly the ``expected`` text, if one is.
+
+    It may be absent unless ``mandatory`` (rulings 1, 2.9).
+    """
     if "iss" not in claims:
         if mandatory and expected is not None:
             raise EvidenceRefused(Reason.ISSUER_MISSING, f"the token has no 'iss'; it must be {shown(expected)}")
@@ -101,7 +105,7 @@ def check_issuer(claims: SignedClaims, expected: str | None, *, mandatory: bool)
 
 
 def check_audience(claims: SignedClaims, expected: str | None) -> None:
-    """``aud`` is the ``expected`` text or an array of texts that holds it, if one is expected (RFC 7519 4.1.3)."""
+    """Check that ``aud`` is the ``expected`` text, or an array of texts with it, if one is expected (RFC 7519 4.1.3)."""
     if expected is None:
         return
     if "aud" not in claims:
@@ -120,7 +124,7 @@ def check_audience(claims: SignedClaims, expected: str | None) -> None:
 
 
 def name_fault(name: str, *, nested: bool) -> str | None:
-    """Say what is wrong with ``name`` as the name of a claim, ``None`` when nothing is (wire facts, authn 3.8)."""
+    """Return what is wrong with ``name`` as the name of a claim, ``None`` when nothing is (wire facts, authn 3.8)."""
     if "/" in name and not nested:
         return f"{shown(name)} is a path, and nested claims are not supported"
     if not _NAME.fullmatch(name):
@@ -129,7 +133,7 @@ def name_fault(name: str, *, nested: bool) -> str | None:
 
 
 def find(claims: Mapping[str, object], name: str, *, nested: bool) -> object:
-    """The value of the claim; ``None`` when there is none, or it is null.
+    """Return the value of the claim; ``None`` when there is none, or it is null.
 
     A claim that has the whole of ``name`` as its name comes before one at the end of the path that it spells.
     """
@@ -148,9 +152,10 @@ def find(claims: Mapping[str, object], name: str, *, nested: bool) -> object:
 
 
 def host_of(claims: SignedClaims, account: str, name: str, path: str, *, nested: bool) -> RoleName:
-    """The host that the claim ``name`` identifies, below the policy ``path`` unless that is empty (wire facts, authn 3.7).
+    """Return the host that the claim ``name`` identifies, below the policy ``path`` unless that is empty.
 
-    It is always a host, and never one outside the path: no claim makes a token speak for a user or for the path's own name.
+    It is always a host, and never one outside the path (wire facts, authn 3.7): no claim makes a token speak for a user or
+    for the path's own name.
     """
     value = find(claims, name, nested=nested)
     if value is None or value == "":
@@ -166,7 +171,7 @@ def host_of(claims: SignedClaims, account: str, name: str, path: str, *, nested:
 
 
 def role_of(login: str, account: str) -> RoleName:
-    """The user or host that a login in the path names."""
+    """Return the user or host that a login in the path names."""
     try:
         return RoleName.from_login(account, login)
     except InvalidName as error:

@@ -43,13 +43,14 @@ from svc.authn.constraints import (
     identity_claim,
     own,
 )
-from svc.authn.evaluation import Check, Kind, Trial
+from svc.authn.evaluation import Check, Evaluation, Kind
 from svc.authn.resourceid import ResourceId
 from svc.authn.settings import Configuration, Misconfiguration, texts_of
-from svc.crypto.jose import EvidenceRefused, shown
 from svc.model.authentication import KeySource, Problem
 from svc.model.dialect import Dialect
 from svc.model.reasons import Reason
+from svc.model.signed_claims import EvidenceRefused
+from svc.model.text import shown
 
 _VARIABLES: Final = ("provider-uri", "audience")
 
@@ -58,7 +59,7 @@ def configuration_of(
     values: Mapping[str, str | Problem | None],
     dialect: Dialect,  # noqa: ARG001 (some kinds need it)
 ) -> Configuration | Misconfiguration:
-    """Understand the values of the variables that are declared, as ``settings.opened`` tells them.
+    """Return what the values of the declared variables mean; they are as ``settings.opened`` returns them.
 
     The issuer is the provider's address with one final slash, written or not.
     """
@@ -75,72 +76,74 @@ def configuration_of(
     return Configuration(keys, issuer, texts.get("audience"))
 
 
-def _check_identity(trial: Trial) -> None:
-    """The path names the host: a token names a resource of the platform."""
-    if trial.attempt.login is None:
+def _check_identity(evaluation: Evaluation) -> None:
+    """Take the host from the path: a token names a resource of the platform."""
+    if evaluation.request.login is None:
         raise EvidenceRefused(Reason.IDENTITY_AMBIGUOUS, "the path names no host, and the token can't")
-    trial.role = role_of(trial.attempt.login, trial.attempt.account)
+    evaluation.role = role_of(evaluation.request.login, evaluation.request.account)
 
 
-def _tell_identity(trial: Trial) -> str:
-    return f"the path names {shown(str(trial.role))}"
+def _tell_identity(evaluation: Evaluation) -> str:
+    return f"the path names {shown(str(evaluation.role))}"
 
 
-def _check_issuer(trial: Trial) -> None:
-    """Note [One issuer for all]."""
-    check_issuer(trial.claims, trial.configuration.issuer, mandatory=True)
+def _check_issuer(evaluation: Evaluation) -> None:
+    """Check the issuer, which is mandatory here (Note [One issuer for all])."""
+    check_issuer(evaluation.claims, evaluation.configuration.issuer, mandatory=True)
 
 
-def _check_identity_claims(trial: Trial) -> None:
+def _check_identity_claims(evaluation: Evaluation) -> None:
     for name in (RESOURCE_CLAIM, IDENTITY_CLAIM):
-        identity_claim(trial.claims, name)
+        identity_claim(evaluation.claims, name)
 
 
-def _tell_identity_claims(trial: Trial) -> str:
-    return "; ".join(f"{name!r} is {shown(identity_claim(trial.claims, name))}" for name in (RESOURCE_CLAIM, IDENTITY_CLAIM))
+def _tell_identity_claims(evaluation: Evaluation) -> str:
+    return "; ".join(
+        f"{name!r} is {shown(identity_claim(evaluation.claims, name))}" for name in (RESOURCE_CLAIM, IDENTITY_CLAIM)
+    )
 
 
-def _check_required(trial: Trial) -> None:
-    check_required(trial.annotations)
+def _check_required(evaluation: Evaluation) -> None:
+    check_required(evaluation.annotations)
 
 
-def _tell_annotations(trial: Trial) -> str:
-    return "; ".join(f"{name} is {shown(value)}" for name, value in trial.annotations.items())
+def _tell_annotations(evaluation: Evaluation) -> str:
+    return "; ".join(f"{name} is {shown(value)}" for name, value in evaluation.annotations.items())
 
 
-def _check_permitted(trial: Trial) -> None:
-    check_permitted(trial.annotations)
+def _check_permitted(evaluation: Evaluation) -> None:
+    check_permitted(evaluation.annotations)
 
 
-def _tell_permitted(_: Trial) -> str:
+def _tell_permitted(_: Evaluation) -> str:
     return "each has a name that means something"
 
 
-def _check_exclusive(trial: Trial) -> None:
-    check_exclusive(trial.annotations)
+def _check_exclusive(evaluation: Evaluation) -> None:
+    check_exclusive(evaluation.annotations)
 
 
-def _tell_exclusive(_: Trial) -> str:
+def _tell_exclusive(_: Evaluation) -> str:
     return "they name one identity at most"
 
 
-def _check_resource_id(trial: Trial) -> None:
-    trial.resource_id = ResourceId.parse(identity_claim(trial.claims, RESOURCE_CLAIM))
+def _check_resource_id(evaluation: Evaluation) -> None:
+    evaluation.resource_id = ResourceId.parse(identity_claim(evaluation.claims, RESOURCE_CLAIM))
 
 
-def _tell_resource_id(trial: Trial) -> str:
-    resource = trial.resource_id
+def _tell_resource_id(evaluation: Evaluation) -> str:
+    resource = evaluation.resource_id
     return (
         f"subscription {shown(resource.subscription)}, resource group {shown(resource.resource_group)}, "
         f"{shown(resource.namespace)} {shown(resource.type)} {shown(resource.name)}"
     )
 
 
-def _check_resource(trial: Trial) -> None:
-    check_resource(trial.annotations, trial.resource_id, identity_claim(trial.claims, IDENTITY_CLAIM))
+def _check_resource(evaluation: Evaluation) -> None:
+    check_resource(evaluation.annotations, evaluation.resource_id, identity_claim(evaluation.claims, IDENTITY_CLAIM))
 
 
-def _tell_resource(_: Trial) -> str:
+def _tell_resource(_: Evaluation) -> str:
     return "the token says what the annotations say"
 
 
@@ -172,5 +175,5 @@ _CHECKS: Final = (
 
 
 def cloud(dialect: Dialect) -> Kind:
-    """The cloud authenticator, by the name that it has in a dialect."""
+    """Return the cloud authenticator under the name that it has in a dialect."""
     return Kind(dialect.cloud, _VARIABLES, _CHECKS, configuration_of, own, general=True)

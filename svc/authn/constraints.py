@@ -1,4 +1,4 @@
-"""What a host's annotations must be for the cloud authenticator, and how a token is compared with them (wire facts, authn
+"""Checks of a host's annotations for the cloud authenticator, and how a token is compared with them (wire facts, authn
 4).
 
 ``annotations`` are here what ``own`` picks out. The checks return when all is well and raise ``EvidenceRefused`` when it
@@ -17,8 +17,9 @@ from typing import Final
 
 from svc.authn.claims import kind_of
 from svc.authn.resourceid import ResourceId
-from svc.crypto.jose import EvidenceRefused, SignedClaims, shown
 from svc.model.reasons import Reason
+from svc.model.signed_claims import EvidenceRefused, SignedClaims
+from svc.model.text import shown
 
 #: The claims that say which resource a token is for, and which identity it has.
 RESOURCE_CLAIM: Final = "xms_mirid"
@@ -34,7 +35,7 @@ _PERMITTED: Final = (*_REQUIRED, _SHARED, _SOLE)
 
 
 def own(annotations: Mapping[str, str], service: str) -> Mapping[str, str]:
-    """Those that bear on the authenticator ``service``, by the last part of their names (Note [Whose annotations])."""
+    """Return those for the authenticator ``service``, by the last part of their names (Note [Whose annotations])."""
     found: dict[str, str] = {}
     for under in (f"{service.partition('/')[0]}/", f"{service}/"):
         for full, value in annotations.items():
@@ -45,7 +46,7 @@ def own(annotations: Mapping[str, str], service: str) -> Mapping[str, str]:
 
 
 def identity_claim(claims: SignedClaims, name: str) -> str:
-    """The text of a claim without which the token says nothing about a workload."""
+    """Return the text of a claim without which the token says nothing about a workload."""
     value = claims.get(name)
     if value is None or value == "":
         raise EvidenceRefused(
@@ -57,14 +58,14 @@ def identity_claim(claims: SignedClaims, name: str) -> str:
 
 
 def check_required(annotations: Mapping[str, str]) -> None:
-    """The host is bound to a subscription and a resource group; all that is missing is told."""
+    """Check that the host is bound to a subscription and a resource group; the refusal names all that is missing."""
     missing = [name for name in _REQUIRED if name not in annotations]
     if missing:
         raise EvidenceRefused(Reason.ANNOTATION_REQUIRED, f"the host has no annotation {' and no '.join(missing)}")
 
 
 def check_permitted(annotations: Mapping[str, str]) -> None:
-    """No annotation has a name that means nothing: it might have been meant to keep somebody out."""
+    """Check that every annotation has a name that means something: it might have been meant to keep somebody out."""
     unknown = [name for name in annotations if name not in _PERMITTED]
     if unknown:
         raise EvidenceRefused(
@@ -73,13 +74,13 @@ def check_permitted(annotations: Mapping[str, str]) -> None:
 
 
 def check_exclusive(annotations: Mapping[str, str]) -> None:
-    """A token is of one identity, so a host is bound to one at most."""
+    """Check that the host is bound to one identity at most, since a token is of one."""
     if _SHARED in annotations and _SOLE in annotations:
         raise EvidenceRefused(Reason.ANNOTATIONS_EXCLUSIVE, f"the host has both annotations, {_SHARED} and {_SOLE}")
 
 
 def check_resource(annotations: Mapping[str, str], resource: ResourceId, identity: str) -> None:
-    """The resource and the identity are exactly those that the host is bound to."""
+    """Check that the resource and the identity are exactly those that the host is bound to."""
     _compare(_SUBSCRIPTION, annotations[_SUBSCRIPTION], resource.subscription)
     _compare(_GROUP, annotations[_GROUP], resource.resource_group)
     for name, shared, found in ((_SHARED, True, resource.name), (_SOLE, False, identity)):

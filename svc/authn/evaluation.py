@@ -1,9 +1,9 @@
-"""An attempt to log in with a third party's token on its way through the checks.
+"""A login with a third party's token on its way through the checks.
 
 Note [One table]. Those who decide and those who explain go through one table of checks, which stand in the order in which
 failures count; each kind of authenticator has its own. A check is a function that raises ``EvidenceRefused``, and one that
-says what it compared when it passed, which only those who explain call. Some need what the store knows of the applicant, who
-is known when the others have passed: a trial first *proves* what it can without the store, and then *decides*. So no
+says what it compared when it passed, which only those who explain call. Some need what the store knows of the candidate, who
+is known when the others have passed: an evaluation first *proves* what it can without the store, and then *decides*. So no
 explanation can disagree with a decision.
 """
 
@@ -17,19 +17,20 @@ import attrs
 
 from svc.authn.resourceid import ResourceId
 from svc.authn.settings import Configuration, Misconfiguration
-from svc.crypto.jose import EvidenceRefused, KeySet, SignedClaims, Unverified
-from svc.model.authentication import Applicant, Attempt, AuthenticatorSettings, IProviderKeys, Problem, Step
+from svc.model.authentication import AuthenticatorSettings, IProviderKeys, LoginCandidate, LoginRequest, Problem, Step
 from svc.model.clocks import WallClock
 from svc.model.dialect import Dialect
+from svc.model.key_sets import KeySet
 from svc.model.names import RoleName
+from svc.model.signed_claims import EvidenceRefused, SignedClaims, Unverified
 
 #: Recent tokens by whose ``iat`` the provider's clock is known.
 _RECENT: Final = 100
 
 
 @attrs.frozen(eq=False)
-class Terms:
-    """What holds for every trial of a server. ``clock_skew`` is in seconds, ``token_limit`` in bytes."""
+class Context:
+    """What all evaluations of a server share. ``clock_skew`` is in seconds, ``token_limit`` in bytes."""
 
     dialect: Dialect
     keys: IProviderKeys
@@ -40,7 +41,7 @@ class Terms:
 
 
 @attrs.frozen(eq=False)
-class Known:
+class CachedSettings:
     """An authenticator's settings as they were read, and what they mean.
 
     ``delays``: how many seconds after their ``iat`` recent tokens came, by the clock here.
@@ -52,19 +53,19 @@ class Known:
 
 
 @attrs.define(eq=False)
-class Trial:
-    """One attempt on its way through the checks, with what they found out; each uses what earlier ones did.
+class Evaluation:
+    """One request on its way through the checks, with what they found out; each uses what earlier ones did.
 
     ``service`` is the authenticator's name, such as ``authn-jwt/ci``; ``listed``: whether the configuration names it.
-    ``failed`` is the check whose ``refusal`` counts, if there is one. ``annotations`` are the applicant's that bear on this
+    ``failed`` is the check whose ``refusal`` counts, if there is one. ``annotations`` are the candidate's that bear on this
     authenticator, by what is left of their names.
     """
 
-    terms: Terms
-    attempt: Attempt
+    context: Context
+    request: LoginRequest
     service: str
     listed: bool
-    known: Known
+    cached: CachedSettings
     failed: Check | None = None
     refusal: EvidenceRefused | None = None
     role: RoleName | None = None
@@ -74,11 +75,11 @@ class Trial:
     claims: SignedClaims = attrs.field(init=False, repr=False)
     resource_id: ResourceId = attrs.field(init=False)
     now: float = attrs.field(init=False)
-    applicant: Applicant = attrs.field(init=False)
+    candidate: LoginCandidate = attrs.field(init=False)
     annotations: Mapping[str, str] = attrs.field(init=False)
 
     async def prove(self, checks: Sequence[Check]) -> None:
-        """Make these checks, which need no store, up to the first failure."""
+        """Run these checks, which need no store, up to the first failure."""
         for check in checks:
             try:
                 waiting = check.run(self)
@@ -88,9 +89,9 @@ class Trial:
                 self.failed, self.refusal = check, refusal
                 return
 
-    def decide(self, checks: Sequence[Check], applicant: Applicant, annotations: Mapping[str, str]) -> None:
-        """Make the rest of all checks. What failed before counts, unless one that comes before it fails now."""
-        self.applicant, self.annotations = applicant, annotations
+    def decide(self, checks: Sequence[Check], candidate: LoginCandidate, annotations: Mapping[str, str]) -> None:
+        """Run the rest of all checks. What failed before counts, unless one that comes before it fails now."""
+        self.candidate, self.annotations = candidate, annotations
         for check in checks:
             if check is self.failed:
                 return
@@ -102,7 +103,7 @@ class Trial:
                     return
 
     def steps(self, checks: Sequence[Check]) -> Iterator[Step]:
-        """Tell of every check, once decided."""
+        """Return the outcome of every check, once decided."""
         reached = True
         for check in checks:
             if check is self.failed and self.refusal is not None:
@@ -118,18 +119,18 @@ class Trial:
 class Check:
     """A check by its name. ``run`` raises ``EvidenceRefused``, at once or when awaited; ``tell`` says what passed.
 
-    ``stored``: whether it needs to know the applicant.
+    ``stored``: whether it needs to know the candidate.
     """
 
     name: str
-    run: Callable[[Trial], Awaitable[None] | None]
-    tell: Callable[[Trial], str]
+    run: Callable[[Evaluation], Awaitable[None] | None]
+    tell: Callable[[Evaluation], str]
     stored: bool = False
 
 
 @attrs.frozen(eq=False)
 class Kind:
-    """What tells one kind of authenticator from another.
+    """A kind of authenticator, by what differs between kinds.
 
     ``name`` is that of its type, such as ``authn-jwt``. ``variables`` are those that are asked for; ``understand`` tells
     what their values mean, by the name of each that is declared, as ``settings.opened`` has them. ``checks`` are all, in the

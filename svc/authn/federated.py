@@ -1,4 +1,4 @@
-"""Authenticators by a token that a third party signed, of whatever kind: what a login takes, and what operators are told.
+"""Authenticators of tokens that a third party signed: they decide on logins, explain decisions, and report their state.
 
 Note [Optimistic settings]. What an operator sets (addresses, issuer, audience) lives in variables, sealed, in the database.
 A login decides with the settings remembered from before, and then makes one reading of all else that it needs, which also
@@ -10,12 +10,12 @@ Note [Same work]. That reading is made for every token, proven or not, and for a
 an unknown host, a wrong claim and a missing membership cost the same, and a stopwatch learns nothing (rulings 2.11). It also
 makes refusals that depend on the settings as fresh as admissions.
 
-Note [Who can't be judged]. Who needs keys that can't be had is told to come again, with 503, and not that his token is bad
+Note [Who can't be judged]. Who needs keys that can't be had is told to come again, and not that his token is bad
 (rulings 9.1). Whom a token speaks for is read once its signature is verified, and nobody looks up the host of a path before
 that. So this depends on the authenticator and the text of the token alone, and is the same for hosts that are there and
-others. What comes before the keys stays 401: an authenticator that isn't enabled or defined, settings that don't fit, a text
-that is no token. An unknown account has no provider that could be away, and is 401 too: which accounts there are is no
-secret, since their own keys are published. In an account without a signing key everybody is put off alike.
+others. What comes before the keys is unproven still: an authenticator that isn't enabled or defined, settings that don't
+fit, a text that is no token. An unknown account has no provider that could be away, and is unproven too: which accounts
+there are is no secret, since their own keys are published. In an account without a signing key everybody is put off alike.
 
 What is distrusted, what is switched off, and how often an operator asked for newer keys are settings in this sense: they
 hold on every server from the moment on at which its database has them (rulings 4).
@@ -31,13 +31,11 @@ import attrs
 from zope.interface import implementer
 
 from svc.authn.checks import ACCOUNT, ENABLED, why_disabled
-from svc.authn.evaluation import Check, Kind, Known, Terms, Trial
+from svc.authn.evaluation import CachedSettings, Check, Context, Evaluation, Kind
 from svc.authn.settings import Misconfiguration, opened
-from svc.crypto.jose import EvidenceRefused, KeySet, shown
 from svc.crypto.vault import Vault
 from svc.model.authentication import (
     Admitted,
-    Attempt,
     AuthenticatorSettings,
     AuthenticatorStatus,
     Explanation,
@@ -47,14 +45,18 @@ from svc.model.authentication import (
     IProviderKeys,
     KeySource,
     KeysState,
+    LoginRequest,
     Problem,
     Refused,
 )
 from svc.model.clocks import WallClock
 from svc.model.dialect import Dialect
 from svc.model.errors import InvalidName, KeysUnavailable, StoreUnavailable
+from svc.model.key_sets import KeySet
 from svc.model.names import ResourceName, RoleName
-from svc.model.reasons import PUT_OFF, Reason
+from svc.model.reasons import PUT_OFF, Reason, RefusalKind
+from svc.model.signed_claims import EvidenceRefused
+from svc.model.text import shown
 
 #: Authenticators whose settings are remembered, and as many without any.
 _REMEMBERED: Final = 1000
@@ -62,23 +64,23 @@ _REMEMBERED: Final = 1000
 #: How often a login is decided afresh because its settings changed meanwhile.
 _DECISIONS: Final = 3
 
-#: What the client learns of a refusal, if not 401.
-_STATUSES: Final[Mapping[Reason, int]] = {
-    Reason.REQUEST_MALFORMED: 400,
-    Reason.TOKEN_MISSING: 400,
-    Reason.TOKEN_TOO_LARGE: 413,
+#: The kinds of refusals that are told apart from evidence that proves nothing.
+_KINDS: Final[Mapping[Reason, RefusalKind]] = {
+    Reason.REQUEST_MALFORMED: RefusalKind.MALFORMED,
+    Reason.TOKEN_MISSING: RefusalKind.MALFORMED,
+    Reason.TOKEN_TOO_LARGE: RefusalKind.TOO_LARGE,
 }
 
 
 def _source_name(source: KeySet | KeySource) -> str:
-    """The variable that says where keys come from."""
+    """Return the variable that says where keys come from."""
     if isinstance(source, KeySet):
         return "public-keys"
     return "provider-uri" if source.discovered else "jwks-uri"
 
 
 def _nobody(account: str) -> RoleName:
-    """A role that can't exist, since no identifier is empty (Note [Same work])."""
+    """Return a role that can't exist, since no identifier is empty (Note [Same work])."""
     return RoleName(account, "host", "")
 
 
@@ -108,92 +110,92 @@ class FederatedAuthenticator:
         self._kind = kind
         #: The checks that need no store.
         self._proving = tuple(check for check in kind.checks if not check.stored)
-        self._terms = Terms(dialect, keys, wall, clock_skew, token_limit, issuer_mandatory)
+        self._context = Context(dialect, keys, wall, clock_skew, token_limit, issuer_mandatory)
         self._readings = readings
         self._vault = vault
         self._dialect = dialect
         self._enabled = enabled
         self._remembered = _Memory()
 
-    async def authenticate(self, attempt: Attempt) -> Admitted | Refused:
-        """Decide on one attempt.
+    async def authenticate(self, request: LoginRequest) -> Admitted | Refused:
+        """Decide on one request.
 
         :raises StoreUnavailable: the store can't be asked, or the settings changed again and again while it was.
         """
-        trial = await self._tried(attempt)
-        refusal = trial.refusal
+        evaluation = await self._evaluated(request)
+        refusal = evaluation.refusal
         if refusal is not None:
             return Refused(
                 refusal.reason,
                 refusal.detail,
-                None if trial.role is None else str(trial.role),
-                self._status_of(refusal.reason),
+                None if evaluation.role is None else str(evaluation.role),
+                self._kind_of(refusal.reason),
                 refusal.retry_after,
             )
-        assert trial.role is not None
-        assert trial.applicant.signing_key is not None
-        return Admitted(trial.role, trial.applicant.signing_key, trial.applicant.creation)
+        assert evaluation.role is not None
+        assert evaluation.candidate.signing_key is not None
+        return Admitted(evaluation.role, evaluation.candidate.signing_key, evaluation.candidate.creation)
 
-    def _status_of(self, reason: Reason) -> int:
-        if reason is Reason.PRIVILEGE_MISSING:
-            return self._dialect.privilege_missing_status
+    def _kind_of(self, reason: Reason) -> RefusalKind:
+        if reason is Reason.PRIVILEGE_MISSING and self._dialect.tells_missing_privilege:
+            return RefusalKind.UNPRIVILEGED
         if reason in PUT_OFF:
-            return 503
-        return _STATUSES.get(reason, 401)
+            return RefusalKind.POSTPONED
+        return _KINDS.get(reason, RefusalKind.UNPROVEN)
 
-    async def explain(self, attempt: Attempt) -> Explanation:
-        """Decide in the same way, and tell of every check.
+    async def explain(self, request: LoginRequest) -> Explanation:
+        """Decide in the same way, and return the outcome of every check.
 
         :raises StoreUnavailable: as ``authenticate`` does.
         """
-        trial = await self._tried(attempt)
-        role = None if trial.role is None else str(trial.role)
-        return Explanation(tuple(trial.steps(self._kind.checks)), role, trial.refusal is None)
+        evaluation = await self._evaluated(request)
+        role = None if evaluation.role is None else str(evaluation.role)
+        return Explanation(tuple(evaluation.steps(self._kind.checks)), role, evaluation.refusal is None)
 
-    async def _tried(self, attempt: Attempt) -> Trial:
-        """The attempt, decided with the settings as they are now (Note [Optimistic settings])."""
-        kind, service = self._kind, f"{self._kind.name}/{attempt.service_id}"
+    async def _evaluated(self, request: LoginRequest) -> Evaluation:
+        """Evaluate a request with the settings as they are now (Note [Optimistic settings])."""
+        kind, service = self._kind, f"{self._kind.name}/{request.service_id}"
         branch = f"{self._dialect.prefix}/{service}"
-        listed = attempt.service_id is not None and service in self._enabled
-        known = None if attempt.service_id is None else self._remembered.get(attempt.account, branch)
-        if known is None:
-            refused = self._refused_unasked(attempt, branch, listed)
+        listed = request.service_id is not None and service in self._enabled
+        cached = None if request.service_id is None else self._remembered.get(request.account, branch)
+        if cached is None:
+            refused = self._refused_unasked(request, branch, listed)
             if refused is not None:
-                nothing = Known(AuthenticatorSettings("", {}), Misconfiguration(()))
-                return Trial(self._terms, attempt, service, listed, nothing, *refused)
+                nothing = CachedSettings(AuthenticatorSettings("", {}), Misconfiguration(()))
+                return Evaluation(self._context, request, service, listed, nothing, *refused)
         for _ in range(_DECISIONS):
-            if known is None:
-                known = self._learnt(attempt.account, branch, await self._settings(attempt.account, branch))
-            trial = Trial(self._terms, attempt, service, listed, known)
-            await trial.prove(self._proving)
-            role = trial.role or _nobody(attempt.account)
+            if cached is None:
+                cached = self._learnt(request.account, branch, await self._settings(request.account, branch))
+            evaluation = Evaluation(self._context, request, service, listed, cached)
+            await evaluation.prove(self._proving)
+            role = evaluation.role or _nobody(request.account)
             annotated = kind.name if kind.general else service
-            applicant = await self._readings.applicant(role, branch, kind.variables, annotated)
-            if applicant.edition == known.settings.edition:
-                trial.decide(kind.checks, applicant, kind.own(applicant.annotations or {}, service))
-                return trial
-            self._remembered.forget(attempt.account, branch, known)
-            known = self._remembered.get(attempt.account, branch)
+            candidate = await self._readings.candidate(role, branch, kind.variables, annotated)
+            if candidate.edition == cached.settings.edition:
+                evaluation.decide(kind.checks, candidate, kind.own(candidate.annotations or {}, service))
+                return evaluation
+            self._remembered.forget(request.account, branch, cached)
+            cached = self._remembered.get(request.account, branch)
         raise StoreUnavailable(f"the settings of {branch} kept changing while a login was decided")
 
-    def _refused_unasked(self, attempt: Attempt, branch: str, listed: bool) -> tuple[Check, EvidenceRefused] | None:
-        """Why there is nothing to ask the store: the authenticator can't be enabled, or the account can't exist."""
+    def _refused_unasked(self, request: LoginRequest, branch: str, listed: bool) -> tuple[Check, EvidenceRefused] | None:
+        """Return why there is nothing to ask the store: the authenticator can't be enabled, or the account can't exist."""
         try:
-            webservice = ResourceName.of(attempt.account, "webservice", branch)
+            webservice = ResourceName.of(request.account, "webservice", branch)
         except InvalidName as error:
-            detail = f"there can't be {shown(branch)} in {shown(attempt.account)}: {error.message}"
+            detail = f"there can't be {shown(branch)} in {shown(request.account)}: {error.message}"
             if listed:
                 return ACCOUNT, EvidenceRefused(Reason.ACCOUNT_UNKNOWN, detail)
             return ENABLED, EvidenceRefused(Reason.AUTHENTICATOR_NOT_ENABLED, detail)
-        if attempt.service_id is None or not (listed or self._dialect.switch_enables):
+        if request.service_id is None or not (listed or self._dialect.switch_enables):
             detail = f"{shown(webservice.identifier)} is not listed in the configuration"
             return ENABLED, EvidenceRefused(Reason.AUTHENTICATOR_NOT_ENABLED, detail)
         return None
 
     async def status(self, account: str, service_id: str) -> AuthenticatorStatus:
-        """Look at the settings as they are now, and ask the provider for its keys unless they are at hand.
+        """Return the state by the settings as they are now; the provider is asked for its keys unless they are at hand.
 
-        Nobody is asked for an authenticator that isn't enabled: whoever runs the server decides for whom it asks others.
+        No provider is asked for an authenticator that isn't enabled: the configuration decides for which it may be.
         Who distrusted which keys is for the caller to add (``IAuthenticators.distrusted``).
 
         :raises InvalidName: there can't be such an authenticator.
@@ -202,12 +204,12 @@ class FederatedAuthenticator:
         service = f"{self._kind.name}/{service_id}"
         webservice = ResourceName.of(account, "webservice", f"{self._dialect.prefix}/{service}")
         settings = await self._settings(account, webservice.identifier)
-        known = self._learnt(account, webservice.identifier, settings)
+        cached = self._learnt(account, webservice.identifier, settings)
         disabled = why_disabled(self._dialect, service, service in self._enabled, settings.switched)
         problems = [] if disabled is None else [disabled]
-        if isinstance(known.meaning, Misconfiguration):
-            problems += known.meaning.problems
-        source = known.meaning.keys
+        if isinstance(cached.meaning, Misconfiguration):
+            problems += cached.meaning.problems
+        source = cached.meaning.keys
         state = await self._state(source, settings.refreshes, problems, ask=disabled is None)
         if state.keys and all(not settings.distrusted.isdisjoint(names) for names in state.keys):
             problems.append(
@@ -221,21 +223,23 @@ class FederatedAuthenticator:
             None if source is None else _source_name(source),
             source.uri if isinstance(source, KeySource) else None,
             state,
-            clock_offset=min(known.delays, default=None),
-            tokens=len(known.delays),
+            clock_offset=min(cached.delays, default=None),
+            tokens=len(cached.delays),
+            algorithms=cached.meaning.algorithms,
         )
 
     async def _state(
         self, source: KeySet | KeySource | None, refreshes: int, problems: list[Problem], *, ask: bool
     ) -> KeysState:
-        """What is known of the keys, once the provider was asked if need be, and if it is to be asked."""
+        """Return the state of the keys, once the provider was asked if need be, and if it is to be asked."""
         if source is None:
             return KeysState()
         if isinstance(source, KeySet):
-            return KeysState(tuple((key.key_id, key.thumbprint) for key in source.keys), source.problems)
+            named = tuple((key.key_id, key.thumbprint) for key in source.keys)
+            return KeysState(named, source.problems, unused=source.unused)
         try:
             if ask:
-                await self._terms.keys.current(source, refreshes)
+                await self._context.keys.current(source, refreshes)
         except KeysUnavailable as error:
             problems.append(
                 Problem(
@@ -243,56 +247,56 @@ class FederatedAuthenticator:
                     "Mend the address, ca-cert, or what lies between the provider and this server; then refresh the keys.",
                 )
             )
-        return self._terms.keys.state(source)
+        return self._context.keys.state(source)
 
     # -- settings -----------------------------------------------------------------------------------------------------
 
     async def _settings(self, account: str, branch: str) -> AuthenticatorSettings:
-        """The settings as they are now."""
+        """Read the settings as they are now."""
         return await self._readings.settings(account, branch, self._kind.variables)
 
-    def _learnt(self, account: str, branch: str, settings: AuthenticatorSettings) -> Known:
-        """Understand settings, and remember them; what is remembered already stays."""
-        known = self._remembered.get(account, branch)
-        if known is not None and known.settings.edition == settings.edition:
-            return known
+    def _learnt(self, account: str, branch: str, settings: AuthenticatorSettings) -> CachedSettings:
+        """Return settings with their meaning, and remember them; what is remembered already stays."""
+        cached = self._remembered.get(account, branch)
+        if cached is not None and cached.settings.edition == settings.edition:
+            return cached
         values = opened(account, branch, settings, self._vault)
         # Of the values nothing is kept but what they mean: sealed, they may be large.
         told = attrs.evolve(settings, values=dict.fromkeys(settings.values))
-        known = Known(told, self._kind.understand(values, self._dialect))
-        self._remembered.put(account, branch, known)
-        return known
+        cached = CachedSettings(told, self._kind.understand(values, self._dialect))
+        self._remembered.put(account, branch, cached)
+        return cached
 
 
 class _Memory:
-    """The settings that were used last, by account and branch.
+    """A cache of the settings that were used last, by account and branch.
 
     Those of which nothing is declared are apart: their names come from outside, and may not displace others.
     """
 
     def __init__(self) -> None:
-        self._declared: OrderedDict[tuple[str, str], Known] = OrderedDict()
-        self._undeclared: OrderedDict[tuple[str, str], Known] = OrderedDict()
+        self._declared: OrderedDict[tuple[str, str], CachedSettings] = OrderedDict()
+        self._undeclared: OrderedDict[tuple[str, str], CachedSettings] = OrderedDict()
 
-    def get(self, account: str, branch: str) -> Known | None:
-        """What is remembered, if anything is."""
+    def get(self, account: str, branch: str) -> CachedSettings | None:
+        """Return what is remembered, if anything is."""
         for part in (self._declared, self._undeclared):
-            known = part.get((account, branch))
-            if known is not None:
+            cached = part.get((account, branch))
+            if cached is not None:
                 part.move_to_end((account, branch))
-                return known
+                return cached
         return None
 
-    def put(self, account: str, branch: str, known: Known) -> None:
+    def put(self, account: str, branch: str, cached: CachedSettings) -> None:
         """Remember it, in the place of what was remembered."""
         self.forget(account, branch, self.get(account, branch))
-        part = self._declared if known.settings.values else self._undeclared
-        part[account, branch] = known
+        part = self._declared if cached.settings.values else self._undeclared
+        part[account, branch] = cached
         if len(part) > _REMEMBERED:
             part.popitem(last=False)
 
-    def forget(self, account: str, branch: str, known: Known | None) -> None:
+    def forget(self, account: str, branch: str, cached: CachedSettings | None) -> None:
         """Drop settings, but not those that took their place meanwhile."""
         for part in (self._declared, self._undeclared):
-            if known is not None and part.get((account, branch)) is known:
+            if cached is not None and part.get((account, branch)) is cached:
                 del part[account, branch]

@@ -31,89 +31,95 @@ from svc.authn.checks import (
     WEBSERVICE,
 )
 from svc.authn.claims import host_of, role_of
-from svc.authn.evaluation import Check, Kind, Trial
+from svc.authn.evaluation import Check, Evaluation, Kind
 from svc.authn.settings import VARIABLES, configuration_of
-from svc.crypto.jose import EvidenceRefused, shown
 from svc.model.reasons import Reason
+from svc.model.signed_claims import EvidenceRefused
+from svc.model.text import shown
 
 # -- identity ---------------------------------------------------------------------------------------------------------
 
 
-def _check_identity(trial: Trial) -> None:
-    """The identity comes from the token or from the path, as the settings say, and never from both (authn 3.7)."""
-    attempt, configuration = trial.attempt, trial.configuration
+def _check_identity(evaluation: Evaluation) -> None:
+    """Take the identity from the token or from the path, as the settings say, and never from both (authn 3.7)."""
+    request, configuration = evaluation.request, evaluation.configuration
     if configuration.identity_claim is None:
-        if attempt.login is None:
+        if request.login is None:
             raise EvidenceRefused(
                 Reason.IDENTITY_AMBIGUOUS, "the path names no host, and token-app-property is not declared"
             )
-        trial.role = role_of(attempt.login, attempt.account)
+        evaluation.role = role_of(request.login, request.account)
         return
-    if attempt.login is not None:
+    if request.login is not None:
         raise EvidenceRefused(Reason.IDENTITY_AMBIGUOUS, "the path names a host, and token-app-property is declared")
-    trial.role = host_of(
-        trial.claims,
-        attempt.account,
+    evaluation.role = host_of(
+        evaluation.claims,
+        request.account,
         configuration.identity_claim,
         configuration.identity_path,
-        nested=trial.terms.dialect.nested_claims,
+        nested=evaluation.context.dialect.nested_claims,
     )
 
 
-def _tell_identity(trial: Trial) -> str:
-    claim = trial.configuration.identity_claim
-    return f"{'the path' if claim is None else f'the claim {shown(claim)}'} names {shown(str(trial.role))}"
+def _tell_identity(evaluation: Evaluation) -> str:
+    claim = evaluation.configuration.identity_claim
+    return f"{'the path' if claim is None else f'the claim {shown(claim)}'} names {shown(str(evaluation.role))}"
 
 
 # -- annotations ------------------------------------------------------------------------------------------------------
 
 
 def _of_service(annotations: Mapping[str, str], service: str) -> Mapping[str, str]:
-    """Those for the service, by the rest of their names; general ones say nothing (wire facts, authn 3.8)."""
+    """Return those for the service, by the rest of their names; general ones say nothing (wire facts, authn 3.8)."""
     under = f"{service}/"
     return {name.removeprefix(under): value for name, value in annotations.items()}
 
 
-def _check_names(trial: Trial) -> None:
-    check_names(trial.annotations, nested=trial.terms.dialect.nested_claims)
+def _check_names(evaluation: Evaluation) -> None:
+    check_names(evaluation.annotations, nested=evaluation.context.dialect.nested_claims)
 
 
-def _tell_names(trial: Trial) -> str:
-    return f"for {shown(trial.service)} there are: {', '.join(map(shown, trial.annotations)) or 'none'}"
+def _tell_names(evaluation: Evaluation) -> str:
+    return f"for {shown(evaluation.service)} there are: {', '.join(map(shown, evaluation.annotations)) or 'none'}"
 
 
-def _check_present(trial: Trial) -> None:
-    check_present(trial.annotations)
+def _check_present(evaluation: Evaluation) -> None:
+    check_present(evaluation.annotations)
 
 
-def _tell_present(trial: Trial) -> str:
-    return f"there are {len(trial.annotations)}"
+def _tell_present(evaluation: Evaluation) -> str:
+    return f"there are {len(evaluation.annotations)}"
 
 
-def _check_enforced(trial: Trial) -> None:
-    check_enforced(trial.annotations, trial.configuration.enforced, trial.configuration.aliases)
+def _check_enforced(evaluation: Evaluation) -> None:
+    check_enforced(evaluation.annotations, evaluation.configuration.enforced, evaluation.configuration.aliases)
 
 
-def _tell_enforced(trial: Trial) -> str:
-    return f"enforced are: {', '.join(map(shown, trial.configuration.enforced)) or 'none'}"
+def _tell_enforced(evaluation: Evaluation) -> str:
+    return f"enforced are: {', '.join(map(shown, evaluation.configuration.enforced)) or 'none'}"
 
 
-def _check_permitted(trial: Trial) -> None:
-    check_permitted(trial.annotations, trial.configuration.aliases)
+def _check_permitted(evaluation: Evaluation) -> None:
+    check_permitted(evaluation.annotations, evaluation.configuration.aliases)
 
 
-def _tell_permitted(trial: Trial) -> str:
-    aliases = ", ".join(f"{shown(alias)} for {shown(claim)}" for alias, claim in trial.configuration.aliases.items())
+def _tell_permitted(evaluation: Evaluation) -> str:
+    aliases = ", ".join(f"{shown(alias)} for {shown(claim)}" for alias, claim in evaluation.configuration.aliases.items())
     return f"none is named after a registered claim, or after one with an alias; aliases are: {aliases or 'none'}"
 
 
-def _check_claims(trial: Trial) -> None:
-    check_claims(trial.annotations, trial.claims, trial.configuration.aliases, nested=trial.terms.dialect.nested_claims)
+def _check_claims(evaluation: Evaluation) -> None:
+    check_claims(
+        evaluation.annotations,
+        evaluation.claims,
+        evaluation.configuration.aliases,
+        nested=evaluation.context.dialect.nested_claims,
+    )
 
 
-def _tell_claims(trial: Trial) -> str:
-    aliases = trial.configuration.aliases
-    return "; ".join(f"{shown(aliases.get(name, name))} is {shown(value)}" for name, value in trial.annotations.items())
+def _tell_claims(evaluation: Evaluation) -> str:
+    aliases = evaluation.configuration.aliases
+    return "; ".join(f"{shown(aliases.get(name, name))} is {shown(value)}" for name, value in evaluation.annotations.items())
 
 
 JWT: Final = Kind(

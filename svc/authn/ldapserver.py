@@ -1,4 +1,4 @@
-"""Which directory an LDAP authenticator asks: annotations of its webservice, and variables below it, to their meaning.
+"""The settings of LDAP authenticators: annotations of a webservice and variables below it, and the directory they mean.
 
 Annotations begin with ``ldap-authn/``, as those of the installed base do (wire facts, authn 6). Where these leave it open
 whether the connection is encrypted, it is.
@@ -13,12 +13,13 @@ from typing import Final
 import attrs
 
 from svc.authn.settings import opened, texts_of
-from svc.crypto.jose import shown
 from svc.crypto.vault import Vault
 from svc.model.authentication import AuthenticatorSettings, IAuthenticatorReadings, IAuthenticators, Problem
 from svc.model.dialect import Dialect
 from svc.model.directories import LdapServer, Security
+from svc.model.hosts import HOST, HOST_LIMIT
 from svc.model.names import ResourceName
+from svc.model.text import shown
 
 #: The name of the type of authenticator.
 NAME: Final = "authn-ldap"
@@ -39,14 +40,12 @@ DEFAULT_FILTER: Final = "(&(objectClass=posixAccount)(uid=%s))"
 
 _PORTS: Final = {Security.PLAIN: 389, Security.START_TLS: 389, Security.TLS: 636}
 
-_LABEL: Final = r"[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?"
-_HOST: Final = re.compile(rf"\[[0-9A-Fa-f:.]{{2,45}}\]|{_LABEL}(?:\.{_LABEL})*", re.ASCII)
+_HOST: Final = re.compile(HOST, re.ASCII)
 _URI: Final = re.compile(r"(?P<scheme>ldaps?)://(?P<host>\[[^\]/]*\]|[^:/?\[\]]*)(?::(?P<port>[0-9]{1,5}))?/?", re.ASCII)
-_NAME_LIMIT: Final = 253
 
 
 @attrs.frozen
-class Unusable:
+class LdapMisconfiguration:
     """Settings with which nobody can log in."""
 
     problems: tuple[Problem, ...]
@@ -65,22 +64,22 @@ class LdapServers:
     dialect: Dialect
     enabled: frozenset[str]
 
-    async def of(self, webservice: ResourceName, settings: AuthenticatorSettings) -> LdapServer | Unusable:
-        """The directory of one authenticator, whose ``settings`` were read."""
+    async def of(self, webservice: ResourceName, settings: AuthenticatorSettings) -> LdapServer | LdapMisconfiguration:
+        """Return the directory of one authenticator, whose ``settings`` were read."""
         annotations = await self.readings.webservice_annotations(webservice, ANNOTATIONS, ANNOTATION_LIMIT + 1)
         values = opened(webservice.account, webservice.identifier, settings, self.vault)
         return understood(annotations, values)
 
     async def settings(self, webservice: ResourceName) -> AuthenticatorSettings:
-        """The settings of one authenticator, as they are now."""
+        """Read the settings of one authenticator, as they are now."""
         return await self.readings.settings(webservice.account, webservice.identifier, VARIABLES)
 
-    async def server(self, webservice: ResourceName) -> LdapServer | Unusable:
-        """The directory of one authenticator, as it is set now."""
+    async def server(self, webservice: ResourceName) -> LdapServer | LdapMisconfiguration:
+        """Read the directory of one authenticator, as it is set now."""
         return await self.of(webservice, await self.settings(webservice))
 
     async def some(self, after: str, limit: int) -> list[tuple[str, list[ResourceName]]]:
-        """The next accounts in order after one, each with the authenticators that policy defines and that may be used.
+        """Return the next accounts in order after one, each with the authenticators that are defined and may be used.
 
         Where no directory can be used there are no accounts, and nothing is asked.
         """
@@ -97,15 +96,17 @@ class LdapServers:
         return not nested and self.dialect.enables(service in self.enabled, switched)
 
 
-def understood(annotations: Mapping[str, str], values: Mapping[str, str | Problem | None]) -> LdapServer | Unusable:
-    """Understand the annotations of a webservice, and the values of the variables below it (``settings.opened``)."""
+def understood(
+    annotations: Mapping[str, str], values: Mapping[str, str | Problem | None]
+) -> LdapServer | LdapMisconfiguration:
+    """Return what annotations of a webservice mean, with the values of the variables below it (``settings.opened``)."""
     problems: list[Problem] = []
     words = {name.removeprefix(_PREFIX): text for name, text in annotations.items()}
     for word, text in words.items():
         if len(text) > ANNOTATION_LIMIT or not text.strip():
             problems.append(_unusable(word, "it is blank, or too long", "Correct it, or leave it out."))
     if problems:
-        return Unusable(tuple(problems))
+        return LdapMisconfiguration(tuple(problems))
     ca_name = "tls-cert" if "tls-ca-cert" not in values else "tls-ca-cert"
     texts = texts_of(values, ("bind-password", ca_name), (), problems)
     security = _security(words, problems)
@@ -127,7 +128,7 @@ def understood(annotations: Mapping[str, str], values: Mapping[str, str | Proble
             )
         )
     if problems:
-        return Unusable(tuple(problems))
+        return LdapMisconfiguration(tuple(problems))
     return LdapServer(
         host,
         port,
@@ -141,7 +142,7 @@ def understood(annotations: Mapping[str, str], values: Mapping[str, str | Proble
 
 
 def _security(words: Mapping[str, str], problems: list[Problem]) -> Security:
-    """How the connection is secured; what the address says must fit."""
+    """Return how the connection is secured; what the address says must fit."""
     ldaps = words.get("uri", "").lower().startswith("ldaps:")
     text = words.get("connect_type", "").strip().lower()
     try:
@@ -161,7 +162,7 @@ def _security(words: Mapping[str, str], problems: list[Problem]) -> Security:
 
 
 def _address(words: Mapping[str, str], security: Security, problems: list[Problem]) -> tuple[str, int]:
-    """Host and port, from the address or from annotations of their own."""
+    """Return host and port, from the address or from annotations of their own."""
     if "uri" in words and ("host" in words or "port" in words):
         problems.append(_unusable("uri", "host or port stand beside it", "Leave the one or the others in the policy."))
     if "uri" in words:
@@ -177,7 +178,7 @@ def _address(words: Mapping[str, str], security: Security, problems: list[Proble
     else:
         problems.append(_missing("uri", "which directory is asked", "ldap://ldap.example.org"))
         return "", 0
-    if not _HOST.fullmatch(host) or len(host) > _NAME_LIMIT:
+    if not _HOST.fullmatch(host) or len(host) > HOST_LIMIT:
         problems.append(_unusable(word, f"{shown(host)} is no host", "Set it to a name, or a number (IPv6 in brackets)."))
     number = _PORTS[security] if port is None else int(port) if re.fullmatch("[0-9]{1,5}", port.strip(), re.ASCII) else 0
     if number not in range(1, 1 << 16):

@@ -1,4 +1,4 @@
-"""The resource of the cloud platform that a token is for: where it is, and what it is called.
+"""Resource ids of the cloud platform: where a token's resource is, and its name.
 
 A token names it as a path, ``/subscriptions/<s>/resourcegroups/<g>/providers/<namespace>/<type>/<name>`` (wire facts, authn
 4). It is a workload, or an identity that workloads share.
@@ -21,8 +21,9 @@ from typing import Final
 
 import attrs
 
-from svc.crypto.jose import EvidenceRefused, shown
 from svc.model.reasons import Reason
+from svc.model.signed_claims import EvidenceRefused
+from svc.model.text import shown
 
 _FORM: Final = "/subscriptions/…/resourcegroups/…/providers/<namespace>/<type>/<name>"
 
@@ -68,7 +69,7 @@ class ResourceId:
 
     @property
     def shared(self) -> bool:
-        """Whether it is an identity that was assigned to a workload, and no workload (Note [By namespace])."""
+        """Return whether it is an identity that was assigned to a workload, and no workload (Note [By namespace])."""
         return _same_word(self.namespace, _SHARED)
 
     def __str__(self) -> str:
@@ -79,7 +80,7 @@ class ResourceId:
 
 
 def _same_word(text: str, word: str) -> bool:
-    """Whether these are the same but for case (rulings 2.19), that of ASCII letters alone."""
+    """Return whether these are the same but for case (rulings 2.19), that of ASCII letters alone."""
     return text.isascii() and text.lower() == word
 
 

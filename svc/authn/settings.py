@@ -1,4 +1,4 @@
-"""What variables of authenticators say, those of the JWT authenticator first of all, and all that is wrong with them (wire
+"""The meaning of authenticators' variables, those of the JWT authenticator above all, and all that is wrong with them (wire
 facts, authn 3.3, 3.6, 3.8).
 
 A variable that is declared means something: it must be set, fit the others and be readable, or nobody is admitted. Two are
@@ -8,6 +8,7 @@ old name of ``claim-aliases``, beside that.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Container, Mapping, Sequence
 from typing import Final
 
@@ -15,12 +16,15 @@ import attrs
 
 from svc.authn.annotations import read_aliases, read_enforced
 from svc.authn.claims import name_fault
-from svc.crypto.jose import KeySet, Malformed, json_object, key_set
+from svc.crypto.key_sets import key_set
 from svc.crypto.vault import Vault
 from svc.model.authentication import AuthenticatorSettings, KeySource, Problem
 from svc.model.dialect import Dialect
 from svc.model.errors import WrongDataKey
+from svc.model.key_sets import ALGORITHMS, DEFAULT_ALGORITHMS, KeySet
 from svc.model.names import ResourceName
+from svc.model.strict_json import Malformed, json_object
+from svc.model.text import shown
 
 #: Where keys may come from.
 _SOURCES: Final = ("jwks-uri", "public-keys", "provider-uri")
@@ -29,6 +33,7 @@ _SOURCES: Final = ("jwks-uri", "public-keys", "provider-uri")
 VARIABLES: Final = (
     *_SOURCES,
     "ca-cert",
+    "algorithms",
     "issuer",
     "audience",
     "enforced-claims",
@@ -38,7 +43,7 @@ VARIABLES: Final = (
     "identity-path",
 )
 
-#: The longest value of a variable that is looked at, in bytes: whoever may set it decides what each login has to read.
+#: The longest value of a variable that is looked at, in bytes: every login has to read it.
 _VALUE_LIMIT: Final = 64 * 1024
 
 #: How much is told of what is wrong with one variable.
@@ -54,7 +59,7 @@ class Configuration:
 
     ``keys`` is a set, or where one comes from. ``issuer`` and ``audience`` are what tokens must carry, ``None`` if nothing.
     ``identity_claim`` names the claim that identifies the host, below ``identity_path``, ``None`` when the path of the
-    request does. ``enforced`` and ``aliases`` are those of ``annotations``.
+    request does. ``enforced`` and ``aliases`` are those of ``annotations``. Tokens may be signed with the ``algorithms``.
     """
 
     keys: KeySet | KeySource
@@ -64,18 +69,23 @@ class Configuration:
     identity_path: str = ""
     enforced: tuple[str, ...] = ()
     aliases: Mapping[str, str] = attrs.Factory(dict)
+    algorithms: tuple[str, ...] = DEFAULT_ALGORITHMS
 
 
 @attrs.frozen
 class Misconfiguration:
-    """Settings with which nobody can log in. ``keys`` is ``None`` when it can't be told where keys come from."""
+    """Settings with which nobody can log in. ``keys`` is ``None`` when they don't say where keys come from.
+
+    ``algorithms`` are all where it can't be told which: a token is then refused for the settings, not for its algorithm.
+    """
 
     problems: tuple[Problem, ...]
     keys: KeySet | KeySource | None = None
+    algorithms: tuple[str, ...] = DEFAULT_ALGORITHMS
 
 
 def opened(account: str, branch: str, settings: AuthenticatorSettings, vault: Vault) -> dict[str, str | Problem | None]:
-    """The values of the variables that are declared below the policy ``branch``.
+    """Open the values of the variables that are declared below the policy ``branch``.
 
     ``None`` stands for a value that was never set, and a problem for one that can't be read.
     """
@@ -100,13 +110,14 @@ def opened(account: str, branch: str, settings: AuthenticatorSettings, vault: Va
 
 
 def configuration_of(values: Mapping[str, str | Problem | None], dialect: Dialect) -> Configuration | Misconfiguration:
-    """Understand the values of the variables that are declared, as ``opened`` tells them."""
+    """Return what the values of the declared variables mean; they are as ``opened`` returns them."""
     problems: list[Problem] = []
     unused = {"identity-path"} if "token-app-property" not in values else set()
     if "claim-aliases" in values:
         unused.add("mapping-claims")
     texts = texts_of(values, tuple(name for name in VARIABLES if name not in unused), _EXACT, problems)
-    keys = _keys(values, texts, problems)
+    algorithms = _algorithms(values, texts, problems)
+    keys = _keys(values, texts, algorithms, problems)
     issuer = _issuer(values, texts, dialect, problems)
     enforced, faults = read_enforced(texts.get("enforced-claims", ""), nested=dialect.nested_claims)
     if "enforced-claims" in texts:
@@ -125,9 +136,9 @@ def configuration_of(values: Mapping[str, str | Problem | None], dialect: Dialec
         if fault is not None:
             problems.append(_unusable("token-app-property", fault, "Set it to the name of the claim that names the host."))
     if keys is None or problems:
-        return Misconfiguration(tuple(problems), keys)
+        return Misconfiguration(tuple(problems), keys, algorithms)
     return Configuration(
-        keys, issuer, texts.get("audience"), identity_claim, texts.get("identity-path", ""), enforced, aliases
+        keys, issuer, texts.get("audience"), identity_claim, texts.get("identity-path", ""), enforced, aliases, algorithms
     )
 
 
@@ -138,7 +149,7 @@ def _unusable(name: str, fault: str, remedy: str) -> Problem:
 def texts_of(
     values: Mapping[str, str | Problem | None], names: Sequence[str], exact: Container[str], problems: list[Problem]
 ) -> dict[str, str]:
-    """The values of the variables of these ``names`` that are declared and can be read; of others it is said why not.
+    """Return the values of the variables of these ``names`` that are declared and can be read; note problems of others.
 
     In those that are ``exact`` every character counts, so that they may not have blanks around them.
     """
@@ -172,13 +183,31 @@ def texts_of(
     return texts
 
 
+def _algorithms(
+    values: Mapping[str, str | Problem | None], texts: Mapping[str, str], problems: list[Problem]
+) -> tuple[str, ...]:
+    """The algorithms that tokens may be signed with; all where it can't be told (see ``Misconfiguration``)."""
+    if "algorithms" not in values:
+        return DEFAULT_ALGORITHMS
+    if "algorithms" not in texts:
+        return ALGORITHMS
+    names = re.split(r"\s*,\s*|\s+", texts["algorithms"].strip())
+    unknown = [name for name in names if name not in ALGORITHMS]
+    remedy = f"Set it to some of {', '.join(ALGORITHMS)}, with commas or blanks between."
+    problems += (_unusable("algorithms", f"{shown(name)} is none that it can name", remedy) for name in unknown[:_FAULTS])
+    return ALGORITHMS if unknown else tuple(name for name in ALGORITHMS if name in names)
+
+
 # -- keys -------------------------------------------------------------------------------------------------------------
 
 
 def _keys(
-    values: Mapping[str, str | Problem | None], texts: Mapping[str, str], problems: list[Problem]
+    values: Mapping[str, str | Problem | None],
+    texts: Mapping[str, str],
+    algorithms: tuple[str, ...],
+    problems: list[Problem],
 ) -> KeySet | KeySource | None:
-    """Where keys come from; ``None`` when that can't be told, or not be used."""
+    """Return where keys come from; ``None`` when nothing says so, or it can't be used."""
     before = len(problems)
     declared = [name for name in _SOURCES if name in values]
     if not declared:
@@ -198,10 +227,10 @@ def _keys(
                 "Declare issuer, and set it to the 'iss' of tokens.",
             )
         )
-    keys = _public_keys(texts["public-keys"], problems) if "public-keys" in texts else None
+    keys = _public_keys(texts["public-keys"], algorithms, problems) if "public-keys" in texts else None
     if len(problems) > before or declared[0] not in texts or ("ca-cert" in values and "ca-cert" not in texts):
         return None
-    return keys or KeySource(texts[declared[0]], declared[0] == "provider-uri", texts.get("ca-cert"))
+    return keys or KeySource(texts[declared[0]], declared[0] == "provider-uri", texts.get("ca-cert"), algorithms)
 
 
 def _listed(names: tuple[str, ...] | list[str]) -> str:
@@ -231,7 +260,7 @@ def _check_authority(declared: list[str], texts: Mapping[str, str], problems: li
         )
 
 
-def _public_keys(text: str, problems: list[Problem]) -> KeySet | None:
+def _public_keys(text: str, algorithms: tuple[str, ...], problems: list[Problem]) -> KeySet | None:
     """Read ``{"type": "jwks", "value": {"keys": [...]}}``."""
     try:
         document = json_object(text.encode("utf-8"))
@@ -240,11 +269,11 @@ def _public_keys(text: str, problems: list[Problem]) -> KeySet | None:
             raise Malformed('its type is not "jwks"')
         if not isinstance(value, dict):
             raise Malformed("its value is no JSON object")
-        keys = key_set(value)
+        keys = key_set(value, algorithms)
         if not keys.keys:
             raise Malformed(keys.why_unusable.removesuffix("."))
     except Malformed as error:
-        remedy = 'Set it to {"type": "jwks", "value": {"keys": [...]}} with the provider\'s public RSA keys.'
+        remedy = 'Set it to {"type": "jwks", "value": {"keys": [...]}} with the provider\'s public keys.'
         problems.append(_unusable("public-keys", str(error), remedy))
         return None
     return keys
@@ -256,7 +285,7 @@ def _public_keys(text: str, problems: list[Problem]) -> KeySet | None:
 def _issuer(
     values: Mapping[str, str | Problem | None], texts: Mapping[str, str], dialect: Dialect, problems: list[Problem]
 ) -> str | None:
-    """The issuer that tokens must name: the variable, else the provider, else, where one is mandatory, the keys' host."""
+    """Return the issuer that tokens must name: the variable, else the provider, else, if mandatory, the keys' host."""
     if "issuer" in values or "provider-uri" in values:
         return texts.get("issuer" if "issuer" in values else "provider-uri")
     if not dialect.issuer_mandatory or "jwks-uri" not in texts:
@@ -273,7 +302,7 @@ def _issuer(
 
 
 def _host(uri: str) -> str:
-    """The host of an address as it is written there, without port."""
+    """Return the host of an address as it is written there, without port."""
     authority = uri.partition("://")[2].partition("/")[0].partition("?")[0]
     host, bracket, _ = authority.partition("]")
     return host + bracket if bracket else authority.partition(":")[0]

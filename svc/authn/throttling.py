@@ -1,9 +1,9 @@
-"""Guessing is slowed down: failures are counted, by role and by address, wherever a password or API key can be tried.
+"""Throttling of failed logins: failures are counted, by role and by address, for passwords and API keys alike.
 
 Wrappers around an authenticator and a login share one :class:`Throttle` (rulings 7, ``--login-throttle``):
 
 * Ten failures in a minute to prove one role, from wherever they come, have further ones answered late: by one second, two,
-  four … up to a minute, until there has been none for a minute. Whoever has the key is admitted at once, whatever others do:
+  four … up to a minute, until there has been none for a minute. Who has the key is admitted at once, whatever others do:
   nobody can be locked out. An unknown role is slow like any other.
 * Three hundred failures from one address have all of its attempts refused until the minute is over, before anything is
   asked or hashed. An IPv6 client has 2**64 addresses, so its network of 64 bits counts. A proxy that is trusted stands for
@@ -30,9 +30,9 @@ from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.interfaces import IReactorTime
 from zope.interface import implementer
 
-from svc.model.authentication import Admitted, Attempt, IAuthenticator, ILogin, Refused
+from svc.model.authentication import Admitted, IAuthenticator, ILogin, LoginRequest, Refused
 from svc.model.query_results import Network, counted_as, is_within
-from svc.model.reasons import PUT_OFF, Reason
+from svc.model.reasons import PUT_OFF, Reason, RefusalKind
 
 K = TypeVar("K")
 T = TypeVar("T")
@@ -59,7 +59,7 @@ _OURS: Final = PUT_OFF | {Reason.CREDENTIALS_UNREADABLE, Reason.CONFIGURATION_IN
 
 @attrs.define
 class _Role:
-    """The failures to prove a role: when the last ones were, how many were slow in succession, and until when more are."""
+    """Failures to prove a role: when the last ones were, how many were slow in succession, and until when more are."""
 
     recent: deque[float] = attrs.field(factory=lambda: deque(maxlen=ROLE_FAILURES))
     slowed: int = 0
@@ -81,7 +81,7 @@ class _Role:
 
 @attrs.define
 class _Address:
-    """The failures from an address in the minute that began with one of them."""
+    """Failures from an address in the minute that began with one of them."""
 
     since: float
     failures: int = 0
@@ -108,24 +108,24 @@ class Throttle(Service):
         for held in list(self._held):
             held.callback(None)
 
-    async def slowed(self, attempt: Attempt, decide: Callable[[Attempt], Awaitable[T | Refused]]) -> T | Refused:
-        """Decide on an attempt unless its address has failed too often; a failure's answer may be long in coming."""
-        wait = self._wait(attempt.client_ip)
+    async def slowed(self, request: LoginRequest, decide: Callable[[LoginRequest], Awaitable[T | Refused]]) -> T | Refused:
+        """Decide on a request unless its address has failed too often; a failure's answer may be long in coming."""
+        wait = self._wait(request.client_ip)
         if wait is not None:
             detail = f"there were {ADDRESS_FAILURES} failures from this address within a minute"
-            return Refused(Reason.FAILURES_TOO_MANY, detail, None, 429, wait)
+            return Refused(Reason.FAILURES_TOO_MANY, detail, None, RefusalKind.TOO_OFTEN, wait)
         try:
-            decision = await decide(attempt)
+            decision = await decide(request)
         except CancelledError:
-            self._count_address(attempt.client_ip)
+            self._count_address(request.client_ip)
             raise
         if isinstance(decision, Refused) and decision.reason not in _OURS:
-            self._count_address(attempt.client_ip)
-            await self._hold(self._delay(decision.role or f"{attempt.account}:{attempt.login}"))
+            self._count_address(request.client_ip)
+            await self._hold(self._delay(decision.role or f"{request.account}:{request.login}"))
         return decision
 
     def _wait(self, client_ip: str) -> int | None:
-        """For how many seconds more an address is refused; ``None`` when it isn't."""
+        """Return for how many seconds more an address is refused; ``None`` when it isn't."""
         address = self._addresses.get(counted_as(client_ip))
         if address is None or address.failures < ADDRESS_FAILURES:
             return None
@@ -174,25 +174,25 @@ def _remember(kept: OrderedDict[K, T], name: K, value: T) -> None:
 
 @implementer(IAuthenticator)
 class ThrottledAuthenticator:
-    """Slows down who guesses at ``inner``."""
+    """Throttles the failures of ``inner``."""
 
     def __init__(self, inner: IAuthenticator, throttle: Throttle) -> None:
         self._inner = inner
         self._throttle = throttle
 
-    async def authenticate(self, attempt: Attempt) -> Admitted | Refused:
+    async def authenticate(self, request: LoginRequest) -> Admitted | Refused:
         """Let ``inner`` decide."""
-        return await self._throttle.slowed(attempt, self._inner.authenticate)
+        return await self._throttle.slowed(request, self._inner.authenticate)
 
 
 @implementer(ILogin)
 class ThrottledLogin:
-    """Slows down who guesses at ``inner``."""
+    """Throttles the failures of ``inner``."""
 
     def __init__(self, inner: ILogin, throttle: Throttle) -> None:
         self._inner = inner
         self._throttle = throttle
 
-    async def api_key(self, attempt: Attempt) -> bytes | Refused:
+    async def api_key(self, request: LoginRequest) -> bytes | Refused:
         """Let ``inner`` decide."""
-        return await self._throttle.slowed(attempt, self._inner.api_key)
+        return await self._throttle.slowed(request, self._inner.api_key)

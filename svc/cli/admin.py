@@ -17,17 +17,18 @@ from svc.crypto.vault import new_data_key
 from svc.model.credentials import new_api_key
 from svc.model.errors import Conflict, InvalidName, NotFound, OutcomeUnknown, Refusal
 from svc.model.names import account_name, admin_of
-from svc.server.foundation import Foundation
+from svc.server.bootstrap import Installation
 from svc.server.startup import reason_of
-from svc.settings.config import OPTIONS, Settings, read_settings
+from svc.settings.config import OPTIONS, Settings
+from svc.settings.reading import read_settings
 from svc.tap import administer
 
 #: The rooms whose settings bear on these commands; the others are taken, and not listed.
-_ROOMS = ("server", "storage")
+_GROUPS = ("server", "storage")
 
 
 def of_the_server(command: Callable[..., Awaitable[None]]) -> Callable[..., None]:
-    """Make a coroutine function, whose first argument is a :class:`Foundation`, a command with the server's options."""
+    """Make a coroutine function, whose first argument is a :class:`Installation`, a command with the server's options."""
 
     def run(**options: Any) -> None:
         given = {option.field: options.pop(option.field) for option in OPTIONS if option.on_command_line}
@@ -35,7 +36,7 @@ def of_the_server(command: Callable[..., Awaitable[None]]) -> Callable[..., None
         async def work(reactor: Any) -> None:
             try:
                 settings = read_settings(given)
-                await administer(reactor, settings, lambda foundation: command(foundation, settings, **options))
+                await administer(reactor, settings, lambda installation: command(installation, settings, **options))
                 click.echo(f"(in {place(settings)})", err=True)
             except Refusal as refusal:
                 raise click.ClickException(_reason(refusal)) from None
@@ -49,10 +50,10 @@ def of_the_server(command: Callable[..., Awaitable[None]]) -> Callable[..., None
         decorated = click.option(
             f"--{option.name}",
             option.field,
-            is_flag=option.form.metavar is None,
+            is_flag=option.parser.metavar is None,
             default=None,
-            metavar=option.form.metavar,
-            hidden=option.room not in _ROOMS or option.field in {"account", "dialect"},
+            metavar=option.parser.metavar,
+            hidden=option.group not in _GROUPS or option.field in {"account", "dialect"},
             help=f"{option.help} [default: {option.default}; env var: {option.variable}]",
         )(decorated)
     return decorated
@@ -88,14 +89,14 @@ def account() -> None:
 @click.argument("name")
 @click.option("--json", "as_json", is_flag=True, help="Print an object with account, admin and api_key.")
 @of_the_server
-async def create(foundation: Foundation, settings: Settings, name: str, as_json: bool) -> None:  # noqa: ARG001 (of all)
+async def create(installation: Installation, settings: Settings, name: str, as_json: bool) -> None:  # noqa: ARG001 (of all)
     """Create the account NAME, and print the API key of its admin: it is not shown again.
 
     It works on the database itself, that of --data-dir or --database-url, and not on the server at SVC_URL.
     """
     api_key = new_api_key()
     try:
-        await foundation.create_account(account_name(name), api_key)
+        await installation.create_account(account_name(name), api_key)
     except OutcomeUnknown:
         click.echo(f"If the account was made, the API key of its admin is: {api_key}", err=True)
         raise
@@ -107,19 +108,19 @@ async def create(foundation: Foundation, settings: Settings, name: str, as_json:
 
 @account.command("list")
 @of_the_server
-async def list_accounts(foundation: Foundation, settings: Settings) -> None:  # noqa: ARG001 (of all)
+async def list_accounts(installation: Installation, settings: Settings) -> None:  # noqa: ARG001 (of all)
     """List the accounts, one a line.
 
     It works on the database itself, that of --data-dir or --database-url, and not on the server at SVC_URL.
     """
-    for name in await foundation.accounts.names():
+    for name in await installation.accounts.names():
         click.echo(name)
 
 
 @account.command()
 @click.argument("name")
 @of_the_server
-async def rotate_signing_key(foundation: Foundation, settings: Settings, name: str) -> None:
+async def rotate_signing_key(installation: Installation, settings: Settings, name: str) -> None:
     """Give the account NAME a new key to sign access tokens with.
 
     The old key goes on verifying until the last token that it signed has died. Running servers sign with the new one from
@@ -127,7 +128,7 @@ async def rotate_signing_key(foundation: Foundation, settings: Settings, name: s
 
     It works on the database itself, that of --data-dir or --database-url, and not on the server at SVC_URL.
     """
-    keys = AccountKeys(foundation.accounts, foundation.vault, foundation.wall)
+    keys = AccountKeys(installation.accounts, installation.vault, installation.wall)
     await keys.rotate(name, max(settings.user_token_ttl, settings.host_token_ttl))
     click.echo(f"Account {name} signs with a new key.")
 
@@ -145,6 +146,6 @@ def generate() -> None:
 
 @click.command()
 @of_the_server
-async def migrate(foundation: Foundation, settings: Settings) -> None:  # noqa: ARG001 (of all)
+async def migrate(installation: Installation, settings: Settings) -> None:  # noqa: ARG001 (of all)
     """Bring the schema of the database up to date, as every start of the server does."""
     click.echo("The schema is up to date.")

@@ -1,4 +1,4 @@
-"""What a command asks for: on a terminal with a prompt, off one a line of standard input each."""
+"""Prompts for credentials: on a terminal, or else a line of standard input each."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any
 
 import click
 
-from svc.cli.connection import Connection
+from svc.cli.connection import ApiConnection
 
 
 def asked(what: str, **options: Any) -> str:
-    """The answer; ``options`` are those of click's prompt.
+    """Return the answer; ``options`` are those of click's prompt.
 
     :raises click.ClickException: there is none.
     """
@@ -21,7 +21,7 @@ def asked(what: str, **options: Any) -> str:
     return answer
 
 
-def own_proof(connection: Connection) -> tuple[str, str]:
-    """The login and the API key or password of who runs the command: from the environment, or asked for."""
+def own_proof(connection: ApiConnection) -> tuple[str, str]:
+    """Return the login and the API key or password of the user who runs the command: from the environment, or asked for."""
     login = connection.login or asked("Login", default="admin").strip()
     return login, connection.api_key or asked("API key or password", hide_input=True)

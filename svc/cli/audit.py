@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 import click
 from twisted.internet.task import deferLater
 
-from svc.cli.connection import Connection, over_http
+from svc.cli.connection import ApiConnection, over_http
 from svc.cli.table import plain, print_table, table
 
 #: The time from one look for new events to the next, in seconds, and how many are asked for at once.
@@ -57,7 +57,7 @@ def _filtered(command: Any) -> Any:
 @click.option("--limit", type=click.IntRange(1, 1000), default=PAGE, show_default=True, help="How many, at most.")
 @click.option("--offset", type=click.IntRange(0), default=0, help="After how many.")
 @over_http
-async def search(connection: Connection, as_json: bool, limit: int, offset: int, **filters: str | None) -> None:
+async def search(connection: ApiConnection, as_json: bool, limit: int, offset: int, **filters: str | None) -> None:
     """List events, the newest first.
 
     Example: svc audit search --resource variable:app/password --user acme:user:alice
@@ -73,7 +73,7 @@ async def search(connection: Connection, as_json: bool, limit: int, offset: int,
 @_filtered
 @click.option("--lines", type=click.IntRange(0, 1000), default=10, show_default=True, help="How many to begin with.")
 @over_http
-async def tail(connection: Connection, as_json: bool, lines: int, **filters: str | None) -> None:
+async def tail(connection: ApiConnection, as_json: bool, lines: int, **filters: str | None) -> None:
     """Show the last events, and those that come, the newest last. Ctrl-C ends it."""
     seen: set[int] = set()
     events = await _asked(connection, filters, max(lines, 1), 0)
@@ -85,7 +85,7 @@ async def tail(connection: Connection, as_json: bool, lines: int, **filters: str
         _show([event for event in events if event["number"] not in seen], as_json)
 
 
-async def _newer(connection: Connection, filters: dict[str, str | None], seen: set[int]) -> list[dict[str, Any]]:
+async def _newer(connection: ApiConnection, filters: dict[str, str | None], seen: set[int]) -> list[dict[str, Any]]:
     """The newest events, back to those that were seen. One that took longer may stand among these, not having been seen."""
     found: list[dict[str, Any]] = []
     oldest = min(seen, default=0)
@@ -97,7 +97,7 @@ async def _newer(connection: Connection, filters: dict[str, str | None], seen: s
     return found
 
 
-async def _asked(connection: Connection, filters: dict[str, str | None], limit: int, offset: int) -> list[dict[str, Any]]:
+async def _asked(connection: ApiConnection, filters: dict[str, str | None], limit: int, offset: int) -> list[dict[str, Any]]:
     places = {"resource": "/resources/", "role": "/roles/", "about": "/entities/"}
     given = {name: value for name in places if (value := filters.get(name)) is not None}
     if len(given) > 1:

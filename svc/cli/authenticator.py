@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 
 import click
 
-from svc.cli.connection import Answer, Connection, anonymously, over_http
+from svc.cli.connection import ApiAnswer, ApiConnection, anonymously, over_http
 from svc.cli.table import plain, print_table
 from svc.workload.faults import Fault
 
@@ -37,7 +37,7 @@ def authenticator() -> None:
 @authenticator.command("list")
 @_JSON
 @anonymously
-async def list_all(connection: Connection, as_json: bool) -> None:
+async def list_all(connection: ApiConnection, as_json: bool) -> None:
     """List the authenticators that policy or the server's configuration names, and which of them may be used.
 
     Each has two answers: whether policy declares it, and whether it is enabled. A terminal gets them under a header; a
@@ -56,7 +56,7 @@ async def list_all(connection: Connection, as_json: bool) -> None:
 @_NAME
 @_JSON
 @over_http
-async def status(connection: Connection, name: str, as_json: bool) -> None:
+async def status(connection: ApiConnection, name: str, as_json: bool) -> None:
     """Tell whether an authenticator works, all that is wrong with it and what to do, and what is known of its keys.
 
     The exit code is 1 when something is wrong.
@@ -81,7 +81,7 @@ async def status(connection: Connection, name: str, as_json: bool) -> None:
 @click.option("--host", help="Id of the host, such as host/ci/runner, when the token does not name it.")
 @_JSON
 @over_http
-async def explain(connection: Connection, name: str, jwt_file: IO[bytes], host: str | None, as_json: bool) -> None:
+async def explain(connection: ApiConnection, name: str, jwt_file: IO[bytes], host: str | None, as_json: bool) -> None:
     """Tell why a JWT is admitted or refused: every check in order, with what was compared. Nothing is issued.
 
     The exit code is 1 when it would be refused.
@@ -104,7 +104,7 @@ async def explain(connection: Connection, name: str, jwt_file: IO[bytes], host: 
 @_NAME
 @_JSON
 @over_http
-async def refresh_keys(connection: Connection, name: str, as_json: bool) -> None:
+async def refresh_keys(connection: ApiConnection, name: str, as_json: bool) -> None:
     """Have the provider's keys fetched anew: here at once, on other servers of the cluster by their next login.
 
     The exit code is 1 when they can't be fetched; the keys at hand go on serving then.
@@ -125,7 +125,7 @@ async def refresh_keys(connection: Connection, name: str, as_json: bool) -> None
 @_NAME
 @_KEY
 @over_http
-async def distrust_key(connection: Connection, name: str, key: str) -> None:
+async def distrust_key(connection: ApiConnection, name: str, key: str) -> None:
     """Let the key with the id or thumbprint KEY verify nothing any more, on every server, whatever the provider says.
 
     "svc authenticator status" shows ids and thumbprints. It takes the privilege update on the authenticator's webservice.
@@ -144,7 +144,7 @@ async def distrust_key(connection: Connection, name: str, key: str) -> None:
 @_NAME
 @_KEY
 @over_http
-async def trust_key(connection: Connection, name: str, key: str) -> None:
+async def trust_key(connection: ApiConnection, name: str, key: str) -> None:
     """Take back that KEY is distrusted, by the name that "svc authenticator status" shows; this takes update, too."""
     answer = await connection.call("DELETE", _key_path(connection, name, key))
     if answer.status == 404 and answer.said.startswith("Key "):
@@ -158,7 +158,7 @@ async def trust_key(connection: Connection, name: str, key: str) -> None:
 @authenticator.command()
 @_NAME
 @over_http
-async def enable(connection: Connection, name: str) -> None:
+async def enable(connection: ApiConnection, name: str) -> None:
     """Switch an authenticator on in this account, which takes effect at once.
 
     In the native dialect it may be used if the server's configuration lists it too.
@@ -170,7 +170,7 @@ async def enable(connection: Connection, name: str) -> None:
 @authenticator.command()
 @_NAME
 @over_http
-async def disable(connection: Connection, name: str) -> None:
+async def disable(connection: ApiConnection, name: str) -> None:
     """Switch an authenticator off in this account, which takes effect at once.
 
     In the conjur dialect one that the server's configuration lists may be used nevertheless.
@@ -179,7 +179,7 @@ async def disable(connection: Connection, name: str) -> None:
     click.echo(f"{name} is switched off.", err=True)
 
 
-async def _switch(connection: Connection, name: str, enabled: str) -> None:
+async def _switch(connection: ApiConnection, name: str, enabled: str) -> None:
     parts = (*_full(name).split("/", 1), connection.account)
     path = "".join(f"/{connection.segment(part)}" for part in parts)
     answer = await connection.call("PATCH", path, f"enabled={enabled}".encode())
@@ -192,8 +192,8 @@ def _full(name: str) -> str:
     return name if name == "authn" or name.startswith("authn-") else f"{_TYPE}/{name}"
 
 
-def _path(connection: Connection, name: str) -> str:
-    """The path of an authenticator that trusts a third party.
+def _path(connection: ApiConnection, name: str) -> str:
+    """Return the path of an authenticator that trusts a third party.
 
     :raises click.UsageError: it is none.
     """
@@ -203,11 +203,11 @@ def _path(connection: Connection, name: str) -> str:
     return f"/{kind}/{connection.segment(service_id)}/{connection.segment(connection.account)}"
 
 
-def _key_path(connection: Connection, name: str, key: str) -> str:
+def _key_path(connection: ApiConnection, name: str, key: str) -> str:
     return f"{_path(connection, name)}/distrusted-keys/{connection.segment(key)}"
 
 
-def _declared(connection: Connection, name: str, answer: Answer) -> Answer:
+def _declared(connection: ApiConnection, name: str, answer: ApiAnswer) -> ApiAnswer:
     """Return an answer to operators, who are answered where policy declares an authenticator with its ``status``.
 
     :raises click.ClickException: it doesn't.
@@ -220,8 +220,8 @@ def _declared(connection: Connection, name: str, answer: Answer) -> Answer:
     return answer
 
 
-async def _keys_at_hand(connection: Connection, name: str) -> Any:
-    """What the status says of an authenticator's keys; ``None`` when it can't be read, by this role or now."""
+async def _keys_at_hand(connection: ApiConnection, name: str) -> Any:
+    """Return what the status says of an authenticator's keys; ``None`` when it can't be read, by this role or now."""
     try:
         answer = await connection.call("GET", f"{_path(connection, name)}/status")
         return answer.json().get("keys") if answer.status in {200, 500} else None
@@ -249,7 +249,10 @@ def _print_checklist(found: Mapping[str, Any]) -> None:
 
 
 def _print_status(found: Mapping[str, Any]) -> None:
-    rows = [("status", found["status"]), *_key_rows(found["keys"])]
+    rows = [("status", found["status"])]
+    if found["algorithms"]:
+        rows.append(("algorithms", ", ".join(found["algorithms"])))
+    rows += _key_rows(found["keys"])
     rows += [("distrusted key", f"{key['key']} (since {key['since']}, by {key['by']})") for key in found["distrusted"]]
     if found["clock_offset"] is not None:
         rows.append(("clock ahead by", f"{found['clock_offset']:g} s, judging by {found['recent_tokens']} recent tokens"))
@@ -267,6 +270,8 @@ def _key_rows(keys: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "last fetch", f"{keys['last_fetch']['at']}: {keys['last_fetch']['outcome']}"
     for problem in keys["problems"]:
         yield "unusable key", problem
+    for told in keys["unused"]:
+        yield "unused key", told
 
 
 def _print_problems(found: Mapping[str, Any]) -> None:

@@ -17,10 +17,11 @@ from svc.crypto.keyfiles import data_key_file, read_data_key
 from svc.crypto.vault import parse_data_key
 from svc.model.errors import Refusal
 from svc.server.backup import Verified, verify
-from svc.server.foundation import Foundation
+from svc.server.bootstrap import Installation
+from svc.server.lifecycle import OrderedMultiService
 from svc.server.startup import reason_of
-from svc.server.succession import Succession
-from svc.settings.config import Settings, read_settings
+from svc.settings.config import Settings
+from svc.settings.reading import read_settings
 from svc.storage.dumps import dump
 
 _FILE = click.Path(dir_okay=False, path_type=Path)
@@ -37,7 +38,7 @@ def backup() -> None:
 @backup.command()
 @click.argument("file", type=_FILE)
 @of_the_server
-async def create(foundation: Foundation, settings: Settings, file: Path) -> None:
+async def create(installation: Installation, settings: Settings, file: Path) -> None:
     """Write a dump of the database to FILE, in PostgreSQL's custom format.
 
     It is made beside the running server, of the state of one moment; on a follower, too. It works on the database itself,
@@ -47,8 +48,8 @@ async def create(foundation: Foundation, settings: Settings, file: Path) -> None
     A database at --database-url is dumped by the pg_dump that this machine has, if it is not older than the database.
     """
     try:
-        dumping = dump(foundation.clock, foundation.dsn, file, embedded=settings.database_url is None)
-        await shown(dumping, f"Dumping {place(settings)}", foundation.clock, sys.stderr)
+        dumping = dump(installation.clock, installation.dsn, file, embedded=settings.database_url is None)
+        await shown(dumping, f"Dumping {place(settings)}", installation.clock, sys.stderr)
     except OSError as error:
         raise click.ClickException(f"{file} can't be written: {error.strerror}") from None
     click.echo(f"{file}: {os.path.getsize(file)} bytes. Try it with: svc backup verify {file}")
@@ -92,7 +93,7 @@ def _data_key(settings: Settings) -> bytes:
 
 async def _verified(reactor: Any, file: Path, data_key: bytes) -> Verified:
     with tempfile.TemporaryDirectory(prefix="svc-backup-") as directory:
-        services = Succession()  # type: ignore[no-untyped-call] # Twisted's
+        services = OrderedMultiService()  # type: ignore[no-untyped-call] # Twisted's
         services.startService()  # type: ignore[no-untyped-call] # Twisted's
         try:
             return await verify(services, reactor, file, Path(directory, "data"), data_key)

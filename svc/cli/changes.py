@@ -1,4 +1,4 @@
-"""What a dry run found, in plain words: who gains and who loses which access."""
+"""The result of a dry run in words: which roles gain or lose which access."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _WITH: Final = {"variable": " and its values", "user": " and its API key", "host
 
 
 class Effect(enum.Enum):
-    """What a change means for access."""
+    """The effect of a change on access."""
 
     GAIN = "gain"
     LOSS = "loss"
@@ -57,7 +57,7 @@ def sentences(answer: Mapping[str, Any]) -> list[Sentence]:
 
 
 def named(full: str) -> str:
-    """A full id as people say it: ``host apps/shop``. They are not told what they may not know."""
+    """Return a full id as people say it: ``host apps/shop``. They are not told what they may not know."""
     _, kind, identifier = full.split(":", 2)
     kind = kind.replace("_", " ")
     return f"a {kind} that you may not see" if identifier == _REDACTED else f"{kind} {plain(identifier)}"

@@ -49,7 +49,7 @@ def inspect(authenticator: str, timeout: float, as_json: bool, **options: Any) -
 
 
 def shown(machine: Machine, authenticator: str, ends_at: float, *, as_json: bool) -> str:
-    """What ``svc cloud inspect`` prints."""
+    """Return what ``svc cloud inspect`` prints."""
     annotations = {f"{authenticator}/{name}": value for name, value in machine.annotations().items()}
     about = {
         "resource_id": machine.resource_id,

@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 import attrs
 import click
 
-from svc.cli.connection import Answer
+from svc.cli.connection import ApiAnswer
 from svc.cli.platform import METADATA_PATH, Identity, Platform
 from svc.cli.steps import Steps, Token
 from svc.cli.tour import AUDIENCE, SECRET, SERVICE_ID, VALUE
@@ -78,7 +78,7 @@ class CloudTour:
         click.echo("  " + click.style(f"IDENTITY={token}", fg="cyan"))
         return token
 
-    async def _present(self, identity: str, host: str, kept_as: str) -> Answer:
+    async def _present(self, identity: str, host: str, kept_as: str) -> ApiAnswer:
         account = self.steps.connection.account
         path = f"/authn-cloud/{SERVICE_ID}/{account}/host%2Fcloud-workloads%2F{host}/authenticate"
         body = urlencode({"jwt": identity}).encode()

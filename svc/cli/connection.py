@@ -1,4 +1,4 @@
-"""A server as the command line reaches it: where it is, who speaks to it, and one request at a time.
+"""The server as commands reach it: its address, the role that logs in, and one request at a time.
 
 Every command that speaks HTTP takes the same three options, and proves its caller in one of two ways: with ``SVC_LOGIN`` and
 ``SVC_API_KEY`` from the environment, or with the access token that ``svc login`` keeps.
@@ -42,11 +42,11 @@ ANSWER_LIMIT: Final = 64 * 1024 * 1024
 
 
 @attrs.frozen
-class Answer(Reply):
-    """What the server answered, as a command reads it."""
+class ApiAnswer(Reply):
+    """An answer of the server, with what commands need to judge it."""
 
     def json(self) -> Any:
-        """The body, read as JSON.
+        """Return the body, read as JSON.
 
         :raises click.ClickException: it isn't JSON, so that what answered is hardly this service.
         """
@@ -57,7 +57,7 @@ class Answer(Reply):
                 f"the answer ({self.status}) is not JSON; is this the address of the service?"
             ) from None
 
-    def expect(self, *statuses: int) -> Answer:
+    def expect(self, *statuses: int) -> ApiAnswer:
         """Return this answer when its status is one of these.
 
         :raises click.ClickException: it is another; the message says what the server said and what to do.
@@ -69,7 +69,7 @@ class Answer(Reply):
 
     @property
     def _advice(self) -> str:
-        """What to do about a refusal, in a word or two."""
+        """Return advice for a refusal, in a few words."""
         try:
             unknown = parsed(self.body)["error"]["code"] == "outcome_unknown"
         except (ValueError, KeyError, TypeError):
@@ -92,7 +92,7 @@ _ADVICE: Final = {
 
 
 @attrs.frozen
-class Connection:
+class ApiConnection:
     """One server and account. ``login`` and ``api_key`` are ``None`` when the kept token is to be used."""
 
     url: str
@@ -103,20 +103,20 @@ class Connection:
     reactor: IReactorTime
     wall: WallClock = attrs.field(factory=MachineClock)
 
-    async def request(self, method: str, path: str, body: bytes | None = None, **headers: str) -> Answer:
+    async def request(self, method: str, path: str, body: bytes | None = None, **headers: str) -> ApiAnswer:
         """Send a request without a token and return its answer, whatever the status.
 
         :raises Fault: there was none within ``DEADLINE`` seconds.
         """
         fields = {name.replace("_", "-"): value for name, value in headers.items()}
         reply = await self._exchange.ask(method, f"{self.url}{path}", body, fields, within=DEADLINE)
-        return Answer(reply.status, reply.body, reply.headers)
+        return ApiAnswer(reply.status, reply.body, reply.headers)
 
     async def authenticate(self, login: str, api_key: str) -> str:
         """Exchange an API key for an access token, base64 as it stands in the ``Authorization`` header."""
         return await self.workload(ApiKey(login, api_key)).access_token()
 
-    async def proven(self, login: str, secret: str, method: str, route: str, body: bytes | None = None) -> Answer:
+    async def proven(self, login: str, secret: str, method: str, route: str, body: bytes | None = None) -> ApiAnswer:
         """Send a request to a route of the account's ``/authn`` with an API key or password, and return its answer.
 
         :raises Fault: there was none, or the server refused the proof.
@@ -128,7 +128,7 @@ class Connection:
             raise LoginRefused(f"the API key or password of {login}", self.account, 401, answer.request_id)
         return answer
 
-    async def call(self, method: str, path: str, body: bytes | None = None, **headers: str) -> Answer:
+    async def call(self, method: str, path: str, body: bytes | None = None, **headers: str) -> ApiAnswer:
         """Send a request with an access token and return its answer, whatever the status.
 
         :raises click.ClickException: there is no token, or it is the kept one, is refused and has ended.
@@ -154,7 +154,7 @@ class Connection:
         return Client(self.url, self.account, evidence, self._exchange, access_token=token, deadline=DEADLINE)
 
     def _own_key(self) -> ApiKey | None:
-        """The API key to log in with; ``None`` where the kept token is to be used.
+        """Return the API key to log in with; ``None`` where the kept token is to be used.
 
         :raises click.UsageError: Note [Half a login].
         """
@@ -207,7 +207,7 @@ class _Kept:
 
 
 def token_file() -> Path:
-    """Where ``svc login`` keeps access tokens: in the user's state directory."""
+    """Return where ``svc login`` keeps access tokens: in the user's state directory."""
     return Path(platformdirs.user_state_dir("svc")) / "tokens.json"
 
 
@@ -225,7 +225,7 @@ def keep_token(url: str, account: str, token: str) -> Path:
 
 
 def kept_token(url: str, account: str) -> str:
-    """The access token that ``svc login`` kept for this server and account.
+    """Return the access token that ``svc login`` kept for this server and account.
 
     :raises click.ClickException: there is none.
     """
@@ -246,7 +246,7 @@ def _tokens() -> dict[str, str]:
 
 
 def in_the_clear(url: str) -> bool:
-    """Whether what is sent to this address can be read on the way: it is neither over TLS nor on this machine."""
+    """Tell whether what is sent to this address can be read on the way: it is neither over TLS nor on this machine."""
     address = urlsplit(url)
     host = address.hostname or ""
     try:
@@ -292,7 +292,7 @@ _CALLER = (
 
 
 def over_http(command: Callable[..., Awaitable[Then]]) -> Callable[..., None]:
-    """Make a coroutine function, whose first argument is a :class:`Connection`, a command with the options of one.
+    """Make a coroutine function, whose first argument is a :class:`ApiConnection`, a command with the options of one.
 
     What it returns is called when the reactor has stopped.
     """
@@ -312,7 +312,9 @@ def anonymously(command: Callable[..., Awaitable[Then]]) -> Callable[..., None]:
         account, login, api_key = options.pop("account", ""), options.pop("login", None), options.pop("api_key", None)
 
         async def work(reactor: Any) -> Then:
-            return await command(Connection(url, account, login, api_key, http_client(reactor, ca_file), reactor), **options)
+            return await command(
+                ApiConnection(url, account, login, api_key, http_client(reactor, ca_file), reactor), **options
+            )
 
         react(work)
 

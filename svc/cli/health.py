@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from svc.cli.connection import Answer, Connection, anonymously
+from svc.cli.connection import ApiAnswer, ApiConnection, anonymously
 from svc.cli.table import plain, print_table
 
 _HEADER = ("SERVER", "STATE", "ROLE", "DATABASE", "LAG", "NOT OK")
@@ -17,7 +17,7 @@ _HEADER = ("SERVER", "STATE", "ROLE", "DATABASE", "LAG", "NOT OK")
 @click.option("--all", "everywhere", is_flag=True, help="Ask about all servers of its cluster too, and print a table.")
 @click.option("--json", "as_json", is_flag=True, help="With --all, print JSON instead of a table.")
 @anonymously
-async def health(connection: Connection, everywhere: bool, as_json: bool) -> None:
+async def health(connection: ApiConnection, everywhere: bool, as_json: bool) -> None:
     """Print a server's health report; exit code 0 when all is well, 1 when it is not.
 
     With --all the server tells of each server that its setting "cluster" lists, and all must be well.
@@ -43,7 +43,7 @@ async def health(connection: Connection, everywhere: bool, as_json: bool) -> Non
         raise click.ClickException(f"not healthy: {', '.join(ill)}")
 
 
-def _servers(answer: Answer) -> list[dict[str, Any]]:
+def _servers(answer: ApiAnswer) -> list[dict[str, Any]]:
     document = answer.json()
     servers = document.get("servers") if isinstance(document, dict) else None
     if not isinstance(servers, list) or not all(

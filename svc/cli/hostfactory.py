@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 
 import click
 
-from svc.cli.connection import Connection, anonymously, over_http
+from svc.cli.connection import ApiConnection, anonymously, over_http
 from svc.cli.lifetime import lifetime
 from svc.cli.secrets import HOST_FACTORY_TOKEN, secret_option
 
@@ -39,7 +39,7 @@ def tokens() -> None:
 @_JSON
 @over_http
 async def create(
-    connection: Connection, factory: str, count: int, seconds: int, networks: Sequence[str], as_json: bool
+    connection: ApiConnection, factory: str, count: int, seconds: int, networks: Sequence[str], as_json: bool
 ) -> None:
     """Make tokens of the host factory FACTORY, and print them, one a line: they are not shown again.
 
@@ -61,7 +61,7 @@ async def create(
 @tokens.command()
 @_TOKEN
 @over_http
-async def revoke(connection: Connection, token: str | None) -> None:
+async def revoke(connection: ApiConnection, token: str | None) -> None:
     """Revoke a token: no more hosts are made with it. Those that were, stay.
 
     The token comes from SVC_HOST_FACTORY_TOKEN, or else from standard input; on a terminal it is asked for.
@@ -83,7 +83,7 @@ def hosts() -> None:
 @_JSON
 @anonymously
 async def create_host(
-    connection: Connection, host_id: str, annotations: Sequence[str], token: str | None, as_json: bool
+    connection: ApiConnection, host_id: str, annotations: Sequence[str], token: str | None, as_json: bool
 ) -> None:
     """Make the host HOST, and print its API key. Made again, it gets another one.
 
@@ -117,7 +117,7 @@ async def create_host(
 
 
 def _read() -> str:
-    """The token that is given on standard input."""
+    """Return the token that is given on standard input."""
     if sys.stdin.isatty():
         return str(click.prompt("Token", hide_input=True))
     token = sys.stdin.readline().strip()

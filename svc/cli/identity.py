@@ -36,7 +36,7 @@ def cloud_options(command: Callable[..., Any]) -> Callable[..., Any]:
 def metadata(
     reactor: Any, *, client_id: str | None, resource: str, metadata_url: str | None, deadline: float = DEADLINE
 ) -> Metadata:
-    """Where this machine's identity tokens come from, as the options say, which go before the environment."""
+    """Return where this machine's identity tokens come from, as the options say, which go before the environment."""
     exchange = Exchange(http_client(reactor), reactor, ANSWER_LIMIT)
     surroundings = environment() if metadata_url is None else {}
     base_url = LINK_LOCAL if metadata_url is None else metadata_url

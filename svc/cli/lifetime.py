@@ -1,4 +1,4 @@
-"""How long something is to last, as it is written on a command line."""
+"""Durations as they are written on a command line."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from typing import IO, Any
 import click
 
 from svc.cli.asking import own_proof
-from svc.cli.connection import Connection, keep_token, over_http
+from svc.cli.connection import ApiConnection, keep_token, over_http
 from svc.cli.identity import cloud_options, metadata
 from svc.workload.client import claims_of
 from svc.workload.evidence import CloudIdentity, Evidence, Jwt
@@ -17,7 +17,7 @@ from svc.workload.evidence import CloudIdentity, Evidence, Jwt
 
 @click.command()
 @over_http
-async def login(connection: Connection) -> None:
+async def login(connection: ApiConnection) -> None:
     """Log in with an API key or a password, and keep the access token for later commands.
 
     Asks for the login and the API key or password unless SVC_LOGIN and SVC_API_KEY say them; off a terminal it reads them
@@ -34,7 +34,7 @@ async def login(connection: Connection) -> None:
 
 @click.command()
 @over_http
-async def whoami(connection: Connection) -> None:
+async def whoami(connection: ApiConnection) -> None:
     """Say who the server takes you for."""
     answer = (await connection.call("GET", "/whoami")).expect(200)
     click.echo(json.dumps(answer.json(), indent=2))
@@ -56,7 +56,7 @@ _JSON = click.option("--json", "as_json", is_flag=True, help="Print the token's 
 @click.option("--host", "host", help="Id of the host, such as host/ci/runner, when the token does not name it.")
 @_JSON
 @over_http
-async def jwt(connection: Connection, service_id: str, jwt_file: IO[bytes], host: str | None, as_json: bool) -> None:
+async def jwt(connection: ApiConnection, service_id: str, jwt_file: IO[bytes], host: str | None, as_json: bool) -> None:
     """Exchange a JWT for an access token, at the authenticator authn-jwt/SERVICE_ID.
 
     Prints the token as it stands in the header: Authorization: Token token="…".
@@ -70,7 +70,7 @@ async def jwt(connection: Connection, service_id: str, jwt_file: IO[bytes], host
 @cloud_options
 @_JSON
 @over_http
-async def cloud(connection: Connection, service_id: str, host: str, as_json: bool, **options: Any) -> None:
+async def cloud(connection: ApiConnection, service_id: str, host: str, as_json: bool, **options: Any) -> None:
     """Exchange this machine's cloud identity for an access token, at the authenticator authn-cloud/SERVICE_ID.
 
     Asks the platform's metadata service for an identity token, and presents that. Prints the access token as it stands in
@@ -84,6 +84,6 @@ async def cloud(connection: Connection, service_id: str, host: str, as_json: boo
     await _print_token(connection, identity, as_json)
 
 
-async def _print_token(connection: Connection, evidence: Evidence, as_json: bool) -> None:
+async def _print_token(connection: ApiConnection, evidence: Evidence, as_json: bool) -> None:
     token = await connection.workload(evidence).access_token()
     click.echo(base64.b64decode(token) if as_json else token)

@@ -44,11 +44,11 @@ class _Commands(click.Group):
     """A group of commands, each imported when it is asked for (Note [Commands on demand])."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 (click's)
-        """The names of all commands, in order."""
+        """Return the names of all commands, in order."""
         return sorted(_COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 (click's)
-        """The command of that name."""
+        """Return the command of that name."""
         if cmd_name not in _COMMANDS:
             return None
         module = importlib.import_module(f"svc.cli.{_COMMANDS[cmd_name][0]}")

@@ -74,7 +74,7 @@ def parse_mapping(contents: bytes) -> dict[str, str]:
 
 
 def environment_with(values: Mapping[str, bytes], mapping: Mapping[str, str]) -> dict[str, bytes]:
-    """The variables that a mapping names, with the values of their secrets.
+    """Return the variables that a mapping names, with the values of their secrets.
 
     :raises click.ClickException: a value can't stand in an environment.
     """
@@ -87,14 +87,14 @@ def environment_with(values: Mapping[str, bytes], mapping: Mapping[str, str]) ->
 
 
 def _text(node: yaml.Node) -> str | None:
-    """What a scalar says, as it is written; ``None`` for anything else, or with a tag of its own."""
+    """Return what a scalar says, as it is written; ``None`` for anything else, or with a tag of its own."""
     if not isinstance(node, yaml.ScalarNode) or not node.tag.startswith("tag:yaml.org,2002:"):
         return None
     return str(node.value)
 
 
 def _sentence(error: yaml.YAMLError) -> str:
-    """What is wrong with the YAML, without a quotation of more than a character."""
+    """Return what is wrong with the YAML, without a quotation of more than a character."""
     mark = getattr(error, "problem_mark", None)
     place = "it" if mark is None else f"line {mark.line + 1}, column {mark.column + 1}"
     problem = _NAMED.sub(r" \1", getattr(error, "problem", None) or "")

@@ -96,7 +96,7 @@ class Platform:
         return jwt.encode(told, self._key, algorithm="RS256", headers={"kid": KEY_ID})
 
     def site(self) -> Klein:
-        """The web application."""
+        """Return the web application."""
         app = Klein()
 
         @app.route(METADATA_PATH, methods=["GET"])

@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 import click
 
 from svc.cli.changes import Effect, sentences
-from svc.cli.connection import Answer, Connection, over_http
+from svc.cli.connection import ApiAnswer, ApiConnection, over_http
 from svc.cli.progress import shown
 from svc.cli.table import plain
 
@@ -39,11 +39,11 @@ def _loading(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-def _path(connection: Connection, branch: str) -> str:
+def _path(connection: ApiConnection, branch: str) -> str:
     return f"/policies/{connection.segment(connection.account)}/policy/{connection.segment(branch)}"
 
 
-async def _send(connection: Connection, mode: str, branch: str, file: IO[bytes], dry_run: bool, as_json: bool) -> None:
+async def _send(connection: ApiConnection, mode: str, branch: str, file: IO[bytes], dry_run: bool, as_json: bool) -> None:
     path = _path(connection, branch) + ("?dryRun=true" if dry_run else "")
     sending = connection.call(_METHODS[mode], path, file.read(), Content_Type="application/x-yaml")
     answer = await shown(sending, f"Loading policy {branch}", connection.reactor, sys.stderr)
@@ -55,13 +55,13 @@ async def _send(connection: Connection, mode: str, branch: str, file: IO[bytes],
         _say_loaded(answer, branch)
 
 
-def _say_json(answer: Answer, statuses: tuple[int, ...]) -> None:
+def _say_json(answer: ApiAnswer, statuses: tuple[int, ...]) -> None:
     click.echo(json.dumps(answer.expect(*statuses).json(), indent=2))
     if answer.status == 422:
         raise click.exceptions.Exit(1)
 
 
-def _say_loaded(answer: Answer, branch: str) -> None:
+def _say_loaded(answer: ApiAnswer, branch: str) -> None:
     result = answer.expect(201).json()
     for role in result["created_roles"].values():
         click.echo(f"{plain(role['id'])}\tAPI key: {role['api_key']}")
@@ -69,7 +69,7 @@ def _say_loaded(answer: Answer, branch: str) -> None:
     click.echo(f"Policy {branch} is now at version {result['version']}.", err=True)
 
 
-def _say_changes(answer: Answer) -> None:
+def _say_changes(answer: ApiAnswer) -> None:
     if answer.status == 422:
         raise click.ClickException(_faults(answer))
     result = answer.expect(200).json()
@@ -85,8 +85,8 @@ def _say_changes(answer: Answer) -> None:
     click.echo("This was a dry run: nothing has been changed.", err=True)
 
 
-def _faults(answer: Answer) -> str:
-    """What is wrong with the document, a line for each fault and for each piece of advice."""
+def _faults(answer: ApiAnswer) -> str:
+    """Return what is wrong with the document, a line for each fault and for each piece of advice."""
     try:
         faults = answer.json()["errors"]
         places = [f"line {fault['line']}, column {fault['column']}: " if "line" in fault else "" for fault in faults]
@@ -104,7 +104,7 @@ def _warn(result: Any) -> None:
 @policy.command()
 @_loading
 @over_http
-async def load(connection: Connection, branch: str, file: IO[bytes], dry_run: bool, as_json: bool) -> None:
+async def load(connection: ApiConnection, branch: str, file: IO[bytes], dry_run: bool, as_json: bool) -> None:
     """Add what FILE declares to policy BRANCH (root, or the id of a policy); change and remove nothing.
 
     Prints the API keys of the users and hosts that were made: they are not shown again.
@@ -115,7 +115,7 @@ async def load(connection: Connection, branch: str, file: IO[bytes], dry_run: bo
 @policy.command()
 @_loading
 @over_http
-async def update(connection: Connection, branch: str, file: IO[bytes], dry_run: bool, as_json: bool) -> None:
+async def update(connection: ApiConnection, branch: str, file: IO[bytes], dry_run: bool, as_json: bool) -> None:
     """Add what FILE declares to policy BRANCH and change what is there to match; remove nothing."""
     await _send(connection, "update", branch, file, dry_run, as_json)
 
@@ -123,7 +123,7 @@ async def update(connection: Connection, branch: str, file: IO[bytes], dry_run: 
 @policy.command()
 @_loading
 @over_http
-async def replace(connection: Connection, branch: str, file: IO[bytes], dry_run: bool, as_json: bool) -> None:
+async def replace(connection: ApiConnection, branch: str, file: IO[bytes], dry_run: bool, as_json: bool) -> None:
     """Make policy BRANCH what FILE declares, and remove everything else that was loaded into it, with its secrets."""
     await _send(connection, "replace", branch, file, dry_run, as_json)
 
@@ -134,7 +134,7 @@ async def replace(connection: Connection, branch: str, file: IO[bytes], dry_run:
 @click.option("--limit", type=click.IntRange(0, 100_000), help="Fail when there are more objects than these.")
 @click.option("--json", "as_json", is_flag=True, help="Print it as JSON instead of YAML.")
 @over_http
-async def show(connection: Connection, branch: str, depth: int | None, limit: int | None, as_json: bool) -> None:
+async def show(connection: ApiConnection, branch: str, depth: int | None, limit: int | None, as_json: bool) -> None:
     """Print policy BRANCH as it stands now, with everything beneath it; what is printed can be loaded again.
 
     A policy other than root is printed as the one around it declares it, and loads into that one.

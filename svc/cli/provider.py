@@ -85,7 +85,7 @@ class Provider:
 
 
 def kept_key(path: Path) -> rsa.RSAPrivateKey:
-    """The RSA key in a file, which is made with mode 0600 when it isn't there."""
+    """Return the RSA key in a file, which is made with mode 0600 when it isn't there."""
     try:
         pem = path.read_bytes()
     except FileNotFoundError:
@@ -107,7 +107,7 @@ def _address(port: int) -> str:
 
 
 def _kept(folder: Path | None, issuer: str) -> Provider:
-    """The provider whose key is in the folder, which is made where there is none.
+    """Return the provider whose key is in the folder, which is made where there is none.
 
     :raises click.ClickException: it can't be made or read.
     """

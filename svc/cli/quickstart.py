@@ -25,7 +25,7 @@ from twisted.web.server import Site
 from zope.interface import implementer
 
 from svc.cli.cloudtour import MACHINE, CloudTour
-from svc.cli.connection import Connection
+from svc.cli.connection import ApiConnection
 from svc.cli.platform import Platform
 from svc.cli.provider import Provider, kept_key
 from svc.cli.running import Interrupted, react, until_stopped
@@ -34,7 +34,7 @@ from svc.cli.tour import AUDIENCE, SERVICE_ID, Tour
 from svc.crypto.keyfiles import admin_key_file
 from svc.model.errors import Refusal
 from svc.server.startup import reason_of
-from svc.settings.config import read_settings
+from svc.settings.reading import read_settings
 from svc.tap import build
 from svc.workload.exchange import Exchange, http_client
 from svc.workload.metadata import ANSWER_LIMIT, Metadata
@@ -76,7 +76,7 @@ def quickstart(cloud: bool, once: bool, data_dir: Path | None) -> None:
 
 
 def _leave(folder: Path, data_dir: Path | None) -> None:
-    """Take away what nobody wanted to keep."""
+    """Remove the folder of the quickstart unless it is to be kept."""
     if data_dir is None:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -139,7 +139,7 @@ async def _show(reactor: Any, folder: Path, cloud: bool, once: bool, refusals: C
     click.echo(f"JWT provider: {keys_uri}")
     click.echo(f"ADMIN_KEY={admin_key}")
 
-    steps = Steps(Connection(url, ACCOUNT, None, None, http_client(reactor), reactor), refusals)
+    steps = Steps(ApiConnection(url, ACCOUNT, None, None, http_client(reactor), reactor), refusals)
     path, policy = _sample("policy.yml")
     admin = await Tour(steps, provider, keys_uri, admin_key, policy, path).walk()
     if cloud:
@@ -167,6 +167,6 @@ async def _listening(reactor: Any, app: Klein) -> str:
 
 
 def _sample(name: str) -> tuple[str, bytes]:
-    """The path of a sample policy, and the policy."""
+    """Return the path of a sample policy, and the policy."""
     file = resources.files("svc.cli") / "sample" / name
     return str(file), file.read_bytes()

@@ -20,13 +20,13 @@ _WIDTH: Final = 100
 
 
 def explanations() -> dict[str, str]:
-    """What each code means, by the codes, in the order in which checks are made: paragraphs of plain text."""
+    """Return what each code means, by the codes, in the order in which checks are made: paragraphs of plain text."""
     page = (resources.files("svc.cli") / "reasons.md").read_text(encoding="utf-8")
     return {section["code"]: _plain(section["text"]) for section in _SECTION.finditer(page)}
 
 
 def _plain(text: str) -> str:
-    """A text without the marks of Markdown, filled to lines that fit a terminal."""
+    """Return a text without the marks of Markdown, filled to lines that fit a terminal."""
     unmarked = _LINK.sub(r"\1", text).replace("**", "").replace("*", "").replace("`", "")
     paragraphs = (" ".join(paragraph.split()) for paragraph in unmarked.strip().split("\n\n"))
     return "\n".join(textwrap.fill(paragraph, _WIDTH, subsequent_indent="  ") for paragraph in paragraphs)

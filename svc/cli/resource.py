@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 
 import click
 
-from svc.cli.connection import Connection, over_http
+from svc.cli.connection import ApiConnection, over_http
 from svc.cli.table import print_table
 
 #: Resources that the server lists when it isn't told how many (core 3.1).
@@ -16,12 +16,12 @@ UNASKED: Final = 1000
 
 
 def _query(**parameters: object) -> str:
-    """A query of those parameters that have a value, with its question mark; nothing when none has."""
+    """Return a query of those parameters that have a value, with its question mark; nothing when none has."""
     given = {name: value for name, value in parameters.items() if value is not None}
     return f"?{urlencode(given)}" if given else ""
 
 
-def _role_id(connection: Connection, role: str | None) -> str | None:
+def _role_id(connection: ApiConnection, role: str | None) -> str | None:
     """The full id of a role that may be given without its account; what is neither is left for the server to judge."""
     return role if role is None or role.count(":") != 1 else f"{connection.account}:{role}"
 
@@ -44,7 +44,7 @@ class _No(click.ClickException):
 @click.option("--json", "as_json", is_flag=True, help="Print the server's JSON.")
 @over_http
 async def list(  # noqa: A001 (the command is called so)
-    connection: Connection,
+    connection: ApiConnection,
     kind: str | None,
     search: str | None,
     limit: int | None,
@@ -81,7 +81,7 @@ async def list(  # noqa: A001 (the command is called so)
 @click.argument("privilege")
 @click.option("--role", metavar="KIND:ID", help="Whether this role may, which you must hold, instead of yourself.")
 @over_http
-async def check(connection: Connection, resource_id: str, privilege: str, role: str | None) -> None:
+async def check(connection: ApiConnection, resource_id: str, privilege: str, role: str | None) -> None:
     """Print whether you have PRIVILEGE on a resource, such as variable:db/password: "yes", or "no" with exit code 1.
 
     What you don't see can't be told from what isn't there: that is an error, with exit code 1 too.

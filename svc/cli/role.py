@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import click
 
-from svc.cli.connection import Answer, Connection, over_http
+from svc.cli.connection import ApiAnswer, ApiConnection, over_http
 from svc.cli.table import plain, print_table
 
 #: How many rows a page has when all pages are asked for.
@@ -43,7 +43,7 @@ def role() -> None:
 @_JSON
 @over_http
 async def members(
-    connection: Connection,
+    connection: ApiConnection,
     role_id: str,
     kinds: Sequence[str],
     search: str | None,
@@ -90,7 +90,7 @@ async def members(
 @_JSON
 @over_http
 async def memberships(
-    connection: Connection, role_id: str, kinds: Sequence[str], search: str | None, count: bool, as_json: bool
+    connection: ApiConnection, role_id: str, kinds: Sequence[str], search: str | None, count: bool, as_json: bool
 ) -> None:
     """List the roles that a role is a direct member of, or owns.
 
@@ -107,7 +107,7 @@ async def memberships(
 @_ROLE
 @_JSON
 @over_http
-async def show(connection: Connection, role_id: str, as_json: bool) -> None:
+async def show(connection: ApiConnection, role_id: str, as_json: bool) -> None:
     """Show a role: when it was made, by which policy, and its direct members.
 
     Example: svc role show policy:web
@@ -127,7 +127,7 @@ async def show(connection: Connection, role_id: str, as_json: bool) -> None:
 @click.option("--dot", is_flag=True, help="Print a graph in the language of Graphviz.")
 @_JSON
 @over_http
-async def graph(connection: Connection, role_id: str, dot: bool, as_json: bool) -> None:
+async def graph(connection: ApiConnection, role_id: str, dot: bool, as_json: bool) -> None:
     """List who is a member of what around a role: above it, below it, and beside it, as far as you may see.
 
     Example: svc role graph group:ops --dot | dot -Tsvg > ops.svg
@@ -144,7 +144,7 @@ async def graph(connection: Connection, role_id: str, dot: bool, as_json: bool) 
         print_table(("ROLE", "MEMBER"), [(_short(edge["parent"]), _short(edge["child"])) for edge in found])
 
 
-async def _ask(connection: Connection, role_id: str, parameters: Sequence[tuple[str, str | None]]) -> Answer:
+async def _ask(connection: ApiConnection, role_id: str, parameters: Sequence[tuple[str, str | None]]) -> ApiAnswer:
     kind, colon, identifier = role_id.partition(":")
     if not colon:
         raise click.UsageError("a role is written KIND:ID, such as group:ops")
@@ -162,7 +162,7 @@ def _narrowed(kinds: Sequence[str], search: str | None, count: bool) -> list[tup
 
 
 def _short(name: str) -> str:
-    """A full id without the account, which is known."""
+    """Return a full id without the account, which is known."""
     return name.partition(":")[2]
 
 
@@ -172,7 +172,7 @@ def _notes(row: Mapping[str, Any]) -> str:
 
 
 def _quoted(text: str) -> str:
-    """A text as an identifier of Graphviz."""
+    """Return a text as an identifier of Graphviz."""
     text = plain(text).replace("\\", "\\\\").replace('"', '\\"')
     return f'"{text}"'
 

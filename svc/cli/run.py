@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import click
 
-from svc.cli.connection import Connection, over_http
+from svc.cli.connection import ApiConnection, over_http
 from svc.cli.identity import cloud_options, metadata
 from svc.cli.mapping import environment_with, read_mapping
 from svc.cli.secrets import VARIABLES
@@ -29,7 +29,7 @@ class _NotStarted(click.ClickException):
 
 
 class _NoCommand(_NotStarted):
-    """There is no such command."""
+    """The command to run doesn't exist."""
 
     exit_code = 127
 
@@ -54,7 +54,7 @@ class _NoCommand(_NotStarted):
 @cloud_options
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 @over_http
-async def run(connection: Connection, mapping_file: Path, command: tuple[str, ...], **options: Any) -> Callable[[], None]:
+async def run(connection: ApiConnection, mapping_file: Path, command: tuple[str, ...], **options: Any) -> Callable[[], None]:
     """Start COMMAND with secrets in its environment.
 
     The mapping file has a line for each variable of the environment, with the id of the variable whose value it gets:
@@ -82,9 +82,15 @@ async def run(connection: Connection, mapping_file: Path, command: tuple[str, ..
 
 
 def _evidence(
-    connection: Connection, *, jwt_file: Path | None, cloud: bool, service_id: str | None, host: str | None, **options: Any
+    connection: ApiConnection,
+    *,
+    jwt_file: Path | None,
+    cloud: bool,
+    service_id: str | None,
+    host: str | None,
+    **options: Any,
 ) -> Evidence | None:
-    """The proof of identity that the options name; ``None`` where the login is that of other commands."""
+    """Return the proof of identity that the options name; ``None`` where the login is that of other commands."""
     if jwt_file is None and not cloud:
         if service_id or host:
             raise click.UsageError("--service-id and --host belong to --jwt-file or --cloud")
@@ -101,7 +107,7 @@ def _evidence(
 
 
 def passed_on(surroundings: Mapping[str, str], secrets: Mapping[str, bytes]) -> dict[str, str]:
-    """The environment of the command: this process's without what only this program needs, and its secrets."""
+    """Return the environment of the command: this process's without what only this program needs, and its secrets."""
     kept = {name: value for name, value in surroundings.items() if name not in VARIABLES}
     return kept | {name: os.fsdecode(value) for name, value in secrets.items()}
 

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping
 import attrs
 import click
 
-from svc.cli.connection import Answer, Connection
+from svc.cli.connection import ApiAnswer, ApiConnection
 
 
 @attrs.frozen
@@ -28,7 +28,7 @@ class Steps:
     ``wrong`` counts the answers that were not the expected ones.
     """
 
-    connection: Connection
+    connection: ApiConnection
     refusals: Callable[[], list[str]]
     wrong: int = attrs.field(default=0, init=False)
     _step: int = attrs.field(default=0, init=False)
@@ -39,12 +39,12 @@ class Steps:
         click.echo(f"\n{click.style(f'{self._step}. {text}.', bold=True)}")
 
     def variable(self, identifier: str) -> str:
-        """The path of a variable's value."""
+        """Return the path of a variable's value."""
         return f"/secrets/{self.connection.account}/variable/{self.connection.segment(identifier)}"
 
     async def send(
         self, method: str, path: str, body: bytes | None, token: Token | None = None, *, body_as: str = "", kept_as: str = ""
-    ) -> Answer:
+    ) -> ApiAnswer:
         """Send a request. ``body_as`` is its body as a shell writes it, ``kept_as`` the variable for the token it gets."""
         parts, headers = ["curl", "-sS"], {}
         if method != "GET":
@@ -63,7 +63,7 @@ class Steps:
         click.echo(f"  {answer.status} {_shown(answer)}".rstrip())
         return answer
 
-    def expect(self, answer: Answer, status: int, part: str = "") -> None:
+    def expect(self, answer: ApiAnswer, status: int, part: str = "") -> None:
         """Judge an answer by its status, and by a part of its body."""
         if answer.status != status:
             self.missed(f"expected the status {status}")
@@ -87,7 +87,7 @@ class Steps:
         answer = await self.send("POST", where, policy, token, body_as=f"@{shlex.quote(path)}")
         self.expect(answer, 201, '"version"')
 
-    async def refused(self, presenting: Awaitable[Answer]) -> None:
+    async def refused(self, presenting: Awaitable[ApiAnswer]) -> None:
         """Have a login refused, and show what the log says of it: that the token differs from the policy."""
         before = len(self.refusals())
         self.expect(await presenting, 401)
@@ -98,8 +98,8 @@ class Steps:
             self.missed("the log should have said why")
 
 
-def _shown(answer: Answer) -> str:
-    """The body as a person reads it: JSON indented, a token shortened."""
+def _shown(answer: ApiAnswer) -> str:
+    """Return the body as a person reads it: JSON indented, a token shortened."""
     text = answer.body.decode("utf-8", "replace")
     if answer.headers.get("content-encoding") == "base64":
         token = json.loads(base64.b64decode(text))

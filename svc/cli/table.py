@@ -14,7 +14,7 @@ _GAP: Final = "  "
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]], *, terminal: bool) -> Iterator[str]:
-    """The lines of a table: on a terminal under a header, in aligned columns; otherwise without it, parted by tabs.
+    """Return the lines of a table: on a terminal under a header, in aligned columns; otherwise without it, parted by tabs.
 
     Characters that a terminal would obey, or that would break a line, are escaped; blanks at the end of lines are left out.
     """
@@ -36,14 +36,14 @@ def print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
 
 def plain(text: str) -> str:
-    """A text with what is no print spelt out: names can't say things to the terminal, or begin lines of their own."""
+    """Return a text with what is no print spelt out: names can't say things to the terminal, or begin lines of their own."""
     return (
         text if text.isprintable() else "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
     )
 
 
 def _width(text: str) -> int:
-    """How many columns a terminal gives to a text."""
+    """Return how many columns a terminal gives to a text."""
     if text.isascii():
         return len(text)
     return sum(0 if unicodedata.combining(c) else 1 + (unicodedata.east_asian_width(c) in "WF") for c in text)

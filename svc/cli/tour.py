@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 import attrs
 import click
 
-from svc.cli.connection import Answer
+from svc.cli.connection import ApiAnswer
 from svc.cli.provider import Provider
 from svc.cli.steps import Steps, Token
 
@@ -102,7 +102,7 @@ class Tour:
         path = f"/roles/{self.steps.connection.account}/group/{group}?members"
         self.steps.expect(await self.steps.send("GET", path, None, token), 200, "workloads/jwt-apps")
 
-    async def _present(self, claims: Mapping[str, str], jwt_name: str, token_name: str) -> Answer:
+    async def _present(self, claims: Mapping[str, str], jwt_name: str, token_name: str) -> ApiAnswer:
         connection = self.steps.connection
         jwt = self.provider.token(claims, AUDIENCE, connection.wall.seconds())
         click.echo(f"  The JWT says {json.dumps(claims)}.")

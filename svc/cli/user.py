@@ -8,7 +8,7 @@ from urllib.parse import quote
 import click
 
 from svc.cli.asking import asked, own_proof
-from svc.cli.connection import Connection, over_http
+from svc.cli.connection import ApiConnection, over_http
 
 
 @click.group()
@@ -19,7 +19,7 @@ def user() -> None:
 @user.command("change-password")
 @click.option("--new-password-file", "file", type=click.File("r"), help="File that holds the new password, on one line.")
 @over_http
-async def change_password(connection: Connection, file: IO[str] | None) -> None:
+async def change_password(connection: ApiConnection, file: IO[str] | None) -> None:
     """Choose another password for yourself.
 
     Asks for the login, the present password or API key, and the new password, unless SVC_LOGIN, SVC_API_KEY and
@@ -43,7 +43,7 @@ async def change_password(connection: Connection, file: IO[str] | None) -> None:
 @user.command("rotate-api-key")
 @click.option("--role", help="Whose, such as user:alice or host:ci/runner; your own if left out.")
 @over_http
-async def rotate_api_key(connection: Connection, role: str | None) -> None:
+async def rotate_api_key(connection: ApiConnection, role: str | None) -> None:
     """Replace an API key by a new one, and print that; the old one works no more.
 
     For your own it asks for the login and the API key or password, unless SVC_LOGIN and SVC_API_KEY say them; off a

@@ -10,7 +10,7 @@ from typing import IO
 
 import click
 
-from svc.cli.connection import Connection, over_http
+from svc.cli.connection import ApiConnection, over_http
 
 
 @click.group()
@@ -18,7 +18,7 @@ def variable() -> None:
     """Read and write the values of variables."""
 
 
-def _path(connection: Connection, identifier: str) -> str:
+def _path(connection: ApiConnection, identifier: str) -> str:
     return f"/secrets/{connection.segment(connection.account)}/variable/{connection.segment(identifier)}"
 
 
@@ -32,7 +32,7 @@ def _path(connection: Connection, identifier: str) -> str:
 )
 @click.option("--tag", is_flag=True, help="Tell the tag of the value instead, as `svc variable set --if-match` takes it.")
 @over_http
-async def get(connection: Connection, identifier: str, version: int | None, output: Path | None, tag: bool) -> None:
+async def get(connection: ApiConnection, identifier: str, version: int | None, output: Path | None, tag: bool) -> None:
     """Write the value of variable IDENTIFIER to standard output: its exact bytes, without a newline of our own."""
     if tag:
         if output is not None:
@@ -57,7 +57,7 @@ async def get(connection: Connection, identifier: str, version: int | None, outp
 @click.option("--create-only", is_flag=True, help="Set a value only where there is none.")
 @over_http
 async def set_value(
-    connection: Connection, identifier: str, file: IO[bytes] | None, if_match: str | None, create_only: bool
+    connection: ApiConnection, identifier: str, file: IO[bytes] | None, if_match: str | None, create_only: bool
 ) -> None:
     """Set the value of variable IDENTIFIER, which keeps its older versions.
 
@@ -79,7 +79,7 @@ async def set_value(
 @variable.command()
 @click.argument("identifier")
 @over_http
-async def rotate(connection: Connection, identifier: str) -> None:
+async def rotate(connection: ApiConnection, identifier: str) -> None:
     """Have variable IDENTIFIER be rotated now, if policy says how; where it doesn't, have its values not expire.
 
     The new value is there within moments. `svc list --kind variable --json` tells what kept it from being rotated.

@@ -1,8 +1,8 @@
-"""What servers of a cluster tell each other of their databases, in a form in which nobody else can tell it.
+"""Authenticated messages in which the servers of a cluster tell each other what their databases are.
 
 Note [Sealed by the data key]. A server that says that it has a newer primary makes another one refuse writes. So what is
 said counts only with a code (HMAC-SHA-256) under a key that is derived from the data key, which all servers of a cluster
-share and nobody else has: neither somebody between the two, nor whoever has a certificate, can keep a server from writing.
+share and nobody else has: neither somebody between the two, nor the holder of a certificate, can keep a server from writing.
 The code covers the random challenge of the question, so that nothing old can be told again, and no clock has to be right.
 The question has a code too: strangers have no database asked, and learn nothing. Questions and answers begin with different
 words, so that neither can pass for the other.
@@ -45,19 +45,19 @@ class Claims:
         self._asked: deque[str] = deque(maxlen=KNOWN)
 
     def question(self) -> tuple[str, str]:
-        """A new challenge, and the code that shows who asks."""
+        """Return a new challenge, and the code that shows who asks."""
         challenge = os.urandom(CHALLENGE_BYTES).hex()
         self._asked.append(challenge)
         return challenge, self._code("question", challenge)
 
     def is_asked(self, challenge: str | None, code: str | None) -> bool:
-        """Whether another server of the cluster asks."""
+        """Return whether another server of the cluster asks."""
         if challenge is None or code is None or not _CHALLENGE.fullmatch(challenge):
             return False
         return _same(code, self._code("question", challenge)) and challenge not in self._asked
 
     def answer(self, challenge: str, identity: DatabaseIdentity) -> dict[str, Any]:
-        """The answer to this challenge, as JSON."""
+        """Return the answer to this challenge, as JSON."""
         return {
             "system": identity.system,
             "timeline": identity.timeline,
@@ -67,7 +67,7 @@ class Claims:
         }
 
     def read(self, challenge: str, body: bytes) -> DatabaseIdentity | None:
-        """What an answer to this challenge says; ``None`` when no server of the cluster says it."""
+        """Return what an answer to this challenge says; ``None`` when no server of the cluster gave it."""
         try:
             document = json.loads(body)
         except (ValueError, RecursionError):

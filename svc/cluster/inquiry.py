@@ -1,4 +1,4 @@
-"""How another server of the cluster is asked: over treq, and within the limits of the rulings on health."""
+"""Questions to another server of the cluster, over HTTP and within the limits of the rulings on health."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from twisted.internet.error import ConnectError, DNSLookupError
 from twisted.internet.interfaces import IStreamClientEndpoint
 
 from svc.cluster.claims import Claims
-from svc.cluster.reports import UNREACHABLE, Told, told
+from svc.cluster.reports import UNREACHABLE, ProbeReply, read_reply
 from svc.model.errors import ConfigurationInvalid
 from svc.model.query_results import ClusterMember, DatabaseIdentity
 from svc.net.outgoing import Answer, Unanswered, get
@@ -45,8 +45,7 @@ class Inquiry:
         host = address.hostname
         assert host is not None
         self._reactor = reactor
-        self._authority = address.netloc
-        self._below = address.path
+        self._url = member.url
         secure = address.scheme == "https"
         endpoint: IStreamClientEndpoint = HostnameEndpoint(
             reactor, host, address.port or (443 if secure else 80), timeout=DEADLINE
@@ -56,18 +55,18 @@ class Inquiry:
             wrapClientTLS(trust().client(host), endpoint) if secure else endpoint
         )
 
-    async def ask(self) -> Told:
-        """Ask for its health. Whatever goes wrong is told, none of it is raised."""
+    async def ask(self) -> ProbeReply:
+        """Ask for its health. Whatever goes wrong is in the reply; nothing is raised."""
         try:
             answer = await self._get(_HEALTH, DEADLINE)
         except Unanswered as error:
-            return Told(fault=UNREACHABLE, why=error.why)
+            return ProbeReply(fault=UNREACHABLE, why=error.why)
         except (ConnectError, DNSLookupError) as error:
-            return Told(fault=UNREACHABLE, why=f"no connection: {error}")
-        return told(answer.status, answer.body)
+            return ProbeReply(fault=UNREACHABLE, why=f"no connection: {error}")
+        return read_reply(answer.status, answer.body)
 
     async def database(self, claims: Claims) -> DatabaseIdentity | None:
-        """Ask what its database is now; ``None`` when nobody says it who knows the data key, or not in time."""
+        """Ask what its database is now; ``None`` when no answer comes in time that proves to know the data key."""
         challenge, code = claims.question()
         try:
             answer = await self._get(f"{_DATABASE}?challenge={challenge}&code={code}", CLAIM_DEADLINE)
@@ -80,7 +79,7 @@ class Inquiry:
             endpoint = self._endpoint()
         except UnicodeError:
             raise Unanswered("no certificate can be for a host of that name") from None
-        asked = get(endpoint, self._reactor, self._authority, f"{self._below}{path}", ANSWER_LIMIT)
+        asked = get(endpoint, self._reactor, f"{self._url}{path}", ANSWER_LIMIT)
 
         def late(*_: object) -> Any:
             raise Unanswered(f"there was no complete answer within {deadline:g} seconds")
@@ -89,12 +88,12 @@ class Inquiry:
 
 
 def trust_of(path: Path, key: str) -> Trust:
-    """What trusts the authorities in a file of PEM alone; ``key`` is the setting that names it.
+    """Return trust in the authorities of a file of PEM alone; ``key`` is the setting that names it.
 
     :raises ConfigurationInvalid: it can't be read, or holds no certificates.
     """
     try:
-        return Trust.of(path.read_text(encoding="ascii", errors="replace"))
+        return Trust.of_file(path)
     except OSError as error:
         raise ConfigurationInvalid(key, f"names a file that can't be read: {path}: {error.strerror}") from None
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""The members of the cluster: asked when somebody wants to know, all together as rarely as that allows.
+"""The members of the cluster, asked for their health on demand, each at most once a second.
 
 Note [No amplifier]. Anyone may ask this server about another, without a login. So each member is asked once at a time,
 however many wait for the answer, and an answer is good for a second: nobody can make this server send a member more than one
@@ -21,7 +21,7 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from svc.cluster.reports import UNREACHABLE, Sight, Told, sight
+from svc.cluster.reports import UNREACHABLE, MemberHealth, ProbeReply, member_health
 from svc.model.clocks import WallClock
 
 #: For how many seconds an answer is as good as a new one.
@@ -36,20 +36,20 @@ _log = Logger()
 
 @attrs.frozen
 class _Known:
-    """An answer, when it came, and since when it is the same; both in epoch seconds."""
+    """A reply, when it came, and since when it is the same; both in epoch seconds."""
 
-    told: Told
+    reply: ProbeReply
     at: float
     changed: float | None
 
     @property
     def state(self) -> object:
-        """What makes a change: not where the database's log stands."""
-        document = self.told.document
+        """Return what counts as the state: not where the database's log stands."""
+        document = self.reply.document
         database = document.get("database")
         return (
-            self.told.fault,
-            self.told.status,
+            self.reply.fault,
+            self.reply.ok,
             document.get("services"),
             document.get("cluster"),
             database.get("ok") if isinstance(database, dict) else None,
@@ -59,7 +59,7 @@ class _Known:
 class _Member:
     """One member, and what is known of it."""
 
-    def __init__(self, clock: IReactorTime, wall: WallClock, name: str, ask: Callable[[], Awaitable[Told]]) -> None:
+    def __init__(self, clock: IReactorTime, wall: WallClock, name: str, ask: Callable[[], Awaitable[ProbeReply]]) -> None:
         self.name = name
         self._clock = clock
         self._wall = wall
@@ -68,22 +68,22 @@ class _Member:
         self._waiters: list[Deferred[None]] | None = None
 
     def inform(self) -> Deferred[None]:
-        """Fires when what is known is fresh (Note [No amplifier]); never fails but by cancellation."""
+        """Fire when what is known is fresh (Note [No amplifier]); never fail but by cancellation."""
         known: Deferred[None] = Deferred()
         if self._age() <= FRESH and self._waiters is None:
             known.callback(None)
         elif self._waiters is None:
             self._waiters = [known]
-            Deferred.fromCoroutine(self._told()).addBoth(self._answered)
+            Deferred.fromCoroutine(self._asked()).addBoth(self._answered)
         else:
             self._waiters.append(known)
         return known
 
-    async def answer(self) -> Told:
-        """A fresh answer."""
+    async def answer(self) -> ProbeReply:
+        """Return a fresh answer."""
         await self.inform()
         assert self._known is not None
-        return self._known.told
+        return self._known.reply
 
     async def attend(self) -> None:
         """Wait for a fresh answer, but not long where there is a recent one (Note [Last known])."""
@@ -94,26 +94,26 @@ class _Member:
         else:
             await informed
 
-    def sight(self) -> Sight:
-        """What is known now; something must be."""
+    def health(self) -> MemberHealth:
+        """Return what is known now; something must be."""
         assert self._known is not None
         known, age = self._known, max(0.0, self._age())
-        if known.told.fault:
-            return Sight(name=self.name, here=False, word=known.told.fault, changed=known.changed, age=age)
-        return sight(self.name, known.told.document, here=False, changed=known.changed, age=age)
+        if known.reply.fault:
+            return MemberHealth(name=self.name, here=False, word=known.reply.fault, changed=known.changed, age=age)
+        return member_health(self.name, known.reply.document, here=False, changed=known.changed, age=age)
 
-    async def _told(self) -> Told:
+    async def _asked(self) -> ProbeReply:
         return await self._ask()
 
     def _age(self) -> float:
-        """Seconds since the last answer; of one that a clock put back has left in the future as if there were none."""
+        """Return the seconds since the last answer; one that a clock put back has left in the future counts as none."""
         age = float("inf") if self._known is None else self._clock.seconds() - self._known.at
         return age if age >= 0 else float("inf")
 
-    def _answered(self, result: Told | Failure) -> None:
+    def _answered(self, result: ProbeReply | Failure) -> None:
         if isinstance(result, Failure):
             _log.failure("Asking the server {name} for its health met a bug", result, name=self.name)
-            result = Told(fault=UNREACHABLE, why="an error of this program, which its log tells")
+            result = ProbeReply(fault=UNREACHABLE, why="an error of this program, which its log tells")
         before = self._known
         fresh = _Known(result, self._clock.seconds(), None)
         if before is not None:
@@ -121,9 +121,9 @@ class _Member:
             fresh = attrs.evolve(fresh, changed=changed)
         self._known = fresh
         # Only a change is news.
-        if result.fault and (before is None or before.told.fault != result.fault):
+        if result.fault and (before is None or before.reply.fault != result.fault):
             _log.warn("The server {name} gives no health report: {why}", name=self.name, why=result.why)
-        elif not result.fault and before is not None and before.told.fault:
+        elif not result.fault and before is not None and before.reply.fault:
             _log.info("The server {name} gives health reports again", name=self.name)
         waiters, self._waiters = self._waiters or [], None
         for waiter in waiters:
@@ -133,16 +133,18 @@ class _Member:
 class Members:
     """The members, each with what asks it, by the names under which the settings list them."""
 
-    def __init__(self, clock: IReactorTime, wall: WallClock, asking: Mapping[str, Callable[[], Awaitable[Told]]]) -> None:
+    def __init__(
+        self, clock: IReactorTime, wall: WallClock, asking: Mapping[str, Callable[[], Awaitable[ProbeReply]]]
+    ) -> None:
         self._members = {name: _Member(clock, wall, name, ask) for name, ask in asking.items()}
 
-    async def answer(self, name: str) -> Told | None:
-        """What the member of exactly this name says of its health, at most a second ago; ``None`` if there is none."""
+    async def answer(self, name: str) -> ProbeReply | None:
+        """Return the health of the member of exactly this name, a second old at most; ``None`` if there is none."""
         member = self._members.get(name)
         return None if member is None else await member.answer()
 
-    async def glance(self) -> list[Sight]:
-        """All members, asked at the same time (Note [Last known])."""
+    async def overview(self) -> list[MemberHealth]:
+        """Return the health of all members, asked at the same time (Note [Last known])."""
         attending = [Deferred.fromCoroutine(member.attend()) for member in self._members.values()]
         try:
             for each in attending:
@@ -151,4 +153,4 @@ class Members:
             for each in attending:
                 each.cancel()
                 each.addErrback(lambda failure: failure.trap(CancelledError))
-        return [member.sight() for member in self._members.values()]
+        return [member.health() for member in self._members.values()]

@@ -1,4 +1,4 @@
-"""Health reports of other servers, read with suspicion: what came, and whether it is a report at all.
+"""Health reports of other servers, read strictly: what came, and whether it is a report at all.
 
 Note [Strict reports]. A report is a JSON object whose ``ok`` is a boolean that fits the status: true with 200, false with
 502 (rulings: health). Text that two readers could understand differently is none: members that stand there twice, ``NaN``,
@@ -7,16 +7,20 @@ other encodings than UTF-8. A member that lies about its health can't be found o
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from typing import Any, Final, TypeGuard
 
 import attrs
 
+from svc.model.strict_json import Malformed, json_value
+
 #: The words for a member that gave no answer, and for one whose answer is no report.
 UNREACHABLE: Final = "unreachable"
 INVALID: Final = "invalid"
+
+#: What a report says by the status that it comes with (Note [Strict reports]).
+_STATUSES: Final = {200: True, 502: False}
 
 #: Services of one report that are shown, and the longest name or word of one, in characters.
 _SERVICES_LIMIT: Final = 32
@@ -24,56 +28,40 @@ _WORD_LIMIT: Final = 32
 
 
 @attrs.frozen
-class Told:
-    """What came of asking a server for its health.
+class ProbeReply:
+    """The result of asking a server for its health.
 
-    ``fault`` is empty when a report came, and otherwise the word that says why none did; then ``why`` tells operators more.
+    ``ok``: whether it says that it is well. ``fault`` is empty when a report came, and otherwise the word that says why none
+    did; then ``why`` tells operators more.
     ``body`` is the report as it was sent, ``document`` what it says.
     """
 
-    status: int = 502
+    ok: bool = False
     body: bytes = attrs.field(default=b"", repr=False)
     document: Mapping[str, Any] = attrs.field(factory=dict, repr=False)
     fault: str = ""
     why: str = ""
 
-    @property
-    def ok(self) -> bool:
-        """Whether the server says that it is well."""
-        return not self.fault and self.status == 200
 
-
-def told(status: int, body: bytes) -> Told:
-    """Read an answer (Note [Strict reports])."""
-    if status not in {200, 502}:
-        return Told(fault=INVALID, why=f"the answer has status {status}, which no health report has")
+def read_reply(status: int, body: bytes) -> ProbeReply:
+    """Read an answer of HTTP (Note [Strict reports])."""
+    if status not in _STATUSES:
+        return ProbeReply(fault=INVALID, why=f"the answer has status {status}, which no health report has")
     try:
-        document = json.loads(body.decode("utf-8"), object_pairs_hook=_object, parse_constant=_no_constant)
-    except (ValueError, RecursionError):
-        return Told(fault=INVALID, why="the answer is not JSON")
-    ok = document.get("ok") if isinstance(document, dict) else None
-    if ok is not (status == 200):
-        return Told(fault=INVALID, why=f"the answer has status {status} and no ok that fits it")
-    return Told(status, body, document)
-
-
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    members = dict(pairs)
-    if len(members) != len(pairs):
-        raise ValueError("a member stands there twice")
-    return members
-
-
-def _no_constant(name: str) -> None:
-    raise ValueError(f"{name} is no number")
+        document = json_value(body)
+    except Malformed:
+        return ProbeReply(fault=INVALID, why="the answer is not JSON")
+    if not isinstance(document, dict) or document.get("ok") is not _STATUSES[status]:
+        return ProbeReply(fault=INVALID, why=f"the answer has status {status} and no ok that fits it")
+    return ProbeReply(_STATUSES[status], body, document)
 
 
 @attrs.frozen(kw_only=True)
-class Sight:
+class MemberHealth:
     """A server as the view of the cluster shows it; it holds nothing that a health route wouldn't tell.
 
-    ``word`` is ``ok``, ``failed``, or a fault of :class:`Told`. ``role`` is ``primary``, ``follower``, or empty when the
-    server doesn't tell; ``primaries`` is ``ok``, ``two`` when there is another primary beside its own, ``unknown``, or
+    ``word`` is ``ok``, ``failed``, or a fault of :class:`ProbeReply`. ``role`` is ``primary``, ``follower``, or empty when
+    the server doesn't tell; ``primaries`` is ``ok``, ``two`` when there is another primary beside its own, ``unknown``, or
     empty when it doesn't tell. ``changed`` is when its state became what it is, as far as this server knows, in epoch
     seconds; ``age`` is for how many seconds that is known to be the state.
     """
@@ -101,12 +89,12 @@ class Sight:
         return self.word in {"ok", "failed"}
 
     def document(self) -> dict[str, Any]:
-        """The same in JSON."""
+        """Return the same as JSON has it."""
         return {**attrs.asdict(self), "ok": self.ok, "reachable": self.reachable, "age": round(self.age, 1)}
 
 
-def sight(name: str, document: Mapping[str, Any], *, here: bool, changed: float | None, age: float) -> Sight:
-    """What a report shows. It may be anybody's: what doesn't have the form of one is left out."""
+def member_health(name: str, document: Mapping[str, Any], *, here: bool, changed: float | None, age: float) -> MemberHealth:
+    """Return what a report shows. It may be anybody's: what doesn't have the form of one is left out."""
     services, database = _mapping(document.get("services")), _mapping(document.get("database"))
     replication = _mapping(database.get("replication_status"))
     words = {key: value for key, value in services.items() if _is_word(key) and _is_word(value)}
@@ -116,7 +104,7 @@ def sight(name: str, document: Mapping[str, Any], *, here: bool, changed: float 
     role = ""
     if database.get("ok") is True:
         role = "primary" if {"lag_seconds", "lag_bytes"}.isdisjoint(replication) else "follower"
-    return Sight(
+    return MemberHealth(
         name=name,
         here=here,
         word="ok" if document.get("ok") is True else "failed",
@@ -140,7 +128,7 @@ def _is_word(value: object) -> TypeGuard[str]:
 
 
 def _number(value: object) -> float | None:
-    """A lag; ``None`` for what is none, and for one that no number of bytes or seconds is."""
+    """Return a lag; ``None`` for what is none, and for one that no number of bytes or seconds is."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1 << 63 or not math.isfinite(value):
         return None
     return value

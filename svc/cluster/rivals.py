@@ -31,9 +31,9 @@ from twisted.application.service import Service
 from twisted.internet.defer import Deferred, DeferredList
 from twisted.internet.defer import TimeoutError as DeferredTimeout
 from twisted.internet.interfaces import IReactorTime
-from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 
+from svc.health.periodic import PeriodicTask
 from svc.model.clocks import WallClock
 from svc.model.errors import PrimaryContested, StoreUnavailable
 from svc.model.query_results import DatabaseIdentity
@@ -71,7 +71,7 @@ def is_rival(own: DatabaseIdentity, other: DatabaseIdentity) -> bool:
 
 
 class Rivals(Service):
-    """Asks the members every ``interval`` seconds, and knows whether this server may write.
+    """Asks the members every ``interval`` seconds for their databases, and decides whether this server may write.
 
     ``observe`` returns what one's own database is now, and ``asking`` has for each member what asks it the same, which gives
     ``None`` when it doesn't answer in time.
@@ -92,10 +92,9 @@ class Rivals(Service):
         self._observe = observe
         self._asking = asking
         self._interval = min(interval, LONGEST_INTERVAL)
-        self._loop = LoopingCall(self._look)
-        self._loop.clock = clock
-        self._under_way = False
-        self._again = False
+        self._looks = PeriodicTask(
+            clock, self._interval, self._look, lambda failure: _log.failure("Primaries are not looked for", failure)
+        )
         #: Whether the members have been asked since the database came (Note [Asked before the first write]).
         self._certain = not asking
         self._waiting: list[Deferred[None]] = []
@@ -103,7 +102,7 @@ class Rivals(Service):
         self._lacking: str | None = None
         self._own: DatabaseIdentity | None = None
         self._rivals: dict[str, Rival] = {}
-        self._crowd: frozenset[str] = frozenset()
+        self._contenders: frozenset[str] = frozenset()
         self._blind = False
         self._word = ONE
         self._changed = wall.seconds()
@@ -112,33 +111,27 @@ class Rivals(Service):
         """Begin with a look at once, if there is anybody to ask."""
         super().startService()  # type: ignore[no-untyped-call] # Twisted's
         if self._asking:
-            self._begin()
+            self._looks.start()
 
     def stopService(self) -> None:
-        """End the loop; what is under way is told to nobody."""
+        """End the loop; the result of a look that is under way is dropped."""
         super().stopService()  # type: ignore[no-untyped-call] # Twisted's
-        if self._loop.running:
-            self._loop.stop()
+        self._looks.stop()
 
     def doubt(self) -> None:
-        """Have no write begin until the members were asked again: one's own database was away."""
-        if not self._loop.running:
-            return
-        self._certain, self._lacking = False, None
-        if self._under_way:
-            self._again = True
-        else:
-            self._loop.stop()
-            self._begin()
+        """Let no write begin until the members were asked again: one's own database was away."""
+        if self._looks.running:
+            self._certain, self._lacking = False, None
+            self._looks.trigger()
 
     @property
     def word(self) -> str | None:
-        """What health says of primaries; ``None`` where there are no others to ask."""
+        """Return the word for the primaries in health reports; ``None`` where there are no others to ask."""
         return self._word if self._asking else None
 
     @property
     def changed(self) -> float:
-        """When that became so, in epoch seconds."""
+        """Return when that became so, in epoch seconds."""
         return self._changed
 
     @property
@@ -147,12 +140,12 @@ class Rivals(Service):
         return self._certain and self._refusal() is None
 
     @property
-    def crowd(self) -> frozenset[str]:
-        """The members that have primaries beside each other, or beside ours, of the one system that is ours too."""
-        return self._crowd
+    def contenders(self) -> frozenset[str]:
+        """Return the members that have primaries beside each other, or beside ours, of the one system that is ours too."""
+        return self._contenders
 
     def counted(self) -> Mapping[str, int]:
-        """How many rivals are known, by their timelines beside ours: ``newer``, ``same``, ``older``."""
+        """Count the known rivals by their timelines beside ours: ``newer``, ``same``, ``older``."""
         own = self._own
         if own is None:
             return {}
@@ -201,22 +194,13 @@ class Rivals(Service):
             f"the database of the server {name} is a primary too, with the same right as the one here: neither takes changes"
         )
 
-    def _begin(self) -> None:
-        self._loop.start(self._interval).addErrback(lambda failure: _log.failure("Primaries are not looked for", failure))
-
     async def _look(self) -> None:
-        self._under_way = True
-        while True:
-            self._again = False
-            try:
-                await self._attempt()
-            except Exception:  # the loop must go on, and nothing was judged
-                _log.failure("Other primaries can't be judged, so this server refuses writes")
-                self._certain = False
-                self._lack("whether another server has a newer primary can't be told")
-            if not self._again or not self.running:
-                break
-        self._under_way = False
+        try:
+            await self._attempt()
+        except Exception:  # the loop must go on, and nothing was judged
+            _log.failure("Other primaries can't be judged, so this server refuses writes")
+            self._certain = False
+            self._lack("whether another server has a newer primary can't be told")
 
     async def _attempt(self) -> None:
         try:
@@ -234,7 +218,7 @@ class Rivals(Service):
             self._say()
             self._lack("the database here doesn't say which one it is, which is to be known before a write")
             return
-        if before != after or self._again:
+        if before != after or self._looks.triggered:
             return  # Note [The same one]; and what was away since has to be asked about again.
         self._judge(after, dict(zip(self._asking, answers, strict=True)))
         self._blind, self._certain, self._lacking = False, True, None
@@ -245,7 +229,7 @@ class Rivals(Service):
 
     def _lack(self, why: str) -> None:
         """Note why there is nothing to judge by, and let nobody wait for that, unless another look is to be had at once."""
-        if self._certain or self._again:
+        if self._certain or self._looks.triggered:
             return
         self._lacking = why
         waiting, self._waiting = self._waiting, []
@@ -253,7 +237,7 @@ class Rivals(Service):
             each.errback(StoreUnavailable(why))
 
     def _judge(self, own: DatabaseIdentity, answers: Mapping[str, DatabaseIdentity | None]) -> None:
-        """Take what was found out (Note [What is remembered])."""
+        """Update the rivals by the answers (Note [What is remembered])."""
         now, before, refused = self._clock.seconds(), self._rivals, self._refusal()
         kept = {} if own.standby or self._own is None or self._own.system != own.system else dict(before)
         for name, answer in answers.items():
@@ -272,11 +256,11 @@ class Rivals(Service):
             if answer is not None and not answer.standby and answer.system == own.system
         }
         started = {*primaries.values()} | (set() if own.standby else {own.started})
-        self._crowd = frozenset(primaries if len(started) > 1 else ())
+        self._contenders = frozenset(primaries if len(started) > 1 else ())
         self._tell(before, refused)
 
     def _say(self) -> None:
-        """Change what health says, where it has changed."""
+        """Update the word for health reports."""
         word = TWO if self._rivals else UNKNOWN if self._blind else ONE
         if word != self._word:
             self._word, self._changed = word, self._wall.seconds()

@@ -16,7 +16,7 @@ import base64
 import hashlib
 import json
 import re
-from typing import Final, NoReturn, Self
+from typing import Final, Self
 
 import attrs
 from cryptography.exceptions import InvalidSignature
@@ -32,6 +32,7 @@ from cryptography.hazmat.primitives.serialization import (
 
 from svc.model.errors import BearerRefused, InvalidName
 from svc.model.names import ACTOR_KINDS, RoleName
+from svc.model.strict_json import json_value
 
 #: Longest ``Authorization`` header that is looked at, in bytes; the token with the longest name that can log in fits.
 AUTHORIZATION_LIMIT: Final = 16 * 1024
@@ -91,7 +92,7 @@ def parse_authorization(header: bytes | None) -> UnverifiedToken:
     if form is None:
         raise BearerRefused(MISSING)
     try:
-        token = _json(_decoded(b"".join(form[2].split()).decode("ascii"), _PLAIN))
+        token = json_value(_decoded(b"".join(form[2].split()).decode("ascii"), _PLAIN))
     except ValueError:
         raise BearerRefused(MALFORMED) from None
     try:
@@ -106,7 +107,7 @@ def _unverified(token: object) -> UnverifiedToken:
             signed = f"{_unpadded(protected)}.{_unpadded(payload)}"
         case _:
             raise ValueError("not an object of three texts")
-    match _json(_decoded(protected)):
+    match json_value(_decoded(protected)):
         case {"alg": "ES256", "kid": str(key_id), **others} if not others and _KEY_ID.fullmatch(key_id):
             return UnverifiedToken(key_id, signed.encode("ascii"), _decoded(payload), _decoded(signature))
         case _:
@@ -142,7 +143,7 @@ class VerificationKey:
 
     def _claims(self, payload: bytes) -> AccessToken:
         try:
-            match _json(payload):
+            match json_value(payload):
                 case {"iat": int(issued_at), "sub": str(subject), "exp": int(expires_at), **others} if bool not in {
                     type(issued_at),
                     type(expires_at),
@@ -240,25 +241,3 @@ def _decoded(part: str, alphabet: bytes = _URL_SAFE) -> bytes:
     if _encoded(data, alphabet).rstrip("=") != text:
         raise ValueError("not canonical base64")
     return data
-
-
-def _json(text: bytes) -> object:
-    """Read JSON in UTF-8 strictly: no member twice, no NaN, no depth that a recursive parser dies of."""
-    try:
-        return _STRICT.decode(text.decode("utf-8"))
-    except RecursionError:
-        raise ValueError("nested too deeply") from None
-
-
-def _distinct(members: list[tuple[str, object]]) -> dict[str, object]:
-    result = dict(members)
-    if len(result) != len(members):
-        raise ValueError("a member stands twice")
-    return result
-
-
-def _no_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no JSON")
-
-
-_STRICT: Final = json.JSONDecoder(object_pairs_hook=_distinct, parse_constant=_no_constant)

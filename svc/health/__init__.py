@@ -1,1 +1,1 @@
-"""The state of this server, told from the last round of probes."""
+"""The state of this server, as of the last round of checks."""

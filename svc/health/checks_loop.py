@@ -1,4 +1,4 @@
-"""Rounds of checks at a steady pace, and the report of the last one.
+"""The loop of health checks, a round of all of them at a steady pace, and the report of the last round.
 
 Note [Hanging checks]. A check that gives no answer by its deadline has failed, and is cancelled. One that goes on regardless
 isn't started a second time beside itself: it counts as failed until it has ended. So neither a slow check nor a stuck one
@@ -21,10 +21,10 @@ import attrs
 from twisted.application.service import Service
 from twisted.internet.defer import Deferred, DeferredList, succeed
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
-from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from svc.health.periodic import PeriodicTask
 from svc.health.probes import DatabaseProbe
 from svc.model.clocks import WallClock
 from svc.model.dialect import Dialect
@@ -57,7 +57,7 @@ log = Logger()
 
 @attrs.frozen
 class HealthReport:
-    """What ``/health`` answers: one word for each service and for the database (rulings: health).
+    """The health of this server: one word for each service and for the database (rulings: health).
 
     ``position`` is where the database's log stands; ``None`` unless the database is ok. ``moment`` is when the last round
     ended, and ``changed`` when each value became what it is, that of the database under ``database``: both in epoch seconds.
@@ -96,13 +96,8 @@ class HealthReport:
         """Whether it could do that, and its database took a write, unless it is a standby."""
         return self.ready and self.writing == _OK
 
-    @property
-    def status(self) -> int:
-        """The status of the answer: 200 or 502, nothing else."""
-        return 200 if self.ok else 502
-
     def document(self) -> dict[str, Any]:
-        """The body of the answer (source document: health report)."""
+        """Return the report as JSON has it (source document: health report)."""
         location = f"{self.dialect.replication_prefix}current_xlog_location"
         return {
             "services": {**self.services, "ok": self.services_ok},
@@ -121,7 +116,7 @@ class HealthReport:
 
 
 def _lag(position: ReplicationPosition | None) -> dict[str, float | None]:
-    """How far a standby lags behind; nothing of a primary (rulings: health)."""
+    """Return how far a standby lags behind; nothing of a primary (rulings: health)."""
     if position is None or not position.standby:
         return {}
     seconds = position.lag_seconds
@@ -129,7 +124,7 @@ def _lag(position: ReplicationPosition | None) -> dict[str, float | None]:
 
 
 class _Watch(Generic[T]):
-    """One check, and what came of it last: ``value`` is the word for the report, ``seen`` what the check returned.
+    """One check, and its last result: ``value`` is the word for the report, ``seen`` what the check returned.
 
     ``changed`` is when the word became what it is, ``took`` how long the last check did, in seconds.
     """
@@ -213,8 +208,8 @@ class _Watch(Generic[T]):
             self.value, self.changed = value, self._wall.seconds()
 
 
-class Rounds(Service):
-    """The loop: every ``interval`` seconds a round of all checks at once, each with its own deadline.
+class ChecksLoop(Service):
+    """Makes a round of all checks at once every ``interval`` seconds, each check with its own deadline.
 
     ``primaries`` is the word for the primaries of the cluster, and since when, in epoch seconds; ``None`` without a cluster.
     """
@@ -240,11 +235,10 @@ class Rounds(Service):
         self._services = [_Watch(clock, wall, probe.service, probe.check, deadline) for probe in probes]
         self._database = _Watch(clock, wall, "database", database.check, deadline)
         self._writing = _Watch(clock, wall, f"{_CORE} (writing)", database.write, deadline)
-        self._loop = LoopingCall(self._round)
-        self._loop.clock = clock
+        self._rounds = PeriodicTask(
+            clock, interval, self._round, lambda failure: log.failure("The loop of health checks died", failure)
+        )
         self._first: Deferred[None] = Deferred()
-        self._under_way = False
-        self._hastened = False
         # When the last round ended, or, before that, when the loop was started; and the time of day when one ended last.
         self._last: float | None = None
         self._moment: float | None = None
@@ -253,21 +247,16 @@ class Rounds(Service):
         """Begin with a round at once."""
         super().startService()  # type: ignore[no-untyped-call] # Twisted's
         self._last = self._clock.seconds()
-        self._begin()
+        self._rounds.start()
 
     def hasten(self) -> None:
         """Have a round begin at once, or as soon as the one that is under way has ended, since something has changed."""
-        if self._under_way:
-            self._hastened = True
-        elif self._loop.running:
-            self._loop.stop()
-            self._begin()
+        self._rounds.trigger()
 
     def stopService(self) -> None:
         """End the loop, and give up the checks that run."""
         super().stopService()  # type: ignore[no-untyped-call] # Twisted's
-        if self._loop.running:
-            self._loop.stop()
+        self._rounds.stop()
         for watch in self._watches():
             watch.abandon()
 
@@ -276,7 +265,7 @@ class Rounds(Service):
         await self._first
 
     def report(self, dialect: Dialect) -> HealthReport:
-        """What the last round found. Answers at once, whatever hangs (Note [Staleness])."""
+        """Return what the last round found, at once, whatever hangs (Note [Staleness])."""
         patience = INTERVALS_UNTIL_STALE * self._interval
         overdue = 0.0 if self._last is None else self._clock.seconds() - self._last - patience
         stale = overdue > 0
@@ -299,11 +288,11 @@ class Rounds(Service):
         )
 
     def now(self) -> float:
-        """The moment by which the times of reports go, in epoch seconds."""
+        """Return the moment by which the times of reports go, in epoch seconds."""
         return self._wall.seconds()
 
     def findings(self) -> list[Finding]:
-        """What came of each check last, that of the database under ``database``."""
+        """Return what came of each check last, that of the database under ``database``."""
         found = []
         for watch in self._reported():
             ill = self._writing if watch.name == _CORE and watch.value == _OK and self._writing.value != _OK else watch
@@ -322,17 +311,8 @@ class Rounds(Service):
     def _reported(self) -> list[_Watch[Any]]:
         return [*self._services, self._database]
 
-    def _begin(self) -> None:
-        self._loop.start(self._interval).addErrback(lambda failure: log.failure("The loop of health checks died", failure))
-
     async def _round(self) -> None:
-        self._under_way = True
-        while True:
-            self._hastened = False
-            await DeferredList([watch.check() for watch in self._watches()])
-            self._last, self._moment = self._clock.seconds(), self._wall.seconds()
-            if not self._first.called:
-                self._first.callback(None)
-            if not self._hastened or not self.running:
-                break
-        self._under_way = False
+        await DeferredList([watch.check() for watch in self._watches()])
+        self._last, self._moment = self._clock.seconds(), self._wall.seconds()
+        if not self._first.called:
+            self._first.callback(None)

@@ -27,15 +27,15 @@ class Servers(Protocol):
     """The directories that policy names, by the webservices of their authenticators."""
 
     async def some(self, after: str, limit: int) -> Sequence[tuple[str, Sequence[ResourceName]]]:
-        """The next accounts in order after one, each with the authenticators that may be used."""
+        """Return the next accounts in order after one, each with the authenticators that may be used."""
 
     async def server(self, webservice: ResourceName) -> LdapServer | object:
-        """The directory of one, as it is set now; what stands for one that can't be asked says why."""
+        """Return the directory of one, as it is set now; for one that can't be asked, what says why."""
 
 
 @implementer(IProbe)
 class LdapProbe:
-    """Binds to the directories of which it is the turn, all at once.
+    """Binds to the directories that are due in a round, all at once.
 
     ``directories`` returns their client, and is called when there is one to ask.
     """

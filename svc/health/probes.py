@@ -84,7 +84,7 @@ class PublicKeysProbe:
 
 
 class Recording(Protocol):
-    """What tells whether audit records can be written."""
+    """The journal, which knows whether audit records can be written."""
 
     async def check(self) -> None:
         """Return when the sinks have taken the last record, and would take one more."""
@@ -109,17 +109,17 @@ class Expiring(Protocol):
 
     @property
     def patience(self) -> float:
-        """How long after a round the next one must have ended, in seconds."""
+        """Return how long after a round the next one must have ended, in seconds."""
 
     @property
     def trouble(self) -> str | None:
-        """Why the last round failed; ``None`` when it didn't."""
+        """Return why the last round failed; ``None`` when it didn't."""
 
     async def first_round(self) -> None:
         """Return when a round has ended that could do its work."""
 
     def last_round(self) -> float | None:
-        """When one ended last, by the clock of the reactor."""
+        """Return when one ended last, by the clock of the reactor."""
 
     async def look(self) -> None:
         """Read what is due, and do nothing about it."""
@@ -128,7 +128,7 @@ class Expiring(Protocol):
 @implementer(IProbe)
 @attrs.frozen
 class ExpirationProbe:
-    """Looks how the loop of expiration ended its last round, and when, and reads what the next one begins with.
+    """Checks how and when the loop of expiration ended its last round, and reads what the next one begins with.
 
     A round may take as long as rotations do, so by its end alone a database that hangs would be noticed late. Before the
     first has ended it waits for that, as long as a check may take: so a server that has just started isn't ill. A server

@@ -1,4 +1,4 @@
-"""Whether the database answers now, known between two rounds of health: what readiness is told by, beside the last round.
+"""Whether the database answers now, known between two rounds of checks, for readiness.
 
 Note [Lost or hanging]. A session that ends is noticed at once, and a server without any can't serve. A database that hangs
 ends none: so it is asked for next to nothing, twice a second, and hangs when no answer has come for a while. The while is
@@ -32,7 +32,7 @@ _log = Logger()
 
 
 class Pulse(Service):
-    """Asks the database, and tells those who need to know when something has changed.
+    """Asks the database, and notifies of changes.
 
     ``ask`` returns when the database has answered, ``census`` tells how the sessions with it stand, and ``changed`` is
     called when it has gone or come back.
@@ -66,7 +66,7 @@ class Pulse(Service):
         self._loop.start(BEAT).addErrback(_log_bug)
 
     def stopService(self) -> None:
-        """End; a question that is under way is answered to nobody."""
+        """End; a question that is under way is given up."""
         super().stopService()  # type: ignore[no-untyped-call] # Twisted's
         if self._loop.running:
             self._loop.stop()
@@ -75,7 +75,7 @@ class Pulse(Service):
 
     @property
     def beats(self) -> bool:
-        """Whether the database can be asked, as far as is known now (Note [Lost or hanging])."""
+        """Return whether the database can be asked, as far as is known now (Note [Lost or hanging])."""
         return not self._hangs and self._census().sessions > 0
 
     def _beat(self) -> None:

@@ -37,17 +37,17 @@ class Keys(Protocol):
     """The accounts' signing keys."""
 
     async def refresh(self) -> None:
-        """Learn what the store says of some of the keys that are remembered."""
+        """Read from the store what some of the remembered keys are now."""
 
     async def signers(self, after: str, limit: int) -> Sequence[tuple[str, StoredSigningKey | None]]:
-        """The next accounts in order after one, each with the key that it signs with."""
+        """Return the next accounts in order after one, each with the key that it signs with."""
 
     def hold(self, stored: StoredSigningKey) -> None:
         """Open a key, unless it has been opened as it is stored."""
 
 
 class Tokens(Protocol):
-    """What issues access tokens, and tells whom one proves."""
+    """The issuer of access tokens, which verifies them too."""
 
     async def issue(self, admitted: Admitted) -> bytes:
         """Return the text of a new token."""

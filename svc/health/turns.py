@@ -25,7 +25,7 @@ Look = Callable[[str, int], Coroutine[Any, Any, Sequence[tuple[str, Mapping[str,
 
 
 class Turns(Generic[T]):
-    """Whose turn it is. ``look`` is given an account and at how many after it to look; it finds fewer at the end."""
+    """Takes turns among accounts. ``look`` is given an account and how many after it to find; it finds fewer at the end."""
 
     def __init__(self, look: Look[T], looked: int, tried: int) -> None:
         self._look = look
@@ -72,7 +72,7 @@ class Turns(Generic[T]):
 
     @property
     def trouble(self) -> str | None:
-        """What fails, and why, of many some; ``None`` where all works that has been tried."""
+        """Return what fails, and why, some of them where they are many; ``None`` where all works that has been tried."""
         if not self._failing:
             return None
         more = len(self._failing) - _NAMED

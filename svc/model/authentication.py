@@ -1,4 +1,4 @@
-"""Authentication: what is attempted and decided, what bears on it, what operators are told of it; and its seams.
+"""Values and ports of authentication: requests, decisions, what they depend on, and what operators see of them.
 
 Values cross the seams between those who prove identities, the store, and the web. What the store may raise is told in
 ``interfaces``.
@@ -17,15 +17,15 @@ from typing import Final
 import attrs
 from zope.interface import Interface
 
-from svc.crypto.jose import KeySet
 from svc.model.events import Trail
+from svc.model.key_sets import DEFAULT_ALGORITHMS, KeySet
 from svc.model.names import ResourceName, RoleName
 from svc.model.query_results import Network, Sealed
-from svc.model.reasons import PUT_OFF, Reason
+from svc.model.reasons import PUT_OFF, Reason, RefusalKind
 
 
 @attrs.frozen
-class Attempt:
+class LoginRequest:
     """A request to be authenticated: what came from outside, nothing verified.
 
     ``login`` is the decoded id of the path, ``None`` when left out. ``evidence`` is the API key, or the JWT's text.
@@ -56,14 +56,14 @@ class Admitted:
 class Refused:
     """The authentication failed. ``detail`` names and compares what an operator needs to see, never evidence.
 
-    ``role`` is the full id of the would-be role where one was determined. ``status`` is what the client gets, and with
+    ``role`` is the full id of the would-be role where one was determined. ``kind`` is what the client learns, and with
     ``retry_after`` the seconds after which it may come again.
     """
 
     reason: Reason
     detail: str
     role: str | None = None
-    status: int = 401
+    kind: RefusalKind = RefusalKind.UNPROVEN
     retry_after: int | None = None
 
     @classmethod
@@ -72,14 +72,14 @@ class Refused:
         reason: Reason,
         detail: str,
         role: str | None = None,
-        status: int = 401,
+        kind: RefusalKind = RefusalKind.UNPROVEN,
         *,
         chance: Callable[[], float] = random.random,
     ) -> Refused:
-        """A refusal with this status, unless the reason is one of ``PUT_OFF``; for ``chance`` see ``moment``."""
+        """Make a refusal of this kind; for a reason of ``PUT_OFF``, one that postpones; for ``chance`` see ``moment``."""
         if reason in PUT_OFF:
-            return cls(reason, detail, role, 503, moment(chance=chance))
-        return cls(reason, detail, role, status)
+            return cls(reason, detail, role, RefusalKind.POSTPONED, moment(chance=chance))
+        return cls(reason, detail, role, kind)
 
 
 #: After how many seconds somebody may come again where nothing tells when he can be judged, and over how many others are
@@ -89,7 +89,7 @@ _SPREAD: Final = 2.0
 
 
 def moment(seconds: float = AGAIN, chance: Callable[[], float] = random.random) -> int:
-    """When somebody may come again who can be judged in so many seconds, by Note [Not all at once]: whole seconds from now.
+    """Return after how many whole seconds to come again for one who can be judged in ``seconds`` (Note [Not all at once]).
 
     ``chance`` tells numbers from 0 to 1.
     """
@@ -98,7 +98,7 @@ def moment(seconds: float = AGAIN, chance: Callable[[], float] = random.random) 
 
 @attrs.frozen
 class AuthenticatorSettings:
-    """What one authenticator was told, as it stood at ``edition``, which changes whenever any of it does.
+    """The settings of one authenticator, as they stood at ``edition``, which changes whenever any of them does.
 
     ``values`` has a key for each *declared* variable among those asked for; its value is ``None`` when none was ever set.
     ``switched``: whether ``PATCH`` switched it on or off, ``None`` when it never did. ``distrusted``: ids and thumbprints of
@@ -114,7 +114,7 @@ class AuthenticatorSettings:
 
 
 @attrs.frozen
-class Applicant:
+class LoginCandidate:
     """A role that asks to be admitted by an authenticator, read in one round trip.
 
     ``edition`` is that of the authenticator's settings at the time of reading (see ``authn/federated.py``,
@@ -142,21 +142,22 @@ class KeySource:
 
     ``uri`` is that of a JWK set, or that of an OIDC provider whose discovery document names one, when ``discovered``.
     ``ca_cert`` has the certificates, in PEM, of the only authorities that are trusted there; ``None`` stands for the
-    platform's.
+    platform's. ``algorithms`` are those that its keys are for: keys for others are none of its keys.
     """
 
     uri: str
     discovered: bool = False
     ca_cert: str | None = attrs.field(default=None, repr=False)
+    algorithms: tuple[str, ...] = DEFAULT_ALGORITHMS
 
 
 @attrs.frozen
 class KeysState:
-    """What this server knows of a provider's keys; moments are in seconds since the epoch.
+    """The state of a provider's keys on this server; moments are in seconds since the epoch.
 
-    ``keys`` are the ids of the usable ones with their thumbprints, ``problems`` what is wrong with others. ``fetched_at``:
-    when the set at hand was fetched, ``None`` when there is none. ``asked_at``: when the provider was last asked, and
-    ``failure`` why that failed, ``None`` when it didn't.
+    ``keys`` are the ids of the usable ones with their thumbprints, ``problems`` what is wrong with others, and ``unused``
+    those that are for something else, a sentence each. ``fetched_at``: when the set at hand was fetched, ``None`` when there
+    is none. ``asked_at``: when the provider was last asked, and ``failure`` why that failed, ``None`` when it didn't.
     """
 
     keys: tuple[tuple[str | None, str], ...] = ()
@@ -164,6 +165,7 @@ class KeysState:
     fetched_at: float | None = None
     asked_at: float | None = None
     failure: str | None = None
+    unused: tuple[str, ...] = ()
 
 
 #: How much of a role a login has read: roles that it holds, annotations and their bytes, and networks.
@@ -205,7 +207,8 @@ class AuthenticatorStatus:
 
     ``source`` says where its keys come from: ``jwks-uri``, ``provider-uri`` or ``public-keys``, ``None`` when that can't be
     told; ``keys`` what is known of them. ``clock_offset``: by how many seconds the clock here is ahead of the provider's at
-    most, as recent tokens' ``iat`` tell, of which there were ``tokens``; ``None`` when there were none.
+    most, as recent tokens' ``iat`` tell, of which there were ``tokens``; ``None`` when there were none. ``algorithms`` are
+    those with which a token may be signed.
     """
 
     problems: tuple[Problem, ...]
@@ -215,6 +218,7 @@ class AuthenticatorStatus:
     distrusted: tuple[DistrustedKey, ...] = ()
     clock_offset: float | None = None
     tokens: int = 0
+    algorithms: tuple[str, ...] = ()
 
 
 @attrs.frozen
@@ -233,7 +237,7 @@ class Step:
 
 @attrs.frozen
 class Explanation:
-    """How an authentication would be decided: every check in order, and the full id of the role where one was determined."""
+    """The decision on a request: every check in order, and the full id of the role where one was determined."""
 
     steps: tuple[Step, ...]
     role: str | None
@@ -243,28 +247,28 @@ class Explanation:
 class IAuthenticator(Interface):
     """A way to prove an identity: evidence to role, or refusal. Wrappers (audit, throttling) provide it too."""
 
-    async def authenticate(attempt: Attempt) -> Admitted | Refused:
-        """Decide on one attempt. A refusal is a value; an exception other than ``StoreUnavailable`` is a bug."""
+    async def authenticate(request: LoginRequest) -> Admitted | Refused:
+        """Decide on one request. A refusal is a value; an exception other than ``StoreUnavailable`` is a bug."""
 
 
 class ILogin(Interface):
-    """A way for a role to have its API key told. Wrappers (audit, throttling) provide it too."""
+    """A way for a role to get its own API key. Wrappers (audit, throttling) provide it too."""
 
-    async def api_key(attempt: Attempt) -> bytes | Refused:
-        """Return the role's API key, unchanged, when ``attempt.evidence`` proves the role: the key itself, or its password.
+    async def api_key(request: LoginRequest) -> bytes | Refused:
+        """Return the role's API key, unchanged, when ``request.evidence`` proves the role: the key itself, or its password.
 
         A refusal is a value; an exception other than ``StoreUnavailable`` and ``PasswordsBusy`` is a bug.
         """
 
 
 class IExplainer(Interface):
-    """An authenticator that can tell operators what it does, and how it stands."""
+    """An authenticator that explains its decisions to operators, and reports its state."""
 
-    async def explain(attempt: Attempt) -> Explanation:
-        """Decide on an attempt as ``authenticate`` would, and tell of every check; nothing is admitted by that."""
+    async def explain(request: LoginRequest) -> Explanation:
+        """Decide on a request as ``authenticate`` would, and return every check's outcome; nothing is admitted."""
 
     async def status(account: str, service_id: str) -> AuthenticatorStatus:
-        """Look at the settings of one authenticator, and ask its provider for the keys unless they are at hand.
+        """Return the state of one authenticator, whose provider is asked for the keys unless they are at hand.
 
         Who distrusted which keys is for the caller to add (``IAuthenticators.distrusted``).
 
@@ -275,18 +279,18 @@ class IExplainer(Interface):
 class IProviderKeys(Interface):
     """The verification keys of third parties (rulings: provider keys)."""
 
-    async def current(source: KeySource, refreshes: int = 0, attempt: Attempt | None = None) -> KeySet:
+    async def current(source: KeySource, refreshes: int = 0, request: LoginRequest | None = None) -> KeySet:
         """Return the set at hand for a source, fetching it when there is none.
 
         ``refreshes`` is the number of an operator's newest wish for newer keys. Authenticators share sources, so each wish
         needs a greater number than any before, for whichever of them it was. What was asked for when it was less is fetched
-        anew, once for each number, whatever the budget; when that fails, the set at hand stays, and is returned. ``attempt``
+        anew, once for each number, whatever the budget; when that fails, the set at hand stays, and is returned. ``request``
         is the login that may have to wait, if it is one.
 
         :raises KeysUnavailable: there is no set at hand, and none could be fetched, or may be fetched yet, or waited for.
         """
 
-    async def newer(source: KeySource, seen: KeySet, attempt: Attempt | None = None) -> KeySet:
+    async def newer(source: KeySource, seen: KeySet, request: LoginRequest | None = None) -> KeySet:
         """Return a set fetched after ``seen``, which did not verify a token: unknown ``kid`` or wrong signature.
 
         Fetches when no newer one is at hand and the budget allows it; concurrent calls share one fetch. A failed fetch
@@ -297,19 +301,19 @@ class IProviderKeys(Interface):
         """
 
     def state(source: KeySource) -> KeysState:
-        """What is known of a source; asks nobody."""
+        """Return the state of a source; asks nobody."""
 
 
 class IAuthenticatorReadings(Interface):
-    """What authenticators with variables ask the store."""
+    """The readings of the store that authenticators with variables need."""
 
     async def settings(account: str, branch: str, names: Sequence[str]) -> AuthenticatorSettings:
-        """Read the variables ``<branch>/<name>``, and what the webservice ``<branch>`` was told besides.
+        """Read the variables ``<branch>/<name>``, and what operators set at the webservice ``<branch>`` besides.
 
         ``branch`` is a policy id such as ``svc/authn-jwt/ci``.
         """
 
-    async def applicant(role: RoleName, branch: str, names: Sequence[str], annotated: str) -> Applicant:
+    async def candidate(role: RoleName, branch: str, names: Sequence[str], annotated: str) -> LoginCandidate:
         """Read all that bears on admitting ``role`` to the webservice ``branch`` of its own account, in one round trip.
 
         Annotations whose name begins with ``<annotated>/`` are returned. ``edition`` is that of ``settings`` for the same
@@ -324,13 +328,15 @@ class IAuthenticators(Interface):
     """Authenticators as operators see and change them. Their webservices are named by full id."""
 
     async def webservices(prefix: str) -> list[tuple[ResourceName, bool | None]]:
-        """The webservices of every account whose identifiers begin with ``<prefix>/``, in order, each with its switch:
-        whether it was switched on or off, ``None`` when it never was; the first ``WEBSERVICES_LIMIT`` of them.
+        """Return the first ``WEBSERVICES_LIMIT`` webservices of all accounts under ``<prefix>/``, in order.
+
+        Each comes with its switch: whether it was switched on or off, ``None`` when it never was.
         """
 
     async def some_webservices(prefix: str, after: str, limit: int) -> dict[str, list[tuple[ResourceName, bool | None]]]:
-        """The next accounts in order after that name, fewer than ``limit`` at the end, each with its webservices under
-        ``<prefix>/`` as ``webservices`` tells them; the first ``WEBSERVICES_EACH``.
+        """Return the next accounts in order after that name, fewer than ``limit`` at the end.
+
+        Each comes with its first ``WEBSERVICES_EACH`` webservices under ``<prefix>/``, as in ``webservices``.
         """
 
     async def switch(webservice: ResourceName, on: bool, trail: Trail | None = None) -> None:
@@ -349,7 +355,7 @@ class IAuthenticators(Interface):
         """
 
     async def trust(webservice: ResourceName, key: str, trail: Trail | None = None) -> bool:
-        """Take that back; whether the key was distrusted."""
+        """Trust a key again, and return whether it was distrusted."""
 
     async def distrusted(webservice: ResourceName) -> tuple[DistrustedKey, ...]:
-        """The keys that are distrusted, in the order of their names; none where there is no webservice."""
+        """Return the keys that are distrusted, in the order of their names; none where there is no webservice."""

@@ -8,7 +8,6 @@ role's resource by that.
 from __future__ import annotations
 
 import enum
-from http import HTTPStatus
 from typing import Final
 
 import attrs
@@ -74,7 +73,7 @@ def role_sight(standing: Standing) -> Decision:
     return _ALLOWED if seen == Denied(Denial.MISSING) and standing.holds else seen
 
 
-def see(standing: Standing, name: ResourceName) -> None:
+def require_visible(standing: Standing, name: ResourceName) -> None:
     """Return when the caller may know that ``name`` exists.
 
     :raises Forbidden: the caller's own role is gone.
@@ -83,7 +82,7 @@ def see(standing: Standing, name: ResourceName) -> None:
     _enforce(sight(standing), name, "")
 
 
-def demand(standing: Standing, privilege: str, name: ResourceName) -> None:
+def require(standing: Standing, privilege: str, name: ResourceName) -> None:
     """Return when the caller has ``privilege`` on ``name``.
 
     :raises Forbidden: the caller sees it and lacks the privilege, or the caller's own role is gone.
@@ -92,7 +91,7 @@ def demand(standing: Standing, privilege: str, name: ResourceName) -> None:
     _enforce(use(standing, privilege), name, privilege)
 
 
-def demand_ownership(standing: Standing, name: ResourceName) -> None:
+def require_ownership(standing: Standing, name: ResourceName) -> None:
     """Return when the caller owns ``name``.
 
     :raises Forbidden: the caller sees it and doesn't own it, or the caller's own role is gone.
@@ -103,19 +102,19 @@ def demand_ownership(standing: Standing, name: ResourceName) -> None:
         raise Forbidden(f"doesn't own {name}")
 
 
-def demand_value(standing: Standing, privilege: str, variable: ResourceName) -> None:
+def require_value(standing: Standing, privilege: str, variable: ResourceName) -> None:
     """Return when the caller has ``privilege`` on the variable, where one that can't be seen is one without a value.
 
     :raises Forbidden: the caller sees it and lacks the privilege, or the caller's own role is gone.
     :raises NoValue: it doesn't exist, or as good as.
     """
     try:
-        demand(standing, privilege, variable)
+        require(standing, privilege, variable)
     except NotFound as missing:
         raise NoValue(str(variable), hidden=missing.hidden) from None
 
 
-def see_role(standing: Standing, role: RoleName, caller: RoleName, dialect: Dialect) -> None:
+def require_role_visible(standing: Standing, role: RoleName, caller: RoleName, dialect: Dialect) -> None:
     """Return when the caller may know that ``role`` exists.
 
     :raises Forbidden: the caller's own role is gone; or, where the dialect has it so, the role exists in the caller's own
@@ -124,7 +123,7 @@ def see_role(standing: Standing, role: RoleName, caller: RoleName, dialect: Dial
     """
     decision = role_sight(standing)
     hidden = decision == Denied(Denial.INVISIBLE) and role.account == caller.account
-    if hidden and dialect.hidden_role_status == HTTPStatus.FORBIDDEN:
+    if hidden and not dialect.hides_roles:
         raise Forbidden(f"may not see {role}")
     _enforce(decision, role, "")
 

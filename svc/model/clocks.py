@@ -14,6 +14,7 @@ the system can tell: what was to be trusted for an hour is not trusted for a nig
 from __future__ import annotations
 
 import time
+from datetime import UTC, datetime
 from typing import Any, Final, Protocol
 
 _STEADY: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
@@ -32,6 +33,11 @@ class MachineClock:
     def seconds(self) -> float:
         """See ``WallClock``."""
         return time.time()
+
+
+def iso_seconds(seconds: float) -> str:
+    """Return a moment, in seconds since the epoch, as text in ISO 8601: in UTC, to the second."""
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
 def run_steadily(reactor: Any) -> None:

@@ -1,4 +1,4 @@
-"""What users and hosts prove themselves with: values and seam of credentials; API keys are made and compared here."""
+"""Values and port of the credentials of users and hosts; API keys are made and compared here."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _CROCKFORD: Final = "0123456789abcdefghjkmnpqrstvwxyz"
 
 @attrs.frozen
 class Credential:
-    """What proves a role, read in one round trip, with what else bears on admitting it.
+    """The credential of a role, with what else bears on admitting it, read in one round trip.
 
     ``signing_key``: id of the account's newest signing key. ``password``: the hash of the one that a user chose.
     ``expires_at``: from when on the API key proves nothing, in seconds since the epoch; ``None`` means never.
@@ -37,7 +37,7 @@ class Credential:
     creation: int = attrs.field(default=0, eq=False)
 
     def is_expired(self, now: float) -> bool:
-        """Whether the API key proves nothing any more, at a moment in seconds since the epoch."""
+        """Return whether the API key proves nothing any more, at a moment in seconds since the epoch."""
         return self.expires_at is not None and self.expires_at <= now
 
 
@@ -48,7 +48,7 @@ class ICredentials(Interface):
     """
 
     async def credential(role: RoleName) -> Credential:
-        """The credential of a role; an unknown role or account has an empty one."""
+        """Return the credential of a role; an unknown role or account has an empty one."""
 
     async def set_api_key(role: RoleName, api_key: Sealed, trail: Trail | None = None) -> None:
         """Replace the API key of a role, and note when; one that expires, expires when it did.
@@ -57,12 +57,12 @@ class ICredentials(Interface):
         """
 
     async def rotated_at(role: RoleName) -> float | None:
-        """When the API key was last replaced, in seconds since the epoch; ``None`` when it never was."""
+        """Return when the API key was last replaced, in seconds since the epoch; ``None`` when it never was."""
 
     async def set_password(
         role: RoleName, password: Sealed, instead_of: Sealed | None = None, trail: Trail | None = None
     ) -> bool:
-        """Set the hash of a role's password: whatever stands there, or ``instead_of`` alone. Whether it was set.
+        """Set the hash of a role's password: whatever stands there, or ``instead_of`` alone; return whether it was set.
 
         A role that is unknown, or has no API key, can have no password.
         """
@@ -92,5 +92,5 @@ def _base32(number: int) -> str:
 
 
 def same_key(a: bytes, b: bytes) -> bool:
-    """Whether two keys are equal, in a time that tells nothing but whether their lengths are."""
+    """Return whether two keys are equal, in a time that tells nothing but whether their lengths are."""
     return hmac.compare_digest(a, b)

@@ -25,10 +25,10 @@ class Dialect:
     cloud: str
     #: Environment variables that list the enabled authenticators, the first one set wins.
     authenticators_environment: tuple[str, ...]
-    #: Status for a role of the caller's own account that exists and that the caller may not see.
-    hidden_role_status: int
-    #: Status for a proven identity without the ``authenticate`` privilege.
-    privilege_missing_status: int
+    #: Whether a role of the caller's own account that the caller may not see is like one that doesn't exist.
+    hides_roles: bool
+    #: Whether a proven role is told that it lacks the privilege ``authenticate``.
+    tells_missing_privilege: bool
     #: Whether ``PATCH`` switches on an authenticator that the configuration doesn't list; otherwise it only switches off.
     switch_enables: bool
     #: Whether ``/`` in a claim name walks into nested claims.
@@ -64,8 +64,8 @@ NATIVE: Final = Dialect(
     prefix="svc",
     cloud="authn-cloud",
     authenticators_environment=("SERVICE_AUTHENTICATORS",),
-    hidden_role_status=403,
-    privilege_missing_status=401,
+    hides_roles=False,
+    tells_missing_privilege=False,
     switch_enables=False,
     nested_claims=False,
     issuer_mandatory=False,
@@ -84,8 +84,8 @@ CONJUR: Final = Dialect(
     prefix="conjur",
     cloud="authn-azure",
     authenticators_environment=("SERVICE_AUTHENTICATORS", "CONJUR_AUTHENTICATORS"),
-    hidden_role_status=404,
-    privilege_missing_status=403,
+    hides_roles=True,
+    tells_missing_privilege=True,
     switch_enables=True,
     nested_claims=True,
     issuer_mandatory=True,

@@ -10,7 +10,7 @@ from typing import Self
 
 import attrs
 
-from svc.model.reasons import Reason
+from svc.model.reasons import Reason, RefusalKind
 
 
 @attrs.frozen(init=False)
@@ -83,14 +83,14 @@ class CallerReplaced(Refusal):
 
 @attrs.frozen(str=False)
 class AuthenticationRefused(Refusal):
-    """An authenticate or login request failed; raised by ``web`` and ``keyring`` (401, or as ``status`` says).
+    """An authenticate or login request failed; raised by ``services``, ``web`` and ``keyring``.
 
-    The client learns the status alone, and with ``retry_after`` the seconds after which it may come again. ``reason`` and
-    ``detail`` have been logged by then.
+    The client learns ``kind`` alone, and with ``retry_after`` the seconds after which it may come again. ``reason`` and its
+    details have been logged by then.
     """
 
     reason: Reason
-    status: int = 401
+    kind: RefusalKind = RefusalKind.UNPROVEN
     retry_after: int | None = attrs.field(default=None, repr=False)
 
 
@@ -372,4 +372,4 @@ class StartRefused(Refusal):
 
 @attrs.frozen(str=False)
 class StandbyBehind(StartRefused):
-    """A standby lacks what only its primary can write, schema or canary; raised by ``storage`` and ``foundation``."""
+    """A standby lacks what only its primary can write, schema or canary; raised by ``storage`` and ``installation``."""

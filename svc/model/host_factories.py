@@ -1,4 +1,4 @@
-"""Values and seams of host factories: tokens with which machines make hosts of their own (wire facts, core 5)."""
+"""Values and port of host factories: tokens with which machines make hosts of their own (wire facts, core 5)."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ class FactoryToken:
     networks: tuple[str, ...] = ()
 
     def admits(self, client_ip: str) -> bool:
-        """Whether it may be used from an address; one of the other family is in no network."""
+        """Return whether it may be used from an address; one of the other family is in no network."""
         return not self.networks or is_within(client_ip, map(ip_network, self.networks))
 
 
 def digest_of(token: str) -> bytes:
-    """The SHA-256 of a token: by this the store finds it, and whoever steals the store gets no token of it."""
+    """Return the SHA-256 of a token: by this the store finds it, and who steals the store gets no token of it."""
     return hashlib.sha256(token.encode("utf-8")).digest()
 
 
 def called(digest: bytes) -> str:
-    """What a token is called where it may not be told."""
+    """Return the name of a token in logs and answers, which may not hold it."""
     return f"sha256:{digest.hex()[:12]}"
 
 
@@ -49,7 +49,7 @@ class ExpiredToken:
     factory: RoleName
 
 
-#: Tells the events of tokens that were removed.
+#: Returns the events of tokens that were removed.
 Recount = Callable[[Sequence[ExpiredToken]], Trail | None]
 
 
@@ -66,15 +66,15 @@ class IHostFactories(Interface):
         """
 
     async def token(digest: bytes) -> FactoryToken | None:
-        """The token, expired or not; ``None`` when there is none."""
+        """Return the token, expired or not; ``None`` when there is none."""
 
     async def remove_token(digest: bytes, trail: Trail | None = None) -> bool:
-        """Remove a token; whether there was one."""
+        """Remove a token, and return whether there was one."""
 
     async def create_host(
         digest: bytes, host: RoleName, annotations: Mapping[str, str], api_key: Sealed, trail: Trail | None = None
     ) -> bool:
-        """Make a host of the token's factory, or give the one that it has made another API key; whether it was made.
+        """Make a host of the token's factory, or give the one that it has made another API key; return whether it was made.
 
         The factory owns it, and it becomes a member of the factory's layers, both as recorded by no policy. One that is
         there keeps its annotations. Of several that make the same host at once, one makes it.
@@ -91,4 +91,4 @@ class IHostFactories(Interface):
         """
 
     async def token_known() -> bool:
-        """Look up a token that is always there, and one that never is: whether both were answered rightly."""
+        """Look up a token that is always there, and one that never is; return whether both answers were right."""

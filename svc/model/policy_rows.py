@@ -11,9 +11,8 @@ from typing import NamedTuple
 
 import attrs
 
-from svc.model.events import Origin
 from svc.model.names import RoleName
-from svc.model.query_results import Caller, Sealed
+from svc.model.query_results import Sealed
 
 
 class ResourceRow(NamedTuple):
@@ -102,7 +101,7 @@ class Changes:
     delete: Rows = Rows()
 
 
-class Burden(enum.StrEnum):
+class RecordLimit(enum.StrEnum):
     """What a record may carry only so much of; the values are the names in ``limits.RecordLimits``."""
 
     ANNOTATIONS = "annotations"
@@ -111,41 +110,6 @@ class Burden(enum.StrEnum):
     RESTRICTIONS = "restrictions"
     PUBLIC_KEYS = "public_keys"
     LAYERS = "layers"
-
-
-class LoadMode(enum.StrEnum):
-    """The three ways to load a policy (wire facts, core 1.8)."""
-
-    APPEND = "append"
-    UPDATE = "update"
-    REPLACE = "replace"
-
-
-@attrs.frozen
-class Load:
-    """A document that ``caller``, at ``client_ip``, wants loaded into a policy. ``rehearsed``: only to be told what that
-    would change. ``origin`` is where the events of its changes come from; without, none are written.
-    """
-
-    policy: RoleName
-    mode: LoadMode
-    caller: Caller
-    client_ip: str
-    document: bytes = attrs.field(repr=False)
-    rehearsed: bool = False
-    origin: Origin | None = None
-
-
-@attrs.frozen
-class LoadAnswer:
-    """What a load is answered with: a status of HTTP, and JSON in ASCII, written already since it may be long.
-
-    ``audited`` are the numbers of its events in the database: after the first of the two, up to the second.
-    """
-
-    status: int
-    json: bytes = attrs.field(repr=False)
-    audited: tuple[int, int] = (0, 0)
 
 
 @attrs.frozen

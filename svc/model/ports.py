@@ -16,16 +16,15 @@ from zope.interface import Attribute, Interface
 from svc.model.events import Trail
 from svc.model.names import ResourceName, RoleName
 from svc.model.ownership import Ownership
+from svc.model.policy_loads import Load, LoadOutcome
 from svc.model.policy_rows import (
-    Burden,
     Changes,
     Effective,
     EffectiveQuery,
     Excess,
-    Load,
-    LoadAnswer,
     PolicyVersion,
     Present,
+    RecordLimit,
     Rows,
     Surroundings,
 )
@@ -97,15 +96,18 @@ class IRoles(Interface):
     async def remains(caller: Caller) -> bool:
         """Whether there is a role of the caller's name, for who asks nothing else of the store."""
 
-    async def exists(role: RoleName) -> bool:
-        """Whether there is such a role."""
-
     async def role(role: RoleName) -> RoleReading | None:
         """The role by itself; ``None`` when there is none."""
 
     async def members(query: MembersQuery) -> list[Membership]:
         """The direct members of a role in the order of their ids, an owner that was granted the role as well as the latter
         first. A search by class comes by class before that.
+        """
+
+    async def judged_members(caller: Asker, query: MembersQuery) -> tuple[Standing, list[Membership]]:
+        """How ``caller`` stands towards the role's resource, and ``members``, in one round trip.
+
+        There are no members for who neither owns nor holds the role, nor has any privilege on its resource.
         """
 
     async def count_members(query: MembersQuery) -> int:
@@ -253,8 +255,8 @@ class IPolicyTransaction(Interface):
         user his public keys. Of other rows those are changed and deleted that ``policy`` recorded.
         """
 
-    async def heavier(burden: Burden, records: Sequence[str], most: int) -> list[tuple[str, int]]:
-        """Those of the records that carry more than ``most`` by now, and how much; in order."""
+    async def exceeding(limit: RecordLimit, records: Sequence[str], most: int) -> list[tuple[str, int]]:
+        """Return those of the records that carry more than ``most`` of what the limit counts, and how much; in order."""
 
     async def values(resources: Sequence[str]) -> dict[str, Sealed]:
         """The newest values of those of the resources that have one."""
@@ -270,7 +272,7 @@ class IPolicyTransaction(Interface):
     async def audit(trail: Trail) -> tuple[int, int]:
         """Write events, and return their numbers: after the first of the two, up to the second."""
 
-    async def at_stake(resources: Sequence[str], most: int) -> Rows | None:
+    async def deleted_with(resources: Sequence[str], most: int) -> Rows | None:
         """Every row that may go when ``resources`` are deleted: theirs, and of all that they own or recorded, and so on.
 
         Those of roles that outlive their resources are among them. ``None`` when these are more than ``most`` rows.
@@ -302,8 +304,8 @@ class IPolicies(Interface):
 class ILoads(Interface):
     """Loads of policy documents, wherever the work is done."""
 
-    async def load(load: Load) -> LoadAnswer:
-        """Load a document or rehearse it, for a caller who has the privilege that the mode takes.
+    async def load(load: Load) -> LoadOutcome:
+        """Load a document, or find out what that would change, for a caller who has the privilege that the mode takes.
 
         Cancelled, the load runs to its end unheard, or doesn't begin.
 

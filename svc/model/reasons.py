@@ -74,9 +74,26 @@ class Reason(enum.StrEnum):
     LDAP_ENTRY_REFUSED = "ldap-entry-refused"
 
 
-#: Reasons that say nothing of the credentials: who can't be judged, or not be served, gets 503 and may come again, and no
-#: failure is counted (rulings 9.1). What is due to a single role or entry is none of them, even where it is no fault of the
-#: client's: strangers would learn from a 503 that it exists.
+class RefusalKind(enum.StrEnum):
+    """What a client learns of a refused login, beside when it may come again."""
+
+    #: The evidence proves nobody who may be admitted.
+    UNPROVEN = "unproven"
+    #: The request holds no evidence that can be read.
+    MALFORMED = "malformed"
+    #: The evidence is longer than any that is read.
+    TOO_LARGE = "too-large"
+    #: The role is proven, and may not use the authenticator.
+    UNPRIVILEGED = "unprivileged"
+    #: The evidence can't be judged now.
+    POSTPONED = "postponed"
+    #: Too many failures came from the same address.
+    TOO_OFTEN = "too-often"
+
+
+#: Reasons that say nothing of the credentials: who can't be judged, or not be served, is postponed and may come again, and
+#: no failure is counted (rulings 9.1). What is due to a single role or entry is none of them, even where it is no fault of
+#: the client's: strangers would learn from that kind of refusal that it exists.
 PUT_OFF: Final = frozenset(
     {
         Reason.SIGNING_KEY_UNUSABLE,

@@ -1,6 +1,6 @@
 """The guarded client: fetches one document from an address that a policy names, and can be led nowhere else.
 
-Each try has a connection of its own (``outgoing``, Note [One line]).
+Each try has a connection of its own (``capped``, Note [Hanging up]).
 """
 
 from __future__ import annotations
@@ -20,17 +20,18 @@ from twisted.internet.interfaces import (
     IStreamClientEndpoint,
 )
 
-from svc.crypto.jose import shown
 from svc.model.errors import AddressRefused, KeysUnavailable
+from svc.model.hosts import HOST, HOST_LIMIT
 from svc.model.query_results import Network
+from svc.model.text import shown
 from svc.net.addresses import Address
 from svc.net.lookup import LookUps
 from svc.net.outgoing import Unanswered, get
 
 T = TypeVar("T")
 
-#: Makes the TLS of a connection to the host of that name, with the certificates of the authorities to trust: ``client_tls``
-#: of ``trust``.
+#: Makes the TLS of a connection to the host of that name, with the certificates of the authorities to trust:
+#: ``trust.client_tls``.
 ClientTLS = Callable[[str, str | None], IOpenSSLClientConnectionCreator]
 
 #: Seconds for everything from the look-up of the first name to the last byte (rulings 4).
@@ -40,12 +41,9 @@ DEADLINE: Final = 5.0
 ANSWER_LIMIT: Final = 256 * 1024
 
 _URI_LIMIT: Final = 2048
-_NAME_LIMIT: Final = 253
-_LABEL: Final = r"[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?"
 _CHARACTER: Final = r"[A-Za-z0-9._~!$&'()*+,;=:@/-]|%[0-9A-Fa-f]{2}"
 _URI: Final = re.compile(
-    rf"(?P<scheme>https?)://"
-    rf"(?P<authority>(?P<host>\[[0-9A-Fa-f:.]+\]|{_LABEL}(?:\.{_LABEL})*)(?::(?P<port>[0-9]{{1,5}}))?)"
+    rf"(?P<origin>(?P<scheme>https?)://(?P<host>{HOST})(?::(?P<port>[0-9]{{1,5}}))?)"
     rf"(?P<rest>(?:/(?:{_CHARACTER})*)?(?:\?(?:{_CHARACTER}|\?)*)?)"
 )
 
@@ -54,11 +52,10 @@ _URI: Final = re.compile(
 class _Target:
     """An address that may be fetched as far as its text goes.
 
-    ``authority`` is the host, with brackets, and the port, as written; ``path`` is the path and the query, as written.
+    ``url`` is the address as it was written, with a path.
     """
 
-    authority: str
-    path: str
+    url: str
     secure: bool
     host: str
     port: int
@@ -74,12 +71,12 @@ class _Target:
             raise KeysUnavailable(f"{shown(uri)} is no address of the form https://host[:port]/path")
         secure, host = match["scheme"] == "https", match["host"].strip("[]")
         port = int(match["port"] or (443 if secure else 80))
-        if port not in range(1, 1 << 16) or len(host) > _NAME_LIMIT or (":" in host and not isIPv6Address(host)):
+        if port not in range(1, 1 << 16) or len(host) > HOST_LIMIT or (":" in host and not isIPv6Address(host)):
             raise KeysUnavailable(f"{shown(uri)} has an impossible port or host")
         if not secure and not allow_http:
             raise KeysUnavailable(f"{uri} is not https, and allow_http_providers is off")
-        path = match["rest"] if match["rest"].startswith("/") else "/" + match["rest"]
-        return cls(match["authority"], path, secure, host, port)
+        rest = match["rest"] if match["rest"].startswith("/") else "/" + match["rest"]
+        return cls(f"{match['origin']}{rest}", secure, host, port)
 
 
 class GuardedClient:
@@ -154,7 +151,7 @@ class GuardedClient:
 
         :raises ConnectError: nothing answers there; another address may.
         """
-        asked = get(endpoint, self._reactor, target.authority, target.path, self._limit, _demand_success)
+        asked = get(endpoint, self._reactor, target.url, self._limit, _demand_success)
         try:
             return (await self._until(deadline, Deferred.fromCoroutine(asked))).body
         except Unanswered as error:

@@ -50,9 +50,7 @@ class LookUps:
         try:
             addresses = [ip_address(host)]
         except ValueError:
-            answer = _Answer()
-            self._resolver.resolveHostName(answer, host, port)
-            found = answer.addresses.addTimeout(seconds, self._clock, _late)
+            found = resolved(self._resolver, host, port).addTimeout(seconds, self._clock, _late)
             addresses = [ip_address(text) for text in await found]
         if not addresses:
             raise AddressRefused("the name has no address, or no name service answered")
@@ -62,6 +60,13 @@ class LookUps:
                 _log.warn("{host} has the address {address}, which is {what}", host=host, address=address, what=what)
                 raise AddressRefused(f"its address is {what}, and allow_private_providers doesn't list it")
         return addresses[:_TRIES]
+
+
+def resolved(resolver: IHostnameResolver, host: str, port: int = 0) -> Deferred[list[str]]:
+    """Look the host up, and return its addresses in the order in which they came, each once."""
+    answer = _Answer()
+    resolver.resolveHostName(answer, host, port)
+    return answer.addresses
 
 
 def _late(*_: object) -> list[str]:

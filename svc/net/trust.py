@@ -20,6 +20,7 @@ import base64
 import re
 from collections.abc import Iterator
 from ipaddress import IPv4Address, IPv6Address, ip_address
+from pathlib import Path
 from typing import Any, Final, Self
 
 import attrs
@@ -30,6 +31,8 @@ from service_identity import CertificateError
 from service_identity.hazmat import DNS_ID, CertificatePattern, DNSPattern, IPAddress_ID, IPAddressPattern
 from twisted.internet.interfaces import IOpenSSLClientConnectionCreator
 from zope.interface import implementer
+
+from svc.model.errors import KeysUnavailable
 
 _BEGIN: Final = "-----BEGIN "
 _CERTIFICATE: Final = re.compile(r"-----BEGIN CERTIFICATE-----([A-Za-z0-9+/=\s]*)-----END CERTIFICATE-----", re.ASCII)
@@ -72,6 +75,15 @@ class Trust:
         :raises ValueError: see there.
         """
         return cls(tuple(certificates(text)))
+
+    @classmethod
+    def of_file(cls, path: Path) -> Self:
+        """Trust the certificates of a file alone.
+
+        :raises OSError: it can't be read.
+        :raises ValueError: see ``of``.
+        """
+        return cls.of(path.read_text(encoding="ascii", errors="replace"))
 
     def client(self, host: str) -> IOpenSSLClientConnectionCreator:
         """Make the TLS of one connection to the host of that name or number.
@@ -241,6 +253,21 @@ def certificates(text: str) -> list[crypto.X509]:
         except (ValueError, crypto.Error):
             raise ValueError(f"is not usable: certificate {number} of {len(found)} is broken") from None
     return read
+
+
+def client_tls(host: str, ca_cert: str | None, variable: str = "ca-cert") -> IOpenSSLClientConnectionCreator:
+    """Make the TLS of a connection to the host of that name.
+
+    ``ca_cert`` has the certificates of the only authorities to trust; ``None`` stands for the platform's. ``variable`` is
+    what an operator knows it by.
+
+    :raises KeysUnavailable: these are no certificates.
+    """
+    try:
+        trust = Trust() if ca_cert is None else Trust.of(ca_cert)
+    except ValueError as error:
+        raise KeysUnavailable(f"{variable} {error}") from None
+    return trust.client(host)
 
 
 def tls_fault(cause: BaseException | None) -> str | None:

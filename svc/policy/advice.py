@@ -40,5 +40,5 @@ _ELSE: Final = "Check the indentation, the quotes and the brackets near this pla
 
 
 def advice(fault: PolicyInvalid) -> str:
-    """What to do about a fault."""
+    """Return what to do about a fault."""
     return next((text for words, text in _ADVICE if words in fault.message), _ELSE)

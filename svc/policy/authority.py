@@ -17,7 +17,7 @@ document once more, in which an admin had given something away, is not refused f
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import attrs
 
@@ -55,7 +55,7 @@ class Disposed:
 
     @property
     def placed(self) -> list[str]:
-        """Those of which is to be known around which they are."""
+        """Those whose surrounding policies are to be known."""
         return [*self.made, *self.declared, *self.deleted, *self.factories]
 
 
@@ -71,7 +71,7 @@ class Claims:
 
 
 def disposed(resolved: Resolved, present: Present, changes: Changes) -> Disposed:
-    """What a load of ``resolved`` disposes of, which comes to ``changes``.
+    """Return what a load of ``resolved`` disposes of, which comes to ``changes``.
 
     What lies outside of the policy by its name alone counts as soon as the document speaks of it, what lies inside when
     something changes (Note [What stays said]).
@@ -79,46 +79,57 @@ def disposed(resolved: Resolved, present: Present, changes: Changes) -> Disposed
     made = {row.resource for row in changes.create.resources}
     own = frozenset(row.resource for row in present.own.resources)
     owners = {row.resource: row.owner for row in (*present.own.resources, *present.foreign.resources)}
-    removals = resolved.removals
-    gone = {*removals.resources, *(row.resource for row in changes.delete.resources)}
-    granted = dict.fromkeys(
-        (
-            *(role for role in resolved.roles_granted if role not in own),
-            *(row.role for rows in (changes.create, changes.update) for row in rows.memberships if not row.ownership),
-            *(role for role, _ in removals.memberships),
-        )
-    )
-    changed = dict.fromkeys(
-        (
-            *(resource for resource in resolved.resources_permitted if resource not in own),
-            *(row.resource for row in changes.create.permissions),
-            *(row.resource for rows in (changes.create, changes.update) for row in rows.annotations),
-            *(row.resource for row in changes.delete.annotations if row.resource in own),
-            *(row.role for rows in (changes.create, changes.delete) for row in rows.restrictions),
-            *(row.resource for row in changes.update.resources),
-            *(row.resource for row in removals.permissions),
-            *gone,
-        )
-    )
-    declared = {row.resource for row in resolved.declared.resources}.intersection(
-        row.resource for row in present.foreign.resources
-    )
+    gone = {*resolved.removals.resources, *(row.resource for row in changes.delete.resources)}
+    declared = _declared(resolved, present)
     deleted = {full for full in gone if _kind(full) == "host"}
-    hosts = {*deleted, *(full for full in declared if _kind(full) == "host")}
+    changed = dict.fromkeys((*_changed(resolved, changes, own), *gone))
     return Disposed(
         resolved.policy,
-        [full for full in granted if full not in made],
+        [full for full in dict.fromkeys(_granted(resolved, changes, own)) if full not in made],
         [full for full in changed if full not in made and full not in deleted],
         sorted(deleted.intersection(owners)),
         sorted(declared),
         [full for full in made if _kind(full) not in OF_USERS],
         own,
-        sorted({owners[full] for full in hosts if full in owners and _kind(owners[full]) == "host_factory"}),
+        _factories((*deleted, *declared), owners),
     )
 
 
+def _granted(resolved: Resolved, changes: Changes, own: frozenset[str]) -> Iterator[str]:
+    """Return the roles that a load grants or revokes."""
+    yield from (role for role in resolved.roles_granted if role not in own)
+    for rows in (changes.create, changes.update):
+        yield from (row.role for row in rows.memberships if not row.ownership)
+    yield from (role for role, _ in resolved.removals.memberships)
+
+
+def _changed(resolved: Resolved, changes: Changes, own: frozenset[str]) -> Iterator[str]:
+    """Return the resources that a load permits, denies, annotates, restricts or changes."""
+    yield from (resource for resource in resolved.resources_permitted if resource not in own)
+    yield from (row.resource for row in changes.create.permissions)
+    for rows in (changes.create, changes.update):
+        yield from (row.resource for row in rows.annotations)
+    yield from (row.resource for row in changes.delete.annotations if row.resource in own)
+    for rows in (changes.create, changes.delete):
+        yield from (row.role for row in rows.restrictions)
+    yield from (row.resource for row in changes.update.resources)
+    yield from (row.resource for row in resolved.removals.permissions)
+
+
+def _declared(resolved: Resolved, present: Present) -> set[str]:
+    """Return the records that the document declares, and that the policy did not record."""
+    foreign = (row.resource for row in present.foreign.resources)
+    return {row.resource for row in resolved.declared.resources}.intersection(foreign)
+
+
+def _factories(records: Iterable[str], owners: Mapping[str, str]) -> list[str]:
+    """Return the host factories that own hosts among the records."""
+    found = {owners[full] for full in records if full in owners and _kind(full) == "host"}
+    return sorted(owner for owner in found if _kind(owner) == "host_factory")
+
+
 def claims(disposed: Disposed, ownership: Ownership) -> Claims:
-    """What of this takes more authority than to act as the policy.
+    """Return what of this takes more authority than to act as the policy.
 
     :raises Forbidden: the document declares a host that somebody else made.
     """
@@ -207,7 +218,7 @@ class _Judging:
             self._claim(record, self._vouching(record))
 
     def _gains_policy(self, record: str) -> bool:
-        """Whether a policy that comes to be is around a record: no factory has been that policy's own."""
+        """Return whether a policy that comes to be is around a record: no factory has been that policy's own."""
         account, _, identifier = record.split(":", 2)
         ends = (at for at, char in enumerate(identifier) if char == "/")
         return any(f"{account}:policy:{identifier[:end]}" in self._made for end in ends)
@@ -223,17 +234,17 @@ class _Judging:
         self.resources[resource] = self.resources.get(resource, vouching) & vouching
 
     def _at_hand(self, record: str) -> bool:
-        """Whether to act as the policy is enough (Note [Acting as the policy])."""
+        """Return whether to act as the policy is enough (Note [Acting as the policy])."""
         kind, identifier = record.split(":", 2)[1:]
         named = inside(self._name, kind, identifier) or beside(self._name, kind, identifier)
         return (named or record in self._disposed.own) and self._ownership.owns(self._policy, record)
 
     def _over(self, policy: str) -> frozenset[str]:
-        """The policies of which ``update`` means authority over what belongs to another policy: that one, for a start."""
+        """Return the policies of which ``update`` means authority over what another policy owns: that one, for a start."""
         return self._vouching(policy) | {policy}
 
     def _vouching(self, record: str) -> frozenset[str]:
-        """The policy that recorded a thing and owns it, if one does: ``update`` on it will do."""
+        """Return the policy that recorded a thing and owns it, if one does: ``update`` on it will do."""
         found = self._ownership.records.get(record)
         if found is None or found.policy is None or not self._ownership.owns(found.policy, record):
             return frozenset()

@@ -6,12 +6,14 @@ anything changes; of what stays as it is, it may list but a part.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from typing import Any, Final, TypeVar
 
 import attrs
 
 from svc.model.names import ROLE_KINDS
+from svc.model.policy_loads import BATCH, Batches, DryRun, Item, size
 from svc.model.policy_rows import AnnotationRow, Changes, MembershipRow, PermissionRow, ResourceRow, Rows, Surroundings
 
 _Row = TypeVar("_Row", bound=tuple[Any, ...])
@@ -19,17 +21,8 @@ _Row = TypeVar("_Row", bound=tuple[Any, ...])
 #: What stands in the place of an identifier that the caller may not know.
 REDACTED: Final = "[REDACTED]"
 
-Item = dict[str, object]
-
-
-@attrs.frozen
-class Differences:
-    """Items that come, that differ, and that go; those that differ come in the same order before and after."""
-
-    created: tuple[Item, ...]
-    before: tuple[Item, ...]
-    after: tuple[Item, ...]
-    deleted: tuple[Item, ...]
+#: How many names or texts a part of an item has.
+_PART: Final = 250
 
 
 @attrs.frozen
@@ -45,29 +38,43 @@ class Touched:
     owners: frozenset[str]
 
 
-def touched(changes: Changes, at_stake: Rows, owners_too: bool) -> Touched:
-    """What the changes touch, with the rows that go when others do. ``owners_too``: also the owners of roles in either."""
-    sorts = [changes.create, changes.update, changes.delete, at_stake]
-    memberships = {row[:3]: row for rows in sorts for row in rows.memberships}
-    permissions = {row: row for rows in sorts for row in rows.permissions}
-    annotations = {row[:2]: row for rows in sorts for row in rows.annotations}
-    concerned = {row.resource for rows in sorts for row in rows.resources}
-    concerned.update(role for row in memberships.values() if owners_too or not row.ownership for role in row[:2])
-    concerned.update(name for row in permissions for name in (row.resource, row.role))
-    concerned.update(row.resource for row in annotations.values())
-    concerned.update(row.role for rows in sorts for row in rows.restrictions)
-    rows = Rows(
-        tuple(ResourceRow(name, "") for name in sorted(concerned)),
-        tuple(memberships.values()),
-        tuple(permissions),
-        tuple(annotations.values()),
-    )
+def touched(changes: Changes, impact: Rows, owners_too: bool) -> Touched:
+    """Return what the changes touch, with the rows that go when others do, ``impact``.
+
+    ``owners_too``: also the owners of roles in either.
+    """
+    merged = _merged([changes.create, changes.update, changes.delete, impact])
+    concerned = tuple(sorted({*_concerned(merged, owners_too)}))
+    rows = attrs.evolve(merged, resources=tuple(ResourceRow(name, "") for name in concerned), restrictions=())
     owners = frozenset(row.owner for changed in (changes.create, changes.update) for row in changed.resources)
-    return Touched(rows, tuple(sorted(concerned)), owners)
+    return Touched(rows, concerned, owners)
+
+
+def _merged(several: Sequence[Rows]) -> Rows:
+    """Return the rows of several, of each key once."""
+    return Rows(
+        _unique((row for rows in several for row in rows.resources), 1),
+        _unique((row for rows in several for row in rows.memberships), 3),
+        _unique((row for rows in several for row in rows.permissions), 3),
+        _unique((row for rows in several for row in rows.annotations), 2),
+        _unique((row for rows in several for row in rows.restrictions), 2),
+    )
+
+
+def _unique(rows: Iterable[_Row], width: int) -> tuple[_Row, ...]:
+    return tuple({row[:width]: row for row in rows}.values())
+
+
+def _concerned(rows: Rows, owners_too: bool) -> Iterator[str]:
+    yield from (row.resource for row in rows.resources)
+    yield from (role for row in rows.memberships if owners_too or not row.ownership for role in row[:2])
+    yield from (name for row in rows.permissions for name in (row.resource, row.role))
+    yield from (row.resource for row in rows.annotations)
+    yield from (row.role for row in rows.restrictions)
 
 
 def mentioned(policy: str, touched: Touched, surroundings: Surroundings) -> list[str]:
-    """Every full id that an item may name, when ``policy`` is loaded."""
+    """Return every full id that an item may name, when ``policy`` is loaded."""
     names = {policy, *touched.concerned, *touched.owners}
     for rows in (touched.rows, surroundings.rows):
         names.update(name for row in rows.memberships for name in row[:2])
@@ -78,7 +85,7 @@ def mentioned(policy: str, touched: Touched, surroundings: Surroundings) -> list
 
 def differences(
     policy: str, touched: Touched, surroundings: Surroundings, before: Rows, after: Rows, visible: frozenset[str] | None
-) -> Differences:
+) -> DryRun:
     """Compare two moments of what a load into ``policy`` touched; ``before`` and ``after`` are what was stored of it.
 
     ``visible`` are the things that the caller may see, ``None`` for all.
@@ -98,13 +105,40 @@ def differences(
     created.sort(key=_shown_name)
     deleted.sort(key=_shown_name)
     updated.sort(key=lambda items: _shown_name(items[0]))
-    return Differences(
-        tuple(created), tuple(first for first, _ in updated), tuple(then for _, then in updated), tuple(deleted)
+    return DryRun(
+        _batches(created),
+        _batches(before for before, _ in updated),
+        _batches(after for _, after in updated),
+        _batches(deleted),
     )
 
 
 def _shown_name(item: Item) -> str:
     return str(item["identifier"])
+
+
+def _batches(items: Iterable[Item]) -> Batches[Item]:
+    return Batches.of(chain.from_iterable(map(_parts, items)))
+
+
+def _parts(item: Item) -> Iterator[Item]:
+    """Divide an item that is longer than a batch."""
+    if size(item) <= BATCH:
+        yield item
+        return
+    for field, value in item.items():
+        for some in _divided(value):
+            yield {field: some}
+
+
+def _divided(value: object) -> Iterator[object]:
+    """Divide a list, or what a mapping maps to; what is empty stays so."""
+    if isinstance(value, list) and value:
+        yield from (value[start : start + _PART] for start in range(0, len(value), _PART))
+    elif isinstance(value, dict) and value:
+        yield from ({name: some} for name, each in value.items() for some in _divided(each))
+    else:
+        yield value
 
 
 class _Shown:
@@ -116,16 +150,16 @@ class _Shown:
         self._visible = visible
 
     def recorder(self, name: str) -> str | None:
-        """The policy that recorded a thing; what comes is recorded by the loaded one."""
+        """Return the policy that recorded a thing; what comes is recorded by the loaded one."""
         seen = self._surroundings.seen.get(name)
         return self._policy if seen is None else seen.policy
 
     def sees(self, name: str) -> bool:
-        """Whether the caller sees a thing."""
+        """Return whether the caller sees a thing."""
         return self._visible is None or name in self._visible
 
     def name(self, name: str) -> str:
-        """A full id as the caller may know it."""
+        """Return a full id as the caller may know it."""
         if self.sees(name):
             return name
         account, kind, _ = name.split(":", 2)
@@ -136,7 +170,7 @@ class _Shown:
         return sorted(self.name(name) for name in names)
 
     def redacted(self, name: str, item: Item) -> Item:
-        """An item, of which nothing but the type is left when the caller doesn't see the thing."""
+        """Return an item, of which nothing but the type is left when the caller doesn't see the thing."""
         if not self.sees(name):
             return {"identifier": self.name(name), "type": item["type"]}
         shown = dict(item)
@@ -173,7 +207,7 @@ class _Moment:
             self._take_annotation(annotation)
 
     def item(self, name: str, shown: _Shown) -> Item | None:
-        """The item of a thing, ``None`` when it isn't there; ids as they are."""
+        """Return the item of a thing, ``None`` when it isn't there; ids as they are."""
         owner = self._owners.get(name)
         if owner is None:
             return None
@@ -206,7 +240,7 @@ class _Moment:
 
 
 def _others(rows: Sequence[_Row], touched: Sequence[_Row], width: int) -> Iterable[_Row]:
-    """The rows that the load doesn't touch."""
+    """Return the rows that the load doesn't touch."""
     keys = {row[:width] for row in touched}
     return (row for row in rows if row[:width] not in keys)
 

@@ -128,7 +128,7 @@ def nodes(text: str | bytes, bounds: Bounds, parser: Callable[[bytes], Any] = FA
 
 
 def target(node: Node) -> Scalar | Sequence | Mapping:
-    """The node itself, an alias followed."""
+    """Return the node itself, an alias followed."""
     return node.node if isinstance(node, Alias) else node
 
 

@@ -23,14 +23,16 @@ recorded the user; a namesake also when it has the policy's own owner.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Final
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Final, TypeVar
 
 from svc.model.names import RoleName, admin_of, root_policy
-from svc.model.policy_rows import Effective, EffectiveQuery, MembershipRow
+from svc.model.policy_rows import AnnotationRow, Effective, EffectiveQuery, MembershipRow, PermissionRow, RestrictionRow
 from svc.policy.differences import REDACTED
 from svc.policy.ids import NAMED, climbed, identifier_of, under
 from svc.policy.writing import Body, Tagged, Value
+
+T = TypeVar("T")
 
 #: The kinds that are told, in the order of a body, and their tags.
 TAGS: Final = {
@@ -56,7 +58,7 @@ _PAUSE: Final = 0x3FF
 
 
 def asked(policy: RoleName, depth: int | None, limit: int, viewer: RoleName | None = None) -> EffectiveQuery:
-    """What to ask of the store; ``depth`` is how many more slashes than the policy an id may have.
+    """Return what to ask of the store; ``depth`` is how many more slashes than the policy an id may have.
 
     ``viewer``: who is to be told no more than he sees (Note [What is hidden]).
     """
@@ -73,7 +75,7 @@ def asked(policy: RoleName, depth: int | None, limit: int, viewer: RoleName | No
 
 
 def statements(policy: RoleName, effective: Effective, public_keys: Mapping[str, str]) -> Iterator[Tagged | None]:
-    """Tell what was read of ``policy``; ``None`` now and then is a pause (see ``writing``).
+    """Return what was read of ``policy`` as statements; ``None`` now and then is a pause (see ``writing``).
 
     ``public_keys`` are those of ``effective``, opened.
     """
@@ -84,6 +86,14 @@ def statements(policy: RoleName, effective: Effective, public_keys: Mapping[str,
 
 def _folded(identifier: str) -> str:
     return identifier.replace("/", "-")
+
+
+def _each(things: Iterable[T], take: Callable[[T], None]) -> Iterator[None]:
+    """Have things taken one by one, with a pause now and then."""
+    for step, thing in enumerate(things):
+        if step & _PAUSE == _PAUSE:
+            yield None
+        take(thing)
 
 
 class _Printing:
@@ -119,63 +129,50 @@ class _Printing:
         rows = self._effective.rows
         if not self._is_root:
             self._house(self._top)
-        yield from self._describe()
+        # What is told with a record decides whether it can be told, and policies are places of others.
+        yield from _each(sorted(rows.memberships), self._take_layer)
+        yield from _each(sorted(rows.restrictions), self._take_restriction)
+        yield from _each(sorted(self._public_keys.items()), self._take_public_key)
         names = sorted(self._owners)
-        for step, full in enumerate(names):
-            if step & _PAUSE == _PAUSE:
-                yield None
-            if full.split(":", 2)[1] == "policy":
-                self._place_policy(full)
-        for step, full in enumerate(names):
-            if step & _PAUSE == _PAUSE:
-                yield None
-            if full.split(":", 2)[1] != "policy":
-                self._place(full)
-        for step, (resource, name, value) in enumerate(sorted(rows.annotations)):
-            if step & _PAUSE == _PAUSE:
-                yield None
-            if name.strip() and ".." not in value.split("/"):
-                self._annotations.setdefault(resource, {})[name] = value
-        for step, membership in enumerate(sorted(rows.memberships)):
-            if step & _PAUSE == _PAUSE:
-                yield None
-            if (
-                membership.role in self._places
-                and not membership.ownership
-                and not self._is_layer(membership)
-                and self._told(membership.member)
-            ):
-                self._members.setdefault(membership.role, []).append(membership)
-        for step, (resource, privilege, role) in enumerate(sorted(rows.permissions)):
-            if step & _PAUSE == _PAUSE:
-                yield None
-            if resource in self._places and self._told(role):
-                self._privileges.setdefault(resource, {}).setdefault(role, []).append(privilege)
+        yield from _each(names, self._place_policy)
+        yield from _each(names, self._place)
+        yield from _each(sorted(rows.annotations), self._take_annotation)
+        yield from _each(sorted(rows.memberships), self._take_member)
+        yield from _each(sorted(rows.permissions), self._take_permission)
         for things, by_namespace in ((self._members, self._granted), (self._privileges, self._permitted)):
             for full in things:
                 by_namespace.setdefault(self._places[full][0], []).append(full)
 
-    def _describe(self) -> Iterator[None]:
-        """Gather what is told with a record, and decides whether it can be told."""
-        rows = self._effective.rows
-        for step, membership in enumerate(sorted(rows.memberships)):
-            if step & _PAUSE == _PAUSE:
-                yield None
-            if self._is_layer(membership):
-                self._layers.setdefault(membership.member, []).append(membership.role)
-        for step, (role, cidr) in enumerate(sorted(rows.restrictions)):
-            if step & _PAUSE == _PAUSE:
-                yield None
-            self._restrictions.setdefault(role, []).append(cidr)
-        for full, line in sorted(self._public_keys.items()):
-            account, _, identifier = full.split(":", 2)
-            user, _, name = identifier.removeprefix("user/").partition("/")
-            words = line.split(" ")
-            if len(words) >= _KEY_WORDS and words == line.split() and name == " ".join(words[_KEY_WORDS - 1 :]):
-                self._keys.setdefault(f"{account}:user:{user}", []).append(line)
+    def _take_layer(self, membership: MembershipRow) -> None:
+        if self._is_layer(membership):
+            self._layers.setdefault(membership.member, []).append(membership.role)
+
+    def _take_restriction(self, row: RestrictionRow) -> None:
+        self._restrictions.setdefault(row.role, []).append(row.cidr)
+
+    def _take_public_key(self, key: tuple[str, str]) -> None:
+        full, line = key
+        account, _, identifier = full.split(":", 2)
+        user, _, name = identifier.removeprefix("user/").partition("/")
+        words = line.split(" ")
+        if len(words) >= _KEY_WORDS and words == line.split() and name == " ".join(words[_KEY_WORDS - 1 :]):
+            self._keys.setdefault(f"{account}:user:{user}", []).append(line)
+
+    def _take_annotation(self, row: AnnotationRow) -> None:
+        if row.name.strip() and ".." not in row.value.split("/"):
+            self._annotations.setdefault(row.resource, {})[row.name] = row.value
+
+    def _take_member(self, row: MembershipRow) -> None:
+        told = row.role in self._places and not row.ownership and not self._is_layer(row) and self._told(row.member)
+        if told:
+            self._members.setdefault(row.role, []).append(row)
+
+    def _take_permission(self, row: PermissionRow) -> None:
+        if row.resource in self._places and self._told(row.role):
+            self._privileges.setdefault(row.resource, {}).setdefault(row.role, []).append(row.privilege)
 
     def _is_layer(self, membership: MembershipRow) -> bool:
-        """Whether a membership comes of the layers that a host factory is declared with."""
+        """Return whether a membership comes of the layers that a host factory is declared with."""
         kinds = [full.split(":", 2)[1] for full in membership[:2]]
         return (
             kinds == ["layer", "host_factory"]
@@ -185,7 +182,7 @@ class _Printing:
         )
 
     def told(self) -> Iterator[Tagged]:
-        """The statements of the document, now that everything is arranged."""
+        """Return the statements of the document, now that everything is arranged."""
         if self._is_root:
             # The root policy is declared by nobody; but a document can annotate it.
             root = str(self._policy)
@@ -218,8 +215,10 @@ class _Printing:
         self._by_fold.setdefault(_folded(identifier), {})[identifier] = None
 
     def _place_policy(self, full: str) -> None:
-        """Find the place of a policy; those around it have come before, by the order of ids."""
-        identifier = full.split(":", 2)[2]
+        """Find the place of a thing that is a policy; those around it have come before, by the order of ids."""
+        _, kind, identifier = full.split(":", 2)
+        if kind != "policy":
+            return
         if full == str(self._policy):
             self._places[full] = ("", identifier) if self._is_root else (self._top, "")
             return
@@ -231,8 +230,10 @@ class _Printing:
                 return
 
     def _place(self, full: str) -> None:
-        """Find the place of anything but a policy."""
+        """Find the place of a thing that is no policy."""
         _, kind, identifier = full.split(":", 2)
+        if kind == "policy":
+            return
         for namespace, written in self._of_user(full) if kind == "user" else self._of_thing(identifier):
             if self._takes(full, namespace, written):
                 self._settle(full, namespace, written)
@@ -243,7 +244,7 @@ class _Printing:
         self._records.setdefault(namespace, {}).setdefault(full.split(":", 2)[1], []).append(full)
 
     def _around(self, identifier: str) -> Iterator[tuple[str, str]]:
-        """The places of an id in the policies whose ids are proper beginnings of its path, the longest first."""
+        """Return the places of an id in the policies whose ids are proper beginnings of its path, the longest first."""
         end = identifier.rfind("/")
         while end > len(self._top):
             if identifier[:end] in self._levels:
@@ -257,7 +258,7 @@ class _Printing:
         yield from self._around(identifier)
 
     def _of_user(self, full: str) -> Iterator[tuple[str, str]]:
-        """The places of a user: in its owner if that fits, else in the first policy that fits, else at the top."""
+        """Return the places of a user: in its owner if that fits, else in the first policy that fits, else at the top."""
         identifier = full.split(":", 2)[2]
         _, owner_kind, owner = self._owners[full].split(":", 2)
         fitting: list[tuple[str, str]] = []
@@ -279,7 +280,7 @@ class _Printing:
             yield self._top, f"{identifier[at + len(mark) :]}/{identifier[:at]}"
 
     def _place_around(self) -> tuple[str, str] | None:
-        """The place of the policy itself, in the policy around it."""
+        """Return the place of the policy itself, in the policy around it."""
         identifier = self._policy.identifier
         end = identifier.rfind("/")
         while end > 0:
@@ -291,7 +292,7 @@ class _Printing:
         return ("", identifier) if self._takes(str(self._policy), "", identifier) else None
 
     def _takes(self, full: str, namespace: str, written: str) -> bool:
-        """Whether a thing that is declared so is this one, with its owner."""
+        """Return whether a thing that is declared so is this one, with its owner."""
         _, kind, identifier = full.split(":", 2)
         if kind not in TAGS:
             return False
@@ -310,7 +311,7 @@ class _Printing:
         return f"{self._account}:policy:{namespace}" if namespace else str(admin_of(self._account))
 
     def _named(self, full: str) -> bool:
-        """Whether an absolute reference means this role."""
+        """Return whether an absolute reference means this role."""
         account, kind, identifier = full.split(":", 2)
         return (
             account == self._account
@@ -320,7 +321,7 @@ class _Printing:
         )
 
     def _told(self, full: str) -> bool:
-        """Whether an absolute reference means this role, and finds it once the document is loaded."""
+        """Return whether an absolute reference means this role, and finds it once the document is loaded."""
         return self._named(full) and (full in self._places or full not in self._owners)
 
     # -- statements ---------------------------------------------------------------------------------------------------
@@ -357,7 +358,7 @@ class _Printing:
         )
 
     def _permits(self, resource: str) -> Iterator[Tagged]:
-        """A permission for each set of privileges, with all the roles that have just these."""
+        """Return a permission for each set of privileges, with all the roles that have just these."""
         alike: dict[tuple[str, ...], list[Tagged]] = {}
         for role, held in self._privileges[resource].items():
             alike.setdefault(tuple(held), []).append(self._absolute(role))

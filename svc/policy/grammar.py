@@ -176,11 +176,7 @@ class _Reading:
                 yield from self._references(item, field, scope)
             return
         expected = _EXPECTED.get(field, _ROLES)
-        known = type_of(node)
-        if known is None and isinstance(node, Mapping):
-            known = expected.untagged
-        if known is None and isinstance(node, Scalar) and (scalars.is_nothing(node) or not node.value.strip()):
-            raise PolicyInvalid(f"{field} has a blank id", node.line, node.column, bare=True)
+        known = _type_of_reference(node, field, expected)
         if known is AUTOMATIC_ROLE and expected is _ROLES:
             yield self._automatic(node, scope)
             return
@@ -201,18 +197,27 @@ class _Reading:
         return record._replace(line=node.line, column=node.column, automatic=role_name)
 
     def _here(self, node: Node, scope: Scope | None) -> Scalar | Sequence | Mapping:
-        """The node itself, where an alias means its text once more."""
+        """Return the node itself, where an alias means its text once more."""
         node = target(node)
         if node.anchor is not None:
             self._anchored[node.anchor] = scope
         return node
 
     def _there(self, node: Node, scope: Scope | None) -> tuple[Scalar | Sequence | Mapping, Scope | None]:
-        """The node itself and its scope, where an alias means the thing at the anchor."""
+        """Return the node itself and its scope, where an alias means the thing at the anchor."""
         if isinstance(node, Alias):
             # Whoever is told about it looks for it where it was used.
             return node.node._replace(line=node.line, column=node.column), self._anchored.get(node.anchor, scope)
         return self._here(node, scope), scope
+
+
+def _type_of_reference(node: Scalar | Mapping, field: str, expected: _Expected) -> Type | None:
+    known = type_of(node)
+    if known is None and isinstance(node, Mapping):
+        return expected.untagged
+    if known is None and isinstance(node, Scalar) and (scalars.is_nothing(node) or not node.value.strip()):
+        raise PolicyInvalid(f"{field} has a blank id", node.line, node.column, bare=True)
+    return known
 
 
 def _name(node: Scalar | Mapping, known: Type, values: dict[str, Node], scope: Scope | None) -> Reference:
@@ -227,7 +232,7 @@ def _name(node: Scalar | Mapping, known: Type, values: dict[str, Node], scope: S
 
 
 def _kind(node: Scalar | Mapping, known: Type) -> str:
-    """The kind of a record whose tag doesn't tell it (Note [Low-level records])."""
+    """Return the kind of a record whose tag doesn't tell it (Note [Low-level records])."""
     value = target(required(node, known, "kind")["kind"])
     kind = scalars.text(value, "kind")
     if kind not in (ROLE_KINDS if known is ROLE else RESOURCE_KINDS):

@@ -20,7 +20,7 @@ NAMED: Final = frozenset({"policy", "user", "host", "host_factory"})
 
 
 def under(namespace: str, ident: str) -> str:
-    """The path of an id that is written in the policy ``namespace``, which is empty for the root.
+    """Return the path of an id that is written in the policy ``namespace``, which is empty for the root.
 
     The blank id is the policy's own. The result is empty when there is nothing to call it by.
     """
@@ -30,7 +30,7 @@ def under(namespace: str, ident: str) -> str:
 
 
 def climbed(path: str) -> str | None:
-    """The path with its ``..`` elements resolved, or ``None`` when they lead to the root or beyond."""
+    """Return the path with its ``..`` elements resolved, or ``None`` when they lead to the root or beyond."""
     if ".." not in path:
         return path
     elements: list[str] = []
@@ -45,7 +45,7 @@ def climbed(path: str) -> str | None:
 
 
 def identifier_of(kind: str, path: str) -> str:
-    """The identifier of the thing at a path. Users are folded: ``prod/db/bob`` is ``bob@prod-db``."""
+    """Return the identifier of the thing at a path. Users are folded: ``prod/db/bob`` is ``bob@prod-db``."""
     if kind != "user":
         return path
     namespace, slash, name = path.rpartition("/")
@@ -53,7 +53,7 @@ def identifier_of(kind: str, path: str) -> str:
 
 
 def inside(policy: RoleName, kind: str, identifier: str) -> bool:
-    """Whether a name lies beneath ``policy``, or, for the root policy, anywhere but above it.
+    """Return whether a name lies beneath ``policy``, or, for the root policy, anywhere but above it.
 
     The policy itself doesn't: its role may hold what others gave to it, and whoever may only load it is not its owner. Nor
     does any user: ``bob@a-b`` may be of ``a/b``, of ``a-b``, or of the root; nor any public key, which is called like its

@@ -15,8 +15,8 @@ from svc.model.policy_rows import Changes, Rows
 _WORDS = {"add": ("added", "add"), "change": ("changed", "change"), "remove": ("removed", "remove")}
 
 
-def recount(policy: RoleName, version: int, changes: Changes) -> Iterator[Event]:
-    """The events of a load that made this version of the policy."""
+def events_of(policy: RoleName, version: int, changes: Changes) -> Iterator[Event]:
+    """Return the events of a load that made this version of the policy."""
     for operation, rows in (("add", changes.create), ("change", changes.update), ("remove", changes.delete)):
         did, does = _WORDS[operation]
         for subject, what in _described(rows, operation):
@@ -32,7 +32,7 @@ def recount(policy: RoleName, version: int, changes: Changes) -> Iterator[Event]
 
 
 def _described(rows: Rows, operation: str) -> Iterator[tuple[Subject, str]]:
-    """The subject of each row, and what it is called."""
+    """Return the subject of each row, and what it is called."""
     for resource, owner in rows.resources:
         if operation != "change" and resource.split(":", 2)[1] in ROLE_KINDS:
             yield (("role", resource),), f"role {resource}"

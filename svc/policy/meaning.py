@@ -32,7 +32,7 @@ class Granted(NamedTuple):
     members: Sequence[tuple[str, bool]]
 
     def rows(self) -> Iterable[tuple[str, tuple[str, bool]]]:
-        """The product."""
+        """Return the product."""
         return itertools.product(self.roles, self.members)
 
 
@@ -44,7 +44,7 @@ class Permitted(NamedTuple):
     roles: Sequence[str]
 
     def rows(self) -> Iterable[PermissionRow]:
-        """The product."""
+        """Return the product."""
         return itertools.starmap(PermissionRow, itertools.product(*self))
 
 

@@ -17,8 +17,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
+import attrs
+
 from svc.model.names import ACTOR_KINDS, ROLE_KINDS
-from svc.model.policy_rows import Changes, LoadMode, MembershipRow, Present, Removals, ResourceRow, Rows
+from svc.model.policy_loads import LoadMode
+from svc.model.policy_rows import Changes, MembershipRow, Present, Removals, ResourceRow, RestrictionRow, Rows
 
 _Row = TypeVar("_Row", bound=tuple[Any, ...])
 
@@ -40,7 +43,7 @@ def plan(mode: LoadMode, wanted: Rows, present: Present, removals: Removals = _N
     for no changes. A row that is deleted may be one that the deletion of another takes along.
     """
     own, foreign = present.own, present.foreign
-    changing, replacing = mode is not LoadMode.APPEND, mode is LoadMode.REPLACE
+    changing = mode is not LoadMode.APPEND
     left_alone = {row.resource for row in foreign.resources}
     if removals != _NOTHING:
         wanted = _without(removals, wanted, left_alone)
@@ -57,39 +60,55 @@ def plan(mode: LoadMode, wanted: Rows, present: Present, removals: Removals = _N
     update = Rows(moved, turned, (), reworded)
     lost = _lost(moved, own.resources)
     lifted = _surplus(own.restrictions, restrictions, _RESTRICTION_KEY)
-    gone = set(removals.resources)
-    if not replacing:
-        revoked, denied = set(removals.memberships), set(removals.permissions)
-        taken = (row for row in own.memberships if not row.ownership and row[:2] in revoked)
-        delete = Rows(
-            tuple(row for row in (*own.resources, *foreign.resources) if row.resource in gone),
-            (*lost, *taken),
-            tuple(row for row in own.permissions if row in denied),
-            (),
-            lifted,
-        )
-        return Changes(create, update, delete)
-    unwanted = _surplus(own.memberships, memberships, _MEMBERSHIP_KEY)
-    delete = Rows(
+    if mode is LoadMode.UPDATE:
+        return Changes(create, update, _taken_away(removals, present, lost, lifted))
+    return Changes(create, update, _unwanted(removals, attrs.evolve(wanted, memberships=memberships), present, lost, lifted))
+
+
+def _taken_away(
+    removals: Removals, present: Present, lost: tuple[MembershipRow, ...], lifted: tuple[RestrictionRow, ...]
+) -> Rows:
+    """Return the rows that ``UPDATE`` deletes."""
+    own, foreign = present.own, present.foreign
+    gone, revoked, denied = set(removals.resources), set(removals.memberships), set(removals.permissions)
+    return Rows(
+        tuple(row for row in (*own.resources, *foreign.resources) if row.resource in gone),
+        (*lost, *(row for row in own.memberships if not row.ownership and row[:2] in revoked)),
+        tuple(row for row in own.permissions if row in denied),
+        (),
+        lifted,
+    )
+
+
+def _unwanted(
+    removals: Removals,
+    wanted: Rows,
+    present: Present,
+    lost: tuple[MembershipRow, ...],
+    lifted: tuple[RestrictionRow, ...],
+) -> Rows:
+    """Return the rows that ``REPLACE`` deletes."""
+    own, gone = present.own, set(removals.resources)
+    unwanted = _surplus(own.memberships, wanted.memberships, _MEMBERSHIP_KEY)
+    return Rows(
         (
             *_surplus(own.resources, wanted.resources, _RESOURCE_KEY),
-            *(row for row in foreign.resources if row.resource in gone),
+            *(row for row in present.foreign.resources if row.resource in gone),
         ),
         (*unwanted, *_surplus(lost, unwanted, _MEMBERSHIP_KEY)),
         _surplus(own.permissions, wanted.permissions, _PERMISSION_KEY),
         _surplus(own.annotations, wanted.annotations, _ANNOTATION_KEY),
         lifted,
     )
-    return Changes(create, update, delete)
 
 
 def new_actors(changes: Changes) -> list[str]:
-    """The full ids of the users and hosts that come to be, who need an API key each."""
+    """Return the full ids of the users and hosts that come to be, who need an API key each."""
     return [row.resource for row in changes.create.resources if _kind(row) in ACTOR_KINDS]
 
 
 def keys_due(public_keys: Mapping[str, str], present: Present, changes: Changes) -> dict[str, str]:
-    """Those of the public keys whose resources the policy has recorded, or now does: foreign ones are left alone."""
+    """Return those of the public keys whose resources the policy has recorded, or now does: foreign ones are left alone."""
     if not public_keys:
         return {}
     recorded = {row.resource for row in (*present.own.resources, *changes.create.resources)}
@@ -98,9 +117,23 @@ def keys_due(public_keys: Mapping[str, str], present: Present, changes: Changes)
 
 
 def _without(removals: Removals, wanted: Rows, left_alone: set[str]) -> Rows:
-    """The wanted rows without what is taken away (Note [Deletions win])."""
+    """Return the wanted rows without what is taken away (Note [Deletions win])."""
+    gone = _gone(removals, wanted.resources, left_alone)
+    revoked, denied = set(removals.memberships), set(removals.permissions)
+    kept = (row for row in wanted.memberships if gone.isdisjoint(row[:2]))
+    return Rows(
+        tuple(row for row in wanted.resources if row.resource not in gone),
+        tuple(row for row in kept if row.ownership or row[:2] not in revoked),
+        tuple(row for row in wanted.permissions if gone.isdisjoint((row.resource, row.role)) and row not in denied),
+        tuple(row for row in wanted.annotations if row.resource not in gone),
+        tuple(row for row in wanted.restrictions if row.role not in gone),
+    )
+
+
+def _gone(removals: Removals, wanted: Iterable[ResourceRow], left_alone: set[str]) -> set[str]:
+    """Return what is taken away, with what would belong to it."""
     owned: dict[str, list[str]] = {}
-    for resource, owner in wanted.resources:
+    for resource, owner in wanted:
         if resource not in left_alone:
             owned.setdefault(owner, []).append(resource)
     gone, coming = set(removals.resources), list(removals.resources)
@@ -108,22 +141,11 @@ def _without(removals: Removals, wanted: Rows, left_alone: set[str]) -> Rows:
         new = set(owned.get(coming.pop(), ())) - gone
         gone |= new
         coming += new
-    revoked, denied = set(removals.memberships), set(removals.permissions)
-    return Rows(
-        tuple(row for row in wanted.resources if row.resource not in gone),
-        tuple(
-            row
-            for row in wanted.memberships
-            if row.role not in gone and row.member not in gone and (row.ownership or row[:2] not in revoked)
-        ),
-        tuple(row for row in wanted.permissions if row.resource not in gone and row.role not in gone and row not in denied),
-        tuple(row for row in wanted.annotations if row.resource not in gone),
-        tuple(row for row in wanted.restrictions if row.role not in gone),
-    )
+    return gone
 
 
 def _due(memberships: Iterable[MembershipRow], present: Present, changing: bool) -> tuple[MembershipRow, ...]:
-    """The memberships without the ownerships that don't come about: of foreign records, and where the owner stays."""
+    """Return the memberships without the ownerships that don't come about: of foreign records, and where the owner stays."""
     left_alone = {row.resource for row in present.foreign.resources}
     owners = {} if changing else dict(present.own.resources)
     return tuple(
@@ -134,7 +156,7 @@ def _due(memberships: Iterable[MembershipRow], present: Present, changing: bool)
 
 
 def _lost(moved: Iterable[ResourceRow], own: Iterable[ResourceRow]) -> tuple[MembershipRow, ...]:
-    """The ownerships that end because another owner takes over."""
+    """Return the ownerships that end because another owner takes over."""
     owners = dict(own)
     return tuple(MembershipRow(row.resource, owners[row.resource], True, True) for row in moved if _kind(row) in ROLE_KINDS)
 
@@ -142,7 +164,7 @@ def _lost(moved: Iterable[ResourceRow], own: Iterable[ResourceRow]) -> tuple[Mem
 def _differing(
     wanted: Sequence[_Row], own: Sequence[_Row], foreign: Sequence[_Row], width: int
 ) -> tuple[tuple[_Row, ...], tuple[_Row, ...]]:
-    """The wanted rows whose key is new, and those whose key is there with another value, but for those of foreign keys."""
+    """Return the wanted rows of new keys, and those of keys that have another value, but for those of foreign keys."""
     difference = set(wanted).difference(own)
     if not difference:
         return (), ()

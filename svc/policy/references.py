@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Iterator
 
 from svc.model.errors import InvalidParameter, PolicyInvalid
-from svc.model.policy_rows import LoadMode, Present
+from svc.model.policy_loads import LoadMode
+from svc.model.policy_rows import Present
 from svc.policy.meaning import Resolved
 from svc.policy.resolve import described
 
@@ -20,12 +21,12 @@ def refuse_deletions(mode: LoadMode, resolved: Resolved) -> None:
 
 
 def missing(resolved: Resolved, existing: Container[str]) -> Iterator[PolicyInvalid]:
-    """A refusal for each reference to what doesn't exist, in the order of the document."""
+    """Return a refusal for each reference to what doesn't exist, in the order of the document."""
     return _not_found(resolved, (full for full in resolved.references if full not in existing))
 
 
 def dropped(mode: LoadMode, resolved: Resolved, present: Present) -> Iterator[PolicyInvalid]:
-    """A refusal for each reference to what won't exist after the load, since it replaces the policy without it."""
+    """Return a refusal for each reference to what won't exist after the load, since it replaces the policy without it."""
     if mode is not LoadMode.REPLACE:
         return iter(())
     declared = {row.resource for row in resolved.declared.resources}

@@ -78,7 +78,7 @@ def resolve(statements: Iterable[Statement], policy: RoleName, prefix: str) -> R
 
 
 def described(full: str) -> str:
-    """A full id as messages name it: ``Host_factory 'x'`` (wire facts, core 0.4)."""
+    """Return a full id as messages name it: ``Host_factory 'x'`` (wire facts, core 0.4)."""
     _, kind, identifier = full.split(":", 2)
     return f"{kind.capitalize()} '{identifier}'"
 
@@ -181,29 +181,30 @@ class _Resolution:
     def relate(self, relation: Grant | Revoke | Permit | Deny | Delete) -> None:
         """Take up a statement that is no record. What is taken away need not be there, so it isn't mentioned."""
         self._deletes = self._deletes or isinstance(relation, Revoke | Deny | Delete)
-        match relation:
-            case Grant():
-                roles = [self._direct(role, self._roles_granted) for role in relation.roles]
-                members = [(self._climbing(member.role), member.admin) for member in relation.members]
-                self._grant(self._granted, roles, members, relation)
-            case Revoke():
-                roles = [self._minded(role, self._roles_granted) for role in relation.roles]
-                members = [(self._climbed(member.role), False) for member in relation.members]
-                self._grant(self._revoked, roles, members, relation)
-            case Permit():
-                grantees = [self._climbing(role) for role in relation.roles]
-                resources = [self._direct(resource, self._resources_permitted) for resource in relation.resources]
-                self._permit(self._permitted, resources, grantees, relation)
-            case Deny():
-                grantees = [self._climbed(role) for role in relation.roles]
-                resources = [self._minded(resource, self._resources_permitted) for resource in relation.resources]
-                self._permit(self._denied, resources, grantees, relation)
-            case Delete():
-                for record in relation.records:
-                    self._delete(record)
+        if isinstance(relation, Grant | Revoke):
+            self._relate_members(relation)
+        elif isinstance(relation, Permit | Deny):
+            self._relate_privileges(relation)
+        else:
+            for record in relation.records:
+                self._delete(record)
+
+    def _relate_members(self, relation: Grant | Revoke) -> None:
+        granting = isinstance(relation, Grant)
+        role_of, member_of = (self._direct, self._climbing) if granting else (self._minded, self._climbed)
+        roles = [role_of(role, self._roles_granted) for role in relation.roles]
+        members = [(member_of(member.role), granting and member.admin) for member in relation.members]
+        self._grant(self._granted if granting else self._revoked, roles, members, relation)
+
+    def _relate_privileges(self, relation: Permit | Deny) -> None:
+        permitting = isinstance(relation, Permit)
+        role_of, resource_of = (self._climbing, self._direct) if permitting else (self._climbed, self._minded)
+        roles = [role_of(role) for role in relation.roles]
+        resources = [resource_of(resource, self._resources_permitted) for resource in relation.resources]
+        self._permit(self._permitted if permitting else self._denied, resources, roles, relation)
 
     def resolved(self) -> Resolved:
-        """What it came to."""
+        """Return what it came to."""
         return Resolved(
             self._policy,
             Rows(
@@ -285,29 +286,29 @@ class _Resolution:
         self._deleted[full] = None
 
     def _direct(self, name: Reference, outside: dict[str, Place]) -> str:
-        """The full id of a role that is granted, or a resource that is permitted: it must be there, and may lie outside."""
+        """Return the full id of a role to grant, or a resource to permit: it must be there, and may lie outside."""
         full = self._minded(name, outside)
         self._mention(name, full)
         return full
 
     def _minded(self, name: Reference, outside: dict[str, Place]) -> str:
-        """The full id of a thing that is disposed of, remembered when it lies outside."""
+        """Return the full id of a thing that is disposed of, remembered when it lies outside."""
         full = self._literal(name)
         self._mind(name, full, outside)
         return full
 
     def _literal(self, name: Reference) -> str:
-        """The full id of a reference in which ``..`` means nothing."""
+        """Return the full id of a reference in which ``..`` means nothing."""
         return self._full(name, self._path(name))
 
     def _climbing(self, name: Reference) -> str:
-        """The full id of an owner, a member, a role that is permitted something: it must be there."""
+        """Return the full id of an owner, a member, a role that is permitted something: it must be there."""
         full = self._climbed(name)
         self._mention(name, full)
         return full
 
     def _climbed(self, name: Reference) -> str:
-        """The full id of a reference in which ``..`` is resolved."""
+        """Return the full id of a reference in which ``..`` is resolved."""
         return self._full(name, _climb(self._path(name), name))
 
     def _mention(self, name: Reference, full: str) -> None:
@@ -367,7 +368,7 @@ _Placed = Reference | Grant | Revoke | Permit | Deny
 
 
 def _bytes(text: str) -> int:
-    """The length of a text in UTF-8."""
+    """Return the length of a text in UTF-8."""
     return len(text) if text.isascii() else len(text.encode("utf-8"))
 
 

@@ -56,7 +56,7 @@ def meaning(scalar: Scalar) -> str:
 
 
 def as_text(scalar: Scalar) -> str:
-    """The text for what the scalar means: ``yes`` is ``true``, ``1.10`` is ``1.1``, ``~`` is empty."""
+    """Return the text for what the scalar means: ``yes`` is ``true``, ``1.10`` is ``1.1``, ``~`` is empty."""
     value = scalar.value
     match meaning(scalar):
         case "Integer":
@@ -76,7 +76,7 @@ def as_text(scalar: Scalar) -> str:
 
 
 def is_nothing(node: Scalar | Sequence | Mapping) -> bool:
-    """Whether a value was left out, or is ``~`` or ``null``."""
+    """Return whether a value was left out, or is ``~`` or ``null``."""
     return isinstance(node, Scalar) and meaning(node) == _NOTHING
 
 
@@ -153,7 +153,7 @@ def scalar(node: Node, field: str, expected: str) -> Scalar:
 
 
 def unexpected(node: Scalar | Sequence | Mapping, field: str, expected: str) -> PolicyInvalid:
-    """The refusal of a value that isn't what its field expects."""
+    """Return the refusal of a value that isn't what its field expects."""
     known = type_of(node)
     if isinstance(node, Sequence):
         got = "Array"

@@ -85,7 +85,7 @@ TEXT_TAGS: Final = frozenset({None, "!", "tag:yaml.org,2002:str"})
 
 
 def type_of(node: Scalar | Sequence | Mapping) -> Type | None:
-    """What the tag of a node stands for, ``None`` when it has none, or one that makes a scalar a text.
+    """Return what the tag of a node stands for, ``None`` when it has none, or one that makes a scalar a text.
 
     :raises PolicyInvalid: the tag isn't of the language.
     """
@@ -108,7 +108,7 @@ def refuse_type(node: Scalar | Sequence | Mapping) -> None:
 
 
 def attributes(node: Scalar | Mapping, known: Type) -> dict[str, Node]:
-    """The attributes of a node of a known type, under their singular names; a scalar has but its ``id``.
+    """Return the attributes of a node of a known type, under their singular names; a scalar has but its ``id``.
 
     :raises PolicyInvalid: one of them isn't an attribute of this type, or stands there in two spellings.
     """
@@ -129,7 +129,7 @@ def attributes(node: Scalar | Mapping, known: Type) -> dict[str, Node]:
 
 
 def required(node: Scalar | Mapping, known: Type, *names: str) -> dict[str, Node]:
-    """The attributes of a node, among which must be ``names``.
+    """Return the attributes of a node, among which must be ``names``.
 
     :raises PolicyInvalid: one is missing, or as :func:`attributes` says.
     """

@@ -72,7 +72,7 @@ def as_json(statements: Iterable[Tagged | None]) -> Iterator[str]:
 
 
 def quoted(text: str) -> str:
-    """A scalar of YAML, on one line, that every reader takes for this text."""
+    """Return a scalar of YAML, on one line, that every reader takes for this text."""
     if _PLAIN.fullmatch(text) and text.lower() not in _WORDS:
         return text
     # The reader of documents counts directives by their look (svc/policy/document.py, Note [Tag directives]).

@@ -1,4 +1,4 @@
-"""What the annotations of a variable ask of expiration.
+"""Plans of expiration and rotation, read from the annotations of a variable.
 
 Policy takes any annotation, as the installed base does, and a load doesn't know which words rotators will take. So what
 can't be used is found when the loop looks: it is told on the resource and in the log, and the value is left as it is.
@@ -33,36 +33,36 @@ class Rotates:
 
 
 @attrs.frozen
-class Unusable:
-    """Nothing can be done before the annotations change; ``fault`` says what is wrong with them."""
+class UnusablePlan:
+    """Annotations that allow no plan; ``fault`` says what is wrong with them."""
 
     fault: str
 
 
-Plan = Lives | Rotates | Unusable
+Plan = Lives | Rotates | UnusablePlan
 
 
 def plan_of(annotations: Mapping[str, str], rotators: Mapping[str, IRotator]) -> Plan:
-    """Read annotations. A variable with a rotator is rotated, whatever else is said of it."""
+    """Return the plan that annotations ask for. A variable with a rotator is rotated, whatever else they say."""
     name = annotations.get(ROTATOR)
     if name is None:
         lifetime = annotations.get(LIFETIME)
         return Lives(None) if lifetime is None else _read(LIFETIME, lifetime, Lives)
     rotator = rotators.get(name)
     if rotator is None:
-        return Unusable(f"{ROTATOR} names no rotator; there are: {', '.join(sorted(rotators))}")
+        return UnusablePlan(f"{ROTATOR} names no rotator; there are: {', '.join(sorted(rotators))}")
     interval = annotations.get(ROTATION_LIFETIME)
     if interval is None:
-        return Unusable(f"{ROTATION_LIFETIME} is missing: it says how often the value is replaced, such as P30D")
+        return UnusablePlan(f"{ROTATION_LIFETIME} is missing: it says how often the value is replaced, such as P30D")
     objection = rotator.objection(annotations)
     if objection is not None:
-        return Unusable(objection)
+        return UnusablePlan(objection)
     return _read(ROTATION_LIFETIME, interval, lambda read: _rotates(rotator, read))
 
 
 def _rotates(rotator: IRotator, interval: Duration) -> Plan:
     if not (interval.months or interval.days) and interval.seconds < SHORTEST_INTERVAL:
-        return Unusable(f"{ROTATION_LIFETIME} must be at least PT{SHORTEST_INTERVAL:g}S")
+        return UnusablePlan(f"{ROTATION_LIFETIME} must be at least PT{SHORTEST_INTERVAL:g}S")
     return Rotates(rotator, interval)
 
 
@@ -70,5 +70,5 @@ def _read(name: str, text: str, make: Callable[[Duration], Plan]) -> Plan:
     try:
         duration = Duration.parse(text)
     except ValueError as error:
-        return Unusable(f"{name} {error}")
+        return UnusablePlan(f"{name} {error}")
     return make(duration)

@@ -31,6 +31,7 @@ from zope.interface import implementer
 
 from svc.model.errors import AddressRefused, KeysUnavailable
 from svc.model.expiration import IRotator, Rotation, RotationFailed
+from svc.model.hosts import HOST
 from svc.net.addresses import Address
 from svc.net.fetch import ClientTLS
 from svc.net.lookup import LookUps
@@ -57,9 +58,8 @@ _PASSWORD_LIMIT: Final = 4096
 _PORT: Final = 5432
 _URL_LIMIT: Final = 2048
 _NAME_BYTES: Final = 63
-_LABEL: Final = r"[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?"
 _URL: Final = re.compile(
-    rf"(?:postgres(?:ql)?://)?(?P<host>\[[0-9A-Fa-f:.]+\]|{_LABEL}(?:\.{_LABEL})*)(?::(?P<port>[0-9]{{1,5}}))?"
+    rf"(?:postgres(?:ql)?://)?(?P<host>{HOST})(?::(?P<port>[0-9]{{1,5}}))?"
     r"(?:/(?P<database>[^/?#@\s]*))?(?:\?sslmode=(?P<sslmode>[a-z-]+))?",
     re.ASCII,
 )
@@ -70,7 +70,7 @@ _VERIFIED_TLS: Final = frozenset({"verify-ca", "verify-full"})
 
 
 @attrs.frozen
-class Place:
+class DatabaseAddress:
     """Where a database is, as its ``url`` says; ``database`` is empty when that says none."""
 
     host: str
@@ -112,7 +112,7 @@ class PostgresPassword:
         self._tls = tls
 
     def objection(self, annotations: Mapping[str, str]) -> str | None:
-        """See whether the length is one."""
+        """Return what is wrong with the length that annotations give; ``None`` for nothing."""
         if LENGTH_LEAST <= _length(annotations) <= LENGTH_MOST:
             return None
         return f"{LENGTH} must be a number from {LENGTH_LEAST} to {LENGTH_MOST}"
@@ -126,7 +126,7 @@ class PostgresPassword:
 
         :raises RotationFailed: it isn't, or nobody knows.
         """
-        place, role = Place.parse(rotation.siblings["url"]), _name("username", rotation.siblings["username"])
+        place, role = DatabaseAddress.parse(rotation.siblings["url"]), _name("username", rotation.siblings["username"])
         if not role:
             raise RotationFailed("username is empty")
         if len(rotation.current) > _PASSWORD_LIMIT:
@@ -144,7 +144,7 @@ class PostgresPassword:
         finally:
             wire.close()
 
-    async def _logged_in(self, place: Place, role: str, password: bytes, ca_cert: str | None) -> Wire:
+    async def _logged_in(self, place: DatabaseAddress, role: str, password: bytes, ca_cert: str | None) -> Wire:
         tls = self._creator(place, ca_cert)
         wire = await self._connected(place)
         try:
@@ -156,7 +156,7 @@ class PostgresPassword:
             raise
         return wire
 
-    async def _connected(self, place: Place) -> Wire:
+    async def _connected(self, place: DatabaseAddress) -> Wire:
         """Connect to the first of the addresses that answers."""
         deadline = self._reactor.seconds() + CONNECTING
         try:
@@ -180,8 +180,8 @@ class PostgresPassword:
         factory.noisy = False
         return endpoint.connect(factory)  # type: ignore[return-value] # the factory makes nothing else
 
-    def _creator(self, place: Place, ca_cert: str | None) -> IOpenSSLClientConnectionCreator | None:
-        """The TLS of a connection, if it is to have any (Note [How much TLS])."""
+    def _creator(self, place: DatabaseAddress, ca_cert: str | None) -> IOpenSSLClientConnectionCreator | None:
+        """Return the TLS of a connection, if it is to have any (Note [How much TLS])."""
         if place.sslmode == _WITHOUT_TLS:
             if ca_cert is not None:
                 raise RotationFailed("url asks for no TLS, and ca-cert for a certificate: take one of them away")
@@ -197,13 +197,13 @@ class PostgresPassword:
 
 
 def _length(annotations: Mapping[str, str]) -> int:
-    """How long a password is to be; 0 when that is no number."""
+    """Return how long a password is to be; 0 when that is no number."""
     text = annotations.get(LENGTH, str(LENGTH_USUAL))
     return int(text) if re.fullmatch(r"[0-9]{1,3}", text, re.ASCII) else 0
 
 
 def _name(sibling: str, text: str) -> str:
-    """A name in a database, at most as long as PostgreSQL's are."""
+    """Return a name in a database, at most as long as PostgreSQL's are."""
     text = text.strip("\r\n")
     if "\0" in text or len(text.encode("utf-8")) > _NAME_BYTES:
         raise RotationFailed(f"{sibling} has a name that PostgreSQL can't have")

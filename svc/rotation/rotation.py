@@ -48,13 +48,13 @@ _log = Logger()
 
 
 def pause_after(failures: int) -> float:
-    """Seconds until the next attempt, after so many failures before this one."""
+    """Return the seconds until the next attempt, after so many failures before this one."""
     return float(min(FIRST_PAUSE * 2 ** min(failures, 16), LONGEST_PAUSE))
 
 
 @attrs.define
 class Rotations:
-    """Rotates one variable at a time, many beside each other; :meth:`stop` breaks off those that are under way."""
+    """Rotate variables, many at a time; :meth:`stop` cancels rotations that are under way."""
 
     _store: IExpirations
     _vault: Vault
@@ -63,7 +63,7 @@ class Rotations:
     _running: set[Deferred[Any]] = attrs.field(factory=set, init=False)
 
     async def rotate(self, due: Due, plan: Rotates) -> None:
-        """Make one attempt, and note how it ended (Note [Crash points])."""
+        """Make one attempt, and record its result (Note [Crash points])."""
         rotator = plan.rotator
         try:
             staged = await self._put_in_force(due, rotator)
@@ -79,7 +79,7 @@ class Rotations:
             await self._events.rotated(due.variable, rotator.name, version)
 
     def stop(self) -> None:
-        """Break off what is under way."""
+        """Cancel the rotations that are under way."""
         for running in tuple(self._running):
             running.cancel()
 

@@ -1,4 +1,4 @@
-"""The loop of expiration: rounds at a steady pace, on one server of the cluster at a time.
+"""The rotation loop: a round at a steady pace, on one server of the cluster at a time.
 
 A value ends at its moment whether or not anybody looks: readers compare it with the database's clock. The loop tells that it
 ended, gives values that were there before the annotation their end, rotates, and removes what nobody can use any more.
@@ -20,7 +20,7 @@ from svc.model.clocks import WallClock
 from svc.model.errors import Refusal
 from svc.model.expiration import Due, IExpirationEvents, IExpirations, IRotator, Turn
 from svc.model.host_factories import IHostFactories
-from svc.rotation.plans import Lives, Rotates, Unusable, plan_of
+from svc.rotation.plans import Lives, Rotates, UnusablePlan, plan_of
 from svc.rotation.rotation import DEADLINE, Rotations
 
 #: How many variables are seen to beside each other.
@@ -36,7 +36,7 @@ _log = Logger()
 
 
 class Expirations(Service):
-    """A round every ``interval`` seconds, and sooner after one that lacked what it needs.
+    """Run a round every ``interval`` seconds, and sooner after one that lacked what it needs.
 
     One that has much to do goes on for as long, and leaves the rest to the next. ``wall`` says which tokens of host
     factories have ended, as it does where one is shown. ``demand_primary`` returns when this server may write.
@@ -79,7 +79,7 @@ class Expirations(Service):
         self._loop.start(self._interval).addErrback(lambda failure: _log.failure("The loop of expiration died", failure))
 
     def stopService(self) -> Deferred[None] | None:
-        """End the loop; fires when the round that is under way has ended, whose rotations are broken off."""
+        """Stop the loop: cancel the rotations of the round that is under way, and wait for its end."""
         super().stopService()  # type: ignore[no-untyped-call] # Twisted's
         if self._loop.running:
             self._loop.stop()
@@ -92,7 +92,7 @@ class Expirations(Service):
 
     @property
     def patience(self) -> float:
-        """How long after a round the next one must have ended, in seconds."""
+        """Return how long after a round the next one must have ended, in seconds."""
         return INTERVALS_UNTIL_LATE * self._interval + 2 * DEADLINE
 
     async def first_round(self) -> None:
@@ -104,7 +104,7 @@ class Expirations(Service):
 
     @property
     def trouble(self) -> str | None:
-        """Why the last round failed, for the log and operators; ``None`` when it didn't."""
+        """Return why the last round failed, for the log and operators; ``None`` when it didn't."""
         return self._trouble
 
     async def look(self) -> None:
@@ -115,7 +115,7 @@ class Expirations(Service):
         await self._store.due(1)
 
     def last_round(self) -> float | None:
-        """When a round ended last that could do its work, or rightly had none; ``None`` before the first."""
+        """Return when a round ended last that could do its work, or rightly had none; ``None`` before the first."""
         return self._last
 
     def _begin(self) -> Deferred[None]:
@@ -141,7 +141,7 @@ class Expirations(Service):
         return waiting
 
     async def _attempt(self) -> bool:
-        """Make a round; whether it was refused what it needs."""
+        """Make a round; return whether it was refused what it needs."""
         try:
             turn = await self._store.take_turn(self._work)
         except Refusal as refusal:
@@ -182,7 +182,7 @@ class Expirations(Service):
                 return
 
     async def _attend(self, due: Due) -> bool:
-        """See to one variable, whatever becomes of the others; whether that could be done."""
+        """Handle one variable that is due; return whether that could be done."""
         try:
             await self._see_to(due)
         except Refusal as refusal:
@@ -196,7 +196,7 @@ class Expirations(Service):
     async def _see_to(self, due: Due) -> None:
         plan = plan_of(due.annotations, self._rotators)
         match plan:
-            case Unusable(fault):
+            case UnusablePlan(fault):
                 await self._events.failed(due.variable, due.rotator, fault)
                 await self._store.rest(due, fault)
             case Rotates(interval=interval) if due.changed and due.ends_at is not None:

@@ -55,19 +55,19 @@ class ScramFailed(Exception):
 
 
 @attrs.define
-class Exchange:
-    """One login: ``first`` is sent, the answer handed to ``final``, which is sent, and what comes then to ``verify``."""
+class ScramExchange:
+    """One login: ``first`` is sent, its answer passed to ``final``, that is sent, and its answer passed to ``verify``."""
 
     _password: bytes = attrs.field(repr=False)
     _nonce: bytes = attrs.field(factory=lambda: base64.b64encode(os.urandom(_NONCE_BYTES)))
     _signature: bytes = attrs.field(default=b"", init=False, repr=False)
 
     def first(self) -> bytes:
-        """The client's first message."""
+        """Return the client's first message."""
         return _HEADER + self._bare()
 
     def final(self, server_first: bytes) -> bytes:
-        """The client's final message.
+        """Return the client's final message.
 
         :raises ScramFailed: the server's message can't be answered.
         """
@@ -102,7 +102,7 @@ class Exchange:
 
 
 def verifier(password: bytes, salt: bytes | None = None, iterations: int = ITERATIONS_LEAST) -> str:
-    """What PostgreSQL keeps of a password (``pg_authid.rolpassword``), from which the password can't be had."""
+    """Return the verifier that PostgreSQL keeps of a password (``pg_authid.rolpassword``)."""
     salt = os.urandom(_SALT_BYTES) if salt is None else salt
     client_key, server_key = _keys(password, salt, iterations)
     stored = hashlib.sha256(client_key).digest()
@@ -116,7 +116,7 @@ def _keys(password: bytes, salt: bytes, iterations: int) -> tuple[bytes, bytes]:
 
 
 def prepared(password: bytes) -> bytes:
-    """A password as PostgreSQL hashes it (Note [Prepared as by libpq])."""
+    """Return a password as PostgreSQL hashes it (Note [Prepared as by libpq])."""
     try:
         text = password.decode("utf-8")
     except UnicodeDecodeError:
@@ -130,14 +130,14 @@ def prepared(password: bytes) -> bytes:
 
 
 def _mapped(char: str) -> str:
-    """What stands for a character (RFC 4013 2.1); both tables have U+200B, which is a space to PostgreSQL."""
+    """Return the replacement of a character (RFC 4013 2.1); both tables have U+200B, which is a space to PostgreSQL."""
     if stringprep.in_table_c12(char):
         return " "
     return "" if stringprep.in_table_b1(char) else char
 
 
 def _of_one_direction(text: str) -> bool:
-    """Whether text from right to left, if there is any, stands alone and at both ends (RFC 3454 6)."""
+    """Tell whether text from right to left, if there is any, stands alone and at both ends (RFC 3454 6)."""
     if not any(map(stringprep.in_table_d1, text)):
         return True
     return (

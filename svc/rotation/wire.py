@@ -1,4 +1,4 @@
-"""As much of PostgreSQL's protocol as it takes to log in and to run one command (PostgreSQL documentation, 53).
+"""The part of PostgreSQL's protocol that logs in and runs one command (PostgreSQL documentation, 53).
 
 It is spoken here and not by libpq, which takes settings from the environment, from files in the home directory and from the
 address itself, falls back to weaker ways to log in, and reads as much as a server sends.
@@ -18,7 +18,7 @@ from twisted.python.failure import Failure
 
 from svc.model.expiration import RotationFailed
 from svc.net.trust import tls_fault
-from svc.rotation.scram import MECHANISM, Exchange, ScramFailed
+from svc.rotation.scram import MECHANISM, ScramExchange, ScramFailed
 
 #: The most bytes that are read of a server.
 READ_LIMIT: Final = 64 * 1024
@@ -71,7 +71,7 @@ class Wire(Protocol):
         words = ("user", role, "database", database, "application_name", "svc", "client_encoding", "UTF8")
         body = struct.pack("!i", _VERSION) + b"".join(word.encode("utf-8") + b"\0" for word in words) + b"\0"
         self._send(struct.pack("!i", len(body) + 4) + body)
-        exchange = Exchange(password)
+        exchange = ScramExchange(password)
         try:
             mechanisms = await self._authentication(10)
             if MECHANISM.encode() not in mechanisms.split(b"\0"):
@@ -110,7 +110,7 @@ class Wire(Protocol):
         self._deliver()
 
     def connectionLost(self, reason: Failure = Failure(ConnectionDone())) -> None:  # noqa: B008 - as Twisted has it
-        """Tell who waits."""
+        """Fail the question that waits for an answer."""
         if self._lost is None:
             self._lost = Failure(RotationFailed(tls_fault(reason.value) or "the server closed the connection"))
         self._fail()
@@ -118,7 +118,7 @@ class Wire(Protocol):
     # ---------------------------------------------------------------------------------------------------------------------
 
     async def _authentication(self, wanted: int) -> bytes:
-        """The next message about the login, which must be of this number.
+        """Return the next message about the login, which must be of this number.
 
         A server that asks for the password itself, or for a hash that is as good, doesn't get it; nor is one believed that
         asks for none.
@@ -140,7 +140,7 @@ class Wire(Protocol):
             raise _unexpected(kind)
 
     async def _spoken(self) -> tuple[bytes, bytes]:
-        """The next message that is to the point."""
+        """Return the next message that is to the point."""
         while True:
             head = await self._next(5)
             kind, (length,) = head[:1], struct.unpack("!i", head[1:])
@@ -181,7 +181,7 @@ class Wire(Protocol):
 
 
 def _refused(body: bytes) -> RotationFailed:
-    """What a server's error becomes: its code alone, for the rest may be anything."""
+    """Return the refusal for a server's error: it has its code alone, since the rest may be any text."""
     fields = {field[:1]: field[1:] for field in body.split(b"\0") if field}
     found = _SQLSTATE.fullmatch(fields.get(b"C", b""))
     code = found[0].decode("ascii") if found else "none"

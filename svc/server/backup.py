@@ -36,7 +36,7 @@ PATIENCE: Final = 60.0
 
 @attrs.frozen
 class Verified:
-    """What came of it. ``version`` is that of the backup's schema, ``current`` the program's; ``opened`` counts by kind.
+    """The result. ``version`` is that of the backup's schema, ``current`` the program's; ``opened`` counts by kind.
 
     ``failed`` counts what doesn't open, and ``first_failed`` are the ids of the first of these.
     """
@@ -89,7 +89,7 @@ async def verify(parent: MultiService, reactor: Any, path: Path, directory: Path
 
 
 async def _sealed(store: SealedStore) -> AsyncIterator[tuple[str, str, str, Sealed]]:
-    """All that is sealed: its kind, what it is called when it is told of, the name under which it opens, itself."""
+    """Return all that is sealed: its kind, what it is called when it is told of, the name under which it opens, itself."""
     async for name, version, sealed in store.secrets():
         yield "secrets", f"{name} (version {version})", name, sealed
     async for name, sealed in store.candidates():

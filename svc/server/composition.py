@@ -1,4 +1,4 @@
-"""How the parts of the server are made and put together, on a foundation that is laid."""
+"""The composition root: make the services of the server on an open installation, in their order."""
 
 from __future__ import annotations
 
@@ -31,10 +31,22 @@ from svc.health.pulse import Pulse
 from svc.health.signing import AuthnProbe
 from svc.model.authentication import IAuthenticator, ILogin
 from svc.model.ports import ILoads
-from svc.server.foundation import Foundation
+from svc.server.bootstrap import Installation
 from svc.server.listening import Endpoint, Listening
 from svc.server.parts import Parts
 from svc.server.renewal import Renewals
+from svc.services.accounts import AccountService
+from svc.services.audit_reading import AuditService
+from svc.services.authenticators import AuthenticatorService, FederatedService
+from svc.services.credentials import CredentialService
+from svc.services.effective_policy import EffectivePolicyService
+from svc.services.host_factories import HostFactoryService
+from svc.services.login import AccessTokenService, ApiKeyService, LoginService
+from svc.services.policy_loads import PolicyLoadService
+from svc.services.public_keys import PublicKeyService
+from svc.services.resources import ResourceService
+from svc.services.roles import RoleService
+from svc.services.secrets import SecretService
 from svc.settings.config import Settings
 from svc.storage.authenticators import AuthenticatorStore
 from svc.storage.credentials import CredentialStore
@@ -83,7 +95,7 @@ log = Logger()
 
 @attrs.frozen
 class Composition:
-    """The making of one server."""
+    """Make one server."""
 
     reactor: Any
     settings: Settings
@@ -92,31 +104,31 @@ class Composition:
     tell_admin_key: Callable[[str], bool] | None
     audit_syslog: IStreamClientEndpoint | None = None
 
-    async def compose(self, server: MultiService, foundation: Foundation) -> Sequence[str]:
+    async def compose(self, server: MultiService, installation: Installation) -> Sequence[str]:
         """Make every part, each when those below it stand, and return the URLs of the ports that were opened last."""
-        reactor, wall, settings = self.reactor, foundation.wall, self.settings
+        reactor, wall, settings = self.reactor, installation.wall, self.settings
         # Names are looked up in threads, each busy until a name service answers or is given up: a few that hang may not
         # keep the names of other providers from being found.
         reactor.suggestThreadPoolSize(_LOOK_UPS)
-        replication = Replication(foundation.database, reactor)
+        replication = Replication(installation.database, reactor)
         replication.setServiceParent(server)  # type: ignore[no-untyped-call] # Twisted's
-        await self._make_account(foundation, replication)
-        keys = AccountKeys(foundation.accounts, foundation.vault, wall)
+        await self._make_account(installation, replication)
+        keys = AccountKeys(installation.accounts, installation.vault, wall)
         tokens = AccessTokens(keys, wall, settings.user_token_ttl, settings.host_token_ttl)
         metrics = None if self.metrics_endpoint is None else Metrics()
-        events = EventStore(foundation.database)
+        events = EventStore(installation.database)
         renewals = Renewals(reactor)
         renewals.setServiceParent(server)  # type: ignore[no-untyped-call] # Twisted's
         for endpoint in filter(None, [*self.endpoints, self.metrics_endpoint]):
             if endpoint.certificate is not None:
                 renewals.watch(endpoint.certificate)
-        parts, claims = Parts(reactor, settings, foundation, renewals), Claims(foundation.data_key)
+        parts, claims = Parts(reactor, settings, installation, renewals), Claims(installation.data_key)
         inquiries = parts.inquiries()
         rivals = parts.rivals(inquiries, claims, replication)
         rivals.setServiceParent(server)  # type: ignore[no-untyped-call] # Twisted's
 
         async def demand_primary() -> None:
-            """Return when a write may begin: the database is a primary, and has no rival that forbids it."""
+            """Check that the database is a primary and that no rival forbids writes."""
             await replication.demand_primary()
             await rivals.demand()
 
@@ -126,7 +138,7 @@ class Composition:
         expirations = parts.expirations(journal, demand_primary)
         expirations.setServiceParent(server)  # type: ignore[no-untyped-call] # Twisted's
         servers, directories = parts.ldap_servers(), functools.cache(parts.directories)
-        rounds = parts.rounds(
+        checks_loop = parts.checks_loop(
             rivals,
             # Its rounds are also how this server learns that a key retires.
             AuthnProbe(keys, tokens, reactor),
@@ -134,14 +146,14 @@ class Composition:
             LdapProbe(servers, directories),
             ExpirationProbe(expirations, reactor),
         )
-        rounds.setServiceParent(server)  # type: ignore[no-untyped-call] # Twisted's
+        checks_loop.setServiceParent(server)  # type: ignore[no-untyped-call] # Twisted's
 
         def changed() -> None:
             """The database has gone, or come back, perhaps as another."""
             rivals.doubt()
-            rounds.hasten()
+            checks_loop.hasten()
 
-        pulse = Pulse(reactor, foundation.state.connected, foundation.database.readings, changed)
+        pulse = Pulse(reactor, installation.state.connected, installation.database.readings, changed)
         pulse.setServiceParent(server)  # type: ignore[no-untyped-call] # Twisted's
         passwords = Passwords(reactor, ModestPool(0, min(_HASHING_THREADS, max(1, (os.cpu_count() or 1) // 2)), "passwords"))
         passwords.setServiceParent(server)  # type: ignore[no-untyped-call] # Twisted's
@@ -150,12 +162,12 @@ class Composition:
         router = Router(
             [
                 *self._nouns(parts, keys, tokens, loads, metrics, events, journal, passwords, throttle, ldap),
-                Health(rounds, settings.dialect, lambda: pulse.beats, lambda: replication.writable and rivals.writable),
+                Health(checks_loop, settings.dialect, lambda: pulse.beats, lambda: replication.writable and rivals.writable),
                 Cluster(
-                    rounds,
+                    checks_loop,
                     settings.dialect,
                     parts.members(inquiries),
-                    lambda: rivals.crowd,
+                    lambda: rivals.contenders,
                     claims,
                     replication.identity,
                 ),
@@ -165,6 +177,7 @@ class Composition:
             limits=settings.limits,
             new_id=_new_id,
             journal=journal,
+            dialect=settings.dialect,
         )
         respond = router.respond if metrics is None else Measured(router.respond, reactor, metrics.count_request)
         site = Site(
@@ -184,14 +197,14 @@ class Composition:
             # After the ports, so that it stops before they do: what it holds back they would wait for.
             throttle.setServiceParent(server)  # type: ignore[no-untyped-call] # Twisted's
         if self.metrics_endpoint is not None and metrics is not None:
-            metrics.watch_checks(rounds.findings)
+            metrics.watch_checks(checks_loop.findings)
             metrics.watch_backlogs(journal.backlogs)
-            metrics.watch_sessions(foundation.database.census)
+            metrics.watch_sessions(installation.database.census)
             metrics.watch_rivals(rivals.counted)
             metrics.watch_connections(site.counts)
             ReactorLag(reactor, metrics.observe_lag).setServiceParent(server)  # type: ignore[no-untyped-call] # Twisted's
             await self._serve(metrics, self.metrics_endpoint, server)
-        await rounds.first_round()
+        await checks_loop.first_round()
         return urls
 
     def _nouns(
@@ -207,71 +220,77 @@ class Composition:
         throttle: Throttle | None,
         ldap: LdapAuthenticator,
     ) -> list[Any]:
-        settings, foundation = self.settings, parts.foundation
-        database, vault = foundation.database, foundation.vault
+        settings, installation = self.settings, parts.installation
+        database, vault = installation.database, installation.vault
         roles, resources, secrets = RoleStore(database), ResourceStore(database), SecretStore(database, settings.dialect)
         credentials = CredentialStore(database)
-        by_api_key, logging_in = _slowed(ApiKeyAuthenticator(credentials, vault, passwords, foundation.wall), throttle)
-        login = LoggedLogin(logging_in, "authn")
+        by_api_key, logging_in = _slowed(ApiKeyAuthenticator(credentials, vault, passwords, installation.wall), throttle)
+        api_keys = ApiKeyService(LoggedLogin(logging_in, "authn"))
         federated = parts.federated(metrics)
         by_ldap, logging_in_by_ldap = _slowed(ldap, throttle)
         listed = frozenset(settings.authenticators)
-        authenticators = Authenticators(
-            store=AuthenticatorStore(database),
+        authenticator_store = AuthenticatorStore(database)
+        authenticators = AuthenticatorService(
+            store=authenticator_store,
             roles=roles,
             installed=(*federated, LDAP),
             listed=listed,
             dialect=settings.dialect,
         )
+        access_tokens = AccessTokenService(roles, keys)
         return [
             Authn(
-                by_api_key=_watched(by_api_key, "authn", metrics),
-                login=login,
-                tokens=tokens,
-                keys=keys,
-                roles=roles,
+                LoginService(_watched(by_api_key, "authn", metrics), tokens),
+                api_keys,
+                access_tokens,
             ),
-            Credentials(login, credentials, roles, vault, passwords),
-            *(FederatedAuthn(name, _watched(each, name, metrics), tokens) for name, each in federated.items()),
-            LdapAuthn(_watched(by_ldap, LDAP, metrics), LoggedLogin(logging_in_by_ldap, LDAP), tokens),
-            authenticators,
+            Credentials(CredentialService(api_keys, credentials, roles, vault, passwords)),
+            *(FederatedAuthn(name, LoginService(_watched(each, name, metrics), tokens)) for name, each in federated.items()),
+            LdapAuthn(
+                LoginService(_watched(by_ldap, LDAP, metrics), tokens), ApiKeyService(LoggedLogin(logging_in_by_ldap, LDAP))
+            ),
+            Authenticators(authenticators),
             *(
                 FederatedAuthenticators(
-                    name=name,
-                    explainer=each,
-                    store=AuthenticatorStore(database),
-                    roles=roles,
-                    listed=listed,
-                    dialect=settings.dialect,
-                    token_limit=settings.jwt_limit,
-                    clock=self.reactor,
-                    wall=foundation.wall,
+                    FederatedService(
+                        name=name,
+                        explainer=each,
+                        store=authenticator_store,
+                        roles=roles,
+                        listed=listed,
+                        dialect=settings.dialect,
+                        token_limit=settings.jwt_limit,
+                        clock=self.reactor,
+                        wall=installation.wall,
+                    ),
                 )
                 for name, each in federated.items()
             ),
-            Resources(resources, roles, settings.dialect),
-            Roles(roles, settings.dialect),
-            Policies(loads, roles, events, journal),
-            Audit(events, roles),
-            EffectivePolicies(EffectiveStore(database), roles, vault, self.reactor),
-            Secrets(secrets, ExpirationStore(database), vault),
+            Resources(ResourceService(resources, roles)),
+            Roles(RoleService(roles, settings.dialect)),
+            Policies(PolicyLoadService(loads, roles, events, journal)),
+            Audit(AuditService(events, roles)),
+            EffectivePolicies(EffectivePolicyService(EffectiveStore(database), roles, vault, self.reactor), self.reactor),
+            Secrets(SecretService(secrets, ExpirationStore(database), vault)),
             HostFactories(
-                HostFactoryStore(database),
-                roles,
-                resources,
-                vault,
-                settings.dialect,
-                foundation.wall,
-                settings.record_limits,
+                HostFactoryService(
+                    HostFactoryStore(database),
+                    roles,
+                    resources,
+                    vault,
+                    settings.dialect,
+                    installation.wall,
+                    settings.record_limits,
+                )
             ),
-            PublicKeys(PublicKeyStore(database), secrets, vault),
-            Accounts(foundation.accounts, roles, keys, foundation.create_account),
-            Status(foundation.state, roles, authenticators.tell_all, settings.dialect),
+            PublicKeys(PublicKeyService(PublicKeyStore(database), secrets, vault)),
+            Accounts(AccountService(installation.accounts, roles, keys, installation.create_account)),
+            Status(installation.state, access_tokens, authenticators, settings.dialect),
         ]
 
     async def _serve(self, metrics: Metrics, endpoint: Endpoint, server: MultiService) -> None:
         async def let_go(_: float) -> None:
-            """Wait for nobody: whoever reads counters asks again."""
+            """Close connections at once: a reader of counters asks again."""
 
         listening = Listening([endpoint], metrics.site(), let_go)
         listening.setName("metrics")  # type: ignore[no-untyped-call] # Twisted's
@@ -279,28 +298,28 @@ class Composition:
         (url,) = await listening.open()
         log.info("Metrics are served at {url}", url=url)
 
-    async def _make_account(self, foundation: Foundation, replication: Replication) -> None:
+    async def _make_account(self, installation: Installation, replication: Replication) -> None:
         """Make the account that the settings name, unless it is there; a follower waits for its primary's."""
         account = self.settings.account
         if account is None:
             return
         if not await replication.standby():
-            await foundation.ensure_account(account, self.settings.data_dir, self.tell_admin_key)
-        elif account not in await foundation.accounts.names():
+            await installation.ensure_account(account, self.settings.data_dir, self.tell_admin_key)
+        elif account not in await installation.accounts.names():
             log.warn(
                 "There is no account {account} yet: this server is a follower, so make it on the primary", account=account
             )
 
 
 def _slowed(inner: ApiKeyAuthenticator | LdapAuthenticator, throttle: Throttle | None) -> tuple[IAuthenticator, ILogin]:
-    """The two ways to try a key or a password, slowed down alike for who guesses, if anybody is to be."""
+    """Return the two ways to try a key or a password, slowed down alike for who guesses, if anybody is to be."""
     if throttle is None:
         return inner, inner
     return ThrottledAuthenticator(inner, throttle), ThrottledLogin(inner, throttle)
 
 
 def _watched(authenticator: IAuthenticator, name: str, metrics: Metrics | None) -> IAuthenticator:
-    """An authenticator whose decisions are logged and, where metrics are served, counted."""
+    """Return an authenticator whose decisions are logged and, where metrics are served, counted."""
     counted = authenticator if metrics is None else CountedAuthenticator(authenticator, name, metrics)
     return LoggedAuthenticator(counted, name)
 

@@ -64,7 +64,7 @@ class _Written:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read it, as Twisted does."""
+        """Parse the text as Twisted does."""
         written = cls([], {})
         for part in _PART.findall(text):
             named = _NAMED.fullmatch(part)
@@ -76,11 +76,11 @@ class _Written:
 
     @property
     def kind(self) -> str:
-        """The type of the endpoint; Twisted takes names of clients' in capitals, too."""
+        """Return the type of the endpoint; Twisted takes names of clients' in capitals, too."""
         return self.places[0].lower() if self.places else ""
 
     def arguments(self, names: Sequence[str]) -> dict[str, str]:
-        """The arguments by their names, of which those without are these in their order.
+        """Return the arguments by their names, of which those without are these in their order.
 
         :raises ValueError: there is another one, or one twice.
         """
@@ -127,7 +127,7 @@ def listening_endpoint(reactor: Any, text: str) -> Endpoint:
 @implementer(IReactorSSL)
 @attrs.define
 class _Port:
-    """What Twisted makes of an ``ssl:`` endpoint, taken where it would listen."""
+    """A reactor that keeps the arguments with which an ``ssl:`` endpoint would listen."""
 
     port: int = 0
     tls: Any = None
@@ -135,7 +135,7 @@ class _Port:
     interface: str = ""
 
     def listenSSL(self, port: int, factory: object, contextFactory: Any, backlog: int = 50, interface: str = "") -> Any:  # noqa: N802, N803, ARG002 - Twisted's
-        """Take it."""
+        """Keep the arguments."""
         self.port, self.tls, self.backlog, self.interface = port, contextFactory, backlog, interface
 
     def connectSSL(self, *_: object, **__: object) -> Any:  # noqa: N802 - Twisted's
@@ -163,7 +163,7 @@ def _read(text: str, key: Path, chain: Path | None) -> _Port:
 
 
 def _objection(port: _Port) -> str | None:
-    """Why nobody would trust the certificate at this moment, whatever its authority: it has expired, or isn't valid yet."""
+    """Return why the certificate isn't valid at this moment, whatever its authority; ``None`` when it is."""
     certificate = port.tls.certificate
     store = crypto.X509Store()
     store.add_cert(certificate)
@@ -192,7 +192,7 @@ class _Current:
 
 
 def client_endpoint(reactor: Any, text: str) -> IStreamClientEndpoint:
-    """Make the endpoint of somebody to connect to (Note [Receivers' certificates]).
+    """Make a client's endpoint of its text (Note [Receivers' certificates]).
 
     :raises Exception: as above.
     """
@@ -213,13 +213,13 @@ def client_endpoint(reactor: Any, text: str) -> IStreamClientEndpoint:
 
 
 def _authorities(folder: Path) -> Any:
-    """The certificates of all files of a folder whose names end with ``.pem``, as Twisted's ``trustRoots`` are."""
+    """Return the certificates of all files of a folder whose names end with ``.pem``, as Twisted's ``trustRoots`` are."""
     text = "".join(path.read_text(encoding="ascii", errors="replace") for path in sorted(folder.glob("*.pem")))
     return Trust.of(text).authorities
 
 
 def _own(given: dict[str, str]) -> Any:
-    """The certificate to show, and its key."""
+    """Return the certificate to show, and its key."""
     if "certificate" not in given:
         return None
     certificate = Path(given["certificate"]).read_bytes()

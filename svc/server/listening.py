@@ -41,7 +41,7 @@ class Endpoint:
 
 
 class Listening(Service):
-    """The ports. :meth:`open` opens them, one after the other; they are closed when the service stops.
+    """Listen on ports. :meth:`open` opens them, one after the other; they are closed when the service stops.
 
     Then requests in progress have ``DRAIN`` seconds to end: ``drain`` returns when no connection is open, or that time is
     over.
@@ -106,7 +106,7 @@ def be_patient(port: Any) -> None:
 
 
 def url_of(port: IListeningPort) -> str:
-    """The URL by which a client on this machine reaches a port (rulings: starting and configuring)."""
+    """Return the URL by which a client on this machine reaches a port (rulings: starting and configuring)."""
     scheme = "https" if isinstance(getattr(port, "factory", None), TLSMemoryBIOFactory) else "http"
     match port.getHost():
         case IPv4Address(host=host, port=number) | IPv6Address(host=host, port=number):

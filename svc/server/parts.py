@@ -1,4 +1,4 @@
-"""The larger parts of the server, each made from the settings and the foundation, for ``composition`` to put together."""
+"""The larger parts of the server, each made from the settings and the installation, for ``composition`` to put together."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from svc.cluster.inquiry import Inquiry, trust_of
 from svc.cluster.members import Members
 from svc.cluster.rivals import Rivals
 from svc.crypto.vault import CANARY
-from svc.health.checks_loop import NEEDED_TO_SERVE, Rounds
+from svc.health.checks_loop import NEEDED_TO_SERVE, ChecksLoop
 from svc.health.probes import (
     AuditProbe,
     AuthzProbe,
@@ -46,15 +46,14 @@ from svc.model.errors import StartRefused
 from svc.model.events import Server as EventServer
 from svc.model.ports import ILoads, IProbe
 from svc.model.query_results import Sealed
-from svc.net.client_tls import client_tls
 from svc.net.fetch import GuardedClient
 from svc.net.lookup import LookUps
-from svc.net.trust import Trust
+from svc.net.trust import Trust, client_tls
 from svc.policy.document import Bounds
 from svc.rotation.postgresql import PostgresPassword
 from svc.rotation.rotation import Rotations
 from svc.rotation.rotation_loop import Expirations
-from svc.server.foundation import Foundation
+from svc.server.bootstrap import Installation
 from svc.server.renewal import Renewable, Renewals
 from svc.services.policy_loads import NEAR_ROWS, Loads, NearAndFar
 from svc.settings.config import Settings
@@ -73,7 +72,7 @@ log = Logger()
 
 
 def _stream(stream: TextIO | None) -> tuple[int, int] | None:
-    """The device and the inode of a standard stream; ``None`` where it is closed."""
+    """Return the device and the inode of a standard stream; ``None`` where it is closed."""
     try:
         status = os.fstat(stream.fileno()) if stream is not None else None
     except (OSError, ValueError):
@@ -83,25 +82,23 @@ def _stream(stream: TextIO | None) -> tuple[int, int] | None:
 
 @attrs.frozen
 class Parts:
-    """Makes parts. What a part needs of other parts it is given."""
+    """Make parts. What a part needs of other parts is passed to it."""
 
     reactor: Any
     settings: Settings
-    foundation: Foundation
+    installation: Installation
     renewals: Renewals
 
     async def journal(
         self, server: MultiService, metrics: Metrics | None, syslog: IStreamClientEndpoint | None, *, daemon: bool
     ) -> Journal:
-        """The journal, open; it stops after all that may record something.
+        """Return the journal, open; it stops after all that may record something.
 
         :raises StartRefused: records can't be written where they are to go.
         """
         reactor, settings = self.reactor, self.settings
         standard = sys.__stdout__
-        path = settings.surroundings.audit_file(
-            settings.audit_file, settings.data_dir, daemon=daemon, stdout=_stream(standard)
-        )
+        path = settings.unit.audit_file(settings.audit_file, settings.data_dir, daemon=daemon, stdout=_stream(standard))
         if path is not None:
             if settings.audit_file is None:
                 path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -115,7 +112,7 @@ class Parts:
         journal = Journal(
             EventServer(os.uname().nodename, settings.dialect.prefix),
             reactor,
-            self.foundation.wall,
+            self.installation.wall,
             sinks,
             refuses=settings.audit_failure == "refuse",
             count_lost=None if metrics is None else metrics.count_lost_records,
@@ -127,7 +124,7 @@ class Parts:
             log.info("Audit records are appended to {path}", path=str(path))
         elif daemon and syslog is None:
             log.warn("A daemon's standard output goes nowhere, and so do audit records: name a file as audit_file")
-        elif settings.surroundings.is_journal(_stream(standard)):
+        elif settings.unit.is_journal(_stream(standard)):
             log.warn(
                 "Audit records go to the journal, which drops what comes too fast unless the unit has"
                 " LogRateLimitIntervalSec=0: name a file as audit_file"
@@ -135,7 +132,7 @@ class Parts:
         return journal
 
     def inquiries(self) -> dict[str, Inquiry]:
-        """What asks the other servers of the cluster, each under the authorities that the settings name for it."""
+        """Return the inquiries to the other servers of the cluster, each with the authorities that the settings name."""
         settings = self.settings
         common = self._trust(settings.cluster_ca, "cluster_ca")
         return {
@@ -144,21 +141,21 @@ class Parts:
         }
 
     def members(self, inquiries: Mapping[str, Inquiry]) -> Members:
-        """The other servers, asked for their health."""
-        return Members(self.reactor, self.foundation.wall, {name: inquiry.ask for name, inquiry in inquiries.items()})
+        """Return the other servers, asked for their health."""
+        return Members(self.reactor, self.installation.wall, {name: inquiry.ask for name, inquiry in inquiries.items()})
 
     def rivals(self, inquiries: Mapping[str, Inquiry], claims: Claims, replication: Replication) -> Rivals:
-        """The same, asked for their databases."""
+        """Return the same, asked for their databases."""
         return Rivals(
             self.reactor,
-            self.foundation.wall,
+            self.installation.wall,
             replication.identity,
             {name: functools.partial(inquiry.database, claims) for name, inquiry in inquiries.items()},
             self.settings.health_interval,
         )
 
     def _trust(self, path: Path | None, field: str) -> Callable[[], Trust]:
-        """Returns whom to trust, as the file says that a setting names; without one, the platform's authorities."""
+        """Return the trust in the authorities of the file that a setting names; without one, in the platform's."""
         if path is None:
             return Trust
         key = self.settings.key(field)
@@ -166,25 +163,25 @@ class Parts:
         return lambda: file.current
 
     def loads(self, server: MultiService) -> ILoads:
-        """What loads policies: small ones here, large ones in processes of their own."""
+        """Return the loader of policies: small ones in this process, large ones in processes of their own."""
         settings = self.settings
         bounds = Bounds(nesting=settings.nesting_limit, aliases=settings.alias_limit, records=settings.record_limits)
-        task = Task(self.foundation.dsn, settings.statement_timeout, self.foundation.data_key, settings.dialect, bounds)
+        task = Task(self.installation.dsn, settings.statement_timeout, self.installation.data_key, settings.dialect, bounds)
         workers = Workers(self.reactor, task)
         workers.setServiceParent(server)  # type: ignore[no-untyped-call] # Twisted's
-        near = Loads(PolicyStore(self.foundation.database), self.foundation.vault, settings.dialect, bounds, NEAR_ROWS)
+        near = Loads(PolicyStore(self.installation.database), self.installation.vault, settings.dialect, bounds, NEAR_ROWS)
         return NearAndFar(near, workers)
 
     def expirations(self, journal: Journal, demand_primary: Callable[[], Awaitable[None]]) -> Expirations:
-        """The loop that expires and rotates values."""
+        """Return the loop that expires and rotates values."""
         reactor, settings, events = self.reactor, self.settings, RecordedExpirations(LoggedExpirations(), journal)
-        store = ExpirationStore(self.foundation.database)
+        store = ExpirationStore(self.installation.database)
         return Expirations(
             reactor,
-            self.foundation.wall,
+            self.installation.wall,
             store,
-            HostFactoryStore(self.foundation.database),
-            Rotations(store, self.foundation.vault, reactor, events),
+            HostFactoryStore(self.installation.database),
+            Rotations(store, self.installation.vault, reactor, events),
             [PostgresPassword(reactor, self._look_ups(), client_tls)],
             events,
             settings.expiration_interval,
@@ -192,7 +189,7 @@ class Parts:
         )
 
     def federated(self, metrics: Metrics | None) -> dict[str, FederatedAuthenticator]:
-        """The authenticators that trust third parties, by name; they share what is known of these."""
+        """Return the authenticators that trust third parties, by name; they share the sets of keys."""
         reactor, settings = self.reactor, self.settings
         client = GuardedClient(
             reactor,
@@ -213,10 +210,10 @@ class Parts:
         return {
             kind.name: FederatedAuthenticator(
                 kind,
-                AuthenticatorStore(self.foundation.database),
+                AuthenticatorStore(self.installation.database),
                 keys,
-                self.foundation.vault,
-                self.foundation.wall,
+                self.installation.vault,
+                self.installation.wall,
                 settings.dialect,
                 frozenset(settings.authenticators),
                 clock_skew=settings.clock_skew,
@@ -227,25 +224,25 @@ class Parts:
         }
 
     def ldap_servers(self) -> LdapServers:
-        """The directories that are configured."""
-        store, settings = AuthenticatorStore(self.foundation.database), self.settings
-        return LdapServers(store, store, self.foundation.vault, settings.dialect, frozenset(settings.authenticators))
+        """Return the directories that are configured."""
+        store, settings = AuthenticatorStore(self.installation.database), self.settings
+        return LdapServers(store, store, self.installation.vault, settings.dialect, frozenset(settings.authenticators))
 
     def ldap(self, servers: LdapServers, directories: Callable[[], IDirectories]) -> LdapAuthenticator:
-        """The authenticator that asks them."""
+        """Return the authenticator that asks them."""
         return LdapAuthenticator(
-            AuthenticatorStore(self.foundation.database),
-            CredentialStore(self.foundation.database),
+            AuthenticatorStore(self.installation.database),
+            CredentialStore(self.installation.database),
             servers,
             directories,
-            self.foundation.vault,
+            self.installation.vault,
             self.settings.dialect,
             frozenset(self.settings.authenticators),
-            self.foundation.wall,
+            self.installation.wall,
         )
 
     def directories(self) -> IDirectories:
-        """The client of LDAP directories."""
+        """Return the client of LDAP directories."""
         # Few servers ask a directory, and its library takes time.
         from svc.authn.ldap.client import Directories  # noqa: PLC0415
 
@@ -254,10 +251,10 @@ class Parts:
     def _look_ups(self) -> LookUps:
         return LookUps(self.reactor, self.reactor.nameResolver, self.settings.allow_private_providers)
 
-    def rounds(self, rivals: Rivals, *others: IProbe) -> Rounds:
-        """The rounds of health: the checks of what stands on the foundation alone, and others."""
-        foundation = self.foundation
-        database, state, vault = foundation.database, foundation.state, foundation.vault
+    def checks_loop(self, rivals: Rivals, *others: IProbe) -> ChecksLoop:
+        """Return the loop of health checks: those of the installation, and others."""
+        installation = self.installation
+        database, state, vault = installation.database, installation.state, installation.vault
 
         def open_canary(sealed: Sealed) -> object:
             return vault.open(CANARY, sealed)
@@ -276,4 +273,4 @@ class Parts:
             return None if word is None else (word, rivals.changed)
 
         database_probe, interval = DatabaseProbe(state), self.settings.health_interval
-        return Rounds(self.reactor, foundation.wall, probes, database_probe, interval, needed, primaries)
+        return ChecksLoop(self.reactor, installation.wall, probes, database_probe, interval, needed, primaries)

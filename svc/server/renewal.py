@@ -1,4 +1,4 @@
-"""What is read again while the server runs: files such as certificates, when they have changed.
+"""Files that are read again while the server runs, such as certificates, when they have changed.
 
 Note [Good or as before]. What was read is replaced by what can be used, and by nothing else. A file that is half written, or
 whose key is still the old one, is told once for each of its contents; what was in force stays in force, and the next look
@@ -28,7 +28,7 @@ log = Logger()
 
 
 def on_hangup(reactor: Any, work: Callable[[], object]) -> None:
-    """Do this at each ``SIGHUP``, beside what is to be done then already. It ends a process that has nothing to do at it."""
+    """Call a function at each ``SIGHUP``, beside the earlier ones; without any the signal ends the process."""
     before = signal.getsignal(signal.SIGHUP)
 
     def hung_up(number: int, frame: FrameType | None) -> None:
@@ -86,7 +86,7 @@ class Renewable(Generic[T]):
             log.warn("{what} has changed and can't be used, so what was read before stays: {why}", what=self._what, why=why)
 
     def _contents(self) -> bytes:
-        """What tells the files' contents from others."""
+        """Return a fingerprint of the files' contents."""
         digest = hashlib.sha256()
         for path in self._files:
             try:
@@ -109,7 +109,7 @@ class Renewals(Service):
         self._ended: Deferred[LoopingCall] | None = None
 
     def watch(self, renewable: Renewable[T]) -> Renewable[T]:
-        """Renew this from now on, and return it."""
+        """Add a renewable, and return it."""
         self._watched.append(renewable)
         self.at_hangup(lambda: renewable.renew(asked=True))
         return renewable
@@ -124,7 +124,7 @@ class Renewals(Service):
         self._ended = self._loop.start(INTERVAL, now=False)
 
     def stopService(self) -> None:
-        """End."""
+        """Stop renewing."""
         super().stopService()  # type: ignore[no-untyped-call] # Twisted's
         if self._loop.running:
             self._loop.stop()

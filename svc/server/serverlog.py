@@ -61,7 +61,7 @@ class _Repeated:
 
 @implementer(ILogObserver)
 class Repeats:
-    """Passes on what is logged to ``inner``, but for what repeats, which is counted (Note [Repeats are counted])."""
+    """Pass events on to ``inner``, except repeated ones, which are counted (Note [Repeats are counted])."""
 
     def __init__(self, inner: ILogObserver, clock: IReactorTime) -> None:
         self._write = LogPublisher(inner)  # which survives that a disk is full
@@ -127,7 +127,7 @@ def _summary(repeated: _Repeated, seconds: float) -> LogEvent:
 
 
 class _File:
-    """A file that is appended to, and can be opened anew."""
+    """A log file, which can be opened again after rotation."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -147,7 +147,7 @@ class _File:
         self._file.flush()
 
     def reopen(self) -> None:
-        """Begin anew in what is at the place now; where that can't be, go on as before (Note [Opened anew])."""
+        """Open the file at the path again; where that fails, go on with the old one (Note [Opened anew])."""
         try:
             fresh = self._opened()
         except OSError as error:
@@ -158,7 +158,7 @@ class _File:
 
 
 class Telling(TimerService):
-    """Has what was counted told in each period, and at the end."""
+    """Log the counts of repeated events after each period, and at the end."""
 
     def __init__(self, repeats: Repeats, clock: IReactorTime) -> None:
         super().__init__(PERIOD, repeats.tell)  # type: ignore[no-untyped-call] # Twisted's
@@ -174,14 +174,14 @@ class Telling(TimerService):
 
 @attrs.frozen
 class ServerLog:
-    """Where a server logs to: what takes events, and the file, if it is one."""
+    """The log of a server: the observer that takes events, and the file, if it is one."""
 
     observer: Repeats
     file: _File | None = None
 
     @classmethod
     def of_process(cls, twistd: Mapping[str, Any], clock: IReactorTime) -> Self:
-        """The log that the options of ``twistd`` ask for: a file, standard output in the foreground, or syslog."""
+        """Return the log that the options of ``twistd`` ask for: a file, standard output in the foreground, or syslog."""
         if twistd.get("syslog"):
             from twisted.python.syslog import SyslogObserver  # noqa: PLC0415 - not every system has one
 

@@ -1,4 +1,4 @@
-"""Between the server and whoever started its process: the ready line, the reason of a refusal, exit codes, signals.
+"""The start and end of the process: the ready line, the reason of a refusal, exit codes, signals.
 
 Note [The launcher]. ``twistd`` without ``-n`` forks. The launcher, the process that somebody started, waits at a pipe;
 ``twistd`` answers there as soon as the application has *begun* to start, and the launcher ends with success. But what makes
@@ -40,9 +40,9 @@ from svc.model.errors import (
     StoreReadOnly,
     StoreUnavailable,
 )
+from svc.server.lifecycle import ServerService
 from svc.server.renewal import on_hangup
 from svc.server.serverlog import ServerLog, Telling
-from svc.server.succession import Server
 
 #: Signals that stop the server.
 STOP_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
@@ -51,7 +51,7 @@ log = Logger()
 
 
 def reason_of(refusal: Refusal) -> str:
-    """What a refusal to start tells the operator, in one sentence or a few."""
+    """Return what a refusal to start tells the operator, in one sentence or a few."""
     match refusal:
         case ConfigurationInvalid():
             return f"{refusal.key} {refusal.message}"
@@ -69,7 +69,7 @@ def reason_of(refusal: Refusal) -> str:
 
 @attrs.define
 class Console:
-    """Where whoever started the process hears of it, until the start is over, and in its exit code.
+    """The connection to the process that started this one: lines on its output until the start is over, and the exit code.
 
     ``twistd`` are the options of ``twistd`` when it is about to make a daemon of this process (Note [The launcher]).
     """
@@ -82,14 +82,14 @@ class Console:
 
     @classmethod
     def of_process(cls, twistd: MutableMapping[str, Any] | None) -> Self:
-        """The console of this process, which ``twistd`` runs with these options, if any."""
+        """Return the console of this process, which ``twistd`` runs with these options, if any."""
         if twistd is None or twistd.get("nodaemon", True):
             return cls(sys.__stdout__, sys.__stderr__)
         return cls(_duplicate(1), _duplicate(2), twistd)
 
     @property
     def is_daemon(self) -> bool:
-        """Whether nobody will be there to read what the process prints."""
+        """Tell whether the process is a daemon, whose output is not read."""
         return self._twistd is not None
 
     def attach(self) -> None:
@@ -140,7 +140,7 @@ class Console:
 
 
 def _duplicate(descriptor: int) -> TextIO | None:
-    """A copy of a standard stream that no child process inherits; ``None`` when the stream is closed."""
+    """Return a copy of a standard stream that no child process inherits; ``None`` when the stream is closed."""
     try:
         return os.fdopen(os.dup(descriptor), "w", encoding="utf-8", errors="backslashreplace")
     except OSError:
@@ -160,11 +160,11 @@ def _write(stream: TextIO | None, line: str) -> bool:
 
 
 class IProcessReactor(IReactorCore, IReactorFromThreads, IReactorTime):
-    """What a launch asks of the reactor."""
+    """The interfaces of the reactor that a launch needs."""
 
 
 def at_terminal() -> bool:
-    """Whether this process reads from a terminal or writes to one; one that was closed is none any more."""
+    """Tell whether this process reads from a terminal or writes to one; one that was closed is none any more."""
     return any(map(os.isatty, range(3)))
 
 
@@ -177,7 +177,7 @@ class Launch(MultiService):
     def __init__(
         self,
         reactor: IProcessReactor,
-        server: Server,
+        server: ServerService,
         console: Console,
         on_signal: Callable[[int, Callable[[int, object], object]], object] = signal.signal,
         server_log: ServerLog | None = None,
@@ -216,7 +216,7 @@ class Launch(MultiService):
         Deferred.fromCoroutine(self._attend())
 
     def _hung_up(self) -> None:
-        """Have the log opened anew, as SIGHUP asks; or stop, where it says that the terminal is gone."""
+        """Reopen the log at SIGHUP; stop where the signal means that the terminal is gone."""
         if self._at_terminal and not at_terminal():
             self._stop()
         elif self._log is not None and self._log.file is not None:

@@ -1,4 +1,4 @@
-"""What a policy load does, from the document to its answer, in the process that this is called in.
+"""Policy loads, from the document to the outcome.
 
 Note [Near and far]. Reading a long document, planning with the rows of a large policy and writing down a long answer take
 seconds in which a process answers nobody. So the server does small loads itself, and leaves others to a process that does
@@ -8,8 +8,9 @@ its transaction is rolled back, and it begins again, far.
 
 from __future__ import annotations
 
+import functools
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Final
 
@@ -17,27 +18,28 @@ import attrs
 from zope.interface import implementer
 
 from svc.crypto.vault import Vault, api_key_name
-from svc.model.authorization import demand
+from svc.model.authorization import require
 from svc.model.credentials import new_api_key
 from svc.model.dialect import Dialect
 from svc.model.errors import Forbidden, PolicyInvalid
-from svc.model.events import Event, Origin, Trail
+from svc.model.events import Event, IEvents, IJournal, Origin, Outcome, Trail
 from svc.model.limits import RecordLimits
 from svc.model.names import RoleName
-from svc.model.policy_rows import Changes, Load, LoadAnswer, LoadMode, PolicyVersion, Present
-from svc.model.ports import ILoads, IPolicies, IPolicyTransaction
+from svc.model.policy_loads import Batches, Load, Loaded, LoadMode, LoadOutcome
+from svc.model.policy_rows import Changes, PolicyVersion, Present
+from svc.model.ports import ILoads, IPolicies, IPolicyTransaction, IRoles
 from svc.model.query_results import Caller, Sealed
 from svc.policy.authority import Disposed, claims, disposed, left_alone
 from svc.policy.document import Bounds
 from svc.policy.grammar import parse
-from svc.policy.load_events import recount
+from svc.policy.load_events import events_of
 from svc.policy.meaning import Resolved
 from svc.policy.plan import keys_due, new_actors, plan
-from svc.policy.record_limits import grown, most_of, refuse_burdens, too_heavy
+from svc.policy.record_limits import excess, grown, most_of, refuse_excess
 from svc.policy.references import dropped, missing, refuse_deletions
 from svc.policy.resolve import resolve
-from svc.services.dry_run import Rehearsal, Rehearsed, refused
-from svc.web.http.response import Response
+from svc.services.dry_run import Comparison, Undone, undone
+from svc.services.invocation import Invocation
 
 #: The privilege on the policy that each mode takes (wire facts, core 1.8).
 PRIVILEGES: Final = {LoadMode.APPEND: "create", LoadMode.UPDATE: "update", LoadMode.REPLACE: "update"}
@@ -48,13 +50,52 @@ NEAR_BYTES: Final = 8 * 1024
 #: How many rows of a sort a document may mean, and its policy hold, when they are compared near.
 NEAR_ROWS: Final = 1000
 
-
 #: How many events of a load are made and written at once.
 EVENTS: Final = 5000
+
+#: How many events are read and recorded at once: what the reactor does within a few milliseconds, for others wait meanwhile.
+EVENTS_READ: Final = 100
 
 
 class TooLarge(Exception):
     """A load is too large for where it was begun; nothing of it remains."""
+
+
+@attrs.frozen
+class PolicyLoadService:
+    """The use case of loading a policy, or finding out what that would change."""
+
+    loads: ILoads
+    roles: IRoles
+    events: IEvents
+    journal: IJournal
+
+    async def load(
+        self, invocation: Invocation, policy: RoleName, mode: LoadMode, document: bytes, *, dry_run: bool
+    ) -> LoadOutcome:
+        """Load a document into a policy, and have the journal take the events of the rows that changed.
+
+        :raises Refusal: as ``ILoads`` says, or the caller lacks the privilege that the mode takes.
+        """
+        invocation.recorder.tell(dry_run=dry_run)
+        # What a document costs to read is not spent on those who may not load it.
+        require(await self.roles.standing(invocation.caller, policy.resource), PRIVILEGES[mode], policy.resource)
+        trail = invocation.recorder.trail
+        origin = None if trail is None else trail.origin
+        load = Load(policy, mode, invocation.caller, invocation.client_ip, document, dry_run, origin)
+        outcome = await self.loads.load(load)
+        if isinstance(outcome, Loaded) and origin is not None:
+            await self._record(origin, *outcome.audited)
+        return outcome
+
+    async def _record(self, origin: Origin, after: int, last: int) -> None:
+        """Have the journal take the events that the database has between these numbers."""
+        while after < last:
+            found = await self.events.after(after, last, origin, EVENTS_READ)
+            if not found:
+                return
+            await self.journal.take(origin, [event for _, event in found], Outcome())
+            after = found[-1][0]
 
 
 @implementer(ILoads)
@@ -65,10 +106,10 @@ class NearAndFar:
     near: Loads
     far: ILoads
 
-    async def load(self, load: Load) -> LoadAnswer:
+    async def load(self, load: Load) -> LoadOutcome:
         """See ``ILoads``."""
-        # A rehearsal reads much beside the document, and an alias is the only way to say at length what is short.
-        if len(load.document) <= NEAR_BYTES and b"*" not in load.document and not load.rehearsed:
+        # A dry run reads much beside the document, and an alias is the only way to say at length what is short.
+        if len(load.document) <= NEAR_BYTES and b"*" not in load.document and not load.dry_run:
             try:
                 return await self.near.load(load)
             except TooLarge:
@@ -90,63 +131,60 @@ class Loads:
     bounds: Bounds
     most: int | None = None
 
-    async def load(self, load: Load) -> LoadAnswer:
+    async def load(self, load: Load) -> LoadOutcome:
         """See ``ILoads``."""
         try:
-            return await self._load(load)
-        except Rehearsed as rehearsed:
-            end = rehearsed
+            statements = parse(load.document, self.bounds, self.dialect.lenient_public_keys)
+            resolved = resolve(statements, load.policy, self.dialect.prefix)
+            refuse_deletions(load.mode, resolved)
+            self._bound(resolved.related > (self.most or 0))
+            return await self.store.transact(functools.partial(self._load, load, resolved))
+        except Undone as end:
+            return end.outcome
         except PolicyInvalid as fault:
-            if not load.rehearsed:
+            if not load.dry_run:
                 raise
-            end = refused(load.policy, [fault])
-        return _answer(end.answer, end.status)
+            return undone([fault]).outcome
 
-    async def _load(self, load: Load) -> LoadAnswer:
-        """Load a document; when it is rehearsed, by raising ``Rehearsed`` at the end."""
-        policy, mode, caller = load.policy, load.mode, load.caller.role
-        resolved = resolve(parse(load.document, self.bounds, self.dialect.lenient_public_keys), policy, self.dialect.prefix)
-        refuse_deletions(mode, resolved)
-        self._bound(resolved.related > (self.most or 0))
+    async def _load(self, load: Load, resolved: Resolved, transaction: IPolicyTransaction) -> Loaded:
+        """Load a document in a transaction.
 
-        async def work(
-            transaction: IPolicyTransaction,
-        ) -> tuple[dict[str, str], int, tuple[str, ...], tuple[int, int]]:
-            await transaction.lock(policy)
-            await _admit(transaction, load.caller, policy, mode)
-            if refusals := list(missing(resolved, await transaction.existing(tuple(resolved.references)))):
-                raise refused(policy, refusals) if load.rehearsed else refusals[0]
-            refuse_burdens(resolved.rows, self.bounds.records)
-            if self.most is not None:
-                self._bound(await transaction.holds_more(policy, self.most))
-            present = await transaction.present(policy, resolved.rows, resolved.removals.resources)
-            if refusals := list(dropped(mode, resolved, present)):
-                raise refused(policy, refusals) if load.rehearsed else refusals[0]
-            changes = plan(mode, resolved.rows, present, resolved.removals)
-            self._bound(bool(changes.delete.resources))
-            await _authorize(transaction, caller, disposed(resolved, present, changes))
-            warnings = (*resolved.warnings, *left_alone(resolved, present))
-            rehearsal = Rehearsal(transaction, caller, policy, self.dialect.dry_run_tells_owners)
-            if load.rehearsed:
-                await rehearsal.begin(changes)
-            api_keys = await self._apply(transaction, load, resolved, present, changes)
-            await _weigh(transaction, changes, self.bounds.records)
-            if not (await transaction.standing(caller, policy)).exists:
-                raise PolicyInvalid("the policy would be deleted with its owner, whom the document does not keep")
-            if load.rehearsed:
-                await rehearsal.end(warnings)
-            text = load.document.decode("utf-8-sig")
-            digest = hashlib.sha256(load.document).hexdigest()
-            version = await transaction.record(PolicyVersion(policy, text, digest, caller, load.client_ip))
-            audited = (0, 0)
-            if load.origin is not None:
-                audited = await _audit(transaction, load.origin, recount(policy, version, changes))
-            return api_keys, version, warnings, audited
+        :raises Undone: it was a dry run.
+        """
+        policy, caller = load.policy, load.caller.role
+        present = await self._present(load, resolved, transaction)
+        changes = plan(load.mode, resolved.rows, present, resolved.removals)
+        self._bound(bool(changes.delete.resources))
+        await _authorize(transaction, caller, disposed(resolved, present, changes))
+        warnings = (*resolved.warnings, *left_alone(resolved, present))
+        comparison = Comparison(transaction, caller, policy, self.dialect.dry_run_tells_owners)
+        if load.dry_run:
+            await comparison.begin(changes)
+        api_keys = await self._apply(transaction, load, resolved, present, changes)
+        await _refuse_grown(transaction, changes, self.bounds.records)
+        if not (await transaction.standing(caller, policy)).exists:
+            raise PolicyInvalid("the policy would be deleted with its owner, whom the document does not keep")
+        if load.dry_run:
+            raise Undone(await comparison.end(warnings))
+        text = load.document.decode("utf-8-sig")
+        digest = hashlib.sha256(load.document).hexdigest()
+        version = await transaction.record(PolicyVersion(policy, text, digest, caller, load.client_ip))
+        audited = (0, 0)
+        if load.origin is not None:
+            audited = await _audit(transaction, load.origin, events_of(policy, version, changes))
+        return Loaded(version, Batches.of(api_keys.items()), warnings, audited)
 
-        api_keys, version, warnings, audited = await self.store.transact(work)
-        made = {actor: {"id": actor, "api_key": key} for actor, key in api_keys.items()}
-        result: dict[str, object] = {"created_roles": made, "version": version}
-        return _answer(result | ({"warnings": warnings} if warnings else {}), 201, audited)
+    async def _present(self, load: Load, resolved: Resolved, transaction: IPolicyTransaction) -> Present:
+        """Lock the policy, and return what the store holds that bears on a load, unless the document has faults."""
+        await transaction.lock(load.policy)
+        await _admit(transaction, load.caller, load.policy, load.mode)
+        _refuse(load, missing(resolved, await transaction.existing(tuple(resolved.references))))
+        refuse_excess(resolved.rows, self.bounds.records)
+        if self.most is not None:
+            self._bound(await transaction.holds_more(load.policy, self.most))
+        present = await transaction.present(load.policy, resolved.rows, resolved.removals.resources)
+        _refuse(load, dropped(load.mode, resolved, present))
+        return present
 
     def _bound(self, exceeds: bool) -> None:
         if exceeds and self.most is not None:
@@ -190,8 +228,10 @@ async def _audit(transaction: IPolicyTransaction, origin: Origin, events: Iterat
     return (ranges[0][0], ranges[-1][1]) if ranges else (0, 0)
 
 
-def _answer(document: Mapping[str, object], status: int, audited: tuple[int, int] = (0, 0)) -> LoadAnswer:
-    return LoadAnswer(status, Response.json(document).body, audited)
+def _refuse(load: Load, faults: Iterable[PolicyInvalid]) -> None:
+    """Refuse a document for its first fault; a dry run tells all of them."""
+    if found := list(faults):
+        raise undone(found) if load.dry_run else found[0]
 
 
 async def _admit(transaction: IPolicyTransaction, caller: Caller, policy: RoleName, mode: LoadMode) -> None:
@@ -200,20 +240,20 @@ async def _admit(transaction: IPolicyTransaction, caller: Caller, policy: RoleNa
     :raises NotFound: the policy doesn't exist, or as good as.
     :raises Forbidden: the caller lacks the privilege, or, to replace, has it not on everything in the policy.
     """
-    demand(await transaction.standing(caller, policy), PRIVILEGES[mode], policy.resource)
+    require(await transaction.standing(caller, policy), PRIVILEGES[mode], policy.resource)
     if mode is LoadMode.REPLACE and await transaction.lacks_update_below(caller.role, policy):
         raise Forbidden(f"lacks update on something in {policy}")
 
 
-async def _weigh(transaction: IPolicyTransaction, changes: Changes, limits: RecordLimits) -> None:
+async def _refuse_grown(transaction: IPolicyTransaction, changes: Changes, limits: RecordLimits) -> None:
     """Return when no record carries more than it may, with what other loads gave it.
 
     :raises PolicyInvalid: one would.
     """
-    for burden, records in grown(changes).items():
-        most = most_of(burden, limits)
-        for record, number in await transaction.heavier(burden, records, most):
-            raise too_heavy(burden, record, number, most)
+    for limit, records in grown(changes).items():
+        most = most_of(limit, limits)
+        for record, number in await transaction.exceeding(limit, records, most):
+            raise excess(limit, record, number, most)
 
 
 async def _authorize(transaction: IPolicyTransaction, caller: RoleName, load: Disposed) -> None:

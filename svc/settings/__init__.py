@@ -1,1 +1,1 @@
-"""Settings: read from the command line, the environment and a file, once, and refused early."""
+"""Settings: which there are, how each is written, and how they are read at the start."""

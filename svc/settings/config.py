@@ -1,4 +1,4 @@
-"""Settings: what the operator decides, read once, refused early.
+"""The settings that an operator can give, with their defaults.
 
 Note [One table]. Each field of :class:`Settings` is one setting, and all that a user sees of it follows from the field: the
 option ``--some-name`` with its help, the environment variable ``SERVICE_SOME_NAME``, and the key ``some_name`` of the TOML
@@ -10,22 +10,20 @@ file that ``--config`` names. The first of these that gives a value counts (ruli
 from __future__ import annotations
 
 import os
-import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import attrs
 import platformdirs
 
-from svc.model.dialect import CLOUD_NAMES, NATIVE, Dialect
-from svc.model.errors import ConfigurationInvalid
+from svc.model.dialect import NATIVE, Dialect
 from svc.model.limits import MANY_CONNECTIONS, RECORD_LIMITS, Limits, RecordLimits, usual_connections
 from svc.model.names import IDENTIFIER_LIMIT
 from svc.model.query_results import ClusterMember, Network
-from svc.settings import parsers as forms
-from svc.settings.options import PREFIX, Option, setting
-from svc.settings.surroundings import Surroundings
+from svc.settings import parsers
+from svc.settings.options import Option, setting
+from svc.settings.systemd import SystemdUnit
 
 _LIMITS: Final = Limits()
 _MIB: Final = 1024 * 1024
@@ -38,57 +36,57 @@ def _data_dir() -> Path:
 
 @attrs.frozen(kw_only=True)
 class Settings:
-    """Every setting, each with its value (Note [One table]). Durations are in seconds, sizes in bytes.
+    """Hold the value of every setting (Note [One table]). Durations are in seconds, sizes in bytes.
 
-    ``written`` has the name of each setting that was given, as the user wrote it; see :meth:`key`. ``surroundings`` is what
-    the process is told besides.
+    ``written`` maps each setting that was given to its name as the user wrote it; see :meth:`key`. ``unit`` is what
+    systemd tells the process.
     """
 
     config: Path | None = setting(
-        forms.PATH, "server", "A TOML file of settings; its keys are these names with underscores.", in_file=False
+        parsers.PATH, "server", "A TOML file of settings; its keys are these names with underscores.", in_file=False
     )
     dialect: Dialect = setting(
-        forms.DIALECT, "server", "The vocabulary to speak: native, or conjur for its clients and policies.", NATIVE
+        parsers.DIALECT, "server", "The vocabulary to speak: native, or conjur for its clients and policies.", NATIVE
     )
     account: str | None = setting(
-        forms.ACCOUNT, "server", "An account to create at the start unless it is there; a follower creates none."
+        parsers.ACCOUNT, "server", "An account to create at the start unless it is there; a follower creates none."
     )
 
     listen: tuple[str, ...] = setting(
-        forms.ENDPOINTS,
+        parsers.ENDPOINTS,
         "web",
         "Where to serve: a Twisted endpoint such as tcp:8080, ssl:8443:privateKey=key.pem:certKey=cert.pem or"
         " systemd:domain=INET:index=0. Repeat it for more than one, or separate them by blanks.",
         ("tcp:8080:interface=127.0.0.1",),
     )
     trusted_proxies: tuple[Network, ...] = setting(
-        forms.NETWORKS,
+        parsers.NETWORKS,
         "web",
         "Networks of proxies, beside 127.0.0.1 and ::1, whose X-Forwarded-For names the client; separated by commas.",
         (),
     )
 
     request_body_limit: int = setting(
-        forms.whole(1, _GIB, "BYTES"), "web", "The longest body of a request that loads no policy.", _LIMITS.body
+        parsers.whole(1, _GIB, "BYTES"), "web", "The longest body of a request that loads no policy.", _LIMITS.body
     )
     policy_body_limit: int = setting(
-        forms.whole(1, _GIB, "BYTES"), "web", "The longest body of a request that loads policy.", _LIMITS.policy_body
+        parsers.whole(1, _GIB, "BYTES"), "web", "The longest body of a request that loads policy.", _LIMITS.policy_body
     )
     request_line_limit: int = setting(
-        forms.whole(256, _MIB, "BYTES"), "web", "The longest first line of a request.", _LIMITS.request_line
+        parsers.whole(256, _MIB, "BYTES"), "web", "The longest first line of a request.", _LIMITS.request_line
     )
     header_limit: int = setting(
-        forms.whole(256, _MIB, "BYTES"), "web", "The longest block of header lines of a request.", _LIMITS.header_block
+        parsers.whole(256, _MIB, "BYTES"), "web", "The longest block of header lines of a request.", _LIMITS.header_block
     )
     identifier_limit: int = setting(
-        forms.whole(1, IDENTIFIER_LIMIT, "BYTES"), "web", "The longest identifier in a path.", _LIMITS.identifier
+        parsers.whole(1, IDENTIFIER_LIMIT, "BYTES"), "web", "The longest identifier in a path.", _LIMITS.identifier
     )
     request_timeout: float = setting(
-        forms.decimal(0.1, 3600, "SECONDS"), "web", "How long a request may take to arrive.", _LIMITS.request_seconds
+        parsers.decimal(0.1, 3600, "SECONDS"), "web", "How long a request may take to arrive.", _LIMITS.request_seconds
     )
 
     connection_limit: int = setting(
-        forms.whole(1, MANY_CONNECTIONS, "NUMBER"),
+        parsers.whole(1, MANY_CONNECTIONS, "NUMBER"),
         "web",
         "How many clients may be connected. Beyond that the connection that has been idle for longest is closed, or when"
         " none is idle, only health is answered on new ones.",
@@ -96,7 +94,7 @@ class Settings:
         shown=f"what open files allow, at most {_LIMITS.connections}",
     )
     connection_limit_per_address: int = setting(
-        forms.whole(1, MANY_CONNECTIONS, "NUMBER"),
+        parsers.whole(1, MANY_CONNECTIONS, "NUMBER"),
         "web",
         "The same for the connections from one address, or one /64 of IPv6; trusted proxies have no such limit.",
         attrs.Factory(lambda self: max(1, self.connection_limit // 4), takes_self=True),
@@ -104,21 +102,21 @@ class Settings:
     )
 
     database_url: str | None = setting(
-        forms.TEXT,
+        parsers.TEXT,
         "storage",
         "The PostgreSQL database, as a libpq URL or DSN. Where it is a hot standby, this server is a follower.",
         shown="an embedded PostgreSQL in the data directory",
         secret=True,
     )
     data_dir: Path = setting(
-        forms.PATH,
+        parsers.PATH,
         "storage",
         "The folder of all that the server keeps on disk.",
         attrs.Factory(_data_dir),
         shown="the platform's folder for user data; for root /var/lib/svc",
     )
     data_key: str | None = setting(
-        forms.TEXT,
+        parsers.TEXT,
         "storage",
         "The base64 text of the 32 bytes that seal everything of value in the database.",
         shown="with the embedded database, the content of <data dir>/data-key",
@@ -127,155 +125,158 @@ class Settings:
         secret=True,
     )
     statement_timeout: float = setting(
-        forms.decimal(0.1, 3600, "SECONDS"), "storage", "How long one statement may take in the database.", 5.0
+        parsers.decimal(0.1, 3600, "SECONDS"), "storage", "How long one statement may take in the database.", 5.0
     )
     database_wait: float = setting(
-        forms.decimal(1, 86400, "SECONDS"),
+        parsers.decimal(1, 86400, "SECONDS"),
         "storage",
         "How long to wait at the start for a database that isn't there, on a follower for its primary too.",
         10.0,
     )
 
     nesting_limit: int = setting(
-        forms.whole(1, 256, "LEVELS"), "policy", "How deep the parts of a policy document may be nested.", 64
+        parsers.whole(1, 256, "LEVELS"), "policy", "How deep the parts of a policy document may be nested.", 64
     )
     alias_limit: int = setting(
-        forms.whole(0, 1_000_000, "NUMBER"), "policy", "How many aliases a policy document may have.", 10_000
+        parsers.whole(0, 1_000_000, "NUMBER"), "policy", "How many aliases a policy document may have.", 10_000
     )
     annotations_limit: int = setting(
-        forms.whole(1, 100_000, "NUMBER"), "policy", "How many annotations a record may have.", RECORD_LIMITS.annotations
+        parsers.whole(1, 100_000, "NUMBER"), "policy", "How many annotations a record may have.", RECORD_LIMITS.annotations
     )
     annotation_bytes_limit: int = setting(
-        forms.whole(1, _GIB, "BYTES"),
+        parsers.whole(1, _GIB, "BYTES"),
         "policy",
         "How long the annotations of a record may be together, names and values.",
         RECORD_LIMITS.annotation_bytes,
     )
     permissions_limit: int = setting(
-        forms.whole(1, 1_000_000, "NUMBER"),
+        parsers.whole(1, 1_000_000, "NUMBER"),
         "policy",
         "How many permissions there may be on a resource, each privilege counted for each role.",
         RECORD_LIMITS.permissions,
     )
 
     authenticators: tuple[str, ...] = setting(
-        forms.AUTHENTICATORS,
+        parsers.AUTHENTICATORS,
         "authenticators",
         "The authenticators that may be used, separated by commas: authn (always enabled), authn-jwt/<service id>,"
         " authn-cloud/<service id> (authn-azure/<service id> in the dialect conjur), authn-ldap/<service id>.",
         ("authn",),
     )
     ignore_missing_issuer: bool = setting(
-        forms.FLAG,
+        parsers.FLAG,
         "authenticators",
         "Admit JWTs without iss even where an issuer is known. For the conjur dialect; in native iss is optional anyway.",
         False,
     )
     clock_skew: float = setting(
-        forms.decimal(0, 3600, "SECONDS"), "authenticators", "Leeway for the times in JWTs: exp, nbf and iat.", 0.0
+        parsers.decimal(0, 3600, "SECONDS"), "authenticators", "Leeway for the times in JWTs: exp, nbf and iat.", 0.0
     )
-    jwt_limit: int = setting(forms.whole(256, 60 * 1024, "BYTES"), "authenticators", "The longest JWT.", 16 * 1024)
+    jwt_limit: int = setting(parsers.whole(256, 60 * 1024, "BYTES"), "authenticators", "The longest JWT.", 16 * 1024)
 
     allow_private_providers: tuple[Network, ...] = setting(
-        forms.NETWORKS,
+        parsers.NETWORKS,
         "providers",
         "Private networks in which identity providers and LDAP directories may be asked, and passwords rotated; separated by"
         " commas.",
         (),
     )
     allow_http_providers: bool = setting(
-        forms.FLAG, "providers", "Fetch the keys of identity providers over plain HTTP too.", False
+        parsers.FLAG, "providers", "Fetch the keys of identity providers over plain HTTP too.", False
     )
     allow_plain_ldap: bool = setting(
-        forms.FLAG, "providers", "Send passwords to LDAP directories in plain where policy says connect_type: plain.", False
+        parsers.FLAG,
+        "providers",
+        "Send passwords to LDAP directories in plain where policy says connect_type: plain.",
+        False,
     )
     jwks_max_age: float | None = setting(
-        forms.decimal_or_off(0.1, 31_536_000, "SECONDS"),
+        parsers.decimal_or_off(0.1, 31_536_000, "SECONDS"),
         "providers",
         "How old a provider's keys may become: they are fetched anew in the background before. When off, they are kept until"
         " a login needs newer ones.",
         shown="off",
     )
     jwks_stale_if_error: float = setting(
-        forms.decimal(0, 31_536_000, "SECONDS"),
+        parsers.decimal(0, 31_536_000, "SECONDS"),
         "providers",
         "How much longer than --jwks-max-age keys are used while the provider can't be asked for newer ones.",
         0.0,
     )
     jwks_refetch_interval: float = setting(
-        forms.decimal(0, 86400, "SECONDS"),
+        parsers.decimal(0, 86400, "SECONDS"),
         "providers",
         "The least time between two fetches of one provider's keys that logins ask for.",
         10.0,
     )
 
     login_throttle: bool = setting(
-        forms.SWITCH,
+        parsers.SWITCH,
         "credentials",
         "Slow down guessing of passwords and API keys: after 10 failures in a minute to prove a role, further ones are"
         " answered late, by 1 second to 60; after 300 from one address, its attempts are refused until the minute is over.",
         True,
     )
 
-    user_token_ttl: int = setting(forms.whole(1, 18000, "SECONDS"), "tokens", "How long a user's access token lives.", 480)
-    host_token_ttl: int = setting(forms.whole(1, 18000, "SECONDS"), "tokens", "How long a host's access token lives.", 480)
+    user_token_ttl: int = setting(parsers.whole(1, 18000, "SECONDS"), "tokens", "How long a user's access token lives.", 480)
+    host_token_ttl: int = setting(parsers.whole(1, 18000, "SECONDS"), "tokens", "How long a host's access token lives.", 480)
 
     health_interval: float = setting(
-        forms.decimal(0.1, 3600, "SECONDS"), "health", "The time from one round of health checks to the next.", 5.0
+        parsers.decimal(0.1, 3600, "SECONDS"), "health", "The time from one round of health checks to the next.", 5.0
     )
     cluster: tuple[ClusterMember, ...] = setting(
-        forms.CLUSTER,
+        parsers.CLUSTER,
         "health",
         "The other servers of the cluster, whose health this one tells too: their names and addresses, such as"
         " b.example=https://b.example:8443; separated by commas.",
         (),
     )
     cluster_ca: Path | None = setting(
-        forms.PATH,
+        parsers.PATH,
         "health",
         "A PEM file of the only authorities that the certificates of these may come from.",
         shown="the platform's authorities",
     )
 
     expiration_interval: float = setting(
-        forms.decimal(0.1, 3600, "SECONDS"),
+        parsers.decimal(0.1, 3600, "SECONDS"),
         "expiration",
         "The time from one look at what is due to be rotated, or has expired, to the next, on one server of the cluster.",
         10.0,
     )
 
     metrics_listen: str | None = setting(
-        forms.ENDPOINT,
+        parsers.ENDPOINT,
         "metrics",
         "Where to serve counters to Prometheus, as --listen says it; keep it from strangers, whom they would tell too much.",
         shown="off",
     )
 
     audit_file: Path | None = setting(
-        forms.AUDIT_FILE,
+        parsers.AUDIT_FILE,
         "audit",
         "The file that audit records are appended to, or - for standard output; SIGHUP has it opened anew.",
         shown="standard output; of a daemon, and in a unit of systemd, audit.log in its folder for logs or data",
     )
     audit_syslog: str | None = setting(
-        forms.TEXT,
+        parsers.TEXT,
         "audit",
         "A receiver of syslog for audit records, besides, as a Twisted endpoint such as tcp:logs.example:601,"
         " tls:logs.example:6514 or unix:/run/syslog.",
     )
     audit_failure: str = setting(
-        forms.AUDIT_FAILURE,
+        parsers.AUDIT_FAILURE,
         "audit",
         "What happens to requests while audit records can't be written: refuse (503), or continue without.",
         "refuse",
     )
 
     written: Mapping[str, str] = attrs.field(factory=dict)
-    surroundings: Surroundings = attrs.field(factory=Surroundings)
+    unit: SystemdUnit = attrs.field(factory=SystemdUnit)
 
     @property
     def limits(self) -> Limits:
-        """What the HTTP edge holds every request to."""
+        """Return the limits of HTTP requests and connections."""
         return Limits(
             body=self.request_body_limit,
             policy_body=self.policy_body_limit,
@@ -289,7 +290,7 @@ class Settings:
 
     @property
     def record_limits(self) -> RecordLimits:
-        """What a record may carry."""
+        """Return the limits of what a record may carry."""
         return RecordLimits(
             annotations=self.annotations_limit,
             annotation_bytes=self.annotation_bytes_limit,
@@ -297,7 +298,7 @@ class Settings:
         )
 
     def key(self, field: str) -> str:
-        """The name of a setting as the user wrote it; that of the option when it wasn't given."""
+        """Return the name of a setting as the user wrote it; the option's when it wasn't given."""
         return self.written.get(field) or f"--{field.replace('_', '-')}"
 
 
@@ -305,96 +306,3 @@ class Settings:
 OPTIONS: Final[Sequence[Option]] = tuple(
     attrs.evolve(field.metadata["option"], field=field.name) for field in attrs.fields(Settings) if field.metadata
 )
-
-
-def read_settings(given: Mapping[str, str | bool | None], environ: Mapping[str, str] | None = None) -> Settings:
-    """Read the settings from ``given`` (the command line), the environment, and the file that one of these names.
-
-    ``given`` maps fields of :class:`Settings` to texts, a flag's to true; ``None`` and false mean that it wasn't given.
-    ``environ`` is the environment of the process when left out.
-
-    :raises ConfigurationInvalid: a setting is unknown or has a bad value; ``key`` is its name as the user wrote it.
-    """
-    reading = _Reading(given, os.environ if environ is None else environ)
-    for option in OPTIONS:
-        reading.take(option)
-    settings = Settings(**reading.values, written=reading.written, surroundings=Surroundings.of(reading.environ))
-    if settings.ignore_missing_issuer and not settings.dialect.issuer_mandatory:
-        key = settings.key("ignore_missing_issuer")
-        raise ConfigurationInvalid(key, f"has no meaning in the dialect {settings.dialect.name}, where iss is optional")
-    for name in settings.authenticators:
-        kind, _, service_id = name.partition("/")
-        if kind in CLOUD_NAMES and kind != settings.dialect.cloud:
-            own = f"{settings.dialect.cloud}/{service_id}"
-            raise ConfigurationInvalid(
-                settings.key("authenticators"), f"names {name!r}, which is {own!r} in the dialect {settings.dialect.name}"
-            )
-    return settings
-
-
-def unknown_variables(environ: Mapping[str, str] | None = None) -> list[str]:
-    """The ``SERVICE_…`` variables of the environment that name no setting.
-
-    Each is a typing error, or comes from a platform that describes a service named "service" to its neighbours: a reason to
-    tell the operator, none to stop.
-    """
-    known = {option.variable for option in OPTIONS}
-    surroundings = os.environ if environ is None else environ
-    return sorted(name for name in surroundings if name.startswith(PREFIX) and name not in known)
-
-
-class _Reading:
-    """One pass over the table. What ``config`` and ``dialect`` say bears on what follows, so they stand first there."""
-
-    def __init__(self, given: Mapping[str, str | bool | None], environ: Mapping[str, str]) -> None:
-        self.values: dict[str, Any] = {}
-        self.written: dict[str, str] = {}
-        self._given = given
-        self.environ = environ
-        self._document: Mapping[str, object] = {}
-
-    def take(self, option: Option) -> None:
-        """Read one setting from the first source that has it."""
-        field, form = option.field, option.form
-        variable = next(filter(self.environ.__contains__, self._variables(option)), None)
-        value = self._given.get(field)
-        if option.on_command_line and value is not None and value is not False:
-            self._keep(field, f"--{option.name}", form.of_text, "true" if value is True else value)
-        elif variable is not None:
-            self._keep(field, variable, form.of_text, self.environ[variable])
-        elif field in self._document:
-            self._keep(field, field, form.of_toml, self._document[field], f" (in {self.values['config']})")
-        if field == "config" and field in self.values:
-            self._document = _document(self.values[field], self.written[field])
-
-    def _variables(self, option: Option) -> tuple[str, ...]:
-        if option.field == "authenticators":
-            dialect: Dialect = self.values.get("dialect", NATIVE)
-            return dialect.authenticators_environment
-        return (option.variable,)
-
-    def _keep(self, field: str, key: str, read: Callable[[Any], object], value: object, where: str = "") -> None:
-        try:
-            self.values[field] = read(value)
-        except ValueError as error:
-            raise ConfigurationInvalid(key, f"{error}{where}") from None
-        self.written[field] = key
-
-
-def _document(path: Path, key: str) -> Mapping[str, object]:
-    """The settings that a file holds."""
-    try:
-        document = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigurationInvalid(key, f"names a file that can't be read: {path}: {error.strerror}") from None
-    except ValueError as error:
-        raise ConfigurationInvalid(key, f"names a file that isn't TOML: {path}: {error}") from None
-    options = {option.field: option for option in OPTIONS}
-    for name in document:
-        if name not in options:
-            similar = name.replace("-", "_")
-            hint = f"; it is written {similar}" if similar in options else ""
-            raise ConfigurationInvalid(name, f"is no setting{hint} (in {path})")
-        if not options[name].in_file:
-            raise ConfigurationInvalid(name, f"may not stand in a file (in {path}); {options[name].variable} may give it")
-    return document

@@ -7,18 +7,18 @@ from typing import Any, Final
 import attrs
 
 from svc.model.dialect import Dialect
-from svc.settings.parsers import Form
+from svc.settings.parsers import Parser
 
 PREFIX: Final = "SERVICE_"
 
 
 @attrs.frozen
 class Option:
-    """A setting as the user sees it: ``room`` is the part of the program that it is for, ``default`` a text for help."""
+    """Describe a setting to users: ``group`` is its heading in help and samples, ``default`` the text that help shows."""
 
     field: str
-    form: Form[Any]
-    room: str
+    parser: Parser[Any]
+    group: str
     help: str
     default: str
     on_command_line: bool
@@ -26,12 +26,12 @@ class Option:
 
     @property
     def name(self) -> str:
-        """The option without the dashes in front."""
+        """Return the option's name without the leading dashes."""
         return self.field.replace("_", "-")
 
     @property
     def variable(self) -> str:
-        """The environment variable."""
+        """Return the name of the environment variable."""
         return PREFIX + self.field.upper()
 
 
@@ -52,8 +52,8 @@ def _shown(default: object) -> str:
 
 
 def setting(
-    form: Form[Any],
-    room: str,
+    parser: Parser[Any],
+    group: str,
     text: str,
     default: Any = None,
     *,
@@ -62,6 +62,6 @@ def setting(
     in_file: bool = True,
     secret: bool = False,
 ) -> Any:
-    """A field that is a setting. ``shown`` is what help says of its default; a ``secret`` one is never shown."""
-    option = Option("", form, room, text, shown or _shown(default), on_command_line, in_file)
+    """Declare a field that is a setting. ``shown`` is what help says of its default; a ``secret`` isn't in ``repr``."""
+    option = Option("", parser, group, text, shown or _shown(default), on_command_line, in_file)
     return attrs.field(default=default, repr=not secret, metadata={"option": option})

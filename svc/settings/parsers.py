@@ -1,6 +1,6 @@
-"""How the value of a setting is written: as text on the command line and in the environment, as a TOML value in the file.
+"""Parsers of settings' values: texts of the command line and the environment, and values of a TOML file.
 
-A form reads both ways into one type. It refuses with a ``ValueError`` whose message ends a sentence that begins with the
+A parser reads both into one type. It refuses with a ``ValueError`` whose message ends a sentence that begins with the
 setting's name.
 """
 
@@ -17,12 +17,13 @@ import attrs
 
 from svc.model.dialect import CLOUD_NAMES, Dialect, dialect_named
 from svc.model.errors import ConfigurationInvalid, InvalidName
+from svc.model.hosts import DNS_NAME, HOST_LIMIT, IPV6
 from svc.model.names import RESERVED_ACCOUNT, account_name, identifier
 from svc.model.query_results import ClusterMember, Network
 
 T = TypeVar("T")
 
-#: What stands for standard output where a file is named.
+#: The name that stands for standard output where a file is expected.
 STANDARD_OUTPUT: Final = Path("-")
 
 #: The type of authenticator that is listed bare, and those that are listed as ``<type>/<service id>``.
@@ -33,49 +34,47 @@ _WORDS: Final = {"true": True, "1": True, "yes": True, "false": False, "0": Fals
 #: How many other servers a cluster may have: a look at all of them asks each.
 _MEMBERS_LIMIT: Final = 100
 
-_LABEL: Final = r"[A-Za-z0-9](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9])?"
-_HOST: Final = re.compile(rf"{_LABEL}(?:\.{_LABEL})*", re.ASCII)
+_HOST: Final = re.compile(DNS_NAME, re.ASCII)
 _URL: Final = re.compile(
-    rf"(?P<scheme>https?)://(?P<host>\[[0-9A-Fa-f:.]{{2,45}}\]|{_LABEL}(?:\.{_LABEL})*)(?::(?P<port>[0-9]{{1,5}}))?"
+    rf"(?P<scheme>https?)://(?P<host>{IPV6}|{DNS_NAME})(?::(?P<port>[0-9]{{1,5}}))?"
     r"(?P<path>(?:/[A-Za-z0-9._~-]+)*)/?",
     re.ASCII,
 )
-_HOST_LIMIT: Final = 253
 _URL_LIMIT: Final = 2048
-_NEAR: Final = "localhost"
+_LOCALHOST: Final = "localhost"
 
 _WHOLE: Final = re.compile(r"[0-9]{1,15}", re.ASCII)
 _DECIMAL: Final = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?", re.ASCII)
 
 
 @attrs.frozen
-class Form(Generic[T]):
-    """One form. ``metavar`` stands for the value in a help text; a flag has none, since its name alone says true."""
+class Parser(Generic[T]):
+    """Read one kind of value. ``metavar`` stands for it in help texts; a flag has none, since its name alone says true."""
 
     metavar: str | None
-    of_text: Callable[[str], T]
-    of_toml: Callable[[Any], T]
+    from_text: Callable[[str], T]
+    from_toml: Callable[[Any], T]
 
 
-def _scalar(metavar: str, read: Callable[[str], T], noun: str = "a text in quotation marks", *toml: type) -> Form[T]:
+def _scalar(metavar: str, read: Callable[[str], T], noun: str = "a text in quotation marks", *toml: type) -> Parser[T]:
     types = toml or (str,)
 
-    def of_toml(value: object) -> T:
+    def from_toml(value: object) -> T:
         # Not isinstance: Python's true is the number 1, TOML's isn't.
         if type(value) not in types:
             raise ValueError(f"must be {noun}")
         return read(str(value))
 
-    return Form(metavar, read, of_toml)
+    return Parser(metavar, read, from_toml)
 
 
 def _several(
     metavar: str, read: Callable[[str], T], *, separator: str | None = ",", empty: tuple[T, ...] | None = ()
-) -> Form[tuple[T, ...]]:
-    """A list, in a text split at ``separator``, where ``None`` stands for blanks; in TOML a list of texts.
+) -> Parser[tuple[T, ...]]:
+    """Return a parser of lists: a text is split at ``separator``, where ``None`` stands for blanks; in TOML a list of texts.
 
-    Blanks around an item don't count, nor do empty and repeated items. A list of none is ``empty``, or refused when that is
-    ``None``.
+    Blanks around items, empty items and repeated ones are dropped. An empty list is read as ``empty``, or
+    refused when that is ``None``.
     """
 
     def of_items(items: Iterable[str]) -> tuple[T, ...]:
@@ -85,12 +84,12 @@ def _several(
             raise ValueError("must list at least one")
         return values
 
-    def of_toml(value: object) -> tuple[T, ...]:
+    def from_toml(value: object) -> tuple[T, ...]:
         if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
             raise ValueError("must be a list of texts")
         return of_items(value)
 
-    return Form(metavar, lambda text: of_items(text.split(separator)), of_toml)
+    return Parser(metavar, lambda text: of_items(text.split(separator)), from_toml)
 
 
 def _number(read: Callable[[str], T], pattern: re.Pattern[str], low: T, high: T, what: str) -> Callable[[str], T]:
@@ -104,18 +103,18 @@ def _number(read: Callable[[str], T], pattern: re.Pattern[str], low: T, high: T,
     return number
 
 
-def whole(low: int, high: int, metavar: str) -> Form[int]:
-    """A whole number within bounds, both allowed."""
+def whole(low: int, high: int, metavar: str) -> Parser[int]:
+    """Return a parser of whole numbers from ``low`` to ``high``, both included."""
     return _scalar(metavar, _number(int, _WHOLE, low, high, "a whole number"), "a whole number", int)
 
 
-def decimal(low: float, high: float, metavar: str) -> Form[float]:
-    """A number within bounds, both allowed; fractions are written with a point."""
+def decimal(low: float, high: float, metavar: str) -> Parser[float]:
+    """Return a parser of numbers from ``low`` to ``high``, both included; fractions are written with a point."""
     return _scalar(metavar, _number(float, _DECIMAL, low, high, "a number"), "a number", int, float)
 
 
-def decimal_or_off(low: float, high: float, metavar: str) -> Form[float | None]:
-    """A number as ``decimal`` reads it, or the word ``off``, which is ``None``."""
+def decimal_or_off(low: float, high: float, metavar: str) -> Parser[float | None]:
+    """Return a parser of numbers like :func:`decimal`'s, or of the word ``off``, which is read as ``None``."""
     number = _number(float, _DECIMAL, low, high, "off, or a number")
 
     def read(text: str) -> float | None:
@@ -207,15 +206,15 @@ def _authenticator(text: str) -> str:
 
 
 def _member(name: str, url: str, ca: str | None = None) -> ClusterMember:
-    """Another server of the cluster (rulings: health)."""
-    if len(name) > _HOST_LIMIT or not _HOST.fullmatch(name):
+    """Return another server of the cluster (rulings: health)."""
+    if len(name) > HOST_LIMIT or not _HOST.fullmatch(name):
         raise ValueError(f"names {_shown(name)}, which is no name of a host")
     address = _URL.fullmatch(url) if len(url) <= _URL_LIMIT else None
     # What is wrong may be a password that stands in it, so it isn't repeated.
     if address is None or not 0 < int(address["port"] or 1) < 1 << 16 or not _is_host(address["host"]):
         raise ValueError(f"gives {name} no address of the form https://host[:port][/path], without user, query and fragment")
     secure = address["scheme"] == "https"
-    if not secure and not _is_near(address["host"]):
+    if not secure and not _is_this_machine(address["host"]):
         raise ValueError(
             f"gives {name} an http address of another machine, whose answers anybody between could forge: use https"
         )
@@ -231,12 +230,12 @@ def _is_host(host: str) -> bool:
         return False
 
 
-def _is_near(host: str) -> bool:
-    """Whether a host is this machine."""
+def _is_this_machine(host: str) -> bool:
+    """Tell whether a host is this machine."""
     try:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
-        return host.lower() == _NEAR or host.lower().endswith(f".{_NEAR}")
+        return host.lower() == _LOCALHOST or host.lower().endswith(f".{_LOCALHOST}")
 
 
 def _members(members: Iterable[ClusterMember]) -> tuple[ClusterMember, ...]:
@@ -275,7 +274,7 @@ def _members_of_toml(value: object) -> tuple[ClusterMember, ...]:
     return _members(map(member, value))
 
 
-FLAG: Final = Form(None, _flag, _toml_flag)
+FLAG: Final = Parser(None, _flag, _toml_flag)
 SWITCH: Final = _scalar("on|off", _switch, '"on" or "off"', str, bool)
 TEXT: Final = _scalar("TEXT", _secret)
 PATH: Final = _scalar("PATH", _path)
@@ -287,4 +286,4 @@ ENDPOINT: Final = _scalar("ENDPOINT", _secret)
 ENDPOINTS: Final = _several("ENDPOINT", str, separator=None, empty=None)
 NETWORKS: Final = _several("CIDRS", _network)
 AUTHENTICATORS: Final = _several("LIST", _authenticator, empty=(_BARE_TYPE,))
-CLUSTER: Final = Form("NAME=URL", _members_of_text, _members_of_toml)
+CLUSTER: Final = Parser("NAME=URL", _members_of_text, _members_of_toml)

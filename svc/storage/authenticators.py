@@ -1,4 +1,4 @@
-"""What authenticators with variables ask PostgreSQL: their settings, and all that bears on an applicant; and how operators
+"""What authenticators with variables ask PostgreSQL: their settings, and all that bears on a candidate; and how operators
 see and change them.
 """
 
@@ -19,11 +19,11 @@ from svc.model.authentication import (
     ROLES_FOLLOWED,
     WEBSERVICES_EACH,
     WEBSERVICES_LIMIT,
-    Applicant,
     AuthenticatorSettings,
     DistrustedKey,
     IAuthenticatorReadings,
     IAuthenticators,
+    LoginCandidate,
 )
 from svc.model.errors import InvalidParameter, NotFound
 from svc.model.events import Trail
@@ -77,8 +77,8 @@ _SETTINGS: Final = Statement(
 # Whom nobody knows is asked about in the same way: no condition here ends the search early for an unknown role. Whoever
 # writes policy decides how much there is to be read of a role, and logins must stay cheap: who holds more roles than are
 # followed lacks the privilege unless it is found among these, and more annotations than are read are told as too many.
-_APPLICANT: Final = Statement(
-    "authenticator_applicant",
+_CANDIDATE: Final = Statement(
+    "login_candidate",
     f"""
     WITH RECURSIVE {HELD.format(caller="$1")},
     followed (role_id) AS (SELECT role_id FROM held LIMIT {ROLES_FOLLOWED}),
@@ -205,10 +205,10 @@ class AuthenticatorStore:
         values = {names[position - 1]: value for position, value in zip(positions or (), sealed or (), strict=True)}
         return AuthenticatorSettings(edition, values, switched, frozenset(distrusted), refreshes)
 
-    async def applicant(self, role: RoleName, branch: str, names: Sequence[str], annotated: str) -> Applicant:
+    async def candidate(self, role: RoleName, branch: str, names: Sequence[str], annotated: str) -> LoginCandidate:
         """See ``IAuthenticatorReadings``."""
         (row,) = await self._database.fetch(
-            _APPLICANT,
+            _CANDIDATE,
             str(role),
             role.account,
             f"{role.account}:webservice:{branch}",
@@ -218,7 +218,7 @@ class AuthenticatorStore:
             _variables(role.account, branch, names),
         )
         edition, account_exists, creation, webservice_exists, may_authenticate, annotations, signing_key, cidrs = row
-        return Applicant(
+        return LoginCandidate(
             edition,
             account_exists,
             creation is not None,

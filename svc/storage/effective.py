@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 from typing import Any, Final
 
 import attrs
 from zope.interface import implementer
 
-from svc.model.names import ROLE_KINDS, root_policy
+from svc.model.names import ROLE_KINDS, RoleName, root_policy
 from svc.model.policy_rows import (
     AnnotationRow,
     Effective,
@@ -197,7 +197,7 @@ class EffectiveStore:
 
 
 async def _read(transaction: Transaction, query: EffectiveQuery) -> Effective | Excess | None:
-    policy, account, identifier = str(query.policy), query.policy.account, query.policy.identifier
+    policy, account = str(query.policy), query.policy.account
     is_root = query.policy == root_policy(account)
     names = [policy] if is_root else [policy, *query.namesakes]
     named = {full: (owner, by) for full, owner, by in await for_each(transaction, _NAMED, [(name,) for name in names])}
@@ -207,75 +207,111 @@ async def _read(transaction: Transaction, query: EffectiveQuery) -> Effective | 
     if is_root:
         spans = [(f"{account}:", f"{account};")]
     else:
-        depth += identifier.count("/")
-        of_owners = [_just(policy), *(_beneath(account, kind, identifier) for kind in sorted(ROLE_KINDS))]
-        of_policies = [_just(policy), _beneath(account, "policy", identifier)]
-        users = await transaction.fetch(_USERS, *_columns(of_owners), *_columns(of_policies), query.suffix)
-        owner, _ = named[policy]
-        extra = {full for (full,) in users} | {
-            full
-            for full, (owned_by, by) in named.items()
-            if owned_by == owner or _within(owned_by, of_owners) or (by is not None and _within(by, of_policies))
-        }
-        spans = [
-            *map(_just, sorted(extra)),
-            *(_beneath(account, kind, identifier) for kind in query.kinds if kind != "user"),
-        ]
+        depth += query.policy.identifier.count("/")
+        spans = await _spans(transaction, query, named)
     things = (*_columns(spans), column(query.kinds), depth)
-    ((resources, annotations, permissions, memberships, restrictions, size),) = await transaction.fetch(_EXTENT, *things)
+    (extent,) = await transaction.fetch(_EXTENT, *things)
+    if excess := _excess(query.limit, *extent):
+        return excess
+    found, hidden = await _seen(transaction, query, await transaction.fetch(_RESOURCES, *things))
+    keys = await _public_keys(transaction, account, found)
+    if isinstance(keys, Excess):
+        return keys
+    return Effective(await _rows(transaction, found), await _around(transaction, query.policy), keys, hidden)
+
+
+async def _spans(
+    transaction: Transaction, query: EffectiveQuery, named: Mapping[str, tuple[str, str | None]]
+) -> list[tuple[str, str]]:
+    """Return the spans of what belongs to a policy other than the root: what lies beneath it, its users and namesakes."""
+    policy, account, identifier = str(query.policy), query.policy.account, query.policy.identifier
+    of_owners = [_just(policy), *(_beneath(account, kind, identifier) for kind in sorted(ROLE_KINDS))]
+    of_policies = [_just(policy), _beneath(account, "policy", identifier)]
+    users = await transaction.fetch(_USERS, *_columns(of_owners), *_columns(of_policies), query.suffix)
+    owner, _ = named[policy]
+    namesakes = {
+        full
+        for full, (owned_by, by) in named.items()
+        if owned_by == owner or _within(owned_by, of_owners) or (by is not None and _within(by, of_policies))
+    }
+    extra = sorted(namesakes.union(full for (full,) in users))
+    return [*map(_just, extra), *(_beneath(account, kind, identifier) for kind in query.kinds if kind != "user")]
+
+
+def _excess(
+    limit: int, resources: int, annotations: int, permissions: int, memberships: int, restrictions: int, size: int
+) -> Excess | None:
+    """Return what is too much of what a policy holds, if anything is; ``size`` is in bytes."""
     count = resources + annotations + permissions
-    if count > query.limit:
-        return Excess(count, query.limit)
+    if count > limit:
+        return Excess(count, limit)
     if max(memberships, restrictions) > MOST:
         return Excess(max(memberships, restrictions), MOST)
-    if size > BYTES_MOST:
-        return Excess(size, BYTES_MOST, "bytes")
-    found, hidden = await _seen(transaction, query, await transaction.fetch(_RESOURCES, *things))
-    factories = [row for row in found if row[0].split(":", 2)[1] == "host_factory"]
+    return Excess(size, BYTES_MOST, "bytes") if size > BYTES_MOST else None
+
+
+async def _rows(transaction: Transaction, found: list[tuple[Any, ...]]) -> Rows:
+    """Return resources with the rows that tell about them."""
+    factories = [row for row in found if _kind(row) == "host_factory"]
     layers = [MembershipRow(*row) for row in await _of(transaction, _LAYERS, factories)]
     members = [MembershipRow(*row) for row in await _of(transaction, _MEMBERSHIPS, found)]
-    rows = Rows(
+    return Rows(
         tuple(ResourceRow(*row) for row in found),
         tuple(dict.fromkeys([*members, *layers])),
         tuple([PermissionRow(*row) for row in await _of(transaction, _PERMISSIONS, found)]),
         tuple([AnnotationRow(*row) for row in await _of(transaction, _ANNOTATIONS, found)]),
         tuple([RestrictionRow(*row) for row in await _of(transaction, _RESTRICTIONS, found)]),
     )
-    users = [full.split(":", 2)[2] for full, _ in found if full.split(":", 2)[1] == "user"]
+
+
+async def _public_keys(transaction: Transaction, account: str, found: list[tuple[Any, ...]]) -> dict[str, Sealed] | Excess:
+    """Return the public keys of the users among resources, by their full ids."""
+    users = [row[0].split(":", 2)[2] for row in found if _kind(row) == "user"]
     keys: dict[str, Sealed] = {}
     for start in range(0, len(users), _BATCH):
         spans = [_beneath(account, "public_key", f"user/{user}") for user in users[start : start + _BATCH]]
         keys.update((full, Sealed(sealed)) for full, sealed in await transaction.fetch(_PUBLIC_KEYS, *_columns(spans)))
         if len(keys) > MOST:
             return Excess(len(keys), MOST)
-    around = await for_each(transaction, _NAMED, [(f"{account}:policy:{ident}",) for ident in _beginnings(identifier)])
-    return Effective(rows, frozenset(full.split(":", 2)[2] for full, _, _ in around) - {"root"}, keys, hidden)
+    return keys
+
+
+async def _around(transaction: Transaction, policy: RoleName) -> frozenset[str]:
+    """Return the ids of those policies, but the root, whose ids are proper beginnings of a policy's."""
+    beginnings = [(f"{policy.account}:policy:{beginning}",) for beginning in _beginnings(policy.identifier)]
+    around = await for_each(transaction, _NAMED, beginnings)
+    return frozenset(full.split(":", 2)[2] for full, _, _ in around) - {"root"}
 
 
 async def _seen(
     transaction: Transaction, query: EffectiveQuery, found: list[tuple[Any, ...]]
 ) -> tuple[list[tuple[Any, ...]], tuple[str, ...]]:
-    """Those of the resources that the viewer sees, and the kinds of the others."""
+    """Return those of the resources that the viewer sees, and the kinds of the others."""
     if query.viewer is None:
         return found, ()
     seen = await visible(transaction, query.viewer, [full for full, _ in found])
-    hidden = sorted(full.split(":", 2)[1] for full, _ in found if full not in seen)
+    hidden = sorted(_kind(row) for row in found if row[0] not in seen)
     return [row for row in found if row[0] in seen], tuple(hidden)
 
 
 async def _of(transaction: Transaction, statement: Statement, things: list[tuple[Any, ...]]) -> Iterable[tuple[Any, ...]]:
-    """The rows of things, asked for some of them at a time."""
+    """Return the rows of things, asked for some of them at a time."""
     batches = [things[start : start + _BATCH] for start in range(0, len(things), _BATCH)]
     return chain.from_iterable([await transaction.fetch(statement, column(full for full, _ in batch)) for batch in batches])
 
 
+def _kind(resource: tuple[Any, ...]) -> str:
+    kind: str = resource[0].split(":", 2)[1]
+    return kind
+
+
 def _just(full: str) -> tuple[str, str]:
-    """The span of one id: no character comes before U+0001."""
+    """Return the span of one id: no character comes before U+0001."""
     return full, f"{full}\x01"
 
 
 def _beneath(account: str, kind: str, identifier: str) -> tuple[str, str]:
-    """The span of what begins with an id and a slash; ``0`` follows the slash in byte order."""
+    """Return the span of what begins with an id and a slash; ``0`` follows the slash in byte order."""
     return f"{account}:{kind}:{identifier}/", f"{account}:{kind}:{identifier}0"
 
 
@@ -289,5 +325,5 @@ def _columns(spans: Iterable[tuple[str, str]]) -> tuple[str, str]:
 
 
 def _beginnings(identifier: str) -> Iterator[str]:
-    """The proper beginnings of a path."""
+    """Return the proper beginnings of a path."""
     return (identifier[:at] for at, char in enumerate(identifier) if char == "/" and at)

@@ -11,22 +11,30 @@ Where everybody is wanted from the first on, the equality is enough; to compare 
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from typing import Any, Final, Self
 
 import attrs
 
 from svc.model.names import ROLE_KINDS
-from svc.model.query_results import Membership, MembersQuery, Place
+from svc.model.query_results import Asker, Membership, MembersQuery, Place, Standing
 from svc.storage.driver.columns import column
 from svc.storage.driver.database import Database, Statement
+from svc.storage.sql.access_facts import WITH_STANDING, identity, standing_of
 from svc.storage.sql.search import ASKED, CLASS, FOUND, MATCHING, SHORT
+
+#: How many columns a row of ``standing`` has.
+_FACTS: Final = 6
+
+_PARAMETER: Final = re.compile(r"\$([0-9]+)")
 
 #: Before every row.
 _START: Final = Place("")
 
 
 @attrs.frozen
-class Listing:
+class MembershipList:
     """The memberships that have one role in one column, listed by the other column."""
 
     _first_page: Statement
@@ -90,36 +98,34 @@ class Listing:
             Statement(f"{name}_count_search", f"{matching} SELECT count(*) FROM matching"),
         )
 
+    @property
+    def pages(self) -> tuple[Statement, ...]:
+        """The statements for pages: the first one, any, and one of a search, which has a column more."""
+        return self._first_page, self._page, self._search
+
     async def page(self, database: Database, query: MembersQuery) -> list[Membership]:
-        """The rows that the query asks for, in order."""
-        if (bounds := _bounds(query)) is None:
+        """Return the rows that the query asks for, in order."""
+        if (asked := self.asked(query)) is None:
             return []
+        return [Membership(*row) for row in await database.fetch(*asked)]
+
+    def asked(self, query: MembersQuery) -> tuple[Any, ...] | None:
+        """Return the statement for a page, and its parameters; ``None`` when no row can match."""
+        if (bounds := _bounds(query)) is None:
+            return None
         role, first, beyond, kinds = bounds
         after, search = query.after or _START, query.search
         if search is None and not query.kinds and query.after is None:
-            rows = await database.fetch(self._first_page, role, query.limit, query.offset)
-            return [Membership(*row) for row in rows]
+            return self._first_page, role, query.limit, query.offset
         if search is None:
             begin, ownership = max((first, False), (after.name, after.ownership))
-            rows = await database.fetch(self._page, role, begin, beyond, kinds, ownership, query.limit, query.offset)
-            return [Membership(*row) for row in rows]
+            return self._page, role, begin, beyond, kinds, ownership, query.limit, query.offset
         rank = -1 if query.after is None else after.rank or 0
-        rows = await database.fetch(
-            self._search,
-            *bounds,
-            search.text,
-            search.split,
-            search.by_class,
-            rank,
-            after.name,
-            after.ownership,
-            query.limit,
-            query.offset,
-        )
-        return [Membership(*row) for row in rows]
+        searched = (search.text, search.split, search.by_class, rank, after.name, after.ownership)
+        return self._search, *bounds, *searched, query.limit, query.offset
 
     async def count(self, database: Database, query: MembersQuery) -> int:
-        """How many rows match, wherever a page of them begins and ends."""
+        """Return how many rows match, wherever a page of them begins and ends."""
         if (bounds := _bounds(query)) is None:
             return 0
         if query.search is None and not query.kinds:
@@ -129,6 +135,46 @@ class Listing:
         else:
             ((count,),) = await database.fetch(self._count_search, *bounds, query.search.text, query.search.split)
         return int(count)
+
+
+@attrs.frozen
+class JudgedListing:
+    """A listing that is read together with how a caller stands towards its role, in one statement.
+
+    Who neither owns nor holds the role, and has no privilege on it, reads no rows.
+    """
+
+    _listing: MembershipList
+    _pages: Mapping[str, Statement]
+
+    @classmethod
+    def of(cls, listing: MembershipList) -> Self:
+        """Make the statements from those of a listing, where the role is ``$1`` and here ``$2``."""
+        first, page, search = listing.pages
+        return cls(listing, {each.name: _judged(each, columns) for each, columns in ((first, 5), (page, 5), (search, 6))})
+
+    async def page(self, database: Database, caller: Asker, query: MembersQuery) -> tuple[Standing, list[Membership]] | None:
+        """Return the caller's standing and the rows that the query asks for, in order; ``None`` when none can match."""
+        if (asked := self._listing.asked(query)) is None:
+            return None
+        page, role, *rest = asked
+        asker, creation = identity(caller)
+        judged, *rows = await database.fetch(self._pages[page.name], asker, role, creation, *rest)
+        return standing_of(judged[:_FACTS]), [Membership(*row[_FACTS:]) for row in rows]
+
+
+def _judged(page: Statement, columns: int) -> Statement:
+    shifted = _PARAMETER.sub(lambda found: "$2" if found[1] == "1" else f"${int(found[1]) + 2}", page.sql)
+    return Statement(
+        f"{page.name}_judged",
+        f"""
+        {WITH_STANDING}
+        SELECT standing.*{", NULL" * columns} FROM standing
+        UNION ALL
+        SELECT {"NULL, " * _FACTS}page.* FROM ({shifted}) AS page
+        WHERE (SELECT owns OR holds OR privileges <> '{{}}' FROM standing)
+        """,
+    )
 
 
 def _bounds(query: MembersQuery) -> tuple[Any, ...] | None:
@@ -146,5 +192,6 @@ def _bounds(query: MembersQuery) -> tuple[Any, ...] | None:
     return str(query.role), f"{account}:{kinds[0]}:", f"{account}:{kinds[-1]};", narrowed
 
 
-MEMBERS: Final = Listing.by("members", "role_id", "member_id")
-MEMBERSHIPS: Final = Listing.by("memberships", "member_id", "role_id")
+MEMBERS: Final = MembershipList.by("members", "role_id", "member_id")
+MEMBERS_JUDGED: Final = JudgedListing.of(MEMBERS)
+MEMBERSHIPS: Final = MembershipList.by("memberships", "member_id", "role_id")

@@ -13,7 +13,7 @@ from svc.model.errors import PolicyConflict
 from svc.model.events import Trail
 from svc.model.names import RESOURCE_KINDS, RoleName
 from svc.model.ownership import Ownership
-from svc.model.policy_rows import Burden, Changes, PolicyVersion, Present, Rows, Surroundings
+from svc.model.policy_rows import Changes, PolicyVersion, Present, RecordLimit, Rows, Surroundings
 from svc.model.ports import IPolicies, IPolicyTransaction
 from svc.model.query_results import Asker, Sealed, Standing
 from svc.storage.driver.columns import column, for_each
@@ -24,7 +24,7 @@ from svc.storage.roles import standing
 from svc.storage.secrets import VERSIONS_KEPT
 from svc.storage.sql import impact, record_limits, recorded_rows
 from svc.storage.sql.owners import ownership
-from svc.storage.sql.role_closure import CALLER, UPDATABLE, holding, updating
+from svc.storage.sql.role_closure import CALLER, UPDATABLE, held_among, updating
 
 T = TypeVar("T")
 
@@ -79,7 +79,7 @@ _NOT_GRANTABLE: Final = Statement(
             SELECT role_id FROM roles WHERE role_id = given.id OFFSET 0
         ) AS role
     ),
-    {holding("granting", "$2", _ADMINISTRATORS)}
+    {held_among("granting", "$2", _ADMINISTRATORS)}
     SELECT role_id FROM asked
     WHERE NOT EXISTS (
         SELECT FROM memberships
@@ -104,7 +104,7 @@ _NOT_PERMITTABLE: Final = Statement(
     f"""
     WITH RECURSIVE {CALLER.format(caller="$2")},
     {_THINGS},
-    {holding("permitting", "$2", "SELECT owner_id FROM thing")}
+    {held_among("permitting", "$2", "SELECT owner_id FROM thing")}
     SELECT resource_id FROM thing WHERE (owner_id IN (SELECT role_id FROM permitting)) IS NOT TRUE
     """,
 )
@@ -253,9 +253,9 @@ class _PolicyTransaction:
         """See ``IPolicyTransaction``."""
         await recorded_rows.change(self._transaction, str(policy), changes, api_keys)
 
-    async def heavier(self, burden: Burden, records: Sequence[str], most: int) -> list[tuple[str, int]]:
+    async def exceeding(self, limit: RecordLimit, records: Sequence[str], most: int) -> list[tuple[str, int]]:
         """See ``IPolicyTransaction``."""
-        return await record_limits.heavier(self._transaction, burden, records, most)
+        return await record_limits.exceeding(self._transaction, limit, records, most)
 
     async def values(self, resources: Sequence[str]) -> dict[str, Sealed]:
         """See ``IPolicyTransaction``."""
@@ -282,9 +282,9 @@ class _PolicyTransaction:
         """See ``IPolicyTransaction``."""
         return await record(self._transaction, trail)
 
-    async def at_stake(self, resources: Sequence[str], most: int) -> Rows | None:
+    async def deleted_with(self, resources: Sequence[str], most: int) -> Rows | None:
         """See ``IPolicyTransaction``."""
-        return await impact.at_stake(self._transaction, resources, most)
+        return await impact.deleted_with(self._transaction, resources, most)
 
     async def stored(self, rows: Rows) -> Rows:
         """See ``IPolicyTransaction``."""

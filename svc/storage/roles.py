@@ -1,4 +1,4 @@
-"""Roles as PostgreSQL keeps them: how they stand towards resources, and who their members are."""
+"""The store of roles on PostgreSQL: their standing towards resources, and their members."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from svc.model.errors import CallerReplaced, InvalidParameter, NotFound
 from svc.model.events import Trail
 from svc.model.limits import RECORD_LIMITS
 from svc.model.names import ResourceName, RoleName
-from svc.model.policy_rows import Burden
+from svc.model.policy_rows import RecordLimit
 from svc.model.ports import IRoles
 from svc.model.query_results import (
     Asker,
@@ -30,7 +30,7 @@ from svc.storage.driver.failures import ForeignKeyViolation
 from svc.storage.events import record
 from svc.storage.sql import membership_graph
 from svc.storage.sql.access_facts import CURRENT, WITH_STANDING, identity, standing_of
-from svc.storage.sql.record_limits import heavier
+from svc.storage.sql.record_limits import exceeding
 
 _STANDING: Final = Statement("standing", f"{WITH_STANDING} SELECT * FROM standing")
 
@@ -68,9 +68,9 @@ Decide = Callable[[MemberReading], None]
 
 
 async def standing(asked: Database | Transaction, caller: Asker, resource: str) -> Standing:
-    """How a caller stands towards a resource, given by its full id; be it within a transaction.
+    """Return how a caller stands towards a resource, given by its full id; be it within a transaction.
 
-    :raises CallerReplaced: see ``standing``, Note [The caller of a token].
+    :raises CallerReplaced: see ``access_facts``, Note [The caller of a token].
     """
     role, creation = identity(caller)
     (row,) = await asked.fetch(_STANDING, role, resource, creation)
@@ -95,10 +95,6 @@ class RoleStore:
             raise CallerReplaced
         return current is not None
 
-    async def exists(self, role: RoleName) -> bool:
-        """See ``IRoles``."""
-        return _true(await self._database.fetch(_EXISTS, str(role)))
-
     async def role(self, role: RoleName) -> RoleReading | None:
         """See ``IRoles``."""
         rows = await self._database.fetch(_ROLE, str(role))
@@ -110,6 +106,11 @@ class RoleStore:
     async def members(self, query: MembersQuery) -> list[Membership]:
         """See ``IRoles``."""
         return await memberships.MEMBERS.page(self._database, query)
+
+    async def judged_members(self, caller: Asker, query: MembersQuery) -> tuple[Standing, list[Membership]]:
+        """See ``IRoles``."""
+        found = await memberships.MEMBERS_JUDGED.page(self._database, caller, query)
+        return (await self.standing(caller, query.role.resource), []) if found is None else found
 
     async def count_members(self, query: MembersQuery) -> int:
         """See ``IRoles``."""
@@ -151,7 +152,8 @@ class RoleStore:
         try:
             return await self._database.transact(work)
         except ForeignKeyViolation:
-            raise NotFound.of(role if await self.exists(member) else member) from None
+            there = _true(await self._database.fetch(_EXISTS, str(member)))
+            raise NotFound.of(role if there else member) from None
 
     async def remove_member(
         self, caller: Asker, role: RoleName, member: RoleName, decide: Decide, trail: Trail | None = None
@@ -170,7 +172,7 @@ class RoleStore:
 async def _weigh(transaction: Transaction, factory: RoleName) -> None:
     """Return when a host factory has no more layers than it may."""
     most = RECORD_LIMITS.layers
-    if await heavier(transaction, Burden.LAYERS, [str(factory)], most):
+    if await exceeding(transaction, RecordLimit.LAYERS, [str(factory)], most):
         raise InvalidParameter("member", f"'member': {factory} has {most} layers, and no record may have more")
 
 

@@ -17,7 +17,7 @@ from svc.model.query_results import Asker, Sealed, SecretReading
 from svc.storage.driver.columns import column
 from svc.storage.driver.database import Database, Statement, Transaction
 from svc.storage.events import record
-from svc.storage.sql.access_facts import CURRENT, HELD, WITH_STANDING, identity, standing_of
+from svc.storage.sql.access_facts import CURRENT, HELD, WITH_STANDING, administrators_of, identity, standing_of
 
 #: How many versions of a value are kept (wire facts, core 4).
 VERSIONS_KEPT: Final = 20
@@ -51,9 +51,9 @@ _READ_VERSION: Final = Statement(
     f"{_READ} (SELECT * FROM secrets WHERE resource_id = $2 AND version = $5::integer OFFSET 0) AS secret ON true {_ENDED}",
 )
 
-# Each is judged as by itself (``standing``, Note [Standing in one statement]), but for what is the same for many: what the
-# caller holds, and which owners' roles are among that. No value is looked at before it is known that all of them together
-# are few enough bytes.
+# Each is judged as by itself (``access_facts``, Note [Standing in one statement]), but for what is the same for many: what
+# the caller holds, and which owners' roles are among that. No value is looked at before it is known that all of them
+# together are few enough bytes.
 _READ_ALL: Final = Statement(
     "secret_read_all",
     f"""
@@ -64,17 +64,7 @@ _READ_ALL: Final = Statement(
         LEFT JOIN LATERAL (SELECT * FROM resources WHERE resource_id = listed.asked_id OFFSET 0) AS found ON true
     ),
     owned (owner_id, owns) AS MATERIALIZED (
-        SELECT owner_id, EXISTS (SELECT FROM held WHERE role_id IN (
-            WITH RECURSIVE administrators (role_id) AS (
-                SELECT owner.owner_id
-                UNION
-                SELECT unnest(ARRAY(
-                    SELECT member_id FROM memberships WHERE role_id = administrators.role_id AND admin_option
-                ))
-                FROM administrators
-            )
-            SELECT role_id FROM administrators
-        ))
+        SELECT owner_id, EXISTS (SELECT FROM held WHERE role_id IN ({administrators_of("owner.owner_id")}))
         FROM (SELECT DISTINCT owner_id FROM asked WHERE owner_id IS NOT NULL) AS owner
     ),
     caller (caller_current) AS MATERIALIZED (SELECT {CURRENT.format(number="$4", caller="$1")})

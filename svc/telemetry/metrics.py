@@ -1,4 +1,4 @@
-"""What is counted, for monitoring; served as Prometheus text on an endpoint of its own (rulings: health).
+"""Counters for monitoring, served as Prometheus text on an endpoint of their own (rulings: health).
 
 Where nothing is served nothing is counted, and the library isn't loaded, which would make every start longer.
 
@@ -22,16 +22,14 @@ from twisted.web.resource import Resource
 from twisted.web.server import Site
 from zope.interface import implementer
 
-from svc.model.authentication import Admitted, Attempt, IAuthenticator, Refused
+from svc.model.authentication import Admitted, IAuthenticator, LoginRequest, Refused
 from svc.model.counts import Census, ConnectionCounts
 from svc.model.query_results import Finding
+from svc.model.reasons import RefusalKind
 
 #: Upper bounds of durations, in seconds.
 _REQUEST_BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5)
 _LAG_BUCKETS: Final = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5)
-
-#: The status of who can't be judged now.
-_LATER: Final = 503
 
 #: Seconds between two looks at how late the reactor is.
 BEAT: Final = 0.25
@@ -178,11 +176,11 @@ class Metrics:
         """Count a decision of an authenticator of this type, such as ``authn-jwt``; who may come again is undecided."""
         outcome, reason = "admitted", ""
         if isinstance(decision, Refused):
-            outcome, reason = "undecided" if decision.status == _LATER else "refused", decision.reason.value
+            outcome, reason = "undecided" if decision.kind is RefusalKind.POSTPONED else "refused", decision.reason.value
         self._authentications.labels(authenticator, outcome, reason).inc()
 
     def site(self) -> IProtocolFactory:
-        """What serves them, at ``/metrics`` alone, on a few connections that nobody else can take."""
+        """Return the site that serves the counters at ``/metrics`` alone, on a few connections."""
         from prometheus_client.twisted import MetricsResource  # noqa: PLC0415 - as above
 
         root = Resource()
@@ -200,7 +198,7 @@ class _Watched:
         self._counts = counts
 
     def collect(self) -> Iterator[Any]:
-        """Read it, as a registry calls for it."""
+        """Return the current samples, for the registry."""
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily  # noqa: PLC0415 - as above
 
         family: Any = (CounterMetricFamily if self._counts else GaugeMetricFamily)(*self._said, labels=self._labels)
@@ -221,12 +219,12 @@ class ReactorLag(Service):
         self._call: IDelayedCall | None = None
 
     def startService(self) -> None:
-        """Begin."""
+        """Start measuring."""
         super().startService()  # type: ignore[no-untyped-call] # Twisted's
         self._plan()
 
     def stopService(self) -> None:
-        """End."""
+        """Stop measuring."""
         super().stopService()  # type: ignore[no-untyped-call] # Twisted's
         if self._call is not None:
             self._call.cancel()
@@ -251,26 +249,26 @@ class _QuietSite(Site):
 
 
 class _Few(WrappingFactory[ProtocolWrapper]):
-    """Takes so many connections at a time, and turns others away."""
+    """Accept a few connections at a time, and refuse others."""
 
     noisy = False
 
     def buildProtocol(self, addr: IAddress | None) -> ProtocolWrapper | None:  # type: ignore[override]  # as its base's base
-        """Make one more, unless there are as many as there may be."""
+        """Accept a connection, unless there are ``SCRAPES`` already."""
         return None if len(self.protocols) >= SCRAPES else super().buildProtocol(addr)
 
 
 @implementer(IAuthenticator)
 class CountedAuthenticator:
-    """Counts the decisions of ``inner``. ``name`` is that of its type, such as ``authn-jwt``."""
+    """Count the decisions of ``inner``. ``name`` is its type, such as ``authn-jwt``."""
 
     def __init__(self, inner: IAuthenticator, name: str, metrics: Metrics) -> None:
         self._inner = inner
         self._name = name
         self._metrics = metrics
 
-    async def authenticate(self, attempt: Attempt) -> Admitted | Refused:
+    async def authenticate(self, request: LoginRequest) -> Admitted | Refused:
         """Let ``inner`` decide."""
-        decision = await self._inner.authenticate(attempt)
+        decision = await self._inner.authenticate(request)
         self._metrics.count_authentication(self._name, decision)
         return decision

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from collections.abc import Iterable
 from typing import Any, Final
 
 import attrs
@@ -24,12 +25,12 @@ from twisted.python.failure import Failure
 from svc.crypto.vault import Vault
 from svc.model.clocks import run_steadily
 from svc.model.errors import Refusal
-from svc.model.policy_rows import Load
+from svc.model.policy_loads import Load
 from svc.model.ports import ILoads
 from svc.services.policy_loads import Loads
 from svc.storage.driver.database import Database
 from svc.storage.policies import PolicyStore
-from svc.worker.messages import Bug, Reading, Task, written
+from svc.worker.messages import Bug, Reading, Task, outcome_written, written
 
 #: How much readier the server is to be served than a worker (``nice``).
 NICE: Final = 5
@@ -75,19 +76,19 @@ class Work(Protocol):
         assert self._loads is not None
         try:
             await self._database.connected()
-            answer = await self._loads.load(load)
+            outcome = await self._loads.load(load)
         except Refusal as refusal:
-            self._answer(refusal)
+            self._tell(written(refusal))
         else:
-            self._answer(attrs.evolve(answer, json=b""), answer.json)
+            self._tell(outcome_written(outcome))
 
     def _failed(self, failure: Failure) -> None:
         _log.failure("A policy load failed", failure)
-        self._answer(Bug(type(failure.value).__name__))
+        self._tell(written(Bug(type(failure.value).__name__)))
 
-    def _answer(self, value: object, content: bytes = b"") -> None:
+    def _tell(self, pieces: Iterable[bytes]) -> None:
         assert self.transport is not None
-        self.transport.writeSequence(written(value, content))
+        self.transport.writeSequence(list(pieces))
 
 
 def main() -> None:

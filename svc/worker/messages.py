@@ -1,19 +1,23 @@
 """Messages between the server and its workers, over pipes: a value, pickled, and bytes that go as they are.
 
 Both ends are one program and trust each other: what is unpickled was written by the other end, never by a client. Those
-bytes are a client's, or are for one.
+bytes are a client's document, or a batch of an outcome.
+
+Note [Batches stay pickled]. An outcome may tell of 200,000 rows. Its batches come before it, a message each, and the server
+keeps them as they come: they take a fraction of the memory so, and none is unpickled before its turn to be written down.
 """
 
 from __future__ import annotations
 
 import pickle
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import attrs
 
 from svc.model.dialect import Dialect
+from svc.model.policy_loads import Batches, LoadOutcome
 from svc.policy.document import Bounds
 
 _LENGTHS: Final = struct.Struct(">QQ")
@@ -39,6 +43,23 @@ class Bug:
     why: str
 
 
+@attrs.frozen
+class Batch:
+    """Says that the content beside it is the next batch in this field of the outcome to come."""
+
+    field: str
+
+
+@attrs.frozen
+class Pickled:
+    """Batches as they came through the pipe; each is unpickled when it is asked for."""
+
+    _batches: Sequence[bytes] = attrs.field(repr=False)
+
+    def __iter__(self) -> Iterator[Any]:
+        return map(pickle.loads, self._batches)
+
+
 class Message(NamedTuple):
     """A value, and bytes beside it."""
 
@@ -47,9 +68,25 @@ class Message(NamedTuple):
 
 
 def written(value: object, content: bytes = b"") -> list[bytes]:
-    """A message as it goes through the pipe, in pieces."""
+    """Return a message as it goes through the pipe, in pieces."""
     pickled = pickle.dumps(value)
     return [_LENGTHS.pack(len(pickled), len(content)), pickled, content]
+
+
+def outcome_written(outcome: LoadOutcome) -> Iterator[bytes]:
+    """Return the messages of an outcome, in pieces: its batches, then the rest (Note [Batches stay pickled])."""
+    batched = {name: value for name, value in attrs.asdict(outcome, recurse=False).items() if isinstance(value, Batches)}
+    for field, batches in batched.items():
+        for batch in batches:
+            yield from written(Batch(field), pickle.dumps(batch))
+    rest: Any = outcome
+    yield from written(attrs.evolve(rest, **dict.fromkeys(batched, Batches[Any]())))
+
+
+def outcome_of(rest: Any, batches: Mapping[str, Sequence[bytes]]) -> LoadOutcome:
+    """Return an outcome of which the rest has come, and, by the names of fields, the batches before."""
+    outcome: LoadOutcome = attrs.evolve(rest, **{field: Batches(Pickled(some)) for field, some in batches.items()})
+    return outcome
 
 
 class Reading:

@@ -22,9 +22,9 @@ from zope.interface import implementer
 import svc
 from svc.model.errors import LoadsUnavailable, OutcomeUnknown, Refusal
 from svc.model.names import RoleName
-from svc.model.policy_rows import Load, LoadAnswer
+from svc.model.policy_loads import Load, LoadOutcome
 from svc.model.ports import ILoads
-from svc.worker.messages import Bug, Reading, Task, written
+from svc.worker.messages import Batch, Bug, Reading, Task, outcome_of, written
 
 #: How many workers there are at most; each takes some 50 MB, and what its document takes.
 WORKERS: Final = 2
@@ -70,7 +70,7 @@ class Workers(Service):
         self._workers: set[_Worker] = set()
         self._waiting: deque[_Waiting] = deque()
 
-    async def load(self, load: Load) -> LoadAnswer:
+    async def load(self, load: Load) -> LoadOutcome:
         """See ``ILoads``."""
         worker = await self._worker(load.caller.role)
         return await worker.load(load)
@@ -90,7 +90,7 @@ class Workers(Service):
             await worker.ended()
 
     async def _worker(self, caller: RoleName) -> _Worker:
-        """A worker that has nothing to do, for a load of the caller's; each has no more than one at a time."""
+        """Return a worker that has nothing to do, for a load of the caller's; each has no more than one at a time."""
         if not self.running:
             raise LoadsUnavailable("the server stops")
         waiting = [each.caller for each in self._waiting]
@@ -112,7 +112,7 @@ class Workers(Service):
         return any(worker.caller == caller for worker in self._workers)
 
     def _next(self) -> _Waiting | None:
-        """Who has waited longest of those who have no worker, and waits no more."""
+        """Return the load that has waited longest of those whose caller has no worker, and take it off the list."""
         for entry in self._waiting:
             if not self._is_served(entry.caller):
                 self._waiting.remove(entry)
@@ -159,8 +159,9 @@ class _Worker(ProcessProtocol):
         self._task = task
         self._freed = freed
         self._reading = Reading()
+        self._batches: dict[str, list[bytes]] = {}
         self.caller: RoleName | None = None
-        self._answer: Deferred[LoadAnswer] | None = None
+        self._answer: Deferred[LoadOutcome] | None = None
         self._later: IDelayedCall | None = None
         self._said = b""
         self._leaving = False
@@ -176,7 +177,7 @@ class _Worker(ProcessProtocol):
         """Whether the process is gone."""
         return self._end.called
 
-    def load(self, load: Load) -> Deferred[LoadAnswer]:
+    def load(self, load: Load) -> Deferred[LoadOutcome]:
         """Give it a load."""
         self._in(DEADLINE, self._give_up)
         self.caller = load.caller.role
@@ -203,7 +204,11 @@ class _Worker(ProcessProtocol):
     def outReceived(self, data: bytes) -> None:
         """Take its answer."""
         for message in self._reading.take(data):
+            if isinstance(message.value, Batch):
+                self._batches.setdefault(message.value.field, []).append(message.content)
+                continue
             answer, self._answer, self.caller = self._answer, None, None
+            batches, self._batches = self._batches, {}
             self._in(IDLE, self.end)
             if answer is not None:
                 match message.value:
@@ -211,8 +216,8 @@ class _Worker(ProcessProtocol):
                         answer.errback(refusal)
                     case Bug() as bug:
                         answer.errback(RuntimeError(f"a policy load met a bug, which is in the log above: {bug.why}"))
-                    case LoadAnswer() as head:
-                        answer.callback(attrs.evolve(head, json=message.content))
+                    case rest:
+                        answer.callback(outcome_of(rest, batches))
             self._freed(self)
 
     def errReceived(self, data: bytes) -> None:

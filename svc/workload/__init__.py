@@ -1,1 +1,1 @@
-"""The workload's side: its identity from its platform, and a client that reads secrets with it."""
+"""The client library for workloads: identity tokens of platforms, and a client that reads secrets."""

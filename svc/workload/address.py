@@ -1,4 +1,4 @@
-"""Where requests are sent: which addresses can be asked, and what of one may be told."""
+"""Addresses of servers: which are valid, and what of them may be shown."""
 
 from __future__ import annotations
 
@@ -27,6 +27,6 @@ def demand_address(url: str, what: str) -> None:
 
 
 def origin(url: str) -> str:
-    """The part of an address that may be told to anybody: scheme, host and port."""
+    """Return the part of an address that may be told to anybody: scheme, host and port."""
     address = urlsplit(url)
     return f"{address.scheme}://{address.netloc.rpartition('@')[2]}"

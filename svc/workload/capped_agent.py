@@ -1,26 +1,23 @@
-"""The connection of one request, counted and ended at once.
+"""An agent whose requests have a connection each (``svc.net.capped``, Note [Hanging up]).
 
-Note [Hanging up]. Each request has a connection of its own, which ends at once when it isn't needed any more: over TLS an
-orderly end waits for the other side's, which may go on sending for ever. Headers are counted by the connection, a body by
-who collects it.
+Headers are counted by the connection, a body by who collects it.
 """
 
 from __future__ import annotations
 
-import math
 from typing import Any, Final
 
 import attrs
 from twisted.internet.defer import Deferred
 from twisted.internet.endpoints import HostnameEndpoint, wrapClientTLS
-from twisted.internet.interfaces import IProtocol, IProtocolFactory, IStreamClientEndpoint
-from twisted.protocols.policies import ProtocolWrapper, WrappingFactory
+from twisted.internet.interfaces import IStreamClientEndpoint
 from twisted.python.failure import Failure
 from twisted.web.client import URI, Agent
 from twisted.web.http_headers import Headers
-from twisted.web.iweb import IAgent, IAgentEndpointFactory, IBodyProducer, IResponse
+from twisted.web.iweb import IAgent, IBodyProducer, IResponse
 from zope.interface import implementer
 
+from svc.net.capped import CappedEndpoint
 from svc.net.trust import Trust
 from svc.workload.address import origin
 from svc.workload.faults import TooLong, Untrusted
@@ -28,80 +25,14 @@ from svc.workload.faults import TooLong, Untrusted
 #: Seconds for a connection to come about.
 CONNECT_TIMEOUT: Final = 10
 
-#: The longest headers that are taken, in bytes, with those of interim answers.
+#: The longest headers that are taken, in bytes, with those of interim answers and what of the body comes along with them.
 HEADERS_LIMIT: Final = 256 * 1024
-
-
-@implementer(IAgentEndpointFactory, IStreamClientEndpoint)
-class _Line:
-    """The connection of one request (Note [Hanging up])."""
-
-    def __init__(self, reactor: Any, trust: Trust) -> None:
-        self._reactor = reactor
-        self._trust = trust
-        self._left: float = HEADERS_LIMIT
-
-    @property
-    def overrun(self) -> bool:
-        """Whether the headers were too long."""
-        return self._left < 0
-
-    def endpointForURI(self, uri: URI) -> IStreamClientEndpoint:
-        """Connect there, when it is time."""
-        host = uri.host.decode("ascii")
-        endpoint: IStreamClientEndpoint = HostnameEndpoint(self._reactor, host, uri.port, timeout=CONNECT_TIMEOUT)
-        if uri.scheme == b"https":
-            try:
-                endpoint = wrapClientTLS(self._trust.client(host), endpoint)
-            except UnicodeError:
-                raise Untrusted(f"https://{host}", "no certificate can be for a host of that name") from None
-        self._endpoint = endpoint
-        return self
-
-    def connect(self, protocolFactory: IProtocolFactory) -> Deferred[IProtocol]:
-        """Connect, counting."""
-        connected: Deferred[Any] = self._endpoint.connect(_WireFactory(protocolFactory, self))
-        return connected.addCallback(lambda wire: wire.wrappedProtocol)
-
-    def admits(self, size: int) -> bool:
-        """Count ``size`` more bytes; whether they are still within the limit."""
-        self._left -= size
-        return not self.overrun
-
-    def answered(self, response: IResponse) -> IResponse:
-        """The headers are here: nothing more is counted."""
-        self._left = math.inf
-        return response
-
-
-class _Wire(ProtocolWrapper):
-    """Between transport and client."""
-
-    def dataReceived(self, data: bytes) -> None:
-        """Pass it on, which tells whether it belongs to the headers, and count it if so."""
-        self.wrappedProtocol.dataReceived(data)
-        if not self.factory.line.admits(len(data)):
-            self.abortConnection()
-
-    def loseConnection(self) -> None:  # noqa: N802 (Twisted's)
-        """End at once."""
-        self.abortConnection()
-
-
-class _WireFactory(WrappingFactory[_Wire]):
-    protocol = _Wire
-    noisy = False
-
-    def __init__(self, wrapped: IProtocolFactory, line: _Line) -> None:
-        super().__init__(wrapped)  # type: ignore[no-untyped-call] # Twisted's policies have no annotations
-        wrapped.noisy = False  # type: ignore[attr-defined] # Twisted's factories have it
-        self.line = line
 
 
 @implementer(IAgent)
 @attrs.frozen
 class BoundedAgent:
-    """An agent with a line for each request."""
+    """An agent with a connection for each request."""
 
     reactor: Any
     trust: Trust
@@ -109,15 +40,28 @@ class BoundedAgent:
     def request(
         self, method: bytes, uri: bytes, headers: Headers | None = None, bodyProducer: IBodyProducer | None = None
     ) -> Deferred[IResponse]:
-        """Ask."""
-        line = _Line(self.reactor, self.trust)
+        """Send a request."""
+        line = CappedEndpoint(self._endpoint(URI.fromBytes(uri)), HEADERS_LIMIT)
+
+        def answered(response: IResponse) -> IResponse:
+            line.lift()
+            return response
 
         def failed(failure: Failure) -> Failure:
             if line.overrun:
                 raise TooLong(origin(uri.decode("ascii")), HEADERS_LIMIT)
             return failure
 
-        asked: Deferred[IResponse] = Agent.usingEndpointFactory(self.reactor, line).request(
-            method, uri, headers, bodyProducer
-        )
-        return asked.addCallbacks(line.answered, failed)
+        agent = Agent.usingEndpointFactory(self.reactor, line)
+        asked: Deferred[IResponse] = agent.request(method, uri, headers, bodyProducer)
+        return asked.addCallbacks(answered, failed)
+
+    def _endpoint(self, uri: URI) -> IStreamClientEndpoint:
+        host = uri.host.decode("ascii")
+        endpoint: IStreamClientEndpoint = HostnameEndpoint(self.reactor, host, uri.port, timeout=CONNECT_TIMEOUT)
+        if uri.scheme != b"https":
+            return endpoint
+        try:
+            return wrapClientTLS(self.trust.client(host), endpoint)
+        except UnicodeError:
+            raise Untrusted(f"https://{host}", "no certificate can be for a host of that name") from None

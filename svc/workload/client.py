@@ -203,7 +203,7 @@ class Client:
         return self._token
 
     async def _renewed(self, refused: str) -> str:
-        """Another token than the one that was refused."""
+        """Return another token than the one that was refused."""
         if self._token is not None and self._token.text == refused:
             self._token = None
         return await self.access_token()
@@ -303,7 +303,7 @@ class Client:
 
 
 def _decoded(text: str) -> bytes:
-    """What stands in lines of base64.
+    """Return what stands in lines of base64.
 
     :raises ValueError: anything else stands there.
     """
@@ -311,7 +311,7 @@ def _decoded(text: str) -> bytes:
 
 
 def claims_of(token: str) -> dict[str, Any]:
-    """The claims inside an access token, unverified: when it was made, and when it ends.
+    """Return the claims inside an access token, unverified: when it was made, and when it ends.
 
     :raises ValueError: it is no access token.
     :raises KeyError: it is none.

@@ -1,4 +1,4 @@
-"""What a workload proves itself with: an API key, a JWT, or the identity that its platform gives it."""
+"""The proofs of a workload's identity: an API key, a JWT, or the identity token of its platform."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Evidence(Protocol):
 
     @property
     def what(self) -> str:
-        """What it is called where it is refused."""
+        """Return its name, for the message of a refusal."""
 
     async def login(self, account: str) -> Login:
         """Make the request that presents it, fresh each time.
@@ -97,7 +97,7 @@ class IdentitySource(Protocol):
     """Where the platform's identity tokens come from, such as :class:`svc.workload.metadata.Metadata`."""
 
     async def token(self) -> str:
-        """An identity token that has not expired.
+        """Return an identity token that has not expired.
 
         :raises Fault: there is none.
         """

@@ -29,6 +29,7 @@ from twisted.web.http_headers import Headers
 from twisted.web.iweb import IAgent, IBodyProducer, IResponse
 from zope.interface import implementer
 
+from svc.model.text import blanked
 from svc.net.trust import Trust, tls_fault
 from svc.workload.address import origin
 from svc.workload.capped_agent import BoundedAgent
@@ -41,7 +42,7 @@ _SAID_LIMIT: Final = 300
 
 
 def parsed(text: str | bytes) -> Any:
-    """What JSON says.
+    """Return what JSON says.
 
     :raises ValueError: it isn't JSON, or is nested too deeply.
     """
@@ -51,9 +52,9 @@ def parsed(text: str | bytes) -> Any:
         raise ValueError("nested too deeply") from None
 
 
-def printable(text: str) -> str:
-    """What a server says, for a terminal: cut, and with nothing in it but what can be seen."""
-    return "".join(char if char.isprintable() else " " for char in text[:_SAID_LIMIT]).strip()
+def excerpt(text: str) -> str:
+    """Return what a server says, for a terminal: cut, and with nothing in it but what can be seen."""
+    return blanked(text[:_SAID_LIMIT]).strip()
 
 
 @attrs.frozen
@@ -66,7 +67,7 @@ class Reply:
 
     @property
     def said(self) -> str:
-        """The message in a refusal, :func:`printable`; empty where there is none, or a page for browsers."""
+        """Return the message in a refusal, :func:`excerpt`; empty where there is none, or a page for browsers."""
         try:
             error = parsed(self.body)["error"]
             message = error if isinstance(error, str) else error["message"]
@@ -74,11 +75,11 @@ class Reply:
             if self.headers.get("content-type", "").lower().startswith("text/html"):
                 return ""
             message = self.body[: 4 * _SAID_LIMIT].decode("utf-8", "replace")
-        return printable(message) if isinstance(message, str) else ""
+        return excerpt(message) if isinstance(message, str) else ""
 
     @property
     def request_id(self) -> str | None:
-        """The id by which the server knows the request; ``None`` where it says none."""
+        """Return the id by which the server knows the request; ``None`` where it says none."""
         said = self.headers.get("x-request-id", "").strip()
         return said if _REQUEST_ID.fullmatch(said) else None
 
@@ -156,7 +157,7 @@ class _Body(Protocol):
         return body.whole
 
     def dataReceived(self, data: bytes) -> None:
-        """Keep it, while somebody waits for it and it is not too long."""
+        """Keep a part of the body, unless it is too long or the request was cancelled."""
         if self.whole.called:
             return
         self._limit -= len(data)
@@ -188,7 +189,7 @@ def _fault(url: str, error: RequestTransmissionFailed | ResponseFailed | Respons
         fault = tls_fault(reason.value)
         if fault is not None:
             return Untrusted(url, fault)
-    return Unreachable(url, printable(_told(reasons[0]) if reasons else str(error)))
+    return Unreachable(url, excerpt(_told(reasons[0]) if reasons else str(error)))
 
 
 def _told(reason: Failure) -> str:
@@ -229,7 +230,7 @@ def http_client(reactor: Any, ca_file: Path | None = None) -> HTTPClient:
 
 def _trust_of(path: Path) -> Trust:
     try:
-        return Trust.of(path.read_text(encoding="ascii", errors="replace"))
+        return Trust.of_file(path)
     except OSError as error:
         raise NoEvidence(f"{path} cannot be read: {error.strerror}") from None
     except ValueError as error:

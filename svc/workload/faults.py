@@ -1,4 +1,4 @@
-"""What may keep a workload from its secrets.
+"""The faults of the client library.
 
 Each fault is a frozen exception whose text is one sentence for the person who runs the workload: what happened, and what to
 do. That of an answer ends with the id of the request, by which the server's log and audit have it. No text holds a token, a
@@ -13,7 +13,7 @@ import attrs
 
 
 def named(request_id: str | None) -> str:
-    """What ends a sentence about an answer: the id of its request, if that is known."""
+    """Return the end of a sentence about an answer: the id of its request, if that is known."""
     return "" if request_id is None else f" (request {request_id})"
 
 

@@ -57,7 +57,7 @@ class Machine:
         raise NoIdentity(f"the identity token's resource id has an unknown form: {resource_id[:300]!r}", _REMEDY)
 
     def annotations(self) -> dict[str, str]:
-        """The annotations, without their prefix, of a host that only this machine's identity can log in as."""
+        """Return the annotations, without their prefix, of a host that only this machine's identity can log in as."""
         if self.user_assigned_identity is None:
             identity = {"system-assigned-identity": self.object_id}
         else:

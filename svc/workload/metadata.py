@@ -26,7 +26,7 @@ from twisted.internet.task import deferLater
 
 from svc.model.clocks import MachineClock, WallClock
 from svc.workload.address import demand_address, origin
-from svc.workload.exchange import Exchange, Reply, http_client, parsed, printable
+from svc.workload.exchange import Exchange, Reply, excerpt, http_client, parsed
 from svc.workload.faults import NoIdentity, PlatformUnavailable, Unreachable
 from svc.workload.sharing import Shared
 
@@ -62,7 +62,7 @@ _SECONDS: Final = re.compile(r"[0-9]{1,11}", re.ASCII)
 
 
 def environment() -> Mapping[str, str]:
-    """The variables of this process: what platforms tell it, and what a command that it becomes is given."""
+    """Return the variables of this process: what platforms tell it, and what a command that it becomes is given."""
     return os.environ
 
 
@@ -126,7 +126,7 @@ class Metadata:
         return cls(exchange, environment(), resource=resource, client_id=client_id, **more)
 
     async def token(self) -> str:
-        """An identity token with some life left.
+        """Return an identity token with some life left.
 
         :raises NoIdentity: the machine has none.
         :raises PlatformUnavailable: the platform gave none in time.
@@ -237,7 +237,7 @@ def _pause(status: int, times: int) -> float | None:
 
 
 def _end(told: Mapping[str, object], began: float) -> float:
-    """When a token expires, of which the platform tells the moment or the rest of its life, as a number or as text.
+    """Return when a token expires, of which the platform tells the moment or the rest of its life, as a number or as text.
 
     :raises ValueError: it tells neither.
     """
@@ -249,10 +249,10 @@ def _end(told: Mapping[str, object], began: float) -> float:
 
 
 def _said(reply: Reply) -> str:
-    """What the service says of a refusal, cut and spelt out."""
+    """Return what the service says of a refusal, cut and spelt out."""
     try:
         told = parsed(reply.body)
         text = told.get("error_description") or told.get("message") or told.get("error") or ""
     except (ValueError, AttributeError):
         return ""
-    return f": {shown}" if (shown := printable(str(text))) else ""
+    return f": {shown}" if (shown := excerpt(str(text))) else ""

@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 class Shared(Generic[T]):
-    """Whoever needs the result while the work is under way waits for that; otherwise it is begun.
+    """Share one run of the work among all callers that need its result meanwhile.
 
     The work belongs to nobody: who doesn't wait any longer takes nothing but its own wait away.
     """
@@ -23,7 +23,7 @@ class Shared(Generic[T]):
         self._under_way = False
 
     async def result(self) -> T:
-        """The result of the work, or what it raises."""
+        """Return the result of the work, or what it raises."""
         waiter: Deferred[T] = Deferred()
         self._waiters.append(waiter)
         if not self._under_way:

@@ -10,8 +10,8 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.audit.record import MESSAGE_LIMIT, RECORD_LIMIT, VALUE_LIMIT, Records, field, quoted
-from svc.audit.refusals import printable
 from svc.model.events import AUTH, NOTICE, OUTCOME_UNKNOWN, Event, Origin, Outcome, Server
+from svc.model.text import printable
 from tests.audit.parsing import Parsed, parse
 
 NOW = 1_700_000_000.125

@@ -6,22 +6,21 @@ from collections.abc import Coroutine
 from typing import Any
 
 import attrs
-from hypothesis import given
-from hypothesis import strategies as st
 from twisted.internet.defer import Deferred
 from twisted.logger import LogEvent, LogLevel, capturedLogs, formatEvent
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 from zope.interface.verify import verifyObject
 
-from svc.audit.refusals import FIELD_LIMIT, LoggedAuthenticator, LoggedExpirations, LoggedLogin, printable
-from svc.model.authentication import Admitted, Attempt, IAuthenticator, ILogin, Refused
+from svc.audit.refusals import LoggedAuthenticator, LoggedExpirations, LoggedLogin
+from svc.model.authentication import Admitted, IAuthenticator, ILogin, LoginRequest, Refused
 from svc.model.expiration import IExpirationEvents
 from svc.model.host_factories import ExpiredToken
 from svc.model.names import ResourceName, RoleName
 from svc.model.reasons import Reason
+from svc.model.text import printable
 
-ATTEMPT = Attempt("acct", "host/web", b"the evidence", "10.0.0.1", "ci")
+REQUEST = LoginRequest("acct", "host/web", b"the evidence", "10.0.0.1", "ci")
 ADMITTED = Admitted(RoleName("acct", "host", "web"), "key")
 REFUSED = Refused(Reason.CLAIM_MISMATCH, "ref is 'x' and should be 'main'", "acct:host:web")
 
@@ -33,57 +32,26 @@ class Decided:
 
     decision: Admitted | Refused
 
-    async def authenticate(self, attempt: Attempt) -> Admitted | Refused:
+    async def authenticate(self, request: LoginRequest) -> Admitted | Refused:
         """The decision."""
         return self.decision
 
-    async def api_key(self, attempt: Attempt) -> bytes | Refused:
+    async def api_key(self, request: LoginRequest) -> bytes | Refused:
         """The evidence, or the decision."""
-        return self.decision if isinstance(self.decision, Refused) else attempt.evidence
-
-
-class PrintableTests(SynchronousTestCase):
-    """Text from outside."""
-
-    def test_plain_text_stays(self) -> None:
-        """Text of visible characters and blanks is shown as it is, in any script."""
-        for text in ("", "host/apps/web", "a b", "zoë 😀", "{reason}"):
-            self.assertEqual(printable(text), text)
-
-    def test_what_does_not_print_is_escaped(self) -> None:
-        """Ends of lines, terminal sequences, marks that turn the writing, and the backslash itself are escaped (AUD-13)."""
-        self.assertEqual(printable("a\r\nb"), "a\\r\\nb")
-        self.assertEqual(printable("\x1b[2J\x00\x7f\x85"), "\\x1b[2J\\x00\\x7f\\x85")
-        self.assertEqual(printable("\u2028\u202e\ud800"), "\\u2028\\u202e\\ud800")
-        self.assertEqual(printable("\\n"), "\\\\n")
-
-    def test_long_text_is_cut(self) -> None:
-        """Text over the limit is cut and says so."""
-        self.assertEqual(printable("a" * FIELD_LIMIT), "a" * FIELD_LIMIT)
-        self.assertEqual(printable("a" * 10**6), "a" * FIELD_LIMIT + "…")
-
-    @given(st.text())
-    def test_any_text_fits_on_a_line(self, text: str) -> None:
-        """Whatever the text, what is shown prints, on one line."""
-        self.assertTrue(printable(text).isprintable())
-
-    @given(st.text(max_size=FIELD_LIMIT), st.text(max_size=FIELD_LIMIT))
-    def test_different_texts_look_different(self, one: str, other: str) -> None:
-        """Two texts that differ are shown differently."""
-        self.assertEqual(printable(one) == printable(other), one == other)
+        return self.decision if isinstance(self.decision, Refused) else request.evidence
 
 
 class LoggedTests(SynchronousTestCase):
     """The wrappers."""
 
-    def decide(self, decision: Admitted | Refused, attempt: Attempt = ATTEMPT) -> list[LogEvent]:
+    def decide(self, decision: Admitted | Refused, request: LoginRequest = REQUEST) -> list[LogEvent]:
         """Let both wrappers decide so; return what was logged, having seen that the decision came through."""
         authenticator, login = LoggedAuthenticator(Decided(decision), "authn-jwt"), LoggedLogin(Decided(decision), "authn")
         with capturedLogs() as events:
-            decided = self.successResultOf(Deferred.fromCoroutine(authenticator.authenticate(attempt)))
-            told = self.successResultOf(Deferred.fromCoroutine(login.api_key(attempt)))
+            decided = self.successResultOf(Deferred.fromCoroutine(authenticator.authenticate(request)))
+            told = self.successResultOf(Deferred.fromCoroutine(login.api_key(request)))
         self.assertIs(decided, decision)
-        self.assertIs(told, decision if isinstance(decision, Refused) else attempt.evidence)
+        self.assertIs(told, decision if isinstance(decision, Refused) else request.evidence)
         return list(events)
 
     def test_they_provide_what_they_enclose(self) -> None:
@@ -130,13 +98,13 @@ class LoggedTests(SynchronousTestCase):
         """Where no role was determined the login stands in its place, and a hyphen where nothing was given."""
         refused = Refused(Reason.TOKEN_MISSING, "no token")
         self.assertEqual(self.decide(refused)[0]["role"], "host/web")
-        bare = self.decide(refused, Attempt("acct", None, b"", "10.0.0.1"))[0]
+        bare = self.decide(refused, LoginRequest("acct", None, b"", "10.0.0.1"))[0]
         self.assertEqual((bare["role"], bare["service"]), ("-", "-"))
 
     def test_a_client_cannot_write_the_log(self) -> None:
         """Nothing that a client sends ends a line of the log or is taken for part of its form (FAIL-22)."""
         nasty = "x\nauthn admitted {reason} \x1b[1A{log_level}" * 100
-        event = self.decide(Refused(Reason.ROLE_UNKNOWN, nasty, nasty), Attempt(nasty, nasty, b"", nasty, nasty))[0]
+        event = self.decide(Refused(Reason.ROLE_UNKNOWN, nasty, nasty), LoginRequest(nasty, nasty, b"", nasty, nasty))[0]
         for name in ("detail", "role", "account", "service", "client_ip"):
             self.assertEqual(event[name], printable(nasty))
         self.assertTrue(formatEvent(event).isprintable())

@@ -7,12 +7,13 @@ from typing import Any
 
 from svc.authn.cloud import cloud
 from svc.authn.federated import FederatedAuthenticator
-from svc.model.authentication import Admitted, Attempt, Refused
+from svc.model.authentication import Admitted, LoginRequest, Refused
 from svc.model.names import RoleName
 from svc.model.reasons import Reason
 from tests.authn.shapes import GROUP, SHAPES, SUBSCRIPTION
 from tests.authn.world import CREATION, NOW, Case
 from tests.signing import jwks, token
+from tests.statuses import refusal_status
 
 TENANT = "https://sts.platform.example/99999999-0000-1111-2222-333333333333/"
 OID = "aaaaaaaa-bbbb-cccc-dddd-eeeeeeeeeeee"
@@ -67,9 +68,9 @@ class CloudCase(Case):
         account: str = "acme",
         client_ip: str = "192.0.2.1",
         fault: tuple[Reason, str] | None = None,
-    ) -> Attempt:
+    ) -> LoginRequest:
         """An attempt."""
-        return Attempt(account, login, evidence, client_ip, service, fault)
+        return LoginRequest(account, login, evidence, client_ip, service, fault)
 
     def assert_admitted(self, evidence: bytes, role: RoleName = HOST, **options: Any) -> None:
         """The token admits the role."""
@@ -87,7 +88,7 @@ class CloudCase(Case):
         evidence = token(CLAIMS) if evidence is None else evidence
         decision = self.attempt(evidence, **options)
         assert isinstance(decision, Refused), "it was admitted"
-        self.assertEqual((decision.reason, decision.status), (reason, status), decision.detail)
+        self.assertEqual((decision.reason, refusal_status(decision)), (reason, status), decision.detail)
         failed = self.failed(evidence, **options)
         assert failed is not None
         self.assertEqual((failed.check, failed.reason, failed.detail), (check, reason, decision.detail))

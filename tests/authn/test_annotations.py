@@ -21,8 +21,8 @@ from svc.authn.annotations import (
     read_enforced,
 )
 from svc.authn.claims import name_fault
-from svc.crypto.jose import EvidenceRefused
 from svc.model.reasons import Reason
+from svc.model.signed_claims import EvidenceRefused
 from tests.authn.test_claims import VALUES, Case, claims
 
 #: Texts that look like lists.

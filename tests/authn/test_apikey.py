@@ -12,7 +12,7 @@ from zope.interface.verify import verifyObject
 from svc.authn.apikey import ApiKeyAuthenticator
 from svc.crypto.passwords import MOMENT, Cost
 from svc.crypto.vault import Vault, api_key_name, password_name
-from svc.model.authentication import Admitted, Attempt, IAuthenticator, ILogin, Refused
+from svc.model.authentication import Admitted, IAuthenticator, ILogin, LoginRequest, Refused
 from svc.model.credentials import new_api_key
 from svc.model.errors import PasswordsBusy, StoreUnavailable
 from svc.model.names import RoleName, admin_of
@@ -20,6 +20,7 @@ from svc.model.policy_rows import ResourceRow, Rows
 from svc.model.query_results import Sealed, StoredSigningKey
 from svc.model.reasons import Reason
 from tests.memory import Memory, MemoryAccounts, MemoryCredentials
+from tests.statuses import refusal_status
 from tests.threads import CHEAP, Threads, passwords_in
 
 KEY = new_api_key().encode()
@@ -76,9 +77,9 @@ class ApiKeyTests(SynchronousTestCase):
 
     def decide(self, login: str | None, evidence: bytes = KEY, account: str = "acct") -> Admitted | Refused:
         """The decision on one attempt, having seen that a login with the key is decided alike."""
-        attempt = Attempt(account, login, evidence, "10.0.0.1")
-        decision = self.successResultOf(Deferred.fromCoroutine(self.authenticator.authenticate(attempt)))
-        told = self.successResultOf(Deferred.fromCoroutine(self.authenticator.api_key(attempt)))
+        request = LoginRequest(account, login, evidence, "10.0.0.1")
+        decision = self.successResultOf(Deferred.fromCoroutine(self.authenticator.authenticate(request)))
+        told = self.successResultOf(Deferred.fromCoroutine(self.authenticator.api_key(request)))
         self.assertEqual(told, evidence if isinstance(decision, Admitted) else decision)
         return decision
 
@@ -86,7 +87,7 @@ class ApiKeyTests(SynchronousTestCase):
         """The attempt is refused for that reason."""
         decision = self.decide(login, evidence, account)
         assert isinstance(decision, Refused), (reason, login, decision)
-        self.assertEqual((decision.reason, decision.status), (reason, 401), login)
+        self.assertEqual((decision.reason, refusal_status(decision)), (reason, 401), login)
         return decision
 
     def test_interfaces(self) -> None:
@@ -142,13 +143,13 @@ class ApiKeyTests(SynchronousTestCase):
         (TOK-34).
         """
         self.store.accounts["acct"] = []
-        attempt = Attempt("acct", "alice", KEY, "10.0.0.1")
-        decision = self.successResultOf(Deferred.fromCoroutine(self.authenticator.authenticate(attempt)))
+        request = LoginRequest("acct", "alice", KEY, "10.0.0.1")
+        decision = self.successResultOf(Deferred.fromCoroutine(self.authenticator.authenticate(request)))
         assert isinstance(decision, Refused)
-        self.assertEqual((decision.reason, decision.status), (Reason.SIGNING_KEY_UNUSABLE, 503))
+        self.assertEqual((decision.reason, refusal_status(decision)), (Reason.SIGNING_KEY_UNUSABLE, 503))
         self.assertIsNotNone(decision.retry_after)
         self.assertRefused(Reason.CREDENTIALS_WRONG, "alice", b"wrong")
-        self.assertEqual(self.successResultOf(Deferred.fromCoroutine(self.authenticator.api_key(attempt))), KEY)
+        self.assertEqual(self.successResultOf(Deferred.fromCoroutine(self.authenticator.api_key(request))), KEY)
 
     def test_the_work_is_alike(self) -> None:
         """Every attempt, whatever becomes of it, asks the store one question and opens one sealed key (FAIL-18)."""
@@ -160,8 +161,8 @@ class ApiKeyTests(SynchronousTestCase):
             ("nowhere", "alice", KEY),
         ):
             asked, opened = self.store.asked, self.vault.opened
-            attempt = Attempt(account, login, evidence, "10.0.0.1")
-            self.successResultOf(Deferred.fromCoroutine(self.authenticator.authenticate(attempt)))
+            request = LoginRequest(account, login, evidence, "10.0.0.1")
+            self.successResultOf(Deferred.fromCoroutine(self.authenticator.authenticate(request)))
             self.assertEqual((self.store.asked - asked, self.vault.opened - opened), (1, 1), login)
 
     def test_evidence_stays_out_of_the_reasons(self) -> None:
@@ -174,8 +175,8 @@ class ApiKeyTests(SynchronousTestCase):
     def test_a_failing_store_is_no_refusal(self) -> None:
         """While the store can't be asked the attempt is neither admitted nor refused (FAIL-16)."""
         self.store.down = True
-        attempt = Attempt("acct", "alice", KEY, "10.0.0.1")
-        self.failureResultOf(Deferred.fromCoroutine(self.authenticator.authenticate(attempt)), StoreUnavailable)
+        request = LoginRequest("acct", "alice", KEY, "10.0.0.1")
+        self.failureResultOf(Deferred.fromCoroutine(self.authenticator.authenticate(request)), StoreUnavailable)
 
     def test_expired(self) -> None:
         """At its end, and after it, a key proves nothing, and a refusal tells that of the right key alone (TOK-13)."""
@@ -200,18 +201,18 @@ class ApiKeyTests(SynchronousTestCase):
             ("", KEY, Reason.ORIGIN_REFUSED),
             ("10.0.0.4", b"wrong", Reason.CREDENTIALS_WRONG),
         ):
-            attempt = Attempt("acct", "alice", evidence, address)
-            decision = self.successResultOf(Deferred.fromCoroutine(self.authenticator.authenticate(attempt)))
+            request = LoginRequest("acct", "alice", evidence, address)
+            decision = self.successResultOf(Deferred.fromCoroutine(self.authenticator.authenticate(request)))
             self.assertEqual(decision.reason if isinstance(decision, Refused) else None, reason, address)
-            told = self.successResultOf(Deferred.fromCoroutine(self.authenticator.api_key(attempt)))
+            told = self.successResultOf(Deferred.fromCoroutine(self.authenticator.api_key(request)))
             self.assertEqual(told == KEY, evidence == KEY)
 
     # -- passwords ----------------------------------------------------------------------------------------------------
 
     def log_in(self, login: str, evidence: bytes = PASSWORD, account: str = "acct") -> bytes | Refused:
         """Log in."""
-        attempt = Attempt(account, login, evidence, "10.0.0.1")
-        told: bytes | Refused = self.successResultOf(Deferred.fromCoroutine(self.authenticator.api_key(attempt)))
+        request = LoginRequest(account, login, evidence, "10.0.0.1")
+        told: bytes | Refused = self.successResultOf(Deferred.fromCoroutine(self.authenticator.api_key(request)))
         return told
 
     def give_password(self, cost: Cost = CHEAP) -> Sealed:
@@ -226,8 +227,8 @@ class ApiKeyTests(SynchronousTestCase):
         self.assertEqual(self.log_in("alice"), KEY)
         for login, evidence in (("alice", PASSWORD.lower()), ("alice", PASSWORD + b"!"), ("keyless", PASSWORD)):
             self.assertIsInstance(self.log_in(login, evidence), Refused)
-        attempt = Attempt("acct", "alice", PASSWORD, "10.0.0.1")
-        refused = self.successResultOf(Deferred.fromCoroutine(self.authenticator.authenticate(attempt)))
+        request = LoginRequest("acct", "alice", PASSWORD, "10.0.0.1")
+        refused = self.successResultOf(Deferred.fromCoroutine(self.authenticator.authenticate(request)))
         assert isinstance(refused, Refused)
         self.assertEqual(refused.reason, Reason.CREDENTIALS_WRONG)
 
@@ -280,8 +281,8 @@ class ApiKeyTests(SynchronousTestCase):
         """A password that was changed while the old one was hashed anew stays changed."""
         self.give_password(Cost(16, 1, 1))
         self.threads.busy = True
-        attempt = Attempt("acct", "alice", PASSWORD, "10.0.0.1")
-        login = Deferred.fromCoroutine(self.authenticator.api_key(attempt))
+        request = LoginRequest("acct", "alice", PASSWORD, "10.0.0.1")
+        login = Deferred.fromCoroutine(self.authenticator.api_key(request))
         self.threads.run(1)
         changed = self.store.passwords[str(ALICE)] = Sealed(b"changed")
         self.threads.run()
@@ -299,11 +300,11 @@ class ApiKeyTests(SynchronousTestCase):
         """When too many passwords wait it is neither proven nor refused, and nothing is asked; keys are compared as ever."""
         self.give_password()
         self.threads.busy = True
-        attempt = Attempt("acct", "alice", PASSWORD, "10.0.0.1")
+        request = LoginRequest("acct", "alice", PASSWORD, "10.0.0.1")
         for _ in range(5):
-            self.assertNoResult(Deferred.fromCoroutine(self.authenticator.api_key(attempt)))
+            self.assertNoResult(Deferred.fromCoroutine(self.authenticator.api_key(request)))
         asked = self.store.asked
-        another = Deferred.fromCoroutine(self.authenticator.api_key(attempt))
+        another = Deferred.fromCoroutine(self.authenticator.api_key(request))
         self.threads.advance(MOMENT)
         self.failureResultOf(another, PasswordsBusy)
         self.assertEqual(self.store.asked, asked)

@@ -1,6 +1,6 @@
 """Attacks on the JWT authenticator that a right signature doesn't stop: each is refused, in both dialects.
 
-What is tried on signatures, headers and keys is in ``tests/test_jose_attacks``.
+What is tried on signatures, headers and keys is in ``tests/crypto/test_token_attacks``.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from svc.model.names import RoleName
 from svc.model.reasons import Reason
 from tests.authn.world import CLAIMS, HOST, ISSUER, NOW, URI, Case
 from tests.signing import base64url, jwks, token
+from tests.statuses import privilege_missing_status
 
 
 def raw(**members: str) -> bytes:
@@ -202,25 +203,25 @@ class LateChangeAttacks(Case):
     def test_host_deleted_between_verification_and_issue(self) -> None:
         """A host that is deleted while its token is verified is not admitted."""
         self.assert_admitted(token(CLAIMS))
-        self.readings.before_applicant = self.readings.annotations.clear
+        self.readings.before_candidate = self.readings.annotations.clear
         self.refusal(Reason.ROLE_UNKNOWN, token(CLAIMS))
 
     def test_host_moved_between_verification_and_issue(self) -> None:
         """A host that is taken out of the group, or bound to another claim, while its token is verified is not admitted."""
-        self.readings.before_applicant = lambda: self.change(repo="org/other")
+        self.readings.before_candidate = lambda: self.change(repo="org/other")
         self.refusal(Reason.CLAIM_MISMATCH, token(CLAIMS))
-        self.readings.before_applicant = self.readings.permitted.clear
-        self.refusal(Reason.PRIVILEGE_MISSING, token(CLAIMS), self.dialect.privilege_missing_status)
+        self.readings.before_candidate = self.readings.permitted.clear
+        self.refusal(Reason.PRIVILEGE_MISSING, token(CLAIMS), privilege_missing_status(self.dialect))
 
     def test_identity_path_moved_between_verification_and_issue(self) -> None:
         """Settings that move identities elsewhere while a token is verified decide that token."""
         self.assert_admitted(token(CLAIMS))
 
         def move() -> None:
-            self.readings.before_applicant = lambda: None
+            self.readings.before_candidate = lambda: None
             self.readings.set(self.branch, identity_path="elsewhere")
 
-        self.readings.before_applicant = move
+        self.readings.before_candidate = move
         refused = self.refusal(Reason.ROLE_UNKNOWN, token(CLAIMS))
         self.assertEqual(refused.role, "acme:host:elsewhere/build")
 
@@ -229,11 +230,11 @@ class LateChangeAttacks(Case):
         self.assert_admitted(token(CLAIMS))
 
         def dawdle() -> None:
-            self.readings.before_applicant = lambda: None
+            self.readings.before_candidate = lambda: None
             self.readings.set(self.branch, issuer=ISSUER)
             self.clock.advance(3600)
 
-        self.readings.before_applicant = dawdle
+        self.readings.before_candidate = dawdle
         self.refusal(Reason.TOKEN_EXPIRED, token(CLAIMS))
 
     def test_altered_claims_under_a_remembered_header(self) -> None:

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.authn.claims import check_audience, check_begun, check_expiry, check_issuer, find, host_of, name_fault, role_of
-from svc.crypto.jose import EvidenceRefused, SignedClaims
 from svc.model.reasons import Reason
+from svc.model.signed_claims import EvidenceRefused, SignedClaims
 
 NOW = 1_700_000_000.25
 

@@ -10,16 +10,17 @@ from typing import Any
 from twisted.internet.defer import Deferred
 
 from svc.authn.cloud import cloud
-from svc.crypto.jose import shown
 from svc.model.authentication import ANNOTATIONS_LIMIT, KeySource, Refused
 from svc.model.dialect import CONJUR
 from svc.model.errors import StoreUnavailable
 from svc.model.names import RoleName
 from svc.model.reasons import Reason
+from svc.model.text import shown
 from tests.authn.shapes import GROUP, SHAPES, SLOT, SUBSCRIPTION
 from tests.authn.tenant import ASSIGNED, CLAIMS, HOST, MACHINE, OID, TENANT, CloudCase
 from tests.authn.world import ALICE, NOW, Webservice
-from tests.signing import base64url, jwk, jwks, signed, token
+from tests.signing import base64url, jwk, jwk_for, jwks, signed, token
+from tests.statuses import privilege_missing_status, refusal_status
 
 BOUND = {"subscription-id": SUBSCRIPTION, "resource-group": GROUP}
 SHARED = "user-assigned-identity"
@@ -128,7 +129,7 @@ class OrderTests(CloudCase):
             bad = self.claims(**wrong, xms_mirid="x")
         self.row("identity", Reason.IDENTITY_AMBIGUOUS, bad, login=None)
         self.row("role", Reason.ROLE_UNKNOWN, bad, login=missing.login)
-        self.row("privilege", Reason.PRIVILEGE_MISSING, bad, self.dialect.privilege_missing_status)
+        self.row("privilege", Reason.PRIVILEGE_MISSING, bad, privilege_missing_status(self.dialect))
         self.readings.permitted.add(HOST)
         self.row("origin", Reason.ORIGIN_REFUSED, bad)
         del self.readings.restrictions[HOST]
@@ -179,7 +180,7 @@ class PlaceTests(CloudCase):
         (AUTH-12).
         """
         self.readings.permitted.clear()
-        self.row("privilege", Reason.PRIVILEGE_MISSING, None, self.dialect.privilege_missing_status)
+        self.row("privilege", Reason.PRIVILEGE_MISSING, None, privilege_missing_status(self.dialect))
         self.row("expiry", Reason.TOKEN_EXPIRED, self.claims(exp=NOW))
 
     def test_origin(self) -> None:
@@ -266,9 +267,9 @@ class SettingsTests(CloudCase):
         self.provider.published[other] = jwks()
         self.readings.set(self.branch, provider_uri=other)
         self.row("issuer", Reason.ISSUER_WRONG)
-        self.readings.before_applicant = lambda: self.readings.set(self.branch, provider_uri=TENANT)
-        attempt = self.trying(token(CLAIMS))
-        self.failureResultOf(Deferred.fromCoroutine(self.authenticator.authenticate(attempt)), StoreUnavailable)
+        self.readings.before_candidate = lambda: self.readings.set(self.branch, provider_uri=TENANT)
+        request = self.trying(token(CLAIMS))
+        self.failureResultOf(Deferred.fromCoroutine(self.authenticator.authenticate(request)), StoreUnavailable)
 
     def test_status(self) -> None:
         """The status of one that is well has the tenant and its keys; what is wrong has a remedy."""
@@ -307,6 +308,13 @@ class KeyTests(CloudCase):
         for algorithm in ("none", "HS256", "ES256", "PS256", "EdDSA", "rs256"):
             evidence = signed({"alg": algorithm, "kid": "k1"}, CLAIMS)
             self.row("token", Reason.TOKEN_UNSIGNED if algorithm == "none" else Reason.ALGORITHM_REFUSED, evidence)
+
+    def test_algorithms_are_no_variable(self) -> None:
+        """No variable allows another algorithm either: the one of JWT authenticators means nothing here."""
+        self.provider.published[TENANT] = jwks(jwk(), jwk_for("ES256", "e1"))
+        self.readings.set(self.branch, algorithms="ES256")
+        self.row("token", Reason.ALGORITHM_REFUSED, token(CLAIMS, "e1", "ES256"))
+        self.assert_admitted(token(CLAIMS))
 
     def test_rotation(self) -> None:
         """The request that makes keys be fetched anew is decided with the new ones (rulings 2.15)."""
@@ -571,7 +579,7 @@ class SameWorkTests(CloudCase):
         for evidence, login in (*known, *unknown):
             refused = self.attempt(evidence, login=login)
             assert isinstance(refused, Refused)
-            self.assertEqual(refused.status, 401)
+            self.assertEqual(refusal_status(refused), 401)
 
     def test_who_cannot_be_judged_looks_alike(self) -> None:
         """Without keys everybody is put off, whatever his host, claims and signature, at the cost of a reading of nobody

@@ -41,7 +41,7 @@ class ExplainTests(Case):
         for check, text in (
             ("enabled", "'authn-jwt/ci' is listed in the configuration"),
             ("account", "the account 'acme' exists"),
-            ("token", "it is signed with RS256, and names the key 'k1'"),
+            ("token", "it is signed with RS256 (allowed are RS256, RS384, RS512), and names the key 'k1'"),
             ("webservice", f"a policy defines the webservice '{self.branch}'"),
             ("keys", f"from '{URI}': 'k1'"),
             ("expiry", "'exp' is 1700000060.0, the time here is 1700000000"),

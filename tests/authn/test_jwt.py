@@ -10,13 +10,14 @@ from typing import Any
 from twisted.internet.defer import Deferred
 from zope.interface.verify import verifyObject
 
-from svc.crypto.jose import parse_key_set
+from svc.crypto.key_sets import parse_key_set
 from svc.model.authentication import IAuthenticator, IAuthenticatorReadings, IExplainer, IProviderKeys, Refused
 from svc.model.dialect import CONJUR
 from svc.model.errors import StoreUnavailable
 from svc.model.reasons import Reason
 from tests.authn.world import ALICE, CLAIMS, HOST, ISSUER, NOW, PROVIDER, URI, Case, Webservice
 from tests.signing import base64url, jwk, jwks, signed, token
+from tests.statuses import privilege_missing_status, refusal_status
 
 
 class AdmissionTests(Case):
@@ -217,7 +218,7 @@ class IdentityTests(Case):
     def test_host_outside_apps(self) -> None:
         """A host without the privilege is refused, with the status of the dialect."""
         self.readings.permitted.clear()
-        refused = self.refusal(Reason.PRIVILEGE_MISSING, token(CLAIMS), self.dialect.privilege_missing_status)
+        refused = self.refusal(Reason.PRIVILEGE_MISSING, token(CLAIMS), privilege_missing_status(self.dialect))
         self.assertEqual(refused.role, str(HOST))
 
     def test_host_without_annotations(self) -> None:
@@ -313,8 +314,8 @@ class PlaceTests(Case):
     def test_store_unavailable(self) -> None:
         """While the store can't be asked nobody is admitted or refused."""
         self.readings.down = True
-        attempt = self.trying(token(CLAIMS))
-        self.failureResultOf(Deferred.fromCoroutine(self.authenticator.authenticate(attempt)), StoreUnavailable)
+        request = self.trying(token(CLAIMS))
+        self.failureResultOf(Deferred.fromCoroutine(self.authenticator.authenticate(request)), StoreUnavailable)
         self.readings.down = False
         self.assert_admitted(token(CLAIMS))
 
@@ -340,7 +341,7 @@ class OriginTests(Case):
         """Where a host that may not authenticate comes from isn't looked at."""
         self.readings.restrictions[HOST] = ("198.51.100.0/24",)
         self.readings.permitted.clear()
-        self.refusal(Reason.PRIVILEGE_MISSING, token(CLAIMS), self.dialect.privilege_missing_status)
+        self.refusal(Reason.PRIVILEGE_MISSING, token(CLAIMS), privilege_missing_status(self.dialect))
 
 
 class ClaimSettingsTests(Case):
@@ -419,7 +420,7 @@ class SameWorkTests(Case):
         for evidence in (self.claims(app="unknown"), self.claims(repo="other"), self.claims(exp=NOW), b"x"):
             refused = self.attempt(evidence)
             assert isinstance(refused, Refused)
-            self.assertEqual(refused.status, 401)
+            self.assertEqual(refusal_status(refused), 401)
 
 
 class SettingsTests(Case):
@@ -462,17 +463,17 @@ class SettingsTests(Case):
         self.assert_admitted(token(CLAIMS))
 
         def change() -> None:
-            self.readings.before_applicant = lambda: None
+            self.readings.before_candidate = lambda: None
             self.readings.set(self.branch, audience="svc")
 
-        self.readings.before_applicant = change
+        self.readings.before_candidate = change
         self.refusal(Reason.AUDIENCE_MISSING, token(CLAIMS))
 
     def test_changes_without_end(self) -> None:
         """A login whose settings change at every look is neither admitted nor refused (AUTH-10)."""
-        self.readings.before_applicant = lambda: self.readings.set(self.branch, issuer=ISSUER)
-        attempt = self.trying(token(CLAIMS))
-        self.failureResultOf(Deferred.fromCoroutine(self.authenticator.authenticate(attempt)), StoreUnavailable)
+        self.readings.before_candidate = lambda: self.readings.set(self.branch, issuer=ISSUER)
+        request = self.trying(token(CLAIMS))
+        self.failureResultOf(Deferred.fromCoroutine(self.authenticator.authenticate(request)), StoreUnavailable)
         self.assertLess(len(self.readings.asked), 10)
 
     def test_moved_values_do_not_open(self) -> None:
@@ -665,10 +666,10 @@ class DistrustTests(Case):
         self.assert_admitted(token(CLAIMS))
 
         def distrust() -> None:
-            self.readings.before_applicant = lambda: None
+            self.readings.before_candidate = lambda: None
             self.readings.tell(self.branch, distrusted=frozenset({"k1"}))
 
-        self.readings.before_applicant = distrust
+        self.readings.before_candidate = distrust
         self.refusal(Reason.KEY_DISTRUSTED, token(CLAIMS))
 
     def test_refresh(self) -> None:

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.authn.resourceid import ResourceId
-from svc.crypto.jose import EvidenceRefused
 from svc.model.reasons import Reason
+from svc.model.signed_claims import EvidenceRefused
 from tests.authn.shapes import GROUP, SHAPES, SLOT, SUBSCRIPTION
 
 VM = "/subscriptions/s/resourcegroups/g/providers/Microsoft.Compute/virtualMachines/web"

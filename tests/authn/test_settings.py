@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.authn.settings import VARIABLES, Configuration, Misconfiguration, configuration_of, opened
-from svc.crypto.jose import KeySet
 from svc.crypto.vault import Vault
 from svc.model.authentication import AuthenticatorSettings, KeySource, Problem
 from svc.model.dialect import CONJUR, NATIVE, Dialect
+from svc.model.key_sets import ALGORITHMS, KeySet
 from svc.model.query_results import Sealed
 from tests.authn.world import PROVIDER, URI
-from tests.signing import jwk, jwks
+from tests.signing import jwk, jwk_for, jwks
 
 #: Keys in a variable.
 KEYS = json.dumps({"type": "jwks", "value": json.loads(jwks())})
@@ -27,6 +27,7 @@ PEM = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
 GOOD = {
     "jwks-uri": URI,
     "ca-cert": PEM,
+    "algorithms": "ES256, RS256",
     "issuer": "i",
     "audience": "a",
     "enforced-claims": "ref",
@@ -71,10 +72,11 @@ class ConfigurationTests(Case):
 
     def test_everything(self) -> None:
         """Every variable has its place (AUTH-24)."""
+        both = ("RS256", "ES256")
         for dialect in (NATIVE, CONJUR):
             self.assertEqual(
                 configuration_of(GOOD, dialect),
-                Configuration(KeySource(URI, False, PEM), "i", "a", "app", "/p", ("ref",), {"branch": "ref"}),
+                Configuration(KeySource(URI, False, PEM, both), "i", "a", "app", "/p", ("ref",), {"branch": "ref"}, both),
             )
 
     def test_one_source_of_keys(self) -> None:
@@ -179,12 +181,47 @@ class ConfigurationTests(Case):
         """
         for name, value in GOOD.items():
             understood = configuration_of({**GOOD, name: value + "\n"}, NATIVE)
-            if name in {"ca-cert", "enforced-claims", "claim-aliases"}:
+            if name in {"ca-cert", "algorithms", "enforced-claims", "claim-aliases"}:
                 self.assertIsInstance(understood, Configuration)
             else:
                 assert isinstance(understood, Misconfiguration)
                 (problem,) = understood.problems
                 self.assertEqual(problem.what, f"The variable {name} begins or ends with a blank or line end.")
+
+    def test_algorithms(self) -> None:
+        """Algorithms are listed with commas or blanks between, in any order; the three of RSA stand for no list."""
+        self.assertEqual(self.good(jwks_uri=URI).algorithms, ("RS256", "RS384", "RS512"))
+        for text, algorithms in (
+            ("ES256", ("ES256",)),
+            ("EdDSA ES256", ("ES256", "EdDSA")),
+            (" PS256,RS256 ,\tRS256\n", ("RS256", "PS256")),
+            ("RS256 RS384,RS512 , ES256\nES384 PS256 PS384 PS512 EdDSA", ALGORITHMS),
+        ):
+            understood = self.good(jwks_uri=URI, algorithms=text)
+            self.assertEqual(understood.algorithms, algorithms)
+            self.assertEqual(understood.keys, KeySource(URI, algorithms=algorithms))
+
+    def test_algorithms_that_are_none(self) -> None:
+        """A name that isn't one of the nine, exactly, makes the whole list unusable, and so does a list of nothing."""
+        for text in ("none", "HS256", "RS256 HS256", "rs256", "RS256;ES256", "ES512", "ES256K", "Ed25519", "RS256,,ES256"):
+            self.assertIn("The variable algorithms is not usable: ", self.fault(jwks_uri=URI, algorithms=text))
+        for text in (",", "RS256,", ", RS256", "\u00a0,"):
+            self.assertTrue(self.faults(jwks_uri=URI, algorithms=text))
+        for text in ("", "  "):
+            self.assertEqual(self.fault(jwks_uri=URI, algorithms=text), "The variable algorithms is blank.")
+        self.assertEqual(self.fault(jwks_uri=URI, algorithms=None), "The variable algorithms is declared and has no value.")
+
+    def test_algorithms_of_public_keys(self) -> None:
+        """Keys in a variable are read for the algorithms that are allowed; those that are for others are told apart."""
+        value = {"keys": [jwk("k1"), jwk_for("ES256", "e1")]}
+        text = json.dumps({"type": "jwks", "value": value})
+        for algorithms, used, unused in ((None, "k1", "key 2 'e1'"), ("ES256", "e1", "key 1 'k1'")):
+            declared = {} if algorithms is None else {"algorithms": algorithms}
+            keys = self.good(public_keys=text, issuer="i", **declared).keys
+            assert isinstance(keys, KeySet)
+            self.assertEqual([key.key_id for key in keys.keys], [used])
+            self.assertEqual(keys.problems, ())
+            self.assertIn(f"{unused} is not used", keys.unused[0])
 
     def test_identity_path(self) -> None:
         """The identity path matters only beside token-app-property (AUTH-25)."""
@@ -229,8 +266,8 @@ class ConfigurationTests(Case):
             self.assertIsNone(understood.keys)
 
     def test_every_variable_is_asked_for(self) -> None:
-        """All ten variables and the old name of one are among those read."""
-        self.assertEqual(len(set(VARIABLES)), 11)
+        """All eleven variables and the old name of one are among those read."""
+        self.assertEqual(len(set(VARIABLES)), 12)
 
     @given(st.dictionaries(st.sampled_from(VARIABLES), st.none() | st.text(max_size=10) | st.sampled_from([URI, KEYS, PEM])))
     def test_any_values_are_decided(self, values: dict[str, str | Problem | None]) -> None:

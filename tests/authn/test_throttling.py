@@ -13,10 +13,11 @@ from zope.interface.verify import verifyObject
 
 from svc.authn import throttling
 from svc.authn.throttling import ADDRESS_FAILURES, KEPT, Throttle, ThrottledAuthenticator, ThrottledLogin
-from svc.model.authentication import Admitted, Attempt, IAuthenticator, ILogin, Refused
+from svc.model.authentication import Admitted, IAuthenticator, ILogin, LoginRequest, Refused
 from svc.model.errors import InvalidName, StoreUnavailable
 from svc.model.names import RoleName
 from svc.model.reasons import PUT_OFF, Reason
+from tests.statuses import refusal_status
 
 KEY = b"the key"
 
@@ -31,7 +32,7 @@ class Keeper:
         self.slow: Deferred[None] | None = None
         self.down = False
 
-    async def authenticate(self, attempt: Attempt) -> Admitted | Refused:
+    async def authenticate(self, request: LoginRequest) -> Admitted | Refused:
         """Decide."""
         self.asked += 1
         if self.down:
@@ -39,14 +40,14 @@ class Keeper:
         if self.slow is not None:
             await self.slow
         try:
-            role = RoleName.from_login(attempt.account, attempt.login or "")
+            role = RoleName.from_login(request.account, request.login or "")
         except InvalidName:
             return Refused(Reason.REQUEST_MALFORMED, "no")
-        return Admitted(role, "key") if attempt.evidence == KEY else Refused(self.reason, "no", str(role))
+        return Admitted(role, "key") if request.evidence == KEY else Refused(self.reason, "no", str(role))
 
-    async def api_key(self, attempt: Attempt) -> bytes | Refused:
+    async def api_key(self, request: LoginRequest) -> bytes | Refused:
         """Decide."""
-        decision = await self.authenticate(attempt)
+        decision = await self.authenticate(request)
         return decision if isinstance(decision, Refused) else KEY
 
 
@@ -63,21 +64,21 @@ class ThrottleTests(SynchronousTestCase):
 
     def attempt(self, login: str = "alice", evidence: bytes = b"", address: str = "192.0.2.1") -> Deferred[Any]:
         """Try to authenticate."""
-        attempt = Attempt("acct", login, evidence, address)
-        return Deferred.fromCoroutine(self.authenticator.authenticate(attempt))
+        request = LoginRequest("acct", login, evidence, address)
+        return Deferred.fromCoroutine(self.authenticator.authenticate(request))
 
     def fail_at_once(self, count: int, login: str = "alice", address: str = "192.0.2.1") -> None:
         """Fail so often, with answers that come at once."""
         for _ in range(count):
             refused = self.successResultOf(self.attempt(login, address=address))
-            self.assertEqual(refused.status, 401)
+            self.assertEqual(refusal_status(refused), 401)
 
     def failure_seconds(self, login: str = "alice", address: str = "192.0.2.1") -> float:
         """Fail once, and wait for the answer; how long that was."""
         began, failing = self.clock.seconds(), self.attempt(login, address=address)
         while not failing.called:
             self.clock.advance(0.5)
-        self.assertEqual(self.successResultOf(failing).status, 401)
+        self.assertEqual(refusal_status(self.successResultOf(failing)), 401)
         return self.clock.seconds() - began
 
     def test_provides(self) -> None:
@@ -124,8 +125,8 @@ class ThrottleTests(SynchronousTestCase):
     def test_all_ways_count_together(self) -> None:
         """Authenticating and logging in are counted together, from all addresses, and for each role by itself (TOK-23)."""
         for number in range(10):
-            attempt = Attempt("acct", "user/alice" if number % 2 else "alice", b"", f"192.0.2.{number}")
-            self.successResultOf(Deferred.fromCoroutine(self.login.api_key(attempt)))
+            request = LoginRequest("acct", "user/alice" if number % 2 else "alice", b"", f"192.0.2.{number}")
+            self.successResultOf(Deferred.fromCoroutine(self.login.api_key(request)))
         self.assertEqual(self.failure_seconds(address="192.0.2.77"), 1)
         self.fail_at_once(10, "bob")
         self.fail_at_once(10, "host/alice")
@@ -168,7 +169,7 @@ class ThrottleTests(SynchronousTestCase):
         self.clock.advance(20)
         asked = self.keeper.asked
         refused = self.successResultOf(self.attempt(evidence=KEY))
-        self.assertEqual((refused.reason, refused.status, refused.retry_after), (Reason.FAILURES_TOO_MANY, 429, 40))
+        self.assertEqual((refused.reason, refusal_status(refused), refused.retry_after), (Reason.FAILURES_TOO_MANY, 429, 40))
         self.assertEqual(self.keeper.asked, asked)
         self.assertIsInstance(self.successResultOf(self.attempt(evidence=KEY, address="192.0.2.2")), Admitted)
         self.clock.advance(40)
@@ -179,7 +180,7 @@ class ThrottleTests(SynchronousTestCase):
         """All addresses of an IPv6 network of 64 bits are one; the network beside it is another (TOK-22)."""
         for number in range(ADDRESS_FAILURES):
             self.fail_at_once(1, f"user-{number}", f"2001:db8::{number:x}:1")
-        self.assertEqual(self.successResultOf(self.attempt(evidence=KEY, address="2001:db8::ffff")).status, 429)
+        self.assertEqual(refusal_status(self.successResultOf(self.attempt(evidence=KEY, address="2001:db8::ffff"))), 429)
         self.assertIsInstance(self.successResultOf(self.attempt(evidence=KEY, address="2001:db8:0:1::1")), Admitted)
 
     def test_trusted_proxies(self) -> None:
@@ -187,12 +188,12 @@ class ThrottleTests(SynchronousTestCase):
         self.exhaust("10.9.1.1")
         self.assertIsInstance(self.successResultOf(self.attempt(evidence=KEY, address="10.9.1.1")), Admitted)
         self.exhaust("10.8.1.1")
-        self.assertEqual(self.successResultOf(self.attempt(evidence=KEY, address="10.8.1.1")).status, 429)
+        self.assertEqual(refusal_status(self.successResultOf(self.attempt(evidence=KEY, address="10.8.1.1"))), 429)
 
     def test_no_address(self) -> None:
         """A client without an address, as at a socket of the file system, counts as one."""
         self.exhaust("")
-        self.assertEqual(self.successResultOf(self.attempt(address="")).status, 429)
+        self.assertEqual(refusal_status(self.successResultOf(self.attempt(address=""))), 429)
 
     def test_successes(self) -> None:
         """Any number of successes, from one address and at the same time, is no failure."""
@@ -207,7 +208,7 @@ class ThrottleTests(SynchronousTestCase):
             attempt.cancel()
             self.failureResultOf(attempt, CancelledError)
         self.keeper.slow = None
-        self.assertEqual(self.successResultOf(self.attempt(evidence=KEY)).status, 429)
+        self.assertEqual(refusal_status(self.successResultOf(self.attempt(evidence=KEY))), 429)
 
     def test_who_does_not_wait(self) -> None:
         """Whoever doesn't wait for a late answer leaves nothing behind, and is slowed down all the same."""
@@ -247,6 +248,6 @@ class ThrottleTests(SynchronousTestCase):
         held = self.attempt()
         self.assertNoResult(held)
         self.throttle.stopService()
-        self.assertEqual(self.successResultOf(held).status, 401)
+        self.assertEqual(refusal_status(self.successResultOf(held)), 401)
         self.fail_at_once(3)
         self.assertEqual(self.clock.getDelayedCalls(), [])

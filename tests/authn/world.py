@@ -12,15 +12,14 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 
+from svc.authn.evaluation import Kind
 from svc.authn.federated import FederatedAuthenticator
 from svc.authn.jwt import JWT
-from svc.crypto.jose import KeySet, parse_key_set
+from svc.crypto.key_sets import parse_key_set
 from svc.crypto.vault import Vault
 from svc.model.authentication import (
     ANNOTATIONS_LIMIT,
     Admitted,
-    Applicant,
-    Attempt,
     AuthenticatorSettings,
     AuthenticatorStatus,
     Explanation,
@@ -28,15 +27,19 @@ from svc.model.authentication import (
     IProviderKeys,
     KeySource,
     KeysState,
+    LoginCandidate,
+    LoginRequest,
     Refused,
     Step,
 )
 from svc.model.dialect import NATIVE, Dialect
 from svc.model.errors import KeysUnavailable, StoreUnavailable
+from svc.model.key_sets import KeySet
 from svc.model.names import ResourceName, RoleName
 from svc.model.query_results import Sealed
 from svc.model.reasons import Reason
 from tests.signing import jwks, token
+from tests.statuses import refusal_status
 
 NOW = 1_700_000_000.0
 URI = "https://idp.example/keys"
@@ -75,7 +78,7 @@ class Readings:
         self.permitted: set[RoleName] = set()
         self.restrictions: dict[RoleName, tuple[str, ...]] = {}
         self.asked: list[str] = []
-        self.before_applicant: Callable[[], None] = lambda: None
+        self.before_candidate: Callable[[], None] = lambda: None
         self.webservice_missing = False
         self.down = False
 
@@ -116,15 +119,15 @@ class Readings:
         variables = {name: found.variables[name] for name in names if name in found.variables}
         return AuthenticatorSettings(str(found.changes), variables, found.switched, found.distrusted, found.refreshes)
 
-    async def applicant(self, role: RoleName, branch: str, names: Sequence[str], annotated: str) -> Applicant:
+    async def candidate(self, role: RoleName, branch: str, names: Sequence[str], annotated: str) -> LoginCandidate:
         """All the rest."""
         self.asked.append(f"applicant {role}")
-        self.before_applicant()
+        self.before_candidate()
         if self.down:
             raise StoreUnavailable("down")
         known = role.account == "acme"
         under = {name: text for name, text in self.annotations.get(role, {}).items() if name.startswith(f"{annotated}/")}
-        return Applicant(
+        return LoginCandidate(
             edition=self._edition(role.account, branch),
             account_exists=known,
             role_exists=role in self.annotations,
@@ -164,10 +167,10 @@ class Provider:
         if self.refused is not None or source.uri not in self.published:
             raise KeysUnavailable(self.refused or f"{source.uri}: nobody there", 7)
         self.fetches += 1
-        self.cached[source] = parse_key_set(self.published[source.uri])
+        self.cached[source] = parse_key_set(self.published[source.uri], source.algorithms)
         return self.cached[source]
 
-    async def current(self, source: KeySource, refreshes: int = 0, attempt: Attempt | None = None) -> KeySet:
+    async def current(self, source: KeySource, refreshes: int = 0, request: LoginRequest | None = None) -> KeySet:
         """The set at hand, fetched anew when an operator wishes for it, if that succeeds."""
         if source in self.cached and refreshes <= self.granted[source]:
             return self.cached[source]
@@ -179,7 +182,7 @@ class Provider:
                 raise
             return self.cached[source]
 
-    async def newer(self, source: KeySource, seen: KeySet, attempt: Attempt | None = None) -> KeySet:
+    async def newer(self, source: KeySource, seen: KeySet, request: LoginRequest | None = None) -> KeySet:
         """Another set, unless this is the newest."""
         self.wanted += 1
         return seen if self.spent else self._fetch(source)
@@ -190,39 +193,40 @@ class Provider:
         if keys is None:
             return KeysState(asked_at=NOW, failure=self.refused)
         named = tuple((key.key_id, key.thumbprint) for key in keys.keys)
-        return KeysState(named, keys.problems, NOW, NOW, self.refused)
+        return KeysState(named, keys.problems, NOW, NOW, self.refused, keys.unused)
 
 
 class Case(SynchronousTestCase):
     """An authenticator ``ci`` that takes the identity from the claim ``app``, and one host it admits."""
 
     dialect: Dialect = NATIVE
+    kind: Kind = JWT
 
     def setUp(self) -> None:
         """A world in which ``token(CLAIMS)`` admits ``HOST``."""
-        self.branch = f"{self.dialect.prefix}/authn-jwt/ci"
+        self.branch = f"{self.dialect.prefix}/{self.kind.name}/ci"
         self.vault = Vault(bytes(32))
         self.readings = Readings(self.vault)
         self.provider = Provider()
         self.clock = Clock()
         self.clock.advance(NOW)
         self.readings.set(self.branch, jwks_uri=URI, issuer=ISSUER, token_app_property="app", identity_path="/jwt-apps")
-        self.readings.annotations[HOST] = {"authn-jwt/ci/repo": "org/app", "description": "builds"}
+        self.readings.annotations[HOST] = {f"{self.kind.name}/ci/repo": "org/app", "description": "builds"}
         self.readings.permitted.add(HOST)
         self.authenticator = self.made()
 
     def made(self, **options: Any) -> FederatedAuthenticator:
         """An authenticator on the same world."""
         defaults = {"clock_skew": 0.0, "token_limit": 16_384, "ignore_missing_issuer": False}
-        enabled = frozenset({"authn-jwt/ci", "authn-jwt/bare"})
+        enabled = frozenset({f"{self.kind.name}/ci", f"{self.kind.name}/bare"})
         return FederatedAuthenticator(
-            JWT, self.readings, self.provider, self.vault, self.clock, self.dialect, enabled, **{**defaults, **options}
+            self.kind, self.readings, self.provider, self.vault, self.clock, self.dialect, enabled, **{**defaults, **options}
         )
 
     def attempt(self, evidence: bytes, **options: Any) -> Admitted | Refused:
         """Try to log in, as ``trying`` says."""
-        attempt = self.trying(evidence, **options)
-        decision: Admitted | Refused = self.successResultOf(Deferred.fromCoroutine(self.authenticator.authenticate(attempt)))
+        request = self.trying(evidence, **options)
+        decision: Admitted | Refused = self.successResultOf(Deferred.fromCoroutine(self.authenticator.authenticate(request)))
         return decision
 
     def trying(
@@ -233,14 +237,14 @@ class Case(SynchronousTestCase):
         account: str = "acme",
         client_ip: str = "192.0.2.1",
         fault: tuple[Reason, str] | None = None,
-    ) -> Attempt:
+    ) -> LoginRequest:
         """An attempt."""
-        return Attempt(account, login, evidence, client_ip, service, fault)
+        return LoginRequest(account, login, evidence, client_ip, service, fault)
 
     def explained(self, evidence: bytes, **options: Any) -> Explanation:
         """What operators are told of an attempt; it never holds a part of the token."""
-        attempt = self.trying(evidence, **options)
-        explanation: Explanation = self.successResultOf(Deferred.fromCoroutine(self.authenticator.explain(attempt)))
+        request = self.trying(evidence, **options)
+        explanation: Explanation = self.successResultOf(Deferred.fromCoroutine(self.authenticator.explain(request)))
         for step in explanation.steps:
             self.assert_fit(step.detail, evidence)
         return explanation
@@ -273,7 +277,7 @@ class Case(SynchronousTestCase):
         """The refusal for this reason, which has no part of the token in its detail."""
         refused = self.attempt(evidence, **options)
         assert isinstance(refused, Refused), refused
-        self.assertEqual((refused.reason, refused.status), (reason, status), refused.detail)
+        self.assertEqual((refused.reason, refusal_status(refused)), (reason, status), refused.detail)
         self.assert_fit(refused.detail, evidence)
         return refused
 

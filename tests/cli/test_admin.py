@@ -6,7 +6,7 @@ from click.testing import CliRunner
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.cli.admin import account, place
-from svc.settings.config import read_settings
+from svc.settings.reading import read_settings
 
 
 class PlaceTests(SynchronousTestCase):

@@ -14,7 +14,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svc.cli import audit
 from svc.cli.audit import PAGE, PAUSE
-from svc.cli.connection import Answer, Connection
+from svc.cli.connection import ApiAnswer, ApiConnection
 from svc.cli.main import main
 from svc.workload.faults import Fault
 
@@ -35,20 +35,20 @@ class Server:
     """What a command sees of a connection: it has ``events``, the newest first."""
 
     account = "acme"
-    segment = staticmethod(Connection.segment)
+    segment = staticmethod(ApiConnection.segment)
 
     def __init__(self, *events: dict[str, Any]) -> None:
         self.events = list(events)
         self.asked: list[str] = []
         self.reactor = Clock()
 
-    async def call(self, method: str, path: str, body: bytes | None = None, **headers: str) -> Answer:
+    async def call(self, method: str, path: str, body: bytes | None = None, **headers: str) -> ApiAnswer:
         """Answer with a page."""
         self.asked.append(path)
         query = dict(pair.split("=") for pair in path.partition("?")[2].split("&"))
         offset = int(query["offset"])
         page = self.events[offset : offset + int(query["limit"])]
-        return Answer(200 if page else 404, json.dumps(page).encode())
+        return ApiAnswer(200 if page else 404, json.dumps(page).encode())
 
 
 class AuditTests(SynchronousTestCase):
@@ -102,8 +102,8 @@ class AuditTests(SynchronousTestCase):
         """What the server refuses ends the command, also where it is not found."""
 
         class Refusing(Server):
-            async def call(self, method: str, path: str, body: bytes | None = None, **headers: str) -> Answer:
-                return Answer(404, b'{"error":{"code":"not_found","message":"Variable not found"}}')
+            async def call(self, method: str, path: str, body: bytes | None = None, **headers: str) -> ApiAnswer:
+                return ApiAnswer(404, b'{"error":{"code":"not_found","message":"Variable not found"}}')
 
         done, _ = self.run_command("search", Refusing())
         failure = self.failureResultOf(done)

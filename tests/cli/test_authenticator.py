@@ -13,7 +13,7 @@ from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.cli import connection
-from svc.cli.connection import Answer, Connection
+from svc.cli.connection import ApiAnswer, ApiConnection
 from svc.cli.main import main
 from svc.model.errors import NotFound
 from svc.web.http.faults import answer_to
@@ -27,12 +27,14 @@ KEYS: dict[str, Any] = {
     "age": 90.5,
     "last_fetch": {"at": "2026-01-01T00:00:00.000+00:00", "outcome": "ok"},
     "problems": ["key 3 is weak"],
+    "unused": ["key 4 is for something else"],
 }
-NO_KEYS: dict[str, Any] = {**dict.fromkeys(KEYS), "count": 0, "ids": [], "thumbprints": [], "problems": []}
+NO_KEYS: dict[str, Any] = {**dict.fromkeys(KEYS), "count": 0, "ids": [], "thumbprints": [], "problems": [], "unused": []}
 
 OK = {
     "status": "ok",
     "problems": [],
+    "algorithms": ["RS256", "ES256"],
     "keys": KEYS,
     "distrusted": [{"key": "k0", "since": "2026-01-01T00:00:00.000+00:00", "by": "a:user:max"}],
     "clock_offset": -1.5,
@@ -43,6 +45,7 @@ BAD = {
     "status": "error",
     "error": "It is blank.",
     "problems": [{"what": "It is \x1b[2Jblank.", "remedy": "Set it."}],
+    "algorithms": [],
     "keys": NO_KEYS,
     "distrusted": [],
     "clock_offset": None,
@@ -62,14 +65,14 @@ class Server:
     """What a command sees of a connection: it keeps what was asked, and answers in turn, the last time for good."""
 
     account = "a/b"
-    segment = staticmethod(Connection.segment)
+    segment = staticmethod(ApiConnection.segment)
 
     def __init__(self, status: int, answer: object = None, *later: tuple[int, object]) -> None:
         self.asked: list[tuple[Any, ...]] = []
         answers = ((status, answer), *later)
-        self._answers = [Answer(status, b"" if told is None else json.dumps(told).encode()) for status, told in answers]
+        self._answers = [ApiAnswer(status, b"" if told is None else json.dumps(told).encode()) for status, told in answers]
 
-    async def call(self, method: str, path: str, body: bytes | None = None) -> Answer:
+    async def call(self, method: str, path: str, body: bytes | None = None) -> ApiAnswer:
         """Answer."""
         self.asked.append((method, path, body))
         return self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
@@ -91,7 +94,7 @@ class CommandsCase(SynchronousTestCase):
     def run_command(self, server: Server, *arguments: str, code: int = 0, given: str = "", colour: bool = False) -> Result:
         """Run a command, which must end with this exit code."""
         self.patch(connection, "react", complete)
-        self.patch(connection, "Connection", lambda *_: server)
+        self.patch(connection, "ApiConnection", lambda *_: server)
         line = ["authenticator", *arguments, "--url", "http://127.0.0.1:1"]
         if arguments[0] != "list":
             line += ["--account-name", "a/b"]
@@ -123,12 +126,14 @@ class ReadingTests(CommandsCase):
             said,
             [
                 "status\tok",
+                "algorithms\tRS256, ES256",
                 "keys from\tjwks-uri https://ci.example/jwks",
                 "key\tk1 (thumbprint t1)",
                 "key\twithout id (thumbprint t2)",
                 "age\t90.5 s",
                 "last fetch\t2026-01-01T00:00:00.000+00:00: ok",
                 "unusable key\tkey 3 is weak",
+                "unused key\tkey 4 is for something else",
                 "distrusted key\tk0 (since 2026-01-01T00:00:00.000+00:00, by a:user:max)",
                 "clock ahead by\t-1.5 s, judging by 7 recent tokens",
             ],

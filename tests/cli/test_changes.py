@@ -1,4 +1,4 @@
-"""Tests of ``svc.cli.changes``; ``tests/web/test_rehearsal.py`` has it tell the answers of a server."""
+"""Tests of ``svc.cli.changes``; ``tests/services/test_dry_run.py`` has it tell the answers of a server."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from twisted.web.resource import IResource
 from twisted.web.server import Request
 
 from svc.cli import connection
-from svc.cli.connection import Answer, Connection
+from svc.cli.connection import ApiAnswer, ApiConnection
 from svc.cli.health import health
 from svc.cli.login import whoami
 from svc.workload.faults import NoEvidence
@@ -52,7 +52,7 @@ class AnswerTests(SynchronousTestCase):
 
     def test_expected(self) -> None:
         """An answer of an expected status is returned."""
-        answer = Answer(201, b"{}")
+        answer = ApiAnswer(201, b"{}")
         self.assertIs(answer.expect(200, 201), answer)
         self.assertEqual(answer.json(), {})
 
@@ -60,13 +60,16 @@ class AnswerTests(SynchronousTestCase):
         """Any other is a fault that says what the server said, and what to do (CLI-2)."""
         body = json.dumps({"error": {"message": "'limit' is no number"}}).encode()
         for answer, said in (
-            (Answer(422, body), "'limit' is no number"),
-            (Answer(401, b"Unauthorized: Invalid token"), "svc login"),
-            (Answer(403, b""), "lacks the privilege"),
-            (Answer(405, b'{"error":{"message":"Write operations are not allowed"}}'), "the primary takes changes"),
-            (Answer(503, b'{"error":{"message":"no audit"}}'), "try again (status 503): no audit"),
-            (Answer(503, b'{"error":{"code":"outcome_unknown","message":"ask"}}'), "done, or not done (status 503): ask"),
-            (Answer(418, b"\xff short and stout"), "short and stout"),
+            (ApiAnswer(422, body), "'limit' is no number"),
+            (ApiAnswer(401, b"Unauthorized: Invalid token"), "svc login"),
+            (ApiAnswer(403, b""), "lacks the privilege"),
+            (ApiAnswer(405, b'{"error":{"message":"Write operations are not allowed"}}'), "the primary takes changes"),
+            (ApiAnswer(503, b'{"error":{"message":"no audit"}}'), "try again (status 503): no audit"),
+            (
+                ApiAnswer(503, b'{"error":{"code":"outcome_unknown","message":"ask"}}'),
+                "done, or not done (status 503): ask",
+            ),
+            (ApiAnswer(418, b"\xff short and stout"), "short and stout"),
         ):
             fault = self.assertRaises(click.ClickException, answer.expect, 200)
             self.assertIn(said, fault.message)
@@ -75,13 +78,13 @@ class AnswerTests(SynchronousTestCase):
     def test_not_json(self) -> None:
         """What is no JSON hardly comes from the service, and the fault says so."""
         for body in (b"<html>", b"[" * 100_000):
-            fault = self.assertRaises(click.ClickException, Answer(200, body).json)
+            fault = self.assertRaises(click.ClickException, ApiAnswer(200, body).json)
             self.assertIn("is this the address of the service?", fault.message)
 
     def test_request(self) -> None:
         """It names the request by the id that the server's log and audit have, if that can be shown (CLI-2)."""
         for said, shown in (("id-1", " (request id-1)"), ("\x1b[31m", ""), ("", "")):
-            fault = self.assertRaises(click.ClickException, Answer(403, b"", {"x-request-id": said}).expect, 200)
+            fault = self.assertRaises(click.ClickException, ApiAnswer(403, b"", {"x-request-id": said}).expect, 200)
             self.assertEqual(fault.message.partition("(status 403)")[2], shown)
 
 
@@ -155,7 +158,7 @@ class TokenTests(SynchronousTestCase):
         clock = Clock()
         wall = Wall(clock, NOW + 480)
         connection.keep_token("http://a", "acme", token(NOW, NOW + 480))
-        at = Connection("http://a", "acme", None, None, cast(HTTPClient, Wire(refusing())), clock, wall)
+        at = ApiConnection("http://a", "acme", None, None, cast(HTTPClient, Wire(refusing())), clock, wall)
         fault = self.failureResultOf(Deferred.fromCoroutine(at.call("GET", "/whoami")), click.ClickException).value
         self.assertRegex(fault.message, r"at http://a has expired, at \S+ \S+: run `svc login` again \(request r-1\)\Z")
         unread = self.failureResultOf(Deferred.fromCoroutine(at.workload().secret("x")), NoEvidence).value
@@ -169,7 +172,7 @@ class TokenTests(SynchronousTestCase):
         connection.keep_token("http://a", "acme", "kept")
         wire = Wire(refusing())
         for login, key, said in (("nobody", None, "no API key for nobody"), (None, "s3cret", "set SVC_LOGIN too")):
-            at = Connection("http://a", "acme", login, key, cast(HTTPClient, wire), Clock())
+            at = ApiConnection("http://a", "acme", login, key, cast(HTTPClient, wire), Clock())
             fault = self.failureResultOf(Deferred.fromCoroutine(at.call("GET", "/whoami")), click.UsageError).value
             self.assertIn(said, fault.message)
             self.assertNotIn("s3cret", fault.message)

@@ -15,7 +15,7 @@ from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.cli import connection
-from svc.cli.connection import Answer, Connection
+from svc.cli.connection import ApiAnswer, ApiConnection
 from svc.cli.main import main
 
 MADE: list[dict[str, Any]] = [
@@ -28,15 +28,15 @@ class Server:
     """What a command sees of a connection: it keeps what was asked, and gives the same answer to everything."""
 
     account = "a/b"
-    segment = staticmethod(Connection.segment)
+    segment = staticmethod(ApiConnection.segment)
 
     def __init__(self, status: int, answer: object = None) -> None:
         self.asked: list[tuple[str, str, list[tuple[str, str]], Mapping[str, str]]] = []
-        self._answer = Answer(status, b"" if answer is None else json.dumps(answer).encode())
+        self._answer = ApiAnswer(status, b"" if answer is None else json.dumps(answer).encode())
         self.wall = Clock()
         self.wall.advance(1_700_000_000)
 
-    async def call(self, method: str, path: str, body: bytes | None = None, **headers: str) -> Answer:
+    async def call(self, method: str, path: str, body: bytes | None = None, **headers: str) -> ApiAnswer:
         """Answer."""
         fields = parse_qsl((body or b"").decode(), keep_blank_values=True, strict_parsing=bool(body))
         self.asked.append((method, path, fields, headers))
@@ -61,7 +61,7 @@ class HostFactoryTests(SynchronousTestCase):
     ) -> Result:
         """Run a command, which must end with this exit code."""
         self.patch(connection, "react", complete)
-        self.patch(connection, "Connection", lambda *_: server)
+        self.patch(connection, "ApiConnection", lambda *_: server)
         line = ["hostfactory", *arguments, "--url", "http://127.0.0.1:1"]
         environ = {"SVC_ACCOUNT": "a/b", "SVC_HOST_FACTORY_TOKEN": token}
         outcome = CliRunner().invoke(main, line, input=given, env=environ)

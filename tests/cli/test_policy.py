@@ -15,7 +15,7 @@ from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.cli import policy
-from svc.cli.connection import Answer, Connection
+from svc.cli.connection import ApiAnswer, ApiConnection
 
 VALID = {
     "status": "Valid YAML",
@@ -47,14 +47,14 @@ class Server:
     """What a command sees of a connection: it keeps what was asked, and gives the same answer to everything."""
 
     account = "a"
-    segment = staticmethod(Connection.segment)
+    segment = staticmethod(ApiConnection.segment)
 
     def __init__(self, status: int, answer: object) -> None:
         self.reactor = Clock()
         self.asked: list[tuple[Any, ...]] = []
-        self._answer = Answer(status, json.dumps(answer).encode())
+        self._answer = ApiAnswer(status, json.dumps(answer).encode())
 
-    async def call(self, method: str, path: str, body: bytes | None = None, **headers: str) -> Answer:
+    async def call(self, method: str, path: str, body: bytes | None = None, **headers: str) -> ApiAnswer:
         """Answer."""
         self.asked.append((method, path, body, headers))
         return self._answer
@@ -69,7 +69,7 @@ class Screen(io.StringIO):
 
 
 class SendTests(SynchronousTestCase):
-    """Loads, for real and rehearsed."""
+    """Loads, and dry runs of them."""
 
     def send(
         self,
@@ -83,7 +83,7 @@ class SendTests(SynchronousTestCase):
         """Send a document, and return what was said, on both streams."""
         said, aside = out or io.StringIO(), io.StringIO()
         with contextlib.redirect_stdout(said), contextlib.redirect_stderr(aside):
-            connection = cast(Connection, server)
+            connection = cast(ApiConnection, server)
             sending = policy._send(connection, mode, "x/y", io.BytesIO(b"text"), dry_run, as_json)
             self.result_of(sending)
         return said.getvalue(), aside.getvalue()

@@ -12,7 +12,9 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svc.authn.providers.discovery import jwks_uri
 from svc.cli.provider import Provider, provider
-from svc.crypto.jose import parse_compact, parse_key_set
+from svc.crypto.compact import parse_compact
+from svc.crypto.key_sets import parse_key_set
+from svc.crypto.signatures import verify
 
 NOW = 1_700_000_000.5
 KEYS = "http://127.0.0.1:8089/.well-known/jwks.json"
@@ -28,7 +30,7 @@ class ProviderTests(SynchronousTestCase):
         response = self.successResultOf(treq.get("http://provider.example/.well-known/jwks.json"))
         document = self.successResultOf(response.content())
         token = made.token({"workload": "billing"}, "svc", NOW).encode()
-        claims = parse_key_set(document).verify(parse_compact(token))
+        claims = verify(parse_key_set(document), parse_compact(token))
         self.assertEqual(
             dict(claims),
             {
@@ -64,7 +66,7 @@ class ProviderTests(SynchronousTestCase):
         self.assertEqual(first.exit_code, 0, first.output)
         treq: Any = StubTreq(Provider.kept_at(Path(folder, "key.pem"), "i").site().resource())
         document = self.successResultOf(self.successResultOf(treq.get(KEYS)).content())
-        claims: dict[str, Any] = dict(parse_key_set(document).verify(parse_compact(first.output.strip().encode())))
+        claims: dict[str, Any] = dict(verify(parse_key_set(document), parse_compact(first.output.strip().encode())))
         times = {name: claims.pop(name) for name in ("iat", "exp")}
         self.assertEqual(times["exp"] - times["iat"], 120)
         self.assertEqual(claims, {"iss": "http://127.0.0.1:8089", "aud": "svc", "workload": "a=b", "project": ""})

@@ -14,7 +14,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from twisted.web.resource import Resource
 from twisted.web.server import Request
 
-from svc.cli.connection import Connection
+from svc.cli.connection import ApiConnection
 from svc.cli.provider import Provider
 from svc.cli.steps import Steps
 from svc.cli.tour import Tour
@@ -41,7 +41,7 @@ class TourTests(SynchronousTestCase):
         teapot, shown = Teapot(), io.StringIO()
         http: Any = StubTreq(teapot)
         provider = Provider.kept_at(Path(self.mktemp()), "https://issuer.example")
-        connection = Connection("http://svc.example", "acme", None, None, http, Clock())
+        connection = ApiConnection("http://svc.example", "acme", None, None, http, Clock())
         steps = Steps(connection, list)
         tour = Tour(steps, provider, "http://issuer.example/keys", "key", b"", "policy.yml")
         with contextlib.redirect_stdout(shown):

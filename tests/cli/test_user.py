@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.cli import connection, login
-from svc.cli.connection import Answer, Connection
+from svc.cli.connection import ApiAnswer, ApiConnection
 from svc.cli.main import main
 from svc.workload.faults import LoginRefused
 from tests.cli.test_hostfactory import complete
@@ -19,13 +19,13 @@ from tests.cli.test_hostfactory import complete
 NEW = "New-Password-12"
 
 
-class Server(Connection):
+class Server(ApiConnection):
     """A connection whose requests are kept, and answered with what a test has for them."""
 
     asked: list[tuple[str, str, bytes | None, str]]
-    answer: Answer
+    answer: ApiAnswer
 
-    async def request(self, method: str, path: str, body: bytes | None = None, **headers: str) -> Answer:
+    async def request(self, method: str, path: str, body: bytes | None = None, **headers: str) -> ApiAnswer:
         """Answer."""
         self.asked.append((method, path, body, headers["Authorization"]))
         return self.answer
@@ -50,11 +50,11 @@ class UserTests(SynchronousTestCase):
 
         def connected(*fields: Any) -> Server:
             server = Server(*fields)
-            server.__dict__.update(asked=self.asked, answer=Answer(status, answer))
+            server.__dict__.update(asked=self.asked, answer=ApiAnswer(status, answer))
             return server
 
         self.patch(connection, "react", complete)
-        self.patch(connection, "Connection", connected)
+        self.patch(connection, "ApiConnection", connected)
         who = {"SVC_LOGIN": "alice" if key else None, "SVC_API_KEY": key or None}
         environ = {"SVC_ACCOUNT": "a/b", "SVC_URL": "http://127.0.0.1:1", **who}
         outcome = CliRunner().invoke(main, arguments, input=given, env=environ)

@@ -16,7 +16,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svc.cluster.claims import Claims
 from svc.cluster.inquiry import ANSWER_LIMIT, CLAIM_DEADLINE, DEADLINE, Inquiry, trust_of
-from svc.cluster.reports import INVALID, UNREACHABLE, Told
+from svc.cluster.reports import INVALID, UNREACHABLE, ProbeReply
 from svc.model.errors import ConfigurationInvalid
 from svc.model.query_results import ClusterMember, DatabaseIdentity
 from tests.authn.providers.authority import Authority
@@ -32,7 +32,7 @@ class InquiryTests(SynchronousTestCase):
         """Nothing has happened."""
         self.reactor: Any = MemoryReactorClock()
 
-    def ask(self, url: str = "http://127.0.0.1:8080") -> Deferred[Told]:
+    def ask(self, url: str = "http://127.0.0.1:8080") -> Deferred[ProbeReply]:
         """Ask."""
         return Deferred.fromCoroutine(Inquiry(self.reactor, ClusterMember("b", url)).ask())
 
@@ -44,7 +44,7 @@ class InquiryTests(SynchronousTestCase):
         protocol.makeConnection(transport)
         return protocol, transport
 
-    def answered(self, *pieces: bytes, lost: bool = False) -> Told:
+    def answered(self, *pieces: bytes, lost: bool = False) -> ProbeReply:
         """What is made of this answer."""
         asked = self.ask()
         protocol, transport = self.connect()
@@ -117,7 +117,7 @@ class InquiryTests(SynchronousTestCase):
         factory.clientConnectionFailed(self.reactor.connectors[-1], Failure(ConnectError()))
         self.reactor.advance(1)
         answer = self.successResultOf(asked)
-        self.assertEqual((answer.fault, answer.status), (UNREACHABLE, 502))
+        self.assertEqual((answer.fault, answer.ok), (UNREACHABLE, False))
 
     def test_no_host_of_certificates(self) -> None:
         """Over TLS, a name that no certificate can be for is told, and nothing is connected to (HEALTH-22)."""

@@ -11,12 +11,12 @@ from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import provider
 
 from svc.cluster.members import Members
-from svc.cluster.reports import UNREACHABLE, Sight, Told, told
+from svc.cluster.reports import UNREACHABLE, MemberHealth, ProbeReply, read_reply
 from tests.walls import Wall
 
-WELL = told(200, b'{"ok": true, "services": {"core": "ok", "ok": true}}')
-ILL = told(502, b'{"ok": false, "services": {"core": "failed", "ok": false}}')
-GONE = Told(fault=UNREACHABLE, why="no connection")
+WELL = read_reply(200, b'{"ok": true, "services": {"core": "ok", "ok": true}}')
+ILL = read_reply(502, b'{"ok": false, "services": {"core": "failed", "ok": false}}')
+GONE = ProbeReply(fault=UNREACHABLE, why="no connection")
 
 
 class MembersTests(SynchronousTestCase):
@@ -27,7 +27,7 @@ class MembersTests(SynchronousTestCase):
         self.clock = Clock()
         self.clock.advance(1000)
         self.wall = Wall(self.clock)
-        self.asked: dict[str, list[Deferred[Told]]] = {"b": [], "c": []}
+        self.asked: dict[str, list[Deferred[ProbeReply]]] = {"b": [], "c": []}
         self.members = Members(self.clock, self.wall, {name: self.asking(name) for name in self.asked})
         self.said: list[str] = []
 
@@ -41,22 +41,22 @@ class MembersTests(SynchronousTestCase):
     def asking(self, name: str) -> Any:
         """What asks a member."""
 
-        async def ask() -> Told:
-            answer: Deferred[Told] = Deferred()
+        async def ask() -> ProbeReply:
+            answer: Deferred[ProbeReply] = Deferred()
             self.asked[name].append(answer)
             return await answer
 
         return ask
 
-    def answer(self, name: str = "b") -> Deferred[Told | None]:
+    def answer(self, name: str = "b") -> Deferred[ProbeReply | None]:
         """Want an answer."""
         return Deferred.fromCoroutine(self.members.answer(name))
 
-    def glance(self) -> Deferred[list[Sight]]:
+    def overview(self) -> Deferred[list[MemberHealth]]:
         """Look at all of them."""
-        return Deferred.fromCoroutine(self.members.glance())
+        return Deferred.fromCoroutine(self.members.overview())
 
-    def tell(self, name: str, answer: Told) -> None:
+    def tell(self, name: str, answer: ProbeReply) -> None:
         """Let the newest question to a member be answered."""
         self.asked[name][-1].callback(answer)
 
@@ -106,12 +106,12 @@ class MembersTests(SynchronousTestCase):
         self.asked["b"][-1].errback(LookupError("bug"))
         answer = self.successResultOf(waiting)
         assert answer is not None
-        self.assertEqual((answer.fault, answer.status), (UNREACHABLE, 502))
+        self.assertEqual((answer.fault, answer.ok), (UNREACHABLE, False))
         self.assertEqual(len(self.flushLoggedErrors(LookupError)), 1)
 
-    def test_glance(self) -> None:
+    def test_overview(self) -> None:
         """A look at all asks all at once, and shows each in the order of the settings."""
-        looking = self.glance()
+        looking = self.overview()
         self.assertEqual([len(each) for each in self.asked.values()], [1, 1])
         self.tell("c", ILL)
         self.tell("b", WELL)
@@ -121,17 +121,17 @@ class MembersTests(SynchronousTestCase):
 
     def test_no_members(self) -> None:
         """Where no servers are listed there is nothing to see."""
-        self.assertEqual(self.successResultOf(Deferred.fromCoroutine(Members(self.clock, self.clock, {}).glance())), [])
+        self.assertEqual(self.successResultOf(Deferred.fromCoroutine(Members(self.clock, self.clock, {}).overview())), [])
 
     def test_last_known(self) -> None:
         """A member that hangs holds a look up for a second, if it answered within a minute: that is shown, with its age
         (HEALTH-25).
         """
-        self.glance()
+        self.overview()
         self.tell("b", WELL)
         self.tell("c", WELL)
         self.clock.advance(30)
-        looking = self.glance()
+        looking = self.overview()
         self.tell("b", WELL)
         self.clock.advance(0.9)
         self.assertNoResult(looking)
@@ -140,7 +140,7 @@ class MembersTests(SynchronousTestCase):
         self.assertEqual((round(b.age, 3), c.word, round(c.age, 3)), (1.0, "ok", 31.0))
         self.tell("c", GONE)
         self.clock.advance(0.5)
-        looking = self.glance()
+        looking = self.overview()
         self.tell("b", WELL)
         _, c = self.successResultOf(looking)
         self.assertEqual((c.word, c.reachable, c.age), (UNREACHABLE, False, 0.5))
@@ -149,11 +149,11 @@ class MembersTests(SynchronousTestCase):
         """What was known more than a minute ago isn't shown: the member's answer, or its absence, is waited for
         (HEALTH-25).
         """
-        self.glance()
+        self.overview()
         self.tell("b", WELL)
         self.tell("c", WELL)
         self.clock.advance(61)
-        looking = self.glance()
+        looking = self.overview()
         self.tell("b", WELL)
         self.clock.advance(4.9)
         self.assertNoResult(looking)
@@ -162,26 +162,33 @@ class MembersTests(SynchronousTestCase):
 
     def test_who_stops_looking(self) -> None:
         """Who stops looking leaves nothing behind on the clock, and the questions go on."""
-        looking = self.glance()
+        looking = self.overview()
         looking.cancel()
         self.failureResultOf(looking)
         self.tell("b", WELL)
         self.tell("c", WELL)
         self.assertEqual(self.clock.getDelayedCalls(), [])
-        self.successResultOf(self.glance())
+        self.successResultOf(self.overview())
 
     def test_last_change(self) -> None:
         """A change is when an answer differs from the one before in state; where the log stands is none."""
         moments = []
-        for answer in (WELL, told(200, b'{"ok":true,"services":{"core":"ok","ok":true},"n":1}'), ILL, ILL, GONE, WELL):
-            looking = self.glance()
+        for answer in (
+            WELL,
+            read_reply(200, b'{"ok":true,"services":{"core":"ok","ok":true},"n":1}'),
+            ILL,
+            ILL,
+            GONE,
+            WELL,
+        ):
+            looking = self.overview()
             self.tell("b", answer)
             self.tell("c", WELL)
             moments.append(self.successResultOf(looking)[0].changed)
             self.clock.advance(10)
         self.assertEqual(moments, [None, None, 1020.0, 1020.0, 1040.0, 1050.0])
         self.wall.ahead = -500.0
-        looking = self.glance()
+        looking = self.overview()
         self.tell("b", ILL)
         self.tell("c", WELL)
         self.assertEqual(self.successResultOf(looking)[0].changed, 560.0)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.cluster.reports import INVALID, sight, told
+from svc.cluster.reports import INVALID, member_health, read_reply
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
@@ -18,7 +18,7 @@ JSON = st.recursive(
 )
 
 
-class ToldTests(SynchronousTestCase):
+class ProbeReplyTests(SynchronousTestCase):
     """An answer is a report or it isn't (rulings: health)."""
 
     def test_reports(self) -> None:
@@ -26,20 +26,20 @@ class ToldTests(SynchronousTestCase):
         (HEALTH-19).
         """
         for status, body in ((200, b'{"ok": true}'), (502, b' {"x": [1e400, "\xc3\xa9"], "ok":false}\n')):
-            read = told(status, body)
-            self.assertEqual((read.fault, read.status, read.body, read.ok), ("", status, body, status == 200))
+            read = read_reply(status, body)
+            self.assertEqual((read.fault, read.body, read.ok), ("", body, status == 200))
 
     def test_contradictions(self) -> None:
         """With an ok that doesn't fit the status, or is no boolean, an answer is no report (HEALTH-19)."""
         for status, ok in ((200, False), (502, True), (200, 1), (502, 0), (200, "true"), (502, None), (200, [True])):
-            self.assertEqual(told(status, json.dumps({"ok": ok}).encode()).fault, INVALID)
-        self.assertEqual(told(200, b"{}").fault, INVALID)
+            self.assertEqual(read_reply(status, json.dumps({"ok": ok}).encode()).fault, INVALID)
+        self.assertEqual(read_reply(200, b"{}").fault, INVALID)
 
     def test_other_statuses(self) -> None:
         """With a status other than 200 and 502 an answer is no report, whatever its body (HEALTH-19)."""
         for status in (201, 204, 301, 302, 401, 404, 500, 503):
             for body in (b'{"ok": true}', b'{"ok": false}'):
-                self.assertEqual((told(status, body).fault, told(status, body).status), (INVALID, 502))
+                self.assertEqual((read_reply(status, body).fault, read_reply(status, body).ok), (INVALID, False))
 
     def test_not_json(self) -> None:
         """What isn't JSON, no object, or could be read in two ways is no report (HEALTH-19)."""
@@ -61,21 +61,21 @@ class ToldTests(SynchronousTestCase):
             b'{"ok": true, "x": ' + b"9" * 5000 + b"}",
             b'{"ok": true, "x": ' + b"[" * 30000 + b"]" * 30000 + b"}",
         ):
-            self.assertEqual(told(200, body).fault, INVALID, body[:60])
+            self.assertEqual(read_reply(200, body).fault, INVALID, body[:60])
 
     @given(st.sampled_from([200, 502]), st.binary(max_size=80) | JSON.map(lambda value: json.dumps(value).encode()))
     def test_any_answer_is_judged(self, status: int, body: bytes) -> None:
         """Whatever is answered, it is a report whose ok fits, or none."""
-        read = told(status, body)
-        self.assertEqual(read.fault or read.document["ok"], read.fault or read.status == 200)
+        read = read_reply(status, body)
+        self.assertEqual(read.fault or read.document["ok"], read.fault or status == 200)
 
 
-class SightTests(SynchronousTestCase):
+class MemberHealthTests(SynchronousTestCase):
     """What is shown of a report."""
 
     def see(self, **document: Any) -> Any:
         """See a report."""
-        return sight("b", document, here=False, changed=None, age=0.0)
+        return member_health("b", document, here=False, changed=None, age=0.0)
 
     def test_primary_and_follower(self) -> None:
         """A server that tells its lag is a follower, one whose database is well and has none the primary."""

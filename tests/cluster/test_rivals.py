@@ -101,7 +101,7 @@ class RivalsTests(SynchronousTestCase):
             rivals = self.rivals()
             why = self.refused(rivals)
             self.assertEqual(why is not None and "the server b " in why, refuses, why)
-            self.assertEqual((rivals.word, rivals.counted(), rivals.crowd), ("two", counted, frozenset({"b"})))
+            self.assertEqual((rivals.word, rivals.counted(), rivals.contenders), ("two", counted, frozenset({"b"})))
 
     def test_alone(self) -> None:
         """A primary among standbys, strangers, servers of its own database and members that are away writes, and is well
@@ -110,7 +110,7 @@ class RivalsTests(SynchronousTestCase):
         for told in (STANDBY, OWN, attrs.evolve(NEWER, system=9), None):
             self.told["b"] = told
             rivals = self.rivals()
-            self.assertEqual((self.refused(rivals), rivals.word, rivals.crowd), (None, "ok", frozenset()))
+            self.assertEqual((self.refused(rivals), rivals.word, rivals.contenders), (None, "ok", frozenset()))
 
     def test_no_cluster(self) -> None:
         """A server that knows no others asks nobody, and says nothing of primaries."""
@@ -270,10 +270,10 @@ class RivalsTests(SynchronousTestCase):
         self.own = attrs.evolve(OWN, started=300, standby=True)
         self.told = {"b": NEWER, "c": attrs.evolve(OLDER, started=400)}
         rivals = self.rivals()
-        self.assertEqual((rivals.word, rivals.crowd), ("ok", frozenset({"b", "c"})))
+        self.assertEqual((rivals.word, rivals.contenders), ("ok", frozenset({"b", "c"})))
         self.told["c"] = NEWER
         self.look()
-        self.assertEqual(rivals.crowd, frozenset())
+        self.assertEqual(rivals.contenders, frozenset())
 
     def test_bug(self) -> None:
         """A question that fails as it shouldn't is in the log, and keeps no other answer from counting (CLU-19)."""

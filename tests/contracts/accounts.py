@@ -112,7 +112,7 @@ class AccountsContract(Contract):
         self.assertIsNone(await stores.factories.token(ACCOUNT.encode()))
         for account, there in ((ACCOUNT, False), ("acct2", True)):
             for name in ("user:admin", "policy:root", "policy:p", "user:u", "host:h1", "host:made", "group:g1499"):
-                self.assertIs(await stores.roles.exists(role(name, account)), there, name)
+                self.assertIs(await stores.has_role(role(name, account)), there, name)
                 self.assertIs((await stores.roles.standing(ADMIN, resource(name, account))).exists, there, name)
             reading = await stores.secrets.read(admin_of(account), resource("variable:v", account))
             self.assertEqual(reading.sealed, b"value" if there else None)
@@ -129,7 +129,7 @@ class AccountsContract(Contract):
         for account in ("nobody", "acc", "%", ""):
             with self.assertRaises(NotFound):
                 await stores.accounts.delete(account)
-        self.assertTrue(await stores.roles.exists(ADMIN))
+        self.assertTrue(await stores.has_role(ADMIN))
 
     @scenario
     async def test_names(self) -> None:

@@ -12,9 +12,9 @@ from svc.model.authentication import (
     ANNOTATIONS_LIMIT,
     DISTRUSTED_LIMIT,
     WEBSERVICES_EACH,
-    Applicant,
     IAuthenticatorReadings,
     IAuthenticators,
+    LoginCandidate,
 )
 from svc.model.errors import InvalidParameter, NotFound
 from svc.model.names import ResourceName, RoleName, root_policy
@@ -44,7 +44,7 @@ HOST = role("host:apps/web")
 WEBSERVICE = resource(f"webservice:{BRANCH}")
 MISSING = resource("webservice:svc/authn-jwt/none")
 
-ADMITTED = Applicant(
+ADMITTED = LoginCandidate(
     edition="",
     account_exists=True,
     role_exists=True,
@@ -77,13 +77,13 @@ class AuthenticatorsContract(Contract):
         """The edition, which all who ask are told alike."""
         settings = await stores.authenticators.settings(ACCOUNT, BRANCH, NAMES)
         for asking in (HOST, role("host:nobody")):
-            applicant = await stores.authenticators.applicant(asking, BRANCH, NAMES, UNDER)
-            self.assertEqual(applicant.edition, settings.edition)
+            candidate = await stores.authenticators.candidate(asking, BRANCH, NAMES, UNDER)
+            self.assertEqual(candidate.edition, settings.edition)
         return settings.edition
 
-    async def _applicant(self, stores: Stores, asking: RoleName, branch: str = BRANCH) -> Applicant:
-        applicant = await stores.authenticators.applicant(asking, branch, NAMES, branch.partition("/")[2])
-        return attrs.evolve(applicant, edition="")
+    async def _applicant(self, stores: Stores, asking: RoleName, branch: str = BRANCH) -> LoginCandidate:
+        candidate = await stores.authenticators.candidate(asking, branch, NAMES, branch.partition("/")[2])
+        return attrs.evolve(candidate, edition="")
 
     @scenario
     async def test_provides(self) -> None:
@@ -205,17 +205,17 @@ class AuthenticatorsContract(Contract):
         stores = await self.stores_with_account()
         await load(stores, authenticator().define("policy:svc/authn-jwt/cd"))
         for branch in ("svc/authn-jwt/cd", "svc/authn-jwt/none", "svc/authn-jwt"):
-            applicant = await self._applicant(stores, HOST, branch)
-            self.assertFalse(applicant.webservice_exists)
-            self.assertFalse(applicant.may_authenticate)
-            self.assertTrue(applicant.role_exists)
+            candidate = await self._applicant(stores, HOST, branch)
+            self.assertFalse(candidate.webservice_exists)
+            self.assertFalse(candidate.may_authenticate)
+            self.assertTrue(candidate.role_exists)
 
     @scenario
     async def test_unknown_account(self) -> None:
         """Nothing of an unknown account exists, and nobody is known in another account by the same name."""
         stores = await self.stores_with_account("other")
         await load(stores, authenticator())
-        nothing = Applicant("", False, False, False, False, {}, None)
+        nothing = LoginCandidate("", False, False, False, False, {}, None)
         self.assertEqual(await self._applicant(stores, role("host:apps/web", "nobody")), nothing)
         self.assertEqual(
             await self._applicant(stores, role("host:apps/web", "other")),
@@ -251,12 +251,12 @@ class AuthenticatorsContract(Contract):
             "no",
         )
         await load(stores, authenticator().define("host:h").annotate("host:h", under | beside))
-        applicant = await self._applicant(stores, role("host:h"))
-        self.assertEqual(applicant.annotations, under)
-        applicant = await self._applicant(stores, role("host:h"), "svc/authn-jwt/ci2")
-        self.assertEqual(applicant.annotations, {"authn-jwt/ci2/a": "no"})
-        applicant = await self._applicant(stores, role("host:h"), "svc/authn-jwt/c_")
-        self.assertEqual(applicant.annotations, {"authn-jwt/c_/a": "no"})
+        candidate = await self._applicant(stores, role("host:h"))
+        self.assertEqual(candidate.annotations, under)
+        candidate = await self._applicant(stores, role("host:h"), "svc/authn-jwt/ci2")
+        self.assertEqual(candidate.annotations, {"authn-jwt/ci2/a": "no"})
+        candidate = await self._applicant(stores, role("host:h"), "svc/authn-jwt/c_")
+        self.assertEqual(candidate.annotations, {"authn-jwt/c_/a": "no"})
 
     @scenario
     async def test_general_annotations(self) -> None:
@@ -265,9 +265,9 @@ class AuthenticatorsContract(Contract):
         under = {"authn-jwt/": "0", "authn-jwt/a": "1", "authn-jwt/ci": "2", "authn-jwt/ci/a": "3", "authn-jwt/x/y/z": "4"}
         beside = dict.fromkeys(["authn-jwt", "authn-jwt2/a", "authn-jwt0", "authn-jwt.x", "authn/jwt/a", "a"], "no")
         await load(stores, authenticator().define("host:h").annotate("host:h", under | beside))
-        applicant = await stores.authenticators.applicant(role("host:h"), BRANCH, NAMES, "authn-jwt")
-        self.assertEqual(applicant.annotations, under)
-        self.assertTrue(applicant.webservice_exists)
+        candidate = await stores.authenticators.candidate(role("host:h"), BRANCH, NAMES, "authn-jwt")
+        self.assertEqual(candidate.annotations, under)
+        self.assertTrue(candidate.webservice_exists)
 
     @scenario
     async def test_too_many_annotations(self) -> None:
@@ -286,9 +286,9 @@ class AuthenticatorsContract(Contract):
         found = {name: (await self._applicant(stores, role(f"host:{name}"))).annotations for name in ("few", "long")}
         self.assertEqual(found, {"few": few, "long": long})
         for name in ("many", "longer"):
-            applicant = await self._applicant(stores, role(f"host:{name}"))
-            self.assertIsNone(applicant.annotations)
-            self.assertTrue(applicant.role_exists)
+            candidate = await self._applicant(stores, role(f"host:{name}"))
+            self.assertIsNone(candidate.annotations)
+            self.assertTrue(candidate.role_exists)
 
     @scenario
     async def test_odd_branches(self) -> None:
@@ -306,13 +306,15 @@ class AuthenticatorsContract(Contract):
             settings = await stores.authenticators.settings(ACCOUNT, branch, NAMES)
             self.assertEqual(settings.values, {"issuer": b"%d" % number})
             under = branch.partition("/")[2]
-            applicant = await stores.authenticators.applicant(role(f"host:{number}"), branch, NAMES, under)
+            candidate = await stores.authenticators.candidate(role(f"host:{number}"), branch, NAMES, under)
             self.assertEqual(
-                applicant,
-                Applicant(settings.edition, True, True, True, True, {f"authn-jwt/{identifier[:900]}/a": "yes"}, "acct-1"),
+                candidate,
+                LoginCandidate(
+                    settings.edition, True, True, True, True, {f"authn-jwt/{identifier[:900]}/a": "yes"}, "acct-1"
+                ),
             )
             another = role(f"host:{number - 1 if number else 1}")
-            other = await stores.authenticators.applicant(another, branch, NAMES, under)
+            other = await stores.authenticators.candidate(another, branch, NAMES, under)
             self.assertFalse(other.may_authenticate)
 
     @scenario

@@ -84,6 +84,10 @@ class Stores:
     events: IEvents
     expirations: IExpirations
 
+    async def has_role(self, role: RoleName) -> bool:
+        """Tell whether there is a role of that name."""
+        return await self.roles.role(role) is not None
+
 
 def role(name: str, account: str = ACCOUNT) -> RoleName:
     """The role ``kind:identifier``."""

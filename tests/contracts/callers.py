@@ -8,7 +8,7 @@ from svc.model.errors import CallerReplaced
 from svc.model.names import RoleName
 from svc.model.policy_rows import Changes, ResourceRow, Rows
 from svc.model.ports import IPolicyTransaction
-from svc.model.query_results import Caller
+from svc.model.query_results import Caller, MembersQuery
 from tests.contracts.base import ROOT, Contract, Draft, Stores, change, load, resource, role, scenario
 
 ALICE, GROUP = role("user:alice"), role("group:g")
@@ -23,8 +23,8 @@ class CallersContract(Contract):
         """Make Alice, who owns a variable and a group, and return her number, which both logins read."""
         await load(stores, Draft().define("user:alice").define("variable:v", "group:g", owner="user:alice"))
         credential = await stores.credentials.credential(ALICE)
-        applicant = await stores.authenticators.applicant(ALICE, BRANCH, (), "authn-jwt")
-        self.assertEqual(credential.creation, applicant.creation)
+        candidate = await stores.authenticators.candidate(ALICE, BRANCH, (), "authn-jwt")
+        self.assertEqual(credential.creation, candidate.creation)
         return credential.creation
 
     async def remade(self, stores: Stores) -> tuple[Caller, Caller]:
@@ -60,6 +60,8 @@ class CallersContract(Contract):
         return {
             "standing": lambda: stores.roles.standing(caller, VARIABLE),
             "standing towards nothing": lambda: stores.roles.standing(caller, resource("variable:none")),
+            "judged members": lambda: stores.roles.judged_members(caller, MembersQuery(GROUP)),
+            "judged members of no kind": lambda: stores.roles.judged_members(caller, MembersQuery(GROUP, kinds=("none",))),
             "remains": lambda: stores.roles.remains(caller),
             "read": lambda: stores.secrets.read(caller, VARIABLE),
             "read a version": lambda: stores.secrets.read(caller, VARIABLE, 3),

@@ -178,7 +178,7 @@ class HostFactoriesContract(Contract):
                 continue
             with self.assertRaises(Conflict):
                 await stores.factories.create_host(digest, host, {"a": "b"}, KEY)
-            self.assertFalse(await stores.roles.exists(host))
+            self.assertFalse(await stores.has_role(host))
             self.assertEqual([found async for part in stores.resources.described([str(host)]) for found in part], [])
         await load(stores, Draft().define("policy:elsewhere"))
         self.assertIs(await stores.factories.create_host(ONE, role("host:elsewhere/h"), {}, Sealed(b"other")), False)
@@ -191,7 +191,7 @@ class HostFactoriesContract(Contract):
         stores = await self._factories()
         with self.assertRaises(NotFound):
             await stores.factories.create_host(ONE, HOST, {}, KEY)
-        self.assertFalse(await stores.roles.exists(HOST))
+        self.assertFalse(await stores.has_role(HOST))
 
     @scenario
     async def test_at_once(self) -> None:

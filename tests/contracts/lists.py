@@ -1,4 +1,4 @@
-"""The suite of ``IRoles``, as far as it lists: what a role is a member of, pages by key, search, and lineage."""
+"""The suite of ``IRoles``, as far as it lists: what a role is a member of, pages by key, search, and the graph."""
 
 from __future__ import annotations
 
@@ -191,7 +191,7 @@ class ListsContract(Contract):
         stores = await self.stores_with_account()
         self.assertEqual(names(await stores.roles.members(searching("admin", asked=ROOT))), ["user:admin"])
 
-    # -- lineage
+    # -- the graph
 
     async def _family(self) -> Stores:
         """``top`` has two groups, one of which is in the other, with a circle below; every role is owned by ``policy:p``."""

@@ -132,7 +132,7 @@ class LoadsContract(PolicyCase):
         variable, host = ResourceRow("acct:variable:team/v", "?"), ResourceRow("acct:host:team/h", "?")
         await change(stores, Changes(delete=Rows(resources=(variable, host))), ROOT)
         await self._assert_own(stores, TEAM, Draft().define("group:team/g", owner="policy:team").rows)
-        self.assertFalse(await stores.roles.exists(role("host:team/h")))
+        self.assertFalse(await stores.has_role(role("host:team/h")))
         self.assertEqual(await stores.credentials.credential(role("host:team/h")), Credential(True, False, None, "acct-1"))
         self.assertIsNone((await stores.secrets.read(ADMIN, resource("variable:team/v"))).sealed)
 
@@ -154,7 +154,7 @@ class LoadsContract(PolicyCase):
         await self._assert_own(stores, ROOT, Draft().define("user:outsider", "policy:other").rows)
         for policy in (TEAM, role("policy:team/sub")):
             await self._assert_own(stores, policy, Rows())
-            self.assertFalse(await stores.roles.exists(policy))
+            self.assertFalse(await stores.has_role(policy))
         gone = ["group:team/g", "group:team/sub/g", "variable:elsewhere", "variable:owned", "host:team/h", "policy:team"]
         self.assertEqual(await self._existing(stores, *gone), set())
         self.assertEqual(
@@ -244,12 +244,12 @@ class LoadsContract(PolicyCase):
         await load(stores, Draft().define("host:elsewhere", owner="host:deep"), TEAM)
         await change(stores, Changes(delete=Rows(resources=(ResourceRow("acct:policy:p", "?"),))))
         for name in ("host:p/h", "host:deep", "group:p/g", "policy:p", "host:elsewhere"):
-            self.assertFalse(await stores.roles.exists(role(name)), name)
+            self.assertFalse(await stores.has_role(role(name)), name)
             self.assertEqual(await stores.credentials.credential(role(name)), Credential(True, False, None, "acct-1"))
         self.assertEqual(
             [found.member for found in await stores.roles.members(MembersQuery(role("group:vip")))], ["acct:user:admin"]
         )
-        self.assertTrue(await stores.roles.exists(role("user:left")))
+        self.assertTrue(await stores.has_role(role("user:left")))
         await self._assert_own(stores, TEAM, team().rows)
 
     @scenario
@@ -259,7 +259,7 @@ class LoadsContract(PolicyCase):
         await load(stores, Draft().define("group:a", owner="group:b").define("group:b", owner="group:a"))
         await change(stores, Changes(delete=Rows(resources=(ResourceRow("acct:group:a", "?"),))))
         for name in ("group:a", "group:b"):
-            self.assertFalse(await stores.roles.exists(role(name)))
+            self.assertFalse(await stores.has_role(role(name)))
             self.assertFalse((await stores.roles.standing(ADMIN, resource(name))).exists)
 
     @scenario
@@ -267,8 +267,8 @@ class LoadsContract(PolicyCase):
         """A role that no policy recorded stays when its owner goes, though its resource does not."""
         stores = await self._team()
         await change(stores, Changes(delete=Rows(resources=(ResourceRow(str(ADMIN), "?"),))))
-        self.assertFalse(await stores.roles.exists(ADMIN))
-        self.assertTrue(await stores.roles.exists(ROOT))
+        self.assertFalse(await stores.has_role(ADMIN))
+        self.assertTrue(await stores.has_role(ROOT))
         self.assertFalse((await stores.roles.standing(ROOT, ROOT.resource)).exists)
 
     @scenario
@@ -276,7 +276,7 @@ class LoadsContract(PolicyCase):
         """A role that no policy recorded, without its resource, is no reference; defined in a policy it starts afresh."""
         stores = await self._team()
         await self.remain(role("host:h"))
-        self.assertTrue(await stores.roles.exists(role("host:h")))
+        self.assertTrue(await stores.has_role(role("host:h")))
         self.assertEqual(await self._existing(stores, "host:h"), set())
         draft = Draft().define("group:vip").grant("group:vip", "host:h").permit("variable:team/v", "host:h", "read")
         await load(stores, draft)
@@ -306,7 +306,7 @@ class LoadsContract(PolicyCase):
                 await change(stores, Changes(create=rows), ROOT)
         with self.assertRaises(PolicyConflict):
             await load(stores, Draft().define("group:team/new").annotate("host:team/h", {"a": "other"}), ROOT)
-        self.assertFalse(await stores.roles.exists(role("group:team/new")))
+        self.assertFalse(await stores.has_role(role("group:team/new")))
         await self._assert_own(stores, TEAM, team().rows)
 
     @scenario

@@ -9,7 +9,7 @@ from zope.interface.verify import verifyObject
 
 from svc.model.names import ResourceName, RoleName
 from svc.model.ports import IRoles
-from svc.model.query_results import Membership, MembersQuery, Standing
+from svc.model.query_results import Membership, MembersQuery, Place, Search, Standing
 from tests.contracts.base import (
     ACCOUNT,
     ADMIN,
@@ -51,7 +51,7 @@ class RolesContract(Contract):
         """Where nothing is stored, nobody exists, and nothing does."""
         stores = await self.stores()
         self.assertEqual(await stores.roles.standing(ADMIN, ROOT.resource), NOBODY)
-        self.assertFalse(await stores.roles.exists(ADMIN))
+        self.assertFalse(await stores.has_role(ADMIN))
         self.assertEqual(await stores.roles.members(MembersQuery(ROOT)), [])
         self.assertEqual(await stores.roles.count_members(MembersQuery(ROOT)), 0)
 
@@ -60,10 +60,10 @@ class RolesContract(Contract):
         """A role exists under its exact name; a resource without a role does not count."""
         stores = await self.stores_with_account("other")
         await load(stores, Draft().define("group:ops", "webservice:group"))
-        self.assertTrue(await stores.roles.exists(role("group:ops")))
+        self.assertTrue(await stores.has_role(role("group:ops")))
         for name in ("group:Ops", "group:ops ", "group:op", "layer:ops"):
-            self.assertFalse(await stores.roles.exists(role(name)))
-        self.assertFalse(await stores.roles.exists(role("group:ops", "other")))
+            self.assertFalse(await stores.has_role(role(name)))
+        self.assertFalse(await stores.has_role(role("group:ops", "other")))
 
     @scenario
     async def test_missing(self) -> None:
@@ -302,6 +302,30 @@ class RolesContract(Contract):
         query = attrs.evolve(await self._populous(stores), kinds=("host", "layer"), limit=2, offset=11)
         self.assertEqual([found.member for found in await stores.roles.members(query)], ["acct:host:h11", "acct:layer:host"])
         self.assertEqual(await stores.roles.count_members(query), 13)
+
+    @scenario
+    async def test_judged_members(self) -> None:
+        """Members are read together with the caller's standing towards the role; a stranger is shown none of them."""
+        stores = await self.stores_with_account()
+        query = await self._populous(stores)
+        draft = Draft().define("user:reader", "user:stranger").permit("group:g", "user:reader", "read")
+        await load(stores, draft)
+        whole = await stores.roles.members(query)
+        queries = [
+            query,
+            attrs.evolve(query, limit=3, offset=2),
+            attrs.evolve(query, kinds=("host", "user"), limit=5),
+            attrs.evolve(query, after=Place(whole[3].member, whole[3].ownership)),
+            attrs.evolve(query, search=Search("host", False, True), limit=4),
+            attrs.evolve(query, kinds=("none",)),
+            MembersQuery(role("group:absent")),
+        ]
+        for name in ("user:admin", "user:reader", "host:h01", "user:stranger", "user:absent"):
+            for asked in queries:
+                standing, found = await stores.roles.judged_members(role(name), asked)
+                self.assertEqual(standing, await stores.roles.standing(role(name), asked.role.resource))
+                known = standing.owns or standing.holds or standing.privileges
+                self.assertEqual(found, await stores.roles.members(asked) if known else [], (name, asked))
 
     @scenario
     async def test_odd_identifiers(self) -> None:

@@ -13,7 +13,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer, provider
 from zope.interface.verify import verifyObject
 
-from svc.health.checks_loop import NEEDED_TO_SERVE, HealthReport, Rounds
+from svc.health.checks_loop import NEEDED_TO_SERVE, ChecksLoop, HealthReport
 from svc.health.probes import DatabaseProbe
 from svc.model.dialect import CONJUR, NATIVE
 from svc.model.errors import StoreUnavailable
@@ -63,16 +63,16 @@ class RoundsTests(SynchronousTestCase):
         globalLogPublisher.addObserver(observer)
         self.addCleanup(globalLogPublisher.removeObserver, observer)
 
-    def rounds(self, interval: float = 5.0) -> Rounds:
+    def rounds(self, interval: float = 5.0) -> ChecksLoop:
         """Start rounds that end with the test."""
         rounds = self.new_rounds(interval)
         rounds.startService()
         self.addCleanup(rounds.stopService)
         return rounds
 
-    def new_rounds(self, interval: float = 5.0) -> Rounds:
+    def new_rounds(self, interval: float = 5.0) -> ChecksLoop:
         """Make rounds that haven't been started."""
-        return Rounds(self.clock, self.wall, [self.core, self.authn], DatabaseProbe(self.state), interval)
+        return ChecksLoop(self.clock, self.wall, [self.core, self.authn], DatabaseProbe(self.state), interval)
 
     def logged(self, level: Any) -> list[str]:
         """The reasons, or services, that were logged at a level."""
@@ -103,7 +103,7 @@ class RoundsTests(SynchronousTestCase):
                 "ok": True,
             },
         )
-        self.assertEqual((report.ok, report.status), (True, 200))
+        self.assertEqual(report.ok, True)
 
     def test_lag(self) -> None:
         """Of a standby it is told how far it lags behind, also when that isn't known; of a primary, nothing of the kind
@@ -113,7 +113,7 @@ class RoundsTests(SynchronousTestCase):
             position = ReplicationPosition("0/16B3748", 23803720, True, *lag)
             for dialect, prefix in ((NATIVE, "db_"), (CONJUR, "pg_")):
                 report = HealthReport(dialect, {}, "ok", position)
-                self.assertEqual(report.status, 200)
+                self.assertTrue(report.ok)
                 self.assertEqual(
                     report.document()["database"]["replication_status"],
                     {
@@ -288,7 +288,7 @@ class RoundsTests(SynchronousTestCase):
         self.clock.advance(0.1)
         report = rounds.report(NATIVE)
         self.assertEqual(report, HealthReport(NATIVE, {"core": "stale", "authn": "stale"}, "stale", None))
-        self.assertEqual((report.document()["ok"], report.status), (False, 502))
+        self.assertEqual((report.document()["ok"], report.ok), (False, False))
 
     def test_clock_set(self) -> None:
         """A machine's clock that is set, by however much, makes nothing stale and stops no round; reports tell its time
@@ -344,7 +344,7 @@ class RoundsTests(SynchronousTestCase):
         self.assertFalse(self.new_rounds().report(NATIVE).ready)
         for broken, ready in (("core", False), ("authn", False), ("authz", False), ("ldap", True), ("audit", True)):
             probes = [FakeProbe(name, _fail if name == broken else nothing) for name in ("core", "authz", "ldap", broken)]
-            rounds = Rounds(self.clock, self.clock, probes, DatabaseProbe(self.state), 5.0)
+            rounds = ChecksLoop(self.clock, self.clock, probes, DatabaseProbe(self.state), 5.0)
             rounds.startService()
             self.addCleanup(rounds.stopService)
             report = rounds.report(NATIVE)
@@ -408,7 +408,7 @@ class RoundsTests(SynchronousTestCase):
     def test_ready_with_the_audit(self) -> None:
         """Where requests are refused while the audit takes no records, a server isn't ready then (HEALTH-10)."""
         for needed, ready in ((NEEDED_TO_SERVE, True), (NEEDED_TO_SERVE | {"audit"}, False)):
-            rounds = Rounds(self.clock, self.wall, [FakeProbe("audit", _fail)], DatabaseProbe(self.state), 5.0, needed)
+            rounds = ChecksLoop(self.clock, self.wall, [FakeProbe("audit", _fail)], DatabaseProbe(self.state), 5.0, needed)
             rounds.startService()
             self.addCleanup(rounds.stopService)
             self.assertEqual((rounds.report(NATIVE).services["audit"], rounds.report(NATIVE).ready), ("failed", ready))
@@ -418,17 +418,17 @@ class RoundsTests(SynchronousTestCase):
         (HEALTH-4, HEALTH-7).
         """
         word = "ok"
-        rounds = Rounds(self.clock, self.clock, [self.core], DatabaseProbe(self.state), 5.0, primaries=lambda: (word, 7.0))
+        rounds = ChecksLoop(
+            self.clock, self.clock, [self.core], DatabaseProbe(self.state), 5.0, primaries=lambda: (word, 7.0)
+        )
         rounds.startService()
         self.addCleanup(rounds.stopService)
         report = rounds.report(NATIVE)
-        self.assertEqual((report.status, report.document()["cluster"]), (200, {"ok": True, "primaries": "ok"}))
+        self.assertEqual((report.ok, report.document()["cluster"]), (True, {"ok": True, "primaries": "ok"}))
         word = "two"
         report = rounds.report(NATIVE)
         document = report.document()
-        self.assertEqual(
-            (report.status, document["ok"], document["cluster"]), (502, False, {"ok": False, "primaries": "two"})
-        )
+        self.assertEqual((report.ok, document["ok"], document["cluster"]), (False, False, {"ok": False, "primaries": "two"}))
         self.assertEqual((document["services"]["ok"], document["database"]["ok"], report.ready), (True, True, True))
         self.assertEqual(report.changed["primaries"], 7.0)
         self.assertNotIn("cluster", self.rounds().report(NATIVE).document())

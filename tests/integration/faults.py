@@ -13,7 +13,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import deferLater
 
 from svc.crypto.vault import CANARY, Vault, parse_data_key, signing_key_name
-from svc.server.foundation import WRITERS
+from svc.server.bootstrap import WRITERS
 from tests.integration.bed import DATABASE as DATABASE_NAME
 from tests.integration.bed import ROLE, Bed, Side
 from tests.integration.verdicts import OK, WITHOUT_DATABASE, Fault, failing

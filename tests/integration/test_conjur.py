@@ -15,7 +15,8 @@ import attrs
 from twisted.internet import reactor
 from twisted.internet.defer import Deferred, gatherResults
 
-from svc.settings.config import Settings, read_settings
+from svc.settings.config import Settings
+from svc.settings.reading import read_settings
 from svc.tap import build
 from tests.integration.client import Answer, Api, KeySetSite, now, workload_token
 from tests.integration.postgres import PostgresTestCase, unavailable

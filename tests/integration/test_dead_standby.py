@@ -19,9 +19,9 @@ from svc.crypto.vault import api_key_name
 from svc.model.errors import OutcomeUnknown, StoreUnavailable
 from svc.model.names import RoleName, admin_of
 from svc.model.query_results import Sealed, StoredSigningKey
-from svc.server.foundation import WRITERS, Foundation
-from svc.server.succession import Succession
-from svc.settings.config import read_settings
+from svc.server.bootstrap import WRITERS, Installation
+from svc.server.lifecycle import OrderedMultiService
+from svc.settings.reading import read_settings
 from svc.storage.accounts import AccountStore
 from svc.storage.credentials import CredentialStore
 from svc.storage.driver.database import Statement, Transaction
@@ -205,18 +205,18 @@ class AccountTests(SynchronousTestCase):
         """The key of an admin, whose account was perhaps made, isn't lost (NAME-29)."""
         given = {"database_url": self.pair.primary.dsn(self.name), "data_dir": str(Path(self.mktemp()).resolve())}
         settings = read_settings({**given, "statement_timeout": "1"}, {"SERVICE_DATA_KEY": DATA_KEY})
-        services = Succession()
+        services = OrderedMultiService()
         services.startService()
         self.addCleanup(services.stopService)
-        foundation = await Foundation.lay(services, reactor, settings)
+        installation = await Installation.open(services, reactor, settings)
         await self.pair.follower.freeze()
         for account, tell in (("shown", self.fail), ("written", None)):
-            making = Deferred.fromCoroutine(foundation.ensure_account(account, settings.data_dir, tell))
+            making = Deferred.fromCoroutine(installation.ensure_account(account, settings.data_dir, tell))
             await self.assertFailure(making, OutcomeUnknown)
             await self.pair.until(lambda: not self.waiting(), "the COMMIT waits on")
             sql = f"SELECT api_key FROM credentials WHERE role_id = '{account}:user:admin'"
             ((sealed,),) = self.pair.primary.command(sql, self.name)
-            key = foundation.vault.open(api_key_name(admin_of(account)), Sealed(bytes(sealed))).decode()
+            key = installation.vault.open(api_key_name(admin_of(account)), Sealed(bytes(sealed))).decode()
             self.assertEqual(admin_key_file(settings.data_dir, account).read_text(encoding="ascii").strip(), key)
 
 

@@ -30,13 +30,15 @@ from twisted.python.failure import Failure
 from twisted.trial.unittest import TestCase
 from zope.interface.verify import verifyObject
 
+from svc.model.dialect import NATIVE
 from svc.model.limits import Limits
 from svc.model.names import RoleName
+from svc.web.http.declarations import Body, BodySize
 from svc.web.http.origin import TrustedProxies
 from svc.web.http.request import Edge
 from svc.web.http.response import Response
 from svc.web.http.router import Router
-from svc.web.http.routing import PUBLIC, REQUIRED, BodySize, Call, Routes
+from svc.web.http.routing import PUBLIC, REQUIRED, Call, Routes
 from svc.web.http.site import Site
 from tests.chronicle import Chronicle
 from tests.web.support import Answer, caller, primary, read_answers, token
@@ -75,7 +77,7 @@ class Things:
         self.bodies.append(call.body)
         return Response.content(call.body, "application/octet-stream")
 
-    @routes.add("PUT", "/things", caller=REQUIRED, body=BodySize.POLICY)
+    @routes.add("PUT", "/things", caller=REQUIRED, body=Body("text", size=BodySize.POLICY))
     async def load(self, call: Call) -> Response:
         """Tell the body's length."""
         return Response.json(len(call.body))
@@ -169,7 +171,13 @@ class EdgeTestCase(TestCase):
         ids = iter(range(1 << 30))
         new_id = lambda: f"id-{next(ids)}"  # noqa: E731
         router = Router(
-            [self.things], caller=caller, demand_primary=primary, limits=self.limits, new_id=new_id, journal=Chronicle()
+            [self.things],
+            caller=caller,
+            demand_primary=primary,
+            limits=self.limits,
+            new_id=new_id,
+            journal=Chronicle(),
+            dialect=NATIVE,
         )
         self.site = Site(
             Edge(

@@ -41,12 +41,12 @@ class PathTests(EmbeddedTestCase):
         directory = await self.made(self.root / ("long" * 30) / ("longer" * 30))
         postgres, dsn = await self.serving(directory)
         self.assertEqual(self.ask(dsn, "SELECT 1"), [(1,)])
-        annex = Path((directory / "annex").read_text())
-        self.assertIn(f"host='{annex}/socket'", dsn)
-        self.assertEqual(annex.parent, Path(tempfile.gettempdir()))
-        self.assertEqual(stat.S_IMODE(annex.stat().st_mode), 0o711 if os.geteuid() == 0 else 0o700)
+        runtime_dir = Path((directory / "annex").read_text())
+        self.assertIn(f"host='{runtime_dir}/socket'", dsn)
+        self.assertEqual(runtime_dir.parent, Path(tempfile.gettempdir()))
+        self.assertEqual(stat.S_IMODE(runtime_dir.stat().st_mode), 0o711 if os.geteuid() == 0 else 0o700)
         await postgres.stopService()
-        self.assertFalse(annex.exists())
+        self.assertFalse(runtime_dir.exists())
 
     async def test_longer_than_postgres_allows(self) -> None:
         """A path longer than any that PostgreSQL itself can take works."""
@@ -59,16 +59,16 @@ class PathTests(EmbeddedTestCase):
         dsn = await self.postgres(self.root.joinpath(*["longest" * 30] * 8)).ready()
         self.assertEqual(self.ask(dsn, "SELECT 1"), [(1,)])
 
-    async def test_left_annex(self) -> None:
+    async def test_left_runtime_dir(self) -> None:
         """The private directory of a ``svc`` that was killed is removed by the next one."""
         directory = await self.made(self.root / ("long" * 30))
         other = self.another(directory)
         self.assertEqual((await other.says())[0], "ready")
-        annex = Path((directory / "annex").read_text())
+        runtime_dir = Path((directory / "annex").read_text())
         await other.end("KILL")
-        self.assertTrue(annex.exists())
+        self.assertTrue(runtime_dir.exists())
         await self.serving(directory)
-        self.assertFalse(annex.exists())
+        self.assertFalse(runtime_dir.exists())
 
     async def test_joined_by_long_path(self) -> None:
         """A command joins a server at such a path by a private directory of its own."""
@@ -209,10 +209,10 @@ class ProgramTests(EmbeddedTestCase):
         directory.mkdir(0o700)
         postgres = self.postgres(directory)
         self.assertEqual(self.ask(await postgres.ready(), "SELECT 1"), [(1,)])
-        annex = Path((directory / "annex").read_text())
-        self.assertTrue(Path(psutil().Process(self.pid(directory)).exe()).is_relative_to(annex / "programs"))
+        runtime_dir = Path((directory / "annex").read_text())
+        self.assertTrue(Path(psutil().Process(self.pid(directory)).exe()).is_relative_to(runtime_dir / "programs"))
         await postgres.stopService()
-        self.assertFalse(annex.exists())
+        self.assertFalse(runtime_dir.exists())
         self.assertEqual(stat.S_IMODE(directory.stat().st_mode), 0o700)
 
     async def test_copy_removed(self) -> None:

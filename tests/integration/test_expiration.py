@@ -22,8 +22,8 @@ from svc.model.dialect import NATIVE
 from svc.model.errors import PreconditionFailed
 from svc.model.expiration import Rotation, RotationFailed
 from svc.model.query_results import Sealed, SecretReading
-from svc.net.client_tls import client_tls
 from svc.net.lookup import LookUps
+from svc.net.trust import client_tls
 from svc.rotation.postgresql import PostgresPassword
 from svc.rotation.scram import verifier
 from svc.storage.secrets import SecretStore

@@ -6,7 +6,7 @@ from twisted.trial.unittest import TestCase
 
 from tests.mutations import compare, tokens
 
-#: How many tokens; ``tests/test_jose_differential`` reads the first few thousand of them in every run.
+#: How many tokens; ``tests/crypto/test_differential`` reads the first few thousand of them in every run.
 COUNT = 200_000
 
 

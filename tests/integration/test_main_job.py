@@ -15,6 +15,7 @@ from tests.integration.client import CLAIMS, Answer, Api, KeySetSite, now, workl
 from tests.integration.postgres import PostgresTestCase, unavailable
 from tests.integration.process import ServerProcess, ServerTestCase
 from tests.signing import base64url, jwk, jwks, private_key
+from tests.statuses import privilege_missing_status
 
 OPTIONS = (
     "--account=acme",
@@ -144,7 +145,7 @@ class MainJobTests(_MainJob):
         await self.turned_away(workload_token(branch="evil"), "claim-mismatch")
         await self.turned_away(workload_token(app="bare"), "annotations-missing")
         await self.turned_away(workload_token(app="nobody"), "role-unknown")
-        status = self.dialect.privilege_missing_status
+        status = privilege_missing_status(self.dialect)
         await self.turned_away(workload_token(app="outsider"), "privilege-missing", status)
 
     async def _authenticators_that_are_not_there(self) -> None:

@@ -46,10 +46,10 @@ BY_POLICY: Final = frozenset(
         "policy_holds_more",
         "resources_own",
         "roles_delete",
-        "stakes_annotations",
-        "stakes_gone",
-        "stakes_memberships",
-        "stakes_permissions",
+        "impact_annotations",
+        "impact_gone",
+        "impact_memberships",
+        "impact_permissions",
     }
 )
 
@@ -244,7 +244,7 @@ class HeldTests(PlansCase):
                 ("policy_not_grantable", column(self.IDS[:2]), caller),
                 ("policy_not_permittable", column(self.IDS), caller),
                 ("policy_lacks_update_below", caller, *below),
-                ("stakes_visible", column(self.IDS), caller),
+                ("impact_visible", column(self.IDS), caller),
             ):
                 statement = by_name[name]
                 if caller == "acct:user:admin":

@@ -21,7 +21,9 @@ from twisted.web.server import Site
 
 import svc
 from svc.cli.platform import APP_SERVICE_PATH, IDENTITY_HEADER
-from svc.crypto.jose import parse_compact, parse_key_set
+from svc.crypto.compact import parse_compact
+from svc.crypto.key_sets import parse_key_set
+from svc.crypto.signatures import verify
 from svc.workload.machine import Machine
 from svc.workload.metadata import Metadata
 from tests.cloudplatform import MACHINE, SHARED, Unruly
@@ -136,7 +138,7 @@ class OwnClientTests(PlatformCase):
         document = await (await treq.get(f"{issuer}.well-known/openid-configuration", persistent=False)).json()
         self.assertEqual(document["issuer"], issuer)
         keys = await treq.content(await treq.get(document["jwks_uri"], persistent=False))
-        claims = parse_key_set(keys).verify(parse_compact(token.encode()))
+        claims = verify(parse_key_set(keys), parse_compact(token.encode()))
         self.assertEqual((claims["aud"], claims["oid"]), ("api://svc", MACHINE.object_id))
 
     async def test_inspect(self) -> None:

@@ -21,7 +21,9 @@ from svc.model.ports import IPolicyTransaction
 from svc.model.query_results import Sealed
 from svc.policy.document import Bounds
 from svc.policy.effective import asked
-from svc.services.policy_loads import Loads
+from svc.services.effective_policy import EffectivePolicyService
+from svc.services.policy_loads import Loads, PolicyLoadService
+from svc.services.resources import ResourceService
 from svc.storage.effective import BYTES_MOST
 from svc.web.http.incoming import Incoming
 from svc.web.http.response import PIECE, Response
@@ -58,9 +60,10 @@ class PolicyRoutesTests(InPostgres):
         self.token = token(ADMIN, (await stores.credentials.credential(ADMIN)).creation)
         clock = IReactorTime(installed_reactor)
         vault = Vault(b"k" * 32)
+        loads = Loads(stores.policies, vault, NATIVE, Bounds())
         self.client = Client(
-            Policies(Loads(stores.policies, vault, NATIVE, Bounds()), stores.roles, stores.events, Chronicle()),
-            EffectivePolicies(stores.effective, stores.roles, vault, clock),
+            Policies(PolicyLoadService(loads, stores.roles, stores.events, Chronicle())),
+            EffectivePolicies(EffectivePolicyService(stores.effective, stores.roles, vault, clock), clock),
         )
         return stores
 
@@ -220,7 +223,8 @@ class RecordTests(InPostgres):
         self.token = token(ADMIN, (await stores.credentials.credential(ADMIN)).creation)
         loads = Loads(stores.policies, Vault(b"k" * 32), NATIVE, Bounds(records=RecordLimits(annotations=3)))
         self.client = Client(
-            Policies(loads, stores.roles, stores.events, Chronicle()), Resources(stores.resources, stores.roles, NATIVE)
+            Policies(PolicyLoadService(loads, stores.roles, stores.events, Chronicle())),
+            Resources(ResourceService(stores.resources, stores.roles)),
         )
         return stores
 

@@ -25,8 +25,8 @@ from svc.authn.providers.keys import ProviderKeys
 from svc.model.authentication import KeySource
 from svc.model.errors import KeysUnavailable
 from svc.model.query_results import Network
-from svc.net.client_tls import client_tls
 from svc.net.fetch import ANSWER_LIMIT, GuardedClient
+from svc.net.trust import client_tls
 from tests.authn.providers.authority import Authority
 from tests.authn.providers.names import Names
 from tests.signing import jwk, jwks

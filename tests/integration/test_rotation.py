@@ -12,7 +12,7 @@ from twisted.internet.defer import Deferred, gatherResults
 from twisted.internet.protocol import Factory, Protocol
 from twisted.internet.task import deferLater
 
-from svc.crypto.jose import parse_key_set
+from svc.crypto.key_sets import parse_key_set
 from tests.integration.client import Api, KeySetSite, now
 from tests.integration.rotating import KEYS, RotatingTestCase
 from tests.signing import jwk, jwks, token

@@ -237,7 +237,7 @@ class RowsReadTests(DatabaseTestCase):
         self.assertEqual(names(await self.stores.roles.members(after)), ["host:h03998", "host:h03999"])
         self.assertEqual(await self.stores.roles.members(attrs.evolve(query, kinds=("group", "user"))), [])
 
-    async def test_lineage_is_bounded(self) -> None:
+    async def test_graph_is_bounded(self) -> None:
         """Roles are followed over many batches, and no further than the bound (ROLE-32)."""
         effective = await self.stores.roles.effective_members(MembersQuery(GROUP))
         self.assertEqual(len(effective.members), 2 * SHORT + 1)

@@ -29,21 +29,22 @@ from tests.contracts import (
     accounts,
     authenticators,
     base,
-    burdens,
     callers,
     credentials,
+    day,
     effective,
     events,
     expirations,
     factories,
+    impact,
     lists,
     loads,
     policies,
     publickeys,
+    record_limits,
     resources,
     roles,
     secrets,
-    stakes,
     state,
 )
 from tests.contracts.base import ACCOUNT, ADMIN, ROOT, Draft, change, load, resource, role, scenario
@@ -89,7 +90,7 @@ class AuthenticatorStoreTests(authenticators.AuthenticatorsContract, InPostgres)
     """``AuthenticatorStore``."""
 
 
-class BurdenTests(burdens.BurdensContract, InPostgres):
+class RecordLimitTests(record_limits.RecordLimitsContract, InPostgres):
     """``_PolicyTransaction`` and ``ResourceStore``, with records that carry much."""
 
 
@@ -107,6 +108,10 @@ class CallerTests(callers.CallersContract, InPostgres):
         await self.database.transact(partial(_executed, "UPDATE roles SET creation = 0 WHERE role_id LIKE '%:user:alice'"))
         self.assertTrue(await stores.roles.remains(older))
         self.assertEqual((await stores.credentials.credential(callers.ALICE)).creation, 0)
+
+
+class DayTests(day.DayContract, InPostgres):
+    """All use cases together, without HTTP."""
 
 
 class CredentialStoreTests(credentials.CredentialsContract, InPostgres):
@@ -174,7 +179,7 @@ class HostFactoryStoreTests(factories.HostFactoriesContract, InPostgres):
         await stores.policies.transact(first)
         with self.assertRaises(NotFound):
             await late[0]
-        self.assertFalse(await stores.roles.exists(role("host:h")))
+        self.assertFalse(await stores.has_role(role("host:h")))
 
     @scenario
     async def test_made_while_declared(self) -> None:
@@ -235,7 +240,7 @@ class HostFactoryStoreTests(factories.HostFactoriesContract, InPostgres):
             await stores.policies.transact(second)
         self.assertEqual(seen[0].foreign.resources, ())
         self.assertEqual((await stores.credentials.credential(role("host:p/h"))).api_key, b"made")
-        self.assertFalse(await stores.roles.exists(role("policy:p")))
+        self.assertFalse(await stores.has_role(role("policy:p")))
 
 
 class PublicKeyStoreTests(publickeys.PublicKeysContract, InPostgres):
@@ -306,7 +311,7 @@ class LoadTests(loads.LoadsContract, InPostgres):
         self.assertTrue((await stores.roles.standing(role("group:0"), resource("variable:last"))).owns)
         await change(stores, Changes(delete=Rows(resources=(ResourceRow("acct:group:0", "?"),))))
         await self._assert_own(stores, ROOT, Rows())
-        self.assertFalse(await stores.roles.exists(role("group:1999")))
+        self.assertFalse(await stores.has_role(role("group:1999")))
 
     @scenario
     async def test_race(self) -> None:
@@ -359,7 +364,7 @@ class LoadTests(loads.LoadsContract, InPostgres):
 
         await stores.policies.transact(first)
         await late[0]
-        self.assertFalse(await stores.roles.exists(role("group:g")))
+        self.assertFalse(await stores.has_role(role("group:g")))
         with self.assertRaises(PolicyConflict):
             await load(stores, Draft().define("group:g"), role("policy:a"))
 
@@ -434,8 +439,8 @@ class EffectiveStoreTests(effective.EffectiveContract, InPostgres):
     """``EffectiveStore``."""
 
 
-class StakesTests(stakes.StakesContract, InPostgres):
-    """``PolicyStore``, as rehearsals ask it."""
+class ImpactTests(impact.ImpactContract, InPostgres):
+    """``PolicyStore``, as dry runs ask it."""
 
 
 class RoleStoreTests(roles.RolesContract, InPostgres):

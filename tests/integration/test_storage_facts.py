@@ -106,7 +106,7 @@ class StandbyTests(PostgresTestCase):
         position = await stores.state.position()
         self.assertTrue(position.standby)
         self.assertGreaterEqual(position.position, written.position)
-        self.assertTrue((await stores.authenticators.applicant(HOST, BRANCH, NAMES, UNDER)).may_authenticate)
+        self.assertTrue((await stores.authenticators.candidate(HOST, BRANCH, NAMES, UNDER)).may_authenticate)
         self.assertEqual((await stores.secrets.read(ADMIN, resource("variable:v"))).sealed, b"value")
         self.assertEqual(len(await stores.roles.members(MembersQuery(ROOT))), 1)
 
@@ -138,7 +138,7 @@ class PlanTests(DatabaseTestCase):
 
     async def _ask(self, stores: Stores) -> None:
         for caller in (ADMIN, HOST, role("host:nobody")):
-            await stores.authenticators.applicant(caller, BRANCH, NAMES, UNDER)
+            await stores.authenticators.candidate(caller, BRANCH, NAMES, UNDER)
             await stores.authenticators.settings(ACCOUNT, BRANCH, NAMES)
             await stores.credentials.credential(caller)
             await stores.secrets.read(caller, resource("variable:v"))

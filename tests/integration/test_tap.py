@@ -16,8 +16,9 @@ from twisted.web.client import Agent
 from twisted.web.http_headers import Headers
 
 from svc.model.errors import StartRefused
-from svc.server.succession import Server
-from svc.settings.config import Settings, read_settings
+from svc.server.lifecycle import ServerService
+from svc.settings.config import Settings
+from svc.settings.reading import read_settings
 from svc.tap import build
 from tests.integration.postgres import PostgresTestCase
 from tests.integration.process import DATA_KEY
@@ -51,7 +52,7 @@ class TapTests(PostgresTestCase):
         self.told.append(key)
         return True
 
-    def start(self, settings: Settings, tell: Callable[[str], bool] | None) -> Server:
+    def start(self, settings: Settings, tell: Callable[[str], bool] | None) -> ServerService:
         """Start a server, which is stopped when the test ends."""
         server = build(reactor, settings, tell)
         server.startService()

@@ -19,16 +19,16 @@ from twisted.trial.unittest import TestCase
 from zope.interface import implementer
 
 from svc.authn.ldap.client import Directories
-from svc.cli.connection import Connection
+from svc.cli.connection import ApiConnection
 from svc.cluster.inquiry import Inquiry, trust_of
 from svc.model.directories import DirectoryRefused, LdapServer, Security
 from svc.model.errors import KeysUnavailable
 from svc.model.expiration import Rotation, RotationFailed
 from svc.model.query_results import ClusterMember
 from svc.model.reasons import Reason
-from svc.net.client_tls import client_tls
 from svc.net.fetch import GuardedClient
 from svc.net.lookup import LookUps
+from svc.net.trust import client_tls
 from svc.rotation.postgresql import PostgresPassword
 from svc.workload.client import Client
 from svc.workload.evidence import ApiKey
@@ -184,7 +184,7 @@ class TrustTests(TestCase):
 
     async def test_command(self) -> None:
         """Commands send API keys (NET-1)."""
-        connection = Connection(self.url, "acme", "admin", "the API key", http_client(reactor, self.ca_file), reactor)
+        connection = ApiConnection(self.url, "acme", "admin", "the API key", http_client(reactor, self.ca_file), reactor)
         await self.assert_trusts(lambda: self.fault(connection.call("GET", "/whoami")))
 
     async def test_workload(self) -> None:

@@ -56,8 +56,8 @@ class WorkerTests(PostgresTestCase, ServerTestCase):
         self.assertEqual(json.loads(listed.body), {"count": 6000})
         self.assertEqual(await process.stop(), 0)
 
-    async def test_refusals_and_rehearsals(self) -> None:
-        """What a worker answers is what the server would: API keys, refusals with their places, rehearsals."""
+    async def test_refusals_and_dry_runs(self) -> None:
+        """What a worker answers is what the server would: API keys, refusals with their places, dry runs."""
         _, api, token = await self.served()
         made = await self.begun(api, b"#" * 9000 + b"\n- !user bob\n", token)
         self.assertEqual(made.status, 201, made)

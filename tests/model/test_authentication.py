@@ -5,19 +5,21 @@ from __future__ import annotations
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.model.authentication import Refused, moment
-from svc.model.reasons import PUT_OFF, Reason
+from svc.model.reasons import PUT_OFF, Reason, RefusalKind
 
 
 class RefusedTests(SynchronousTestCase):
     """What the client gets."""
 
     def test_every_reason(self) -> None:
-        """A refusal is 503 for a reason that says nothing of the credentials, and else what it was made with (FAIL-13)."""
+        """A refusal postpones for a reason that says nothing of the credentials, and else is what it was made with
+        (FAIL-13).
+        """
         for reason in Reason:
-            refused = Refused.of(reason, "detail", "acct:user:alice", 403, chance=lambda: 0.5)
-            expected = (503, 3) if reason in PUT_OFF else (403, None)
-            self.assertEqual((refused.status, refused.retry_after), expected, reason)
-            self.assertEqual(Refused.of(reason, "detail").status, 503 if reason in PUT_OFF else 401)
+            refused = Refused.of(reason, "detail", "acct:user:alice", RefusalKind.UNPRIVILEGED, chance=lambda: 0.5)
+            expected = (RefusalKind.POSTPONED, 3) if reason in PUT_OFF else (RefusalKind.UNPRIVILEGED, None)
+            self.assertEqual((refused.kind, refused.retry_after), expected, reason)
+            self.assertEqual(Refused.of(reason, "detail").kind, expected[0] if reason in PUT_OFF else RefusalKind.UNPROVEN)
 
     def test_moments(self) -> None:
         """Nobody comes again before he can be judged, and all within as long again, or two seconds where that is longer

@@ -10,12 +10,12 @@ from svc.model.authorization import (
     Allowed,
     Denial,
     Denied,
-    demand,
-    demand_ownership,
-    demand_value,
+    require,
+    require_ownership,
+    require_role_visible,
+    require_value,
+    require_visible,
     role_sight,
-    see,
-    see_role,
     sight,
     use,
 )
@@ -88,10 +88,10 @@ class DecisionTests(SynchronousTestCase):
         gone = Denied(Denial.CALLER_GONE)
         self.assertEqual([use(standing, privilege), sight(standing), role_sight(standing)], [gone] * 3)
         for attempt in (
-            lambda: demand(standing, privilege, VARIABLE),
-            lambda: demand_value(standing, privilege, VARIABLE),
-            lambda: see(standing, VARIABLE),
-            lambda: see_role(standing, FOREIGN, CALLER, CONJUR),
+            lambda: require(standing, privilege, VARIABLE),
+            lambda: require_value(standing, privilege, VARIABLE),
+            lambda: require_visible(standing, VARIABLE),
+            lambda: require_role_visible(standing, FOREIGN, CALLER, CONJUR),
         ):
             self.assertEqual(self.assertRaises(Forbidden, attempt).why, "role of the token no longer exists")
 
@@ -102,36 +102,36 @@ class DemandTests(SynchronousTestCase):
     def test_missing_and_invisible_look_alike(self) -> None:
         """A resource that is missing and one that can't be seen are not found, with the same words (ROLE-6)."""
         for standing in (NOTHING, STRANGER):
-            refusal = self.assertRaises(NotFound, demand, standing, "read", VARIABLE)
+            refusal = self.assertRaises(NotFound, require, standing, "read", VARIABLE)
             self.assertEqual(str(refusal), "NotFound: acct: variable: db/password")
 
     def test_seen_without_privilege_is_forbidden(self) -> None:
         """A resource that the caller sees, without the privilege asked for, is forbidden; the log learns which one
         (ROLE-7).
         """
-        demand(READER, "read", VARIABLE)
-        refusal = self.assertRaises(Forbidden, demand, READER, "update", VARIABLE)
+        require(READER, "read", VARIABLE)
+        refusal = self.assertRaises(Forbidden, require, READER, "update", VARIABLE)
         self.assertEqual(refusal.why, "lacks update on acct:variable:db/password")
 
     def test_ownership(self) -> None:
         """What takes ownership is forbidden to whoever sees the thing and doesn't own it, and not found for all others."""
-        demand_ownership(OWNER, VARIABLE)
-        refusal = self.assertRaises(Forbidden, demand_ownership, READER, VARIABLE)
+        require_ownership(OWNER, VARIABLE)
+        refusal = self.assertRaises(Forbidden, require_ownership, READER, VARIABLE)
         self.assertEqual(refusal.why, "doesn't own acct:variable:db/password")
         for standing in (NOTHING, STRANGER):
-            self.assertRaises(NotFound, demand_ownership, standing, VARIABLE)
+            self.assertRaises(NotFound, require_ownership, standing, VARIABLE)
 
     def test_a_hidden_variable_has_no_value(self) -> None:
         """A variable that is missing or can't be seen is one without a value, by its full id (SEC-9)."""
         for standing in (NOTHING, STRANGER):
-            refusal = self.assertRaises(NoValue, demand_value, standing, "execute", VARIABLE)
+            refusal = self.assertRaises(NoValue, require_value, standing, "execute", VARIABLE)
             self.assertEqual(refusal.name, "acct:variable:db/password")
 
     def test_a_value_needs_its_privilege(self) -> None:
         """A variable that is visible without the privilege is forbidden; its owner and who was permitted may (SEC-9)."""
-        self.assertRaises(Forbidden, demand_value, READER, "execute", VARIABLE)
-        demand_value(OWNER, "execute", VARIABLE)
-        demand_value(Standing(caller_exists=True, exists=True, privileges=frozenset({"execute"})), "execute", VARIABLE)
+        self.assertRaises(Forbidden, require_value, READER, "execute", VARIABLE)
+        require_value(OWNER, "execute", VARIABLE)
+        require_value(Standing(caller_exists=True, exists=True, privileges=frozenset({"execute"})), "execute", VARIABLE)
 
 
 class SeeTests(SynchronousTestCase):
@@ -140,9 +140,11 @@ class SeeTests(SynchronousTestCase):
     def test_what_is_visible_is_seen(self) -> None:
         """Owners and holders of any privilege see a resource; to others, mere holders of its role too, it is not found."""
         for standing in (OWNER, READER):
-            see(standing, VARIABLE)
+            require_visible(standing, VARIABLE)
         for standing in (NOTHING, STRANGER, HOLDER, BARE):
-            self.assertEqual(self.assertRaises(NotFound, see, standing, VARIABLE).name, "acct:variable:db/password")
+            self.assertEqual(
+                self.assertRaises(NotFound, require_visible, standing, VARIABLE).name, "acct:variable:db/password"
+            )
 
 
 class SeeRoleTests(SynchronousTestCase):
@@ -152,23 +154,23 @@ class SeeRoleTests(SynchronousTestCase):
         """Owners, holders of a privilege on its resource, and holders of a role without resource see it in both dialects."""
         for dialect in (NATIVE, CONJUR):
             for standing in (OWNER, READER, BARE):
-                see_role(standing, GROUP, CALLER, dialect)
+                require_role_visible(standing, GROUP, CALLER, dialect)
 
     def test_a_missing_role_is_not_found(self) -> None:
         """A role that doesn't exist is not found in both dialects."""
         for dialect in (NATIVE, CONJUR):
-            refusal = self.assertRaises(NotFound, see_role, NOTHING, GROUP, CALLER, dialect)
+            refusal = self.assertRaises(NotFound, require_role_visible, NOTHING, GROUP, CALLER, dialect)
             self.assertEqual(refusal.name, "acct:group:ops")
 
     def test_a_hidden_role_is_forbidden_in_the_native_dialect(self) -> None:
         """A role of the caller's own account that exists and can't be seen is forbidden in the native dialect (ROLE-10)."""
-        self.assertRaises(Forbidden, see_role, STRANGER, GROUP, CALLER, NATIVE)
+        self.assertRaises(Forbidden, require_role_visible, STRANGER, GROUP, CALLER, NATIVE)
 
     def test_a_hidden_role_is_missing_in_the_conjur_dialect(self) -> None:
         """The same role is as if missing in the conjur dialect (ROLE-10)."""
-        self.assertRaises(NotFound, see_role, STRANGER, GROUP, CALLER, CONJUR)
+        self.assertRaises(NotFound, require_role_visible, STRANGER, GROUP, CALLER, CONJUR)
 
     def test_a_foreign_role_is_missing(self) -> None:
         """A hidden role of another account is as if missing in both dialects (ROLE-10)."""
         for dialect in (NATIVE, CONJUR):
-            self.assertRaises(NotFound, see_role, STRANGER, FOREIGN, CALLER, dialect)
+            self.assertRaises(NotFound, require_role_visible, STRANGER, FOREIGN, CALLER, dialect)

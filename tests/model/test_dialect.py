@@ -38,7 +38,7 @@ class DialectTests(SynchronousTestCase):
         """The native dialect speaks the service's own names (CFG-26)."""
         self.assertEqual(NATIVE.cloud, "authn-cloud")
         self.assertEqual((NATIVE.prefix, NATIVE.replication_prefix, NATIVE.reported_version), ("svc", "db_", None))
-        self.assertEqual((NATIVE.hidden_role_status, NATIVE.privilege_missing_status), (403, 401))
+        self.assertEqual((NATIVE.hides_roles, NATIVE.tells_missing_privilege), (False, False))
         self.assertEqual(NATIVE.authenticators_environment, ("SERVICE_AUTHENTICATORS",))
 
     def test_conjur_names(self) -> None:
@@ -47,5 +47,5 @@ class DialectTests(SynchronousTestCase):
         """
         self.assertEqual(CONJUR.cloud, "authn-azure")
         self.assertEqual((CONJUR.prefix, CONJUR.replication_prefix, CONJUR.reported_version), ("conjur", "pg_", "1.22.3"))
-        self.assertEqual((CONJUR.hidden_role_status, CONJUR.privilege_missing_status), (404, 403))
+        self.assertEqual((CONJUR.hides_roles, CONJUR.tells_missing_privilege), (True, True))
         self.assertEqual(CONJUR.authenticators_environment, ("SERVICE_AUTHENTICATORS", "CONJUR_AUTHENTICATORS"))

@@ -65,7 +65,7 @@ class RefusalTests(SynchronousTestCase):
         self.assertEqual(str(InvalidName("id", "too long")), "InvalidName: id: too long")
         self.assertEqual(str(PolicyInvalid("no")), "PolicyInvalid: no")
         self.assertEqual(str(PolicyInvalid("no", 1, 2)), "PolicyInvalid: no: 1: 2")
-        self.assertEqual(str(AuthenticationRefused(Reason.ROLE_UNKNOWN)), "AuthenticationRefused: role-unknown: 401")
+        self.assertEqual(str(AuthenticationRefused(Reason.ROLE_UNKNOWN)), "AuthenticationRefused: role-unknown: unproven")
 
     def test_a_refusal_travels_through_coroutines(self) -> None:
         """A refusal that is raised in a coroutine arrives unchanged where its Deferred fails, however often it is raised."""

@@ -22,8 +22,8 @@ from zope.interface.verify import verifyObject
 
 from svc.model.errors import KeysUnavailable
 from svc.model.query_results import Network
-from svc.net.client_tls import client_tls
 from svc.net.fetch import GuardedClient
+from svc.net.trust import client_tls
 from tests.authn.providers.names import Names
 
 
@@ -198,7 +198,17 @@ class ExchangeTests(Case):
 
     def test_asks_for_the_path_as_written(self) -> None:
         """Nothing of path and query is written anew (NET-13)."""
-        for rest in ("/", "//a", "//a:b@c", "/a//b/../c", "/%2f%41;v=1,2/~a!$&'()*+:@", "/?a=b=c&d&&e=%26+?/"):
+        for rest in (
+            "/",
+            "//a",
+            "//a:b@c",
+            "/a//b/../c",
+            "/%2f%41;v=1,2/~a!$&'()*+:@",
+            "/?a=b=c&d&&e=%26+?/",
+            "/?",
+            "/a;",
+            "/;?x",
+        ):
             self.fetch(f"http://idp.example{rest}")
             _, transport = self.connect()
             self.assertEqual(transport.value().split(b" ")[1].decode("ascii"), rest)

@@ -14,7 +14,8 @@ from twisted.internet.interfaces import IOpenSSLClientConnectionCreator
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface.verify import verifyObject
 
-from svc.net.trust import EncryptedOnly, Trust, Unproven, certificates, tls_fault
+from svc.model.errors import KeysUnavailable
+from svc.net.trust import EncryptedOnly, Trust, Unproven, certificates, client_tls, tls_fault
 from tests.authn.providers.authority import Authority
 from tests.certificates import CHAINS, HOST, TRUSTED, Chain, named
 
@@ -256,3 +257,19 @@ class CertificatesTests(SynchronousTestCase):
             certificates(ONE[:start] + text + ONE[end:])
         except ValueError as error:
             self.assertLess(len(str(error)), 200)
+
+
+class ClientTLSTests(SynchronousTestCase):
+    """``client_tls``."""
+
+    def test_certificates(self) -> None:
+        """The certificates of a variable are taken, also where blanks stand in the place of ends of lines."""
+        pem = Authority().pem
+        for text in (None, pem, pem.replace("\n", " ")):
+            client_tls("idp.example", text)
+
+    def test_faults(self) -> None:
+        """What is wrong with a variable is told under its name."""
+        for variable in ("ca-cert", "tls-ca-cert"):
+            refusal = self.assertRaises(KeysUnavailable, client_tls, "idp.example", "nonsense", variable)
+            self.assertTrue(refusal.why.startswith(f"{variable} holds no whole certificate"))

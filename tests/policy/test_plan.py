@@ -8,17 +8,8 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svc.model.errors import PolicyInvalid
 from svc.model.names import ROLE_KINDS
-from svc.model.policy_rows import (
-    AnnotationRow,
-    Changes,
-    LoadMode,
-    MembershipRow,
-    PermissionRow,
-    Present,
-    Removals,
-    ResourceRow,
-    Rows,
-)
+from svc.model.policy_loads import LoadMode
+from svc.model.policy_rows import AnnotationRow, Changes, MembershipRow, PermissionRow, Present, Removals, ResourceRow, Rows
 from svc.policy.meaning import Resolved
 from svc.policy.plan import keys_due, new_actors, plan
 from svc.policy.references import dropped

@@ -11,7 +11,8 @@ import attrs
 from svc.model.errors import Forbidden
 from svc.model.names import RoleName, admin_of, root_policy
 from svc.model.ownership import Ownership
-from svc.model.policy_rows import Changes, LoadMode, MembershipRow, Present, ResourceRow, Rows, Seen
+from svc.model.policy_loads import LoadMode
+from svc.model.policy_rows import Changes, MembershipRow, Present, ResourceRow, Rows, Seen
 from svc.policy.authority import claims, disposed
 from svc.policy.grammar import parse
 from svc.policy.meaning import Resolved

@@ -17,9 +17,9 @@ from zope.interface import alsoProvides
 from zope.interface.verify import verifyObject
 
 from svc.model.expiration import IRotator, Rotation, RotationFailed
-from svc.net.client_tls import client_tls
 from svc.net.lookup import LookUps
-from svc.rotation.postgresql import LENGTH, Place, PostgresPassword
+from svc.net.trust import client_tls
+from svc.rotation.postgresql import LENGTH, DatabaseAddress, PostgresPassword
 from svc.rotation.wire import READ_LIMIT, PasswordRefused, Wire
 from tests.authn.providers.names import Names
 
@@ -40,13 +40,16 @@ class PlaceTests(SynchronousTestCase):
     def test_forms(self) -> None:
         """A url names host, port, database and how TLS is used; what it doesn't name is as usual (SEC-33)."""
         for url, place in (
-            ("postgresql://db.example:5433/app?sslmode=verify-full", Place("db.example", 5433, "app", "verify-full")),
-            ("postgres://db.example/app", Place("db.example", 5432, "app", "prefer")),
-            ("db.example", Place("db.example", 5432, "", "prefer")),
-            ("db:6000/a%20b\n", Place("db", 6000, "a b", "prefer")),
-            ("postgresql://[2001:db8::1]/x?sslmode=disable", Place("2001:db8::1", 5432, "x", "disable")),
+            (
+                "postgresql://db.example:5433/app?sslmode=verify-full",
+                DatabaseAddress("db.example", 5433, "app", "verify-full"),
+            ),
+            ("postgres://db.example/app", DatabaseAddress("db.example", 5432, "app", "prefer")),
+            ("db.example", DatabaseAddress("db.example", 5432, "", "prefer")),
+            ("db:6000/a%20b\n", DatabaseAddress("db", 6000, "a b", "prefer")),
+            ("postgresql://[2001:db8::1]/x?sslmode=disable", DatabaseAddress("2001:db8::1", 5432, "x", "disable")),
         ):
-            self.assertEqual(Place.parse(url), place)
+            self.assertEqual(DatabaseAddress.parse(url), place)
 
     def test_what_leads_elsewhere(self) -> None:
         """Sockets, files, services, settings, users and several hosts have no place in a url; nor is a bad one repeated
@@ -73,7 +76,7 @@ class PlaceTests(SynchronousTestCase):
             ),
         ):
             with self.assertRaises(RotationFailed, msg=url) as caught:
-                Place.parse(url)
+                DatabaseAddress.parse(url)
             self.assertNotIn("hidden", caught.exception.why)
 
 

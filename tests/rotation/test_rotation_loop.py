@@ -12,7 +12,7 @@ from svc.model.expiration import Duration, IExpirationEvents, IRotator, Turn
 from svc.model.host_factories import FactoryToken
 from svc.model.names import RoleName
 from svc.model.query_results import Sealed
-from svc.rotation.plans import Lives, Rotates, Unusable, plan_of
+from svc.rotation.plans import Lives, Rotates, UnusablePlan, plan_of
 from svc.rotation.rotation import DEADLINE, FIRST_PAUSE, LEASE, LONGEST_PAUSE, pause_after
 from svc.rotation.rotation_loop import AGAIN, BATCH
 from tests.rotation.world import INTERVAL, Door, Events, LoopCase
@@ -390,5 +390,5 @@ class PlanTests(LoopCase):
             ({**rotated, "rotation/door/bad": "x"}, "rotation/door/bad"),
         ):
             plan = plan_of(bad, rotators)
-            assert isinstance(plan, Unusable)
+            assert isinstance(plan, UnusablePlan)
             self.assertIn(named, plan.fault)

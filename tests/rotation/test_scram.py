@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.rotation.scram import ITERATIONS_MOST, Exchange, ScramFailed, prepared, verifier
+from svc.rotation.scram import ITERATIONS_MOST, ScramExchange, ScramFailed, prepared, verifier
 
 SALT = b"W" * 16
 
@@ -59,12 +59,12 @@ class ScramTests(SynchronousTestCase):
     def test_logins(self, password: bytes, other: bytes) -> None:
         """Who knows the password logs in, and learns that the server knows it; who doesn't know it doesn't."""
         keeper = Keeper(verifier(password))
-        exchange = Exchange(password)
+        exchange = ScramExchange(password)
         answer = keeper.end(exchange.final(keeper.begin(exchange.first())))
         assert answer is not None
         exchange.verify(answer)
         if other != password and other.strip() != password.strip():
-            wrong = Exchange(other)
+            wrong = ScramExchange(other)
             self.assertIsNone(keeper.end(wrong.final(keeper.begin(wrong.first()))))
 
     def test_prepared(self) -> None:
@@ -89,17 +89,17 @@ class ScramTests(SynchronousTestCase):
 
     def test_servers_that_do_not_know_the_password(self) -> None:
         """A server that can't prove itself isn't believed, whatever it says; nor is one that says so before its time."""
-        keeper, exchange = Keeper(verifier(b"other")), Exchange(b"secret")
+        keeper, exchange = Keeper(verifier(b"other")), ScramExchange(b"secret")
         exchange.final(keeper.begin(exchange.first()))
         for answer in (b"", b"v=", b"v=" + base64.b64encode(bytes(32)), b"e=invalid-proof"):
             self.assertRaises(ScramFailed, exchange.verify, answer)
-        self.assertRaises(ScramFailed, Exchange(b"secret").verify, b"v=")
+        self.assertRaises(ScramFailed, ScramExchange(b"secret").verify, b"v=")
 
     def test_first_messages(self) -> None:
         """A first message with a foreign nonce, a strange salt or too few or many iterations isn't answered."""
         nonce = b"abc"
         good = b"r=abcdef,s=" + base64.b64encode(SALT) + b",i=4096"
-        self.assertTrue(Exchange(b"x", nonce).final(good))
+        self.assertTrue(ScramExchange(b"x", nonce).final(good))
         for bad in (
             b"",
             good.replace(b"abcdef", b"abc"),
@@ -113,9 +113,9 @@ class ScramTests(SynchronousTestCase):
             b"m=ext," + good,
             good + b"\0",
         ):
-            self.assertRaises(ScramFailed, Exchange(b"x", nonce).final, bad)
+            self.assertRaises(ScramFailed, ScramExchange(b"x", nonce).final, bad)
 
     def test_nothing_is_shown(self) -> None:
         """A password isn't in the text of what holds it, and no two verifiers of it are alike."""
-        self.assertNotIn("secret", repr(Exchange(b"secret")))
+        self.assertNotIn("secret", repr(ScramExchange(b"secret")))
         self.assertNotEqual(verifier(b"secret"), verifier(b"secret"))

@@ -17,8 +17,8 @@ from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 
 from svc.model.errors import ConfigurationInvalid, Conflict, OutcomeUnknown, StartRefused, StoreUnavailable
+from svc.server.lifecycle import ServerService
 from svc.server.startup import STOP_SIGNALS, Console, IProcessReactor, Launch, reason_of
-from svc.server.succession import Server
 
 
 class Broken(io.StringIO):
@@ -169,7 +169,7 @@ class LaunchTests(SynchronousTestCase):
         self.handlers: dict[int, Callable[[int, object], object]] = {}
         self.launch = Launch(
             self.reactor,
-            Server(self.reactor, self.compose),
+            ServerService(self.reactor, self.compose),
             self.console,
             self.handlers.__setitem__,
         )

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from svc.cli.changes import sentences
 from svc.model.dialect import CONJUR
 from svc.model.names import RoleName
-from svc.model.policy_rows import LoadMode
+from svc.model.policy_loads import LoadMode
 from svc.services import dry_run
 from tests.sshkeys import ONE
 from tests.strategies import LOAD_MODES, STATEMENTS, document
@@ -21,7 +21,7 @@ from tests.web.world import ADMIN, WorldCase, user
 METHODS = {LoadMode.APPEND: "POST", LoadMode.UPDATE: "PATCH", LoadMode.REPLACE: "PUT"}
 
 
-class RehearsalTests(WorldCase):
+class DryRunTests(WorldCase):
     """``?dryRun=true`` (wire facts, core 1.9)."""
 
     def setUp(self) -> None:
@@ -29,7 +29,7 @@ class RehearsalTests(WorldCase):
         super().setUp()
         self.load(TEAM)
 
-    def rehearse(
+    def dry_run(
         self,
         text: str,
         policy: str = "root",
@@ -38,7 +38,7 @@ class RehearsalTests(WorldCase):
         status: int = 200,
         flag: str = "true",
     ) -> Any:
-        """Rehearse a load, which must change nothing, and return the JSON of its answer, which must have this status."""
+        """Make a dry run, which must change nothing, and return the JSON of its answer, which must have this status."""
         before = copy.deepcopy(self.memory)
         answer: Answer = self.client.request(
             method, f"/policies/acme/policy/{policy}?dryRun={flag}", body=text.encode(), role=role
@@ -48,8 +48,8 @@ class RehearsalTests(WorldCase):
         return answer.json() if answer.body else None
 
     def said(self, *more: Any, **asked: Any) -> list[str]:
-        """What the command line says of a rehearsal."""
-        return [sentence.text for sentence in sentences(self.rehearse(*more, **asked))]
+        """What the command line says of a dry run."""
+        return [sentence.text for sentence in sentences(self.dry_run(*more, **asked))]
 
     def test_nothing(self) -> None:
         """A load that changes nothing has no items; nothing is stored, and no version consumed (POL-68)."""
@@ -61,7 +61,7 @@ class RehearsalTests(WorldCase):
             "deleted": nothing,
         }
         for method in ("POST", "PATCH", "PUT"):
-            self.assertEqual(self.rehearse(TEAM, method=method), expected)
+            self.assertEqual(self.dry_run(TEAM, method=method), expected)
         self.assertEqual(self.load(TEAM).json()["version"], 2)
 
     def test_flag(self) -> None:
@@ -69,7 +69,7 @@ class RehearsalTests(WorldCase):
         (POL-68).
         """
         for flag in ("true", "TRUE", "%20True+", ""):
-            self.rehearse("- !user new\n", flag=flag)
+            self.dry_run("- !user new\n", flag=flag)
         for flag, status in (("false", 201), ("False+", 201), ("yes", 422), ("1", 422), ("truee", 422)):
             path = f"/policies/acme/policy/root?dryRun={flag}"
             self.assertEqual(self.client.post(path, b"- !group g\n", role=ADMIN).status, status)
@@ -81,7 +81,7 @@ class RehearsalTests(WorldCase):
             "- !host { id: h, annotations: { a: b } }\n- !variable v\n- !grant { role: !group ops, member: !host h }\n"
             "- !permit { role: !host h, privileges: [ read, execute ], resource: !variable v }\n"
         )
-        answer = self.rehearse(text, policy="team", role=LEAD, method="POST")
+        answer = self.dry_run(text, policy="team", role=LEAD, method="POST")
         host, variable = answer["created"]["items"]
         self.assertEqual(
             host,
@@ -123,7 +123,7 @@ class RehearsalTests(WorldCase):
             (keep, "PUT", "old"),
             ("- !delete { record: !group old }\n", "PATCH", "old"),
         ):
-            answer = self.rehearse(text, policy="team", method=method)
+            answer = self.dry_run(text, policy="team", method=method)
             before, after = (answer["updated"][when]["items"] for when in ("before", "after"))
             if not self.dialect.dry_run_tells_owners:
                 self.assertEqual((before, after), ([], []))
@@ -133,22 +133,22 @@ class RehearsalTests(WorldCase):
             self.assertEqual(before, after)
             self.assertEqual(memberships[0] ^ memberships[1], {f"acme:group:team/{role}"})
             self.assertFalse([said for said in self.said(text, policy="team", method=method) if "policy team is" in said])
-        self.assertEqual(self.rehearse("- !variable v\n", policy="team")["updated"]["after"]["items"], [])
+        self.assertEqual(self.dry_run("- !variable v\n", policy="team")["updated"]["after"]["items"], [])
 
     def test_restrictions(self) -> None:
         """From where somebody may log in is told before and after, and public keys go with their user."""
         self.load(f"- !user {{ id: bob, restricted_to: 10.0.0.0/8, public_keys: {ONE} home }}\n")
-        answer = self.rehearse("- !user { id: bob, restricted_to: [ 10.1.0.0/16, 10.0.0.0/8 ] }\n")
+        answer = self.dry_run("- !user { id: bob, restricted_to: [ 10.1.0.0/16, 10.0.0.0/8 ] }\n")
         before, after = (answer["updated"][when]["items"] for when in ("before", "after"))
         self.assertEqual([item["restricted_to"] for item in before], [["10.0.0.0/8"]])
         self.assertEqual([item["restricted_to"] for item in after], [["10.0.0.0/8", "10.1.0.0/16"]])
-        answer = self.rehearse("- !delete { record: !user bob }\n")
+        answer = self.dry_run("- !delete { record: !user bob }\n")
         deleted = [item["identifier"] for item in answer["deleted"]["items"]]
         self.assertEqual(deleted, ["acme:public_key:user/bob/home", "acme:user:bob"])
 
     def test_updated(self) -> None:
         """What differs is told as it was and as it would be, both ends of a membership among it (POL-69)."""
-        answer = self.rehearse("- !grant { role: !group team/ops, member: !user alice }\n")
+        answer = self.dry_run("- !grant { role: !group team/ops, member: !user alice }\n")
         before, after = (answer["updated"][when]["items"] for when in ("before", "after"))
         self.assertEqual([item["identifier"] for item in before], ["acme:group:team/ops", "acme:user:alice"])
         self.assertEqual([item["identifier"] for item in after], ["acme:group:team/ops", "acme:user:alice"])
@@ -161,7 +161,7 @@ class RehearsalTests(WorldCase):
         """What goes is told with everything that goes along, whoever recorded it (POL-69)."""
         self.load("- !host h\n- !grant { role: !group ops, member: !host h }\n", policy="team", role=LEAD)
         self.load("- !variable { id: w, owner: !group team/ops }\n- !grant { role: !group admins, member: !host team/h }\n")
-        answer = self.rehearse("- !user lead\n- !user alice\n- !group admins\n- !variable crown-jewels\n", method="PUT")
+        answer = self.dry_run("- !user lead\n- !user alice\n- !group admins\n- !variable crown-jewels\n", method="PUT")
         deleted = [item["identifier"] for item in answer["deleted"]["items"]]
         names = ["group:team/ops", "host:team/h", "policy:team", "variable:team/db", "variable:w"]
         self.assertEqual(deleted, [f"acme:{name}" for name in names])
@@ -205,10 +205,10 @@ class RehearsalTests(WorldCase):
         """It takes what the load takes, and tells no more to those who may not (POL-58)."""
         bob = user("bob")
         self.load("- !user bob\n- !permit { role: !user bob, privilege: create, resource: !policy team }\n")
-        self.rehearse("[]", policy="team", role=bob, method="POST")
-        self.rehearse("[]", policy="team", role=bob, method="PUT", status=403)
-        self.rehearse("[]", policy="root", role=bob, status=404)
-        self.rehearse("- !grant { role: !group /admins, member: !user /lead }\n", policy="team", role=LEAD, status=403)
+        self.dry_run("[]", policy="team", role=bob, method="POST")
+        self.dry_run("[]", policy="team", role=bob, method="PUT", status=403)
+        self.dry_run("[]", policy="root", role=bob, status=404)
+        self.dry_run("- !grant { role: !group /admins, member: !user /lead }\n", policy="team", role=LEAD, status=403)
         self.assertEqual(self.client.post("/policies/acme/policy/root?dryRun=true", b"[]").status, 401)
 
     def test_redaction(self) -> None:
@@ -221,7 +221,7 @@ class RehearsalTests(WorldCase):
             "- !grant { role: !group ops, members: [ !user /hidden, !group /staff ] }\n"
             "- !host { id: h, owner: !user /hidden }\n"
         )
-        answer = self.rehearse(text, policy="team", role=LEAD)
+        answer = self.dry_run(text, policy="team", role=LEAD)
         host, variable = answer["created"]["items"]
         self.assertEqual(variable["permitted"], {"execute": ["acme:user:[REDACTED]"]})
         self.assertEqual(host, {"identifier": "acme:host:[REDACTED]", "type": "host"})
@@ -237,10 +237,8 @@ class RehearsalTests(WorldCase):
         self.assertIn("1 of kind user that you may not see will change", words)
 
     def test_invalid(self) -> None:
-        """A document with faults is 422, with their places, messages and advice; each missing reference is one (POL-53,
-        POL-73).
-        """
-        answer = self.rehearse("- !variable ok\n- !gruop x\n", status=422)
+        """A document with faults is 422, with their places, messages and advice; each missing reference is one."""
+        answer = self.dry_run("- !variable ok\n- !gruop x\n", status=422)
         [error] = answer["errors"]
         self.assertEqual(answer["status"], "Invalid YAML")
         self.assertEqual((error["line"], error["column"]), (2, 3))
@@ -249,7 +247,7 @@ class RehearsalTests(WorldCase):
         self.assertEqual(message, "Unrecognized data type '!gruop'")
         self.assertTrue(advice.endswith("."))
         text = "- !grant { role: !group no, member: !user nobody }\n- !user alice\n"
-        errors = self.rehearse(text, policy="team", status=422)["errors"]
+        errors = self.dry_run(text, policy="team", status=422)["errors"]
         self.assertEqual(
             [error["message"].partition("\n")[0] for error in errors],
             [
@@ -263,13 +261,13 @@ class RehearsalTests(WorldCase):
         """A fault that has no place in the document is told without one (POL-73)."""
         self.load("- !group keepers\n- !grant { role: !group keepers, member: !user /lead }\n", policy="team", role=LEAD)
         self.load("- !policy { id: team, owner: !group team/keepers, body: [ !variable db, !group ops ] }\n", method="PATCH")
-        [error] = self.rehearse("- !group ops\n", policy="team", role=LEAD, method="PUT", status=422)["errors"]
+        [error] = self.dry_run("- !group ops\n", policy="team", role=LEAD, method="PUT", status=422)["errors"]
         self.assertIn("deleted with its owner", error["message"])
         self.assertEqual((error["context"]["offending_lines"], "line" in error), ([], False))
 
     def test_warnings(self) -> None:
         """Warnings are told as those of a load (POL-69)."""
-        self.assertEqual(len(self.rehearse("- !variable { id: v, annotations: { owner: me } }\n")["warnings"]), 1)
+        self.assertEqual(len(self.dry_run("- !variable { id: v, annotations: { owner: me } }\n")["warnings"]), 1)
 
     def test_concurrent_loads(self) -> None:
         """While the policy is being loaded, it is 409 (POL-50)."""
@@ -287,7 +285,7 @@ class RehearsalTests(WorldCase):
         self.assertEqual(
             self.said("- !grant { role: !group all, member: !user alice }\n"), ["user alice is now a member of group all"]
         )
-        answer = self.rehearse("- !grant { role: !group all, member: !user alice }\n")
+        answer = self.dry_run("- !grant { role: !group all, member: !user alice }\n")
         lists = [answer["updated"][when]["items"][0]["members"] for when in ("before", "after")]
         self.assertEqual(set(lists[1]) - set(lists[0]), {"acme:user:alice"})
         self.assertLess(len(lists[1]), 1100)
@@ -298,15 +296,15 @@ class RehearsalTests(WorldCase):
         """
         self.patch(dry_run, "ROWS_MOST", 6)
         for text, method in (("- !group g0\n- !group g1\n- !group g2\n- !group g3\n", "POST"), ("[]", "PUT")):
-            answer = self.rehearse(text, method=method, status=422)
+            answer = self.dry_run(text, method=method, status=422)
             self.assertEqual(answer["error"]["code"], "unprocessable_entity")
             self.assertIn("more than 6 rows", answer["error"]["message"])
-        self.rehearse("- !group g\n", method="POST")
+        self.dry_run("- !group g\n", method="POST")
 
     @given(STATEMENTS, STATEMENTS, LOAD_MODES)
     @settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.differing_executors])
     def test_agrees_with_the_load(self, first: list[str], second: list[str], mode: LoadMode) -> None:
-        """Whatever is loaded, the rehearsal has told just the things that came, went and changed hands (POL-70)."""
+        """Whatever is loaded, the dry run has told just the things that came, went and changed hands (POL-70)."""
         self.setUp()
         for statement in first:
             self.client.post("/policies/acme/policy/root", f"- {statement}\n".encode(), role=ADMIN)
@@ -336,7 +334,7 @@ class RehearsalTests(WorldCase):
                 self.assertEqual({(key, role) for key, roles in item["permitted"].items() for role in roles}, permitted)
 
 
-class ConjurRehearsalTests(RehearsalTests):
+class ConjurDryRunTests(DryRunTests):
     """The same, in the vocabulary of the installed base."""
 
     dialect = CONJUR

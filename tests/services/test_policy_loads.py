@@ -6,10 +6,10 @@ import attrs
 from zope.interface import implementer
 from zope.interface.verify import verifyObject
 
-from svc.model.policy_rows import Load, LoadAnswer
+from svc.model.policy_loads import Load, LoadOutcome
 from svc.model.ports import ILoads
 from svc.policy.document import Bounds
-from svc.services.policy_loads import NEAR_BYTES, Loads, NearAndFar
+from svc.services.policy_loads import NEAR_BYTES, Loads, NearAndFar, PolicyLoadService
 from svc.web.routes.policies import Policies
 from tests.chronicle import Chronicle
 from tests.memory import MemoryRoles
@@ -29,7 +29,7 @@ class Counted:
     inner: ILoads
     count: int = 0
 
-    async def load(self, load: Load) -> LoadAnswer:
+    async def load(self, load: Load) -> LoadOutcome:
         """Pass it on."""
         self.count += 1
         return await self.inner.load(load)
@@ -45,7 +45,9 @@ class NearAndFarTests(WorldCase):
         self.far = Counted(Loads(store, self.vault, self.dialect, Bounds()))
         loads = NearAndFar(Loads(store, self.vault, self.dialect, Bounds(), MOST), self.far)
         verifyObject(ILoads, loads)
-        self.client = Client(Policies(loads, MemoryRoles(self.memory), MemoryEvents(self.memory), Chronicle()))
+        self.client = Client(
+            Policies(PolicyLoadService(loads, MemoryRoles(self.memory), MemoryEvents(self.memory), Chronicle()))
+        )
 
     def went_far(self, text: str, method: str = "POST", query: str = "", status: int = 201) -> bool:
         """Load a document, and tell where that was done."""
@@ -68,8 +70,8 @@ class NearAndFarTests(WorldCase):
         """So is one that may say at length what is short, by an alias."""
         self.assertTrue(self.went_far("- &a !user bob\n- !group g\n- !grant { role: !group g, member: *a }\n"))
 
-    def test_rehearsal(self) -> None:
-        """So is a load that is only rehearsed."""
+    def test_dry_run(self) -> None:
+        """So is a dry run."""
         self.assertTrue(self.went_far("- !user bob\n", query="?dryRun=true", status=200))
 
     def test_many_grants(self) -> None:

@@ -14,8 +14,9 @@ from svc.model.dialect import CONJUR, NATIVE
 from svc.model.errors import ConfigurationInvalid
 from svc.model.limits import Limits
 from svc.model.query_results import ClusterMember
-from svc.settings.config import OPTIONS, Settings, read_settings, unknown_variables
-from svc.settings.surroundings import Surroundings
+from svc.settings.config import OPTIONS, Settings
+from svc.settings.reading import read_settings, unknown_variables
+from svc.settings.systemd import SystemdUnit
 
 SAMPLE = Path(__file__).resolve().parents[2] / "etc" / "svc.toml"
 
@@ -94,7 +95,7 @@ class ConfigTests(SynchronousTestCase):
                 "audit_syslog": None,
                 "audit_failure": "refuse",
                 "written": {},
-                "surroundings": Surroundings(),
+                "unit": SystemdUnit(),
             },
         )
 
@@ -124,7 +125,7 @@ class ConfigTests(SynchronousTestCase):
             if option.field in {"config", "data_key", "ignore_missing_issuer"}:
                 continue
             text, toml = _examples(option.field)
-            expected = option.form.of_text(text)
+            expected = option.parser.from_text(text)
             for settings, key in (
                 (read_settings({option.field: text}, {}), f"--{option.name}"),
                 (self.read(environ={option.variable: text}), option.variable),
@@ -359,12 +360,12 @@ class SampleTests(SynchronousTestCase):
             self.assertEqual(len(self.settings(example).written), 2, example)
 
     def test_names_every_setting(self) -> None:
-        """Every setting that a file may hold stands in the sample once, under the heading of its room."""
+        """Every setting that a file may hold stands in the sample once, under the heading of its group."""
         shown: list[tuple[str, str]] = []
         for section in self.text.split("\n# -- ")[1:]:
-            room = section.partition(" ")[0]
-            shown.extend((room, field) for field in re.findall(r"(?m)^# ?([a-z_]+) = ", section))
-        self.assertEqual(shown, [(option.room, option.field) for option in OPTIONS if option.in_file])
+            group = section.partition(" ")[0]
+            shown.extend((group, field) for field in re.findall(r"(?m)^# ?([a-z_]+) = ", section))
+        self.assertEqual(shown, [(option.group, option.field) for option in OPTIONS if option.in_file])
 
 
 def _examples(field: str) -> tuple[str, str]:

@@ -14,15 +14,15 @@ from twisted.trial.unittest import SynchronousTestCase
 from svc.model.dialect import CONJUR
 from svc.model.query_results import ClusterMember
 from svc.settings import parsers
-from svc.settings.parsers import Form
+from svc.settings.parsers import Parser
 
 
 class FormsTests(SynchronousTestCase):
-    """Each form, read from text and from TOML."""
+    """Each parser, read from text and from TOML."""
 
-    def refused(self, form: Form[Any], text: str) -> str:
-        """The message with which a form refuses a text."""
-        return str(self.assertRaises(ValueError, form.of_text, text))
+    def refused(self, parser: Parser[Any], text: str) -> str:
+        """The message with which a parser refuses a text."""
+        return str(self.assertRaises(ValueError, parser.from_text, text))
 
     def test_flag(self) -> None:
         """A flag is one of six words, in any case of letters; in TOML it is a boolean (CFG-4)."""
@@ -35,90 +35,90 @@ class FormsTests(SynchronousTestCase):
             "no": False,
             "YES": True,
         }.items():
-            self.assertIs(parsers.FLAG.of_text(text), value)
-        self.assertIs(parsers.FLAG.of_toml(True), True)
+            self.assertIs(parsers.FLAG.from_text(text), value)
+        self.assertIs(parsers.FLAG.from_toml(True), True)
         for text in ("", "on", "2", " true", "ja"):
             self.assertIn("true or false", self.refused(parsers.FLAG, text))
         for unfit in ("true", 1, None):
-            self.assertRaises(ValueError, parsers.FLAG.of_toml, unfit)
+            self.assertRaises(ValueError, parsers.FLAG.from_toml, unfit)
 
     def test_whole_numbers(self) -> None:
         """A whole number is written in ASCII digits and lies within its bounds, which are allowed (CFG-4)."""
-        form = parsers.whole(1, 18000, "SECONDS")
-        self.assertEqual([form.of_text("1"), form.of_text("18000"), form.of_toml(480)], [1, 18000, 480])
+        parser = parsers.whole(1, 18000, "SECONDS")
+        self.assertEqual([parser.from_text("1"), parser.from_text("18000"), parser.from_toml(480)], [1, 18000, 480])
         for text in ("0", "18001", "-1", "+5", "1.0", "1e2", "1_000", " 5", "5\n", "\u0665", "", "9" * 40, "nan"):
-            self.assertIn("a whole number from 1 to 18000", self.refused(form, text))
+            self.assertIn("a whole number from 1 to 18000", self.refused(parser, text))
         for value in (480.0, "480", True, [480]):
-            self.assertRaises(ValueError, form.of_toml, value)
+            self.assertRaises(ValueError, parser.from_toml, value)
 
     def test_decimal_numbers(self) -> None:
         """A number may have a fraction, and is neither infinite nor not a number (CFG-4)."""
-        form = parsers.decimal(0, 3600, "SECONDS")
-        self.assertEqual([form.of_text("0"), form.of_text("0.25"), form.of_text("3600.0")], [0.0, 0.25, 3600.0])
-        self.assertEqual([form.of_toml(10), form.of_toml(0.5)], [10.0, 0.5])
+        parser = parsers.decimal(0, 3600, "SECONDS")
+        self.assertEqual([parser.from_text("0"), parser.from_text("0.25"), parser.from_text("3600.0")], [0.0, 0.25, 3600.0])
+        self.assertEqual([parser.from_toml(10), parser.from_toml(0.5)], [10.0, 0.5])
         for text in ("", "-1", ".5", "5.", "1e3", "inf", "nan", "3600.1", "1,5", "\u0665"):
-            self.assertIn("a number from 0 to 3600", self.refused(form, text))
+            self.assertIn("a number from 0 to 3600", self.refused(parser, text))
         for value in (float("inf"), float("nan"), "5", True):
-            self.assertRaises(ValueError, form.of_toml, value)
+            self.assertRaises(ValueError, parser.from_toml, value)
 
     @given(st.floats(min_value=0.001, max_value=3600).map(lambda number: round(number, 3)))
     def test_decimal_property(self, number: float) -> None:
         """Every number that is written out in decimals is read as itself."""
-        form = parsers.decimal(0, 3600, "SECONDS")
-        self.assertEqual(form.of_text(f"{number:.3f}"), number)
+        parser = parsers.decimal(0, 3600, "SECONDS")
+        self.assertEqual(parser.from_text(f"{number:.3f}"), number)
 
     def test_decimal_or_off(self) -> None:
         """Where a number may be absent, the word off says so in every place (CFG-4)."""
-        form = parsers.decimal_or_off(1, 3600, "SECONDS")
+        parser = parsers.decimal_or_off(1, 3600, "SECONDS")
         for text in ("off", "OFF"):
-            self.assertIsNone(form.of_text(text))
-            self.assertIsNone(form.of_toml(text))
-        self.assertEqual((form.of_text("2.5"), form.of_toml(2.5), form.of_toml(2)), (2.5, 2.5, 2.0))
+            self.assertIsNone(parser.from_text(text))
+            self.assertIsNone(parser.from_toml(text))
+        self.assertEqual((parser.from_text("2.5"), parser.from_toml(2.5), parser.from_toml(2)), (2.5, 2.5, 2.0))
         for text in ("0", "3601", "on", "", "-1"):
-            self.assertIn("must be off, or a number from 1 to 3600", self.refused(form, text))
+            self.assertIn("must be off, or a number from 1 to 3600", self.refused(parser, text))
         bad: list[object] = [True, float("inf"), ["off"]]
         for value in bad:
-            self.assertRaises(ValueError, form.of_toml, value)
+            self.assertRaises(ValueError, parser.from_toml, value)
 
     def test_texts(self) -> None:
         """A text isn't empty and holds no NUL; a refusal doesn't repeat it, since it may hold a password."""
-        self.assertEqual(parsers.TEXT.of_text("host=/run dbname=svc"), "host=/run dbname=svc")
+        self.assertEqual(parsers.TEXT.from_text("host=/run dbname=svc"), "host=/run dbname=svc")
         for text in ("", "pass\x00word"):
             self.assertNotIn("word", self.refused(parsers.TEXT, text))
-        self.assertIn("text", str(self.assertRaises(ValueError, parsers.TEXT.of_toml, 5)))
+        self.assertIn("text", str(self.assertRaises(ValueError, parsers.TEXT.from_toml, 5)))
 
     def test_paths(self) -> None:
         """A path becomes absolute when it is read, and a tilde is the user's home (CFG-6)."""
-        self.assertEqual(parsers.PATH.of_text("/a b/../c"), Path("/c"))
-        self.assertEqual(parsers.PATH.of_text("state"), Path(os.getcwd()) / "state")
-        self.assertEqual(parsers.PATH.of_text("~/state"), Path.home() / "state")
+        self.assertEqual(parsers.PATH.from_text("/a b/../c"), Path("/c"))
+        self.assertEqual(parsers.PATH.from_text("state"), Path(os.getcwd()) / "state")
+        self.assertEqual(parsers.PATH.from_text("~/state"), Path.home() / "state")
         self.assertIn("empty", self.refused(parsers.PATH, ""))
 
     def test_endpoints(self) -> None:
         """Endpoints are split at blanks in a text, and hold any in TOML; there is at least one (CFG-3)."""
-        self.assertEqual(parsers.ENDPOINTS.of_text(" tcp:1:interface=a,b \n tcp:2"), ("tcp:1:interface=a,b", "tcp:2"))
-        self.assertEqual(parsers.ENDPOINTS.of_toml(["unix:/a b"]), ("unix:/a b",))
+        self.assertEqual(parsers.ENDPOINTS.from_text(" tcp:1:interface=a,b \n tcp:2"), ("tcp:1:interface=a,b", "tcp:2"))
+        self.assertEqual(parsers.ENDPOINTS.from_toml(["unix:/a b"]), ("unix:/a b",))
         self.assertIn("at least one", self.refused(parsers.ENDPOINTS, " "))
-        self.assertRaises(ValueError, parsers.ENDPOINTS.of_toml, [])
-        self.assertRaises(ValueError, parsers.ENDPOINTS.of_toml, "tcp:1")
+        self.assertRaises(ValueError, parsers.ENDPOINTS.from_toml, [])
+        self.assertRaises(ValueError, parsers.ENDPOINTS.from_toml, "tcp:1")
 
     def test_networks(self) -> None:
         """Networks are CIDRs or single addresses of either family; none is allowed, bits beside the mask aren't."""
         self.assertEqual(
-            parsers.NETWORKS.of_text("10.0.0.0/8, ::1,10.0.0.0/8,"),
+            parsers.NETWORKS.from_text("10.0.0.0/8, ::1,10.0.0.0/8,"),
             (ipaddress.ip_network("10.0.0.0/8"), ipaddress.ip_network("::1/128")),
         )
-        self.assertEqual(parsers.NETWORKS.of_text(""), ())
+        self.assertEqual(parsers.NETWORKS.from_text(""), ())
         for text in ("10.0.0.1/8", "example.org", "10.0.0.0/33", "*"):
             self.assertIn("10.0.0.0/8", self.refused(parsers.NETWORKS, text))
-        self.assertRaises(ValueError, parsers.NETWORKS.of_toml, [10])
+        self.assertRaises(ValueError, parsers.NETWORKS.from_toml, [10])
 
     def test_authenticators(self) -> None:
         """Authenticators are split at commas, blanks around them don't count, and an empty list is authn alone (CFG-3)."""
-        self.assertEqual(parsers.AUTHENTICATORS.of_text(" authn-jwt/ci , authn"), ("authn-jwt/ci", "authn"))
-        self.assertEqual(parsers.AUTHENTICATORS.of_text("authn-cloud/a,authn-azure/b"), ("authn-cloud/a", "authn-azure/b"))
-        self.assertEqual(parsers.AUTHENTICATORS.of_text(""), ("authn",))
-        self.assertEqual(parsers.AUTHENTICATORS.of_toml(["authn-jwt/a/b"]), ("authn-jwt/a/b",))
+        self.assertEqual(parsers.AUTHENTICATORS.from_text(" authn-jwt/ci , authn"), ("authn-jwt/ci", "authn"))
+        self.assertEqual(parsers.AUTHENTICATORS.from_text("authn-cloud/a,authn-azure/b"), ("authn-cloud/a", "authn-azure/b"))
+        self.assertEqual(parsers.AUTHENTICATORS.from_text(""), ("authn",))
+        self.assertEqual(parsers.AUTHENTICATORS.from_toml(["authn-jwt/a/b"]), ("authn-jwt/a/b",))
 
     def test_unknown_authenticator(self) -> None:
         """An authenticator of unknown type is refused by its name (wire facts, authn 0) (CFG-9)."""
@@ -132,14 +132,14 @@ class FormsTests(SynchronousTestCase):
 
     def test_accounts(self) -> None:
         """An account has a name that an account can have."""
-        self.assertEqual(parsers.ACCOUNT.of_text("acme"), "acme")
+        self.assertEqual(parsers.ACCOUNT.from_text("acme"), "acme")
         for text in ("", "a:b", "a/b", "a b"):
             self.assertIn("name for an account", self.refused(parsers.ACCOUNT, text))
         self.assertIn("own account", self.refused(parsers.ACCOUNT, "!"))
 
     def test_dialects(self) -> None:
         """A dialect is one of the two."""
-        self.assertIs(parsers.DIALECT.of_text("conjur"), CONJUR)
+        self.assertIs(parsers.DIALECT.from_text("conjur"), CONJUR)
         self.assertIn("native, conjur", self.refused(parsers.DIALECT, "Conjur"))
 
     def test_long_values_are_cut(self) -> None:
@@ -152,18 +152,18 @@ class ClusterTests(SynchronousTestCase):
 
     def refused(self, text: str) -> str:
         """The message with which a list of servers is refused."""
-        return str(self.assertRaises(ValueError, parsers.CLUSTER.of_text, text))
+        return str(self.assertRaises(ValueError, parsers.CLUSTER.from_text, text))
 
     def test_addresses(self) -> None:
         """An address is https with a host, a port or none, and a path or none; its last slash doesn't count."""
         for url in ("https://b", "https://b.example:1", "https://[::1]:65535", "https://10.0.0.1/svc/b", "https://b_1/"):
-            (member,) = parsers.CLUSTER.of_text(f"b={url}")
+            (member,) = parsers.CLUSTER.from_text(f"b={url}")
             self.assertEqual(member, ClusterMember("b", url.rstrip("/")))
 
     def test_plain_http_is_for_this_machine(self) -> None:
         """An http address is taken when it is this machine's own, and no other (CFG-10)."""
         for host in ("127.0.0.1", "127.1.2.3:80", "[::1]:80", "localhost", "a.localhost:8080"):
-            self.assertEqual(parsers.CLUSTER.of_text(f"b=http://{host}")[0].url, f"http://{host}")
+            self.assertEqual(parsers.CLUSTER.from_text(f"b=http://{host}")[0].url, f"http://{host}")
         for host in ("b.example", "10.0.0.1", "[::2]", "0.0.0.0", "localhost.example", "127.0.0.1.example", "127.1"):
             self.assertIn("use https", self.refused(f"b=http://{host}"))
 
@@ -213,8 +213,8 @@ class ClusterTests(SynchronousTestCase):
         (CFG-3).
         """
         good = {"name": "b", "url": "https://b"}
-        self.assertEqual(parsers.CLUSTER.of_toml([good]), (ClusterMember("b", "https://b"),))
-        self.assertEqual(parsers.CLUSTER.of_toml([{**good, "ca": "/x"}]), (ClusterMember("b", "https://b", Path("/x")),))
+        self.assertEqual(parsers.CLUSTER.from_toml([good]), (ClusterMember("b", "https://b"),))
+        self.assertEqual(parsers.CLUSTER.from_toml([{**good, "ca": "/x"}]), (ClusterMember("b", "https://b", Path("/x")),))
         for bad in (
             good,
             "b=https://b",
@@ -227,14 +227,14 @@ class ClusterTests(SynchronousTestCase):
             [{"name": "b", "url": "http://127.0.0.1", "ca": "/x"}],
             [good, good],
         ):
-            self.assertRaises(ValueError, parsers.CLUSTER.of_toml, bad)
+            self.assertRaises(ValueError, parsers.CLUSTER.from_toml, bad)
 
     @given(st.text(max_size=60))
     def test_any_text_is_read_or_refused(self, text: str) -> None:
         """Whatever is written, it lists servers with plain names and addresses, or is refused."""
         for prefix in ("", "b=", "b=https://", "b=https://b"):
             try:
-                members = parsers.CLUSTER.of_text(prefix + text)
+                members = parsers.CLUSTER.from_text(prefix + text)
             except ValueError:
                 continue
             for member in members:

@@ -16,11 +16,11 @@ from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 from zope.interface.verify import verifyObject
 
-from svc.model.authentication import Admitted, Attempt, IAuthenticator, Refused
+from svc.model.authentication import Admitted, IAuthenticator, LoginRequest, Refused
 from svc.model.counts import Census, ConnectionCounts
 from svc.model.names import RoleName
 from svc.model.query_results import Finding
-from svc.model.reasons import Reason
+from svc.model.reasons import Reason, RefusalKind
 from svc.telemetry.metrics import BEAT, SCRAPES, CountedAuthenticator, Metrics, ReactorLag
 
 ADMITTED = Admitted(RoleName("acct", "host", "web"), "key")
@@ -33,7 +33,7 @@ class Decided:
 
     decision: Admitted | Refused
 
-    async def authenticate(self, attempt: Attempt) -> Admitted | Refused:
+    async def authenticate(self, request: LoginRequest) -> Admitted | Refused:
         """The decision."""
         return self.decision
 
@@ -48,8 +48,8 @@ class MetricsTests(SynchronousTestCase):
     def decide(self, decision: Admitted | Refused, name: str = "authn-jwt", text: str = "ci") -> None:
         """Let an authenticator decide, having seen that the decision comes through."""
         authenticator = CountedAuthenticator(Decided(decision), name, self.metrics)
-        attempt = Attempt(text, text, text.encode("utf-8", "surrogatepass"), text, text)
-        self.assertIs(self.successResultOf(Deferred.fromCoroutine(authenticator.authenticate(attempt))), decision)
+        request = LoginRequest(text, text, text.encode("utf-8", "surrogatepass"), text, text)
+        self.assertIs(self.successResultOf(Deferred.fromCoroutine(authenticator.authenticate(request))), decision)
 
     def counted(self, *labels: str) -> float | None:
         """How often there was such an authentication."""
@@ -67,7 +67,7 @@ class MetricsTests(SynchronousTestCase):
         for _ in range(2):
             self.decide(ADMITTED)
             self.decide(Refused(Reason.CLAIM_MISMATCH, "detail"))
-            self.decide(Refused(Reason.KEYS_UNAVAILABLE, "detail", None, 503, 1))
+            self.decide(Refused(Reason.KEYS_UNAVAILABLE, "detail", None, RefusalKind.POSTPONED, 1))
             self.decide(Refused.of(Reason.LDAP_UNAVAILABLE, "detail"), "authn-ldap")
         self.decide(Refused(Reason.CREDENTIALS_WRONG, "detail"), "authn")
         self.assertEqual(self.counted("authn-jwt", "admitted", ""), 2)

@@ -13,23 +13,28 @@ from typing import Any, Final
 
 import attrs
 from twisted.internet.address import IPv4Address
+from twisted.internet.defer import Deferred
 from twisted.internet.error import ConnectionDone
 from twisted.internet.interfaces import IPushProducer, ITransport
 from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from svc.model.errors import BearerRefused
+from svc.model.dialect import NATIVE, Dialect
+from svc.model.errors import BearerRefused, Refusal
 from svc.model.limits import Limits
 from svc.model.names import RoleName
 from svc.model.query_results import Caller
 from svc.web.http.connection import Channel
+from svc.web.http.incoming import Incoming
 from svc.web.http.origin import TrustedProxies
 from svc.web.http.request import Edge
+from svc.web.http.response import Response
 from svc.web.http.router import Router
-from svc.web.http.routing import Noun
+from svc.web.http.routing import Noun, Route
 from svc.web.http.site import Site
 from tests.chronicle import Chronicle
+from tests.web.declared import undeclared
 
 #: What the clock shows when a client is made; also the issue time of every token.
 NOW: Final = 1_700_000_000
@@ -163,10 +168,13 @@ class Wire:
 class Connection:
     """The client's end of a connection."""
 
-    def __init__(self, site: Site, clock: Clock, peer: str = PEER) -> None:
+    def __init__(
+        self, site: Site, clock: Clock, peer: str = PEER, check: Callable[[Answer, bool], object] = lambda *_: None
+    ) -> None:
         channel = site.buildProtocol(None)
         assert channel is not None, "the site takes no connections any more"
         self._clock = clock
+        self._check = check
         self._wire = Wire(peer)
         self._wire.protocol = channel
         channel.makeConnection(self._wire)
@@ -227,13 +235,16 @@ class Connection:
         written, self._wire.written = self._wire.written, b""
         return written
 
-    def answers(self) -> list[Answer]:
+    def answers(self, *, head: bool = False) -> list[Answer]:
         """Take all answers."""
-        return read_answers(self.received())
+        found = read_answers(self.received(), head=head)
+        for answer in found:
+            self._check(answer, head)
+        return found
 
     def answer(self, *, head: bool = False) -> Answer:
         """Take the one answer that must be there."""
-        [answer] = read_answers(self.received(), head=head)
+        [answer] = self.answers(head=head)
         return answer
 
 
@@ -257,6 +268,41 @@ def token(role: RoleName, creation: int = 0) -> str:
     return f'Token token="{role}|{creation}"' if creation else f'Token token="{role}"'
 
 
+class DeclaredRouter(Router):
+    """A router whose answers are held against the declarations of their routes, by the ids of their requests.
+
+    Routes that declare no answers are those of tests.
+    """
+
+    def __init__(self, *args: Any, **more: Any) -> None:
+        super().__init__(*args, **more)
+        self._answered: dict[str, tuple[Route, Refusal | None]] = {}
+        self._refusals: dict[str, Refusal] = {}
+
+    def respond(self, incoming: Incoming) -> Deferred[Response]:
+        """Answer a request, and remember its route."""
+        self._answered.pop(incoming.request_id, None)
+        self._refusals.pop(incoming.request_id, None)
+
+        def answered(response: Response) -> Response:
+            if isinstance(incoming.route, Route):
+                self._answered[incoming.request_id] = incoming.route, self._refusals.get(incoming.request_id)
+            return response
+
+        return super().respond(incoming).addCallback(answered)
+
+    def _refused(self, route: Route, incoming: Incoming, refusal: Refusal) -> Response:
+        self._refusals[incoming.request_id] = refusal
+        return super()._refused(route, incoming, refusal)
+
+    def check(self, answer: Answer, head: bool) -> None:
+        """Fail unless the route of the request declares this answer, or the refusal that it comes from."""
+        route, refusal = self._answered.get(answer.headers.get("x-request-id", ""), (None, None))
+        if route is not None and route.answers:
+            fault = undeclared(route, refusal, answer.status, answer.headers, None if head else answer.body)
+            assert fault is None, f"{route}, with {route.when}: {fault}"
+
+
 class Client:
     """A server of some nouns, and a client that talks to it, in one."""
 
@@ -267,19 +313,21 @@ class Client:
         proxies: TrustedProxies | None = None,
         demand_primary: Callable[[], Awaitable[None]] = primary,
         journal: Chronicle | None = None,
+        dialect: Dialect = NATIVE,
     ) -> None:
         limits = limits or Limits()
         self.clock = Clock()
         self.clock.advance(NOW)
         self._ids = 0
         self.journal = journal or Chronicle()
-        self.router = Router(
+        self.router = DeclaredRouter(
             nouns,
             caller=caller,
             demand_primary=demand_primary,
             limits=limits,
             new_id=self._new_id,
             journal=self.journal,
+            dialect=dialect,
         )
         self.site = Site(
             Edge(
@@ -298,7 +346,7 @@ class Client:
 
     def connect(self, peer: str = PEER) -> Connection:
         """Open a connection."""
-        return Connection(self.site, self.clock, peer)
+        return Connection(self.site, self.clock, peer, self.router.check)
 
     def begin(
         self,

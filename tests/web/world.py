@@ -17,19 +17,31 @@ from svc.authn.ldap.authenticator import LdapAuthenticator
 from svc.authn.ldapserver import NAME as LDAP
 from svc.authn.ldapserver import LdapServers
 from svc.authn.throttling import Throttle, ThrottledAuthenticator, ThrottledLogin
-from svc.crypto.jose import KeySet, parse_key_set
+from svc.crypto.key_sets import parse_key_set
 from svc.crypto.keyring import AccessTokens, AccountKeys, new_signing_key
 from svc.crypto.vault import Vault, api_key_name
-from svc.model.authentication import Attempt, IProviderKeys, KeySource, KeysState
+from svc.model.authentication import IProviderKeys, KeySource, KeysState, LoginRequest
 from svc.model.dialect import NATIVE, Dialect
 from svc.model.directories import DirectoryRefused, IDirectories, LdapServer
 from svc.model.errors import KeysUnavailable
 from svc.model.events import Trail
+from svc.model.key_sets import KeySet
 from svc.model.limits import RECORD_LIMITS, RecordLimits
 from svc.model.names import RoleName, admin_of
 from svc.model.reasons import Reason
 from svc.policy.document import Bounds
-from svc.services.policy_loads import Loads
+from svc.services.accounts import AccountService
+from svc.services.audit_reading import AuditService
+from svc.services.authenticators import AuthenticatorService
+from svc.services.credentials import CredentialService
+from svc.services.effective_policy import EffectivePolicyService
+from svc.services.host_factories import HostFactoryService
+from svc.services.login import AccessTokenService, ApiKeyService, LoginService
+from svc.services.policy_loads import Loads, PolicyLoadService
+from svc.services.public_keys import PublicKeyService
+from svc.services.resources import ResourceService
+from svc.services.roles import RoleService
+from svc.services.secrets import SecretService
 from svc.web.routes.accounts import Accounts
 from svc.web.routes.audit import Audit
 from svc.web.routes.authenticators import Authenticators
@@ -81,13 +93,13 @@ class Provider:
     def __init__(self) -> None:
         self.down = False
 
-    async def current(self, source: KeySource, refreshes: int = 0, attempt: Attempt | None = None) -> KeySet:
+    async def current(self, source: KeySource, refreshes: int = 0, request: LoginRequest | None = None) -> KeySet:
         """Return the only set."""
         if self.down:
             raise KeysUnavailable(f"{source.uri} is down", 3)
         return parse_key_set(jwks())
 
-    async def newer(self, source: KeySource, seen: KeySet, attempt: Attempt | None = None) -> KeySet:
+    async def newer(self, source: KeySource, seen: KeySet, request: LoginRequest | None = None) -> KeySet:
         """There is never a newer one."""
         raise KeysUnavailable("there is no newer set")
 
@@ -142,7 +154,7 @@ class WorldCase(SynchronousTestCase):
         credentials = MemoryCredentials(memory)
         by_api_key = ApiKeyAuthenticator(credentials, vault, passwords, clock)
         self.throttle = Throttle(clock)
-        login = ThrottledLogin(by_api_key, self.throttle)
+        api_keys = ApiKeyService(ThrottledLogin(by_api_key, self.throttle))
         cloud_kind = cloud(self.dialect)
         federated = [
             FederatedAuthenticator(
@@ -167,47 +179,50 @@ class WorldCase(SynchronousTestCase):
             readings, credentials, self.ldap_servers, lambda: self.directory, vault, self.dialect, corp, clock
         )
         roles, resources, secrets = MemoryRoles(memory), MemoryResources(memory), MemorySecrets(memory, self.dialect.prefix)
-        authenticators = Authenticators(
+        authenticators = AuthenticatorService(
             store=MemoryAuthenticators(memory),
             roles=roles,
             installed=(JWT.name, cloud_kind.name, LDAP),
             listed=LISTED,
             dialect=self.dialect,
         )
+        access_tokens = AccessTokenService(roles, self.keys)
         self.journal = Chronicle()
         self.events = MemoryEvents(memory)
         self.client = Client(
             Authn(
-                by_api_key=ThrottledAuthenticator(by_api_key, self.throttle),
-                login=login,
-                tokens=self.tokens,
-                keys=self.keys,
-                roles=roles,
+                LoginService(ThrottledAuthenticator(by_api_key, self.throttle), self.tokens),
+                api_keys,
+                access_tokens,
             ),
-            Credentials(login, credentials, roles, vault, passwords),
-            FederatedAuthn(JWT.name, federated[0], self.tokens),
-            FederatedAuthn(cloud_kind.name, federated[1], self.tokens),
+            Credentials(CredentialService(api_keys, credentials, roles, vault, passwords)),
+            FederatedAuthn(JWT.name, LoginService(federated[0], self.tokens)),
+            FederatedAuthn(cloud_kind.name, LoginService(federated[1], self.tokens)),
             LdapAuthn(
-                ThrottledAuthenticator(self.ldap, self.throttle), ThrottledLogin(self.ldap, self.throttle), self.tokens
+                LoginService(ThrottledAuthenticator(self.ldap, self.throttle), self.tokens),
+                ApiKeyService(ThrottledLogin(self.ldap, self.throttle)),
             ),
-            authenticators,
-            Resources(resources, roles, self.dialect),
-            Roles(roles, self.dialect),
+            Authenticators(authenticators),
+            Resources(ResourceService(resources, roles)),
+            Roles(RoleService(roles, self.dialect)),
             Policies(
-                Loads(MemoryPolicies(memory), vault, self.dialect, Bounds(records=self.records)),
-                roles,
-                self.events,
-                self.journal,
+                PolicyLoadService(
+                    Loads(MemoryPolicies(memory), vault, self.dialect, Bounds(records=self.records)),
+                    roles,
+                    self.events,
+                    self.journal,
+                )
             ),
-            Audit(self.events, roles),
-            EffectivePolicies(MemoryEffectivePolicies(memory), roles, vault, clock),
-            Secrets(secrets, MemoryExpirations(memory), vault),
-            HostFactories(MemoryHostFactories(memory), roles, resources, vault, self.dialect, clock),
-            PublicKeys(MemoryPublicKeys(memory), secrets, vault),
-            Accounts(accounts, roles, self.keys, self.create_account),
-            Status(MemoryState(memory), roles, authenticators.tell_all, self.dialect),
+            Audit(AuditService(self.events, roles)),
+            EffectivePolicies(EffectivePolicyService(MemoryEffectivePolicies(memory), roles, vault, clock), clock),
+            Secrets(SecretService(secrets, MemoryExpirations(memory), vault)),
+            HostFactories(HostFactoryService(MemoryHostFactories(memory), roles, resources, vault, self.dialect, clock)),
+            PublicKeys(PublicKeyService(MemoryPublicKeys(memory), secrets, vault)),
+            Accounts(AccountService(accounts, roles, self.keys, self.create_account)),
+            Status(MemoryState(memory), access_tokens, authenticators, self.dialect),
             demand_primary=memory.demand_primary,
             journal=self.journal,
+            dialect=self.dialect,
         )
 
     async def create_account(self, account: str, api_key: str, trail: Trail | None = None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,16 +16,16 @@ from twisted.trial.unittest import SynchronousTestCase
 from svc.model.dialect import NATIVE
 from svc.model.errors import Forbidden, LoadsUnavailable, OutcomeUnknown
 from svc.model.names import RoleName
-from svc.model.policy_rows import Load, LoadAnswer, LoadMode
+from svc.model.policy_loads import Load, Loaded, LoadMode, LoadOutcome
 from svc.model.query_results import Caller
 from svc.policy.document import Bounds
-from svc.worker.messages import Bug, Message, Reading, Task, written
+from svc.worker.messages import Batch, Bug, Message, Reading, Task, written
 from svc.worker.pool import DEADLINE, EACH, IDLE, PATIENCE, WAITING, WORKERS, Workers
 
 TASK = Task("dbname=x", 5.0, b"k" * 32, NATIVE, Bounds())
 
-#: What a worker answers when a load was done, but for the text.
-DONE = LoadAnswer(201, b"", (3, 5))
+#: What a worker answers when a load was done, but for the API keys.
+DONE = Loaded(1, audited=(3, 5))
 
 
 def load(document: bytes, caller: str) -> Load:
@@ -107,12 +108,12 @@ class PoolTests(SynchronousTestCase):
         self.callers = 0
         self.processes = self.reactor.processes
 
-    def load(self, document: bytes = b"- !user bob\n", caller: str | None = None) -> Deferred[LoadAnswer]:
+    def load(self, document: bytes = b"- !user bob\n", caller: str | None = None) -> Deferred[LoadOutcome]:
         """Begin a load, of a caller of its own when none is given."""
         self.callers += 1
         return Deferred.fromCoroutine(self.workers.load(load(document, caller or f"user-{self.callers}")))
 
-    def refused(self, begun: Deferred[LoadAnswer]) -> str:
+    def refused(self, begun: Deferred[LoadOutcome]) -> str:
         """Why a load is refused."""
         return str(self.failureResultOf(begun, LoadsUnavailable, OutcomeUnknown).value)
 
@@ -124,8 +125,25 @@ class PoolTests(SynchronousTestCase):
         told = load(b"", "alice")
         self.assertEqual(process.received(), [Message(TASK, b""), Message(told, b"- !user eve\n")])
         self.assertNoResult(begun)
-        process.answer(DONE, b'{"version": 1}')
-        self.assertEqual(self.successResultOf(begun), LoadAnswer(201, b'{"version": 1}', (3, 5)))
+        process.answer(DONE)
+        self.assertEqual(self.successResultOf(begun), DONE)
+
+    def test_batches(self) -> None:
+        """An outcome has the batches that came for it, which can be read again, and none of the load before."""
+        begun = self.load()
+        [process] = self.processes
+        keys = [(f"acme:user:{number}", "key") for number in range(3)]
+        for some in (keys[:2], keys[2:]):
+            process.answer(Batch("api_keys"), pickle.dumps(some))
+        self.assertNoResult(begun)
+        process.answer(DONE)
+        outcome = self.successResultOf(begun)
+        assert isinstance(outcome, Loaded)
+        self.assertEqual([list(outcome.api_keys) for _ in range(2)], [[keys[:2], keys[2:]]] * 2)
+        self.assertEqual((outcome.version, outcome.audited), (1, (3, 5)))
+        begun = self.load()
+        process.answer(DONE)
+        self.assertEqual(self.successResultOf(begun), DONE)
 
     def test_kept(self) -> None:
         """A worker that is free gets the next load; one without work for a while is let go, and another one started."""

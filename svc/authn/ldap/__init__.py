@@ -1,1 +1,1 @@
-"""LDAP: what is said to a directory, how its answers are read, and who is found in it."""
+"""LDAP: the authenticator, its client of directories, and the messages of both."""

@@ -1,15 +1,15 @@
-"""The LDAP authenticator: whoever a directory takes a password from is the user of that name.
+"""The LDAP authenticator: it admits a user whose name and password a directory accepts.
 
 A role's own API key proves it here too, and then no directory is asked: that is how clients go on that were told their key.
 
-Note [Same work]. A directory is asked about every attempt whose evidence isn't the role's API key, be there such a role, may
+Note [Same work]. A directory is asked about every request whose evidence isn't the role's API key, be there such a role, may
 it log in from there, or not. So an unknown role, a missing privilege and a wrong password take the same time (rulings 2.11),
-and only an authenticator that can't be used is refused before. What speaks against the attempt besides is told first:
+and only an authenticator that can't be used is refused before. What speaks against the request besides is told first:
 failures count in the order of the wire facts, authn 1.5.
 
 Note [Who can't be judged]. When the directory couldn't be asked, that counts before all else, so that everybody of whom it
 would have been asked is told to come again, whether there is such a role or not (rulings 9.1). Which reasons these are
-``reasons.PUT_OFF`` says. What the directory says of a single entry, in whatever words, stays 401. So does what comes before
+``reasons.PUT_OFF`` says. What the directory says of a single entry, in whatever words, is unproven. So is what comes before
 it is asked: a login that can't be one, an authenticator that isn't enabled or defined, settings that don't fit.
 
 Note [Who may]. Entries of a directory are people, so hosts don't log in here. Neither does ``admin``, whom a directory's
@@ -25,17 +25,16 @@ import attrs
 from zope.interface import implementer
 
 from svc.authn.checks import why_disabled
-from svc.authn.ldapserver import NAME, VARIABLES, LdapServers, Unusable
-from svc.crypto.jose import shown
+from svc.authn.ldapserver import NAME, VARIABLES, LdapMisconfiguration, LdapServers
 from svc.crypto.vault import DECOY, Vault, api_key_name
 from svc.model.authentication import (
     Admitted,
-    Applicant,
-    Attempt,
     AuthenticatorSettings,
     IAuthenticator,
     IAuthenticatorReadings,
     ILogin,
+    LoginCandidate,
+    LoginRequest,
     Refused,
 )
 from svc.model.clocks import WallClock
@@ -45,7 +44,8 @@ from svc.model.directories import DirectoryRefused, IDirectories
 from svc.model.errors import InvalidName, WrongDataKey
 from svc.model.names import ResourceName, RoleName, admin_of
 from svc.model.query_results import is_within
-from svc.model.reasons import PUT_OFF, Reason
+from svc.model.reasons import PUT_OFF, Reason, RefusalKind
+from svc.model.text import shown
 
 #: The longest password, in bytes.
 PASSWORD_LIMIT: Final = 1024
@@ -55,10 +55,10 @@ _Objection = tuple[Reason, str]
 
 @attrs.frozen
 class _Tried:
-    """An attempt, with all that was found out about it; ``unproven`` says why it proves nobody, if that is so."""
+    """A request, with all that was found out about it; ``unproven`` says why it proves nobody, if that is so."""
 
     role: RoleName
-    applicant: Applicant
+    candidate: LoginCandidate
     credential: Credential
     api_key: bytes | None = attrs.field(repr=False)
     unproven: _Objection | None
@@ -93,42 +93,42 @@ class LdapAuthenticator:
         self._wall = wall
         self._decoy = vault.seal(DECOY, new_api_key().encode("ascii"))
 
-    async def authenticate(self, attempt: Attempt) -> Admitted | Refused:
-        """Decide on one attempt.
+    async def authenticate(self, request: LoginRequest) -> Admitted | Refused:
+        """Decide on one request.
 
         :raises StoreUnavailable: the store can't be asked.
         """
-        tried = await self._decided(attempt, attempt.client_ip)
+        tried = await self._decided(request, request.client_ip)
         if isinstance(tried, Refused):
             return tried
-        if tried.applicant.signing_key is None:
+        if tried.candidate.signing_key is None:
             return Refused.of(Reason.SIGNING_KEY_UNUSABLE, "the account has no signing key", str(tried.role))
-        return Admitted(tried.role, tried.applicant.signing_key, tried.applicant.creation)
+        return Admitted(tried.role, tried.candidate.signing_key, tried.candidate.creation)
 
-    async def api_key(self, attempt: Attempt) -> bytes | Refused:
+    async def api_key(self, request: LoginRequest) -> bytes | Refused:
         """Return the role's API key, for its owner to log in with: from where he may do so is asked then (authn 1.2).
 
         :raises StoreUnavailable: the store can't be asked.
         """
-        tried = await self._decided(attempt, None)
+        tried = await self._decided(request, None)
         if isinstance(tried, Refused):
             return tried
         if tried.api_key is None:
             return Refused(Reason.CREDENTIALS_MISSING, "the role has no API key", str(tried.role))
         return tried.api_key
 
-    async def _decided(self, attempt: Attempt, client_ip: str | None) -> _Tried | Refused:
-        """The attempt, unless something speaks against it; ``client_ip`` is ``None`` when that doesn't matter."""
-        tried = await self._tried(attempt)
+    async def _decided(self, request: LoginRequest, client_ip: str | None) -> _Tried | Refused:
+        """Return the findings, or the failure that counts; ``client_ip`` is ``None`` when it doesn't matter."""
+        tried = await self._tried(request)
         return tried if isinstance(tried, Refused) else self._refused(tried, client_ip) or tried
 
     # -- what is found out --------------------------------------------------------------------------------------------
 
-    async def _tried(self, attempt: Attempt) -> _Tried | Refused:
-        """Find out all that bears on an attempt (Note [Same work]); some are refused before anybody is asked."""
-        service = f"{NAME}/{attempt.service_id}"
+    async def _tried(self, request: LoginRequest) -> _Tried | Refused:
+        """Find out all that bears on a request (Note [Same work]); some are refused before anybody is asked."""
+        service = f"{NAME}/{request.service_id}"
         try:
-            role = RoleName.from_login(attempt.account, attempt.login or "")
+            role = RoleName.from_login(request.account, request.login or "")
             webservice = ResourceName.of(role.account, "webservice", f"{self._dialect.prefix}/{service}")
         except InvalidName as refusal:
             return Refused(Reason.REQUEST_MALFORMED, str(refusal))
@@ -137,33 +137,33 @@ class LdapAuthenticator:
             return Refused(
                 Reason.AUTHENTICATOR_NOT_ENABLED, f"{shown(service)} is not listed in the configuration", str(role)
             )
-        objection = _unfit(role, attempt.evidence)
+        objection = _unfit(role, request.evidence)
         if objection is not None:
             return Refused(*objection, str(role))
         settings = await self._servers.settings(webservice)
         disabled = why_disabled(self._dialect, service, listed, settings.switched)
         if disabled is not None:
             return Refused(Reason.AUTHENTICATOR_NOT_ENABLED, disabled.what, str(role))
-        applicant = await self._readings.applicant(role, webservice.identifier, VARIABLES, NAME)
+        candidate = await self._readings.candidate(role, webservice.identifier, VARIABLES, NAME)
         credential = await self._credentials.credential(role)
         unreadable: _Objection | None = None
         try:
             opened = None if credential.api_key is None else self._vault.open(api_key_name(role), credential.api_key)
         except WrongDataKey:
             opened, unreadable = None, (Reason.CREDENTIALS_UNREADABLE, "the stored API key doesn't open under the data key")
-        matches = same_key(self._vault.open(DECOY, self._decoy) if opened is None else opened, attempt.evidence)
+        matches = same_key(self._vault.open(DECOY, self._decoy) if opened is None else opened, request.evidence)
         is_key = matches and opened is not None and not credential.is_expired(self._wall.seconds())
-        unproven = None if is_key else await self._unproven(webservice, settings, role, attempt.evidence)
+        unproven = None if is_key else await self._unproven(webservice, settings, role, request.evidence)
         if unreadable is not None and (unproven is None or unproven[0] not in PUT_OFF):
             unproven = unreadable
-        return _Tried(role, applicant, credential, opened, unproven)
+        return _Tried(role, candidate, credential, opened, unproven)
 
     async def _unproven(
         self, webservice: ResourceName, settings: AuthenticatorSettings, role: RoleName, password: bytes
     ) -> _Objection | None:
-        """Why the directory doesn't prove the role; ``None`` when it does."""
+        """Return why the directory doesn't prove the role; ``None`` when it does."""
         server = await self._servers.of(webservice, settings)
-        if isinstance(server, Unusable):
+        if isinstance(server, LdapMisconfiguration):
             return Reason.CONFIGURATION_INVALID, str(server)
         try:
             await self._directories().prove(server, role.identifier, password)
@@ -174,34 +174,34 @@ class LdapAuthenticator:
     # -- what follows from it -----------------------------------------------------------------------------------------
 
     def _refused(self, tried: _Tried, client_ip: str | None) -> Refused | None:
-        """The failure that counts, if there is one."""
-        role, applicant = tried.role, tried.applicant
+        """Return the failure that counts, if there is one."""
+        role, candidate = tried.role, tried.candidate
         objection: _Objection | None = None
-        status = 401
+        kind = RefusalKind.UNPROVEN
         if tried.unproven is not None and tried.unproven[0] in PUT_OFF:  # Note [Who can't be judged]
             objection = tried.unproven
-        elif not applicant.account_exists:
+        elif not candidate.account_exists:
             objection = Reason.ACCOUNT_UNKNOWN, f"there is no account {shown(role.account)}"
-        elif not applicant.webservice_exists:
+        elif not candidate.webservice_exists:
             objection = Reason.WEBSERVICE_UNKNOWN, "no policy defines the authenticator's webservice"
-        elif not applicant.role_exists:
+        elif not candidate.role_exists:
             objection = Reason.ROLE_UNKNOWN, f"there is no role {shown(str(role))}"
-        elif not applicant.may_authenticate:
+        elif not candidate.may_authenticate:
             objection = Reason.PRIVILEGE_MISSING, f"{shown(str(role))} has no privilege authenticate on the authenticator"
-            if tried.unproven is None:
-                status = self._dialect.privilege_missing_status
-        elif client_ip is not None and applicant.restrictions and not is_within(client_ip, applicant.restrictions):
+            if tried.unproven is None and self._dialect.tells_missing_privilege:
+                kind = RefusalKind.UNPRIVILEGED
+        elif client_ip is not None and candidate.restrictions and not is_within(client_ip, candidate.restrictions):
             objection = (
                 Reason.ORIGIN_REFUSED,
                 f"the request comes from {shown(client_ip)}, where the role may not log in from",
             )
         else:
             objection = tried.unproven
-        return None if objection is None else Refused.of(*objection, str(role), status)
+        return None if objection is None else Refused.of(*objection, str(role), kind)
 
 
 def _unfit(role: RoleName, evidence: bytes) -> _Objection | None:
-    """What forbids an attempt by its own look."""
+    """Return why a request is refused before the directory is asked; ``None`` when it isn't."""
     if role.kind != "user" or role == admin_of(role.account):
         return Reason.LDAP_ROLE_REFUSED, "neither hosts nor admin log in by a directory"
     if not evidence:

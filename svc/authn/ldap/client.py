@@ -1,4 +1,4 @@
-"""The client of LDAP directories: who is found there, and whose password they take.
+"""The client of LDAP directories: it finds entries, and checks passwords by binding.
 
 A login is one conversation: connect, secure the connection, bind as the account that searches, search, and bind as what was
 found. It has one deadline, whatever the directory does, and a directory that hangs holds only so many conversations: others
@@ -27,7 +27,7 @@ from svc.net.addresses import Address
 from svc.net.lookup import LookUps
 
 #: Makes the TLS of a connection to the host of that name, with the certificates of the authorities to trust, which the
-#: variable of that name has: ``client_tls`` of ``providers.trust``.
+#: variable of that name has: ``client_tls`` of ``net.trust``.
 ClientTLS = Callable[[str, str | None, str], IOpenSSLClientConnectionCreator]
 
 #: Seconds for a whole conversation, the wait for its turn included.

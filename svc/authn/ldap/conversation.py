@@ -22,7 +22,7 @@ from twisted.protocols.tls import TLSMemoryBIOFactory
 from twisted.python.failure import Failure
 
 from svc.authn.ldap import messages
-from svc.authn.ldap.messages import Entry, Garbled, Message, Reference, Result
+from svc.authn.ldap.messages import Entry, Garbled, LdapMessage, Result, SearchReference
 from svc.model.directories import DirectoryRefused
 from svc.model.reasons import Reason
 from svc.net.trust import tls_fault
@@ -34,15 +34,15 @@ CONVERSATION_LIMIT: Final = 256 * 1024
 
 
 class Conversation(Protocol):
-    """Asks; answers come in turn. ``deadline`` is a moment of ``clock``, which provides ``IReactorTime``."""
+    """Ask one question at a time. ``deadline`` is a moment of ``clock``, which provides ``IReactorTime``."""
 
     def __init__(self, clock: Any, deadline: float) -> None:
         self._clock = clock
         self._deadline = deadline
         self._line: Line | None = None
         self._arrived = b""
-        self._inbox: deque[Message] = deque()
-        self._waiting: Deferred[Message] | None = None
+        self._inbox: deque[LdapMessage] = deque()
+        self._waiting: Deferred[LdapMessage] | None = None
         self._ended: DirectoryRefused | None = None
         self._number = 0
 
@@ -78,7 +78,7 @@ class Conversation(Protocol):
             match await self._answer():
                 case Entry(dn):
                     found.append(dn)
-                case Reference():
+                case SearchReference():
                     elsewhere += 1
                 case Result(operation=messages.SEARCH) as result:
                     break
@@ -120,8 +120,8 @@ class Conversation(Protocol):
             raise _malformed("the directory answers another question")
         return answer
 
-    async def _answer(self) -> Result | Entry | Reference:
-        """The next answer to the request that was sent last."""
+    async def _answer(self) -> Result | Entry | SearchReference:
+        """Return the next answer to the request that was sent last."""
         if self._inbox:
             message = self._inbox.popleft()
         elif self._ended is not None:
@@ -161,14 +161,14 @@ class Conversation(Protocol):
             self.hang_up()
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
-        """Tell whoever waits why there will be no answer."""
+        """Fail the question that waits for an answer."""
         self._end(_lost(reason.value))
 
     def overrun(self) -> None:
-        """Tell whoever waits that too much has arrived."""
+        """Fail the question that waits: too much has arrived."""
         self._end(_malformed(f"the directory sent more than {CONVERSATION_LIMIT} bytes"))
 
-    def _take(self, message: Message) -> None:
+    def _take(self, message: LdapMessage) -> None:
         waiting, self._waiting = self._waiting, None
         if waiting is None:
             self._inbox.append(message)
@@ -226,7 +226,7 @@ class Line(Protocol):
 
 
 class LineFactory(Factory):
-    """Makes the one line of a conversation."""
+    """Make the one connection of a conversation."""
 
     noisy = False
 

@@ -1,4 +1,4 @@
-"""Search filters (RFC 4515): a template, written by whoever writes policy, and the login that is put into it.
+"""Search filters (RFC 4515): a template from policy, and the login that is put into it.
 
 Note [Structure first]. A template is read as it is, and the login, whatever it holds, becomes a part of the value of a
 comparison when that has been read. So there is nothing in a login that could be taken for a parenthesis, an asterisk or an
@@ -56,7 +56,7 @@ def search_filter(template: str, login: str) -> pureldap.LDAPFilter:
         raise InvalidTemplate(f"it has more than {TEMPLATE_LIMIT} characters")
     if PLACEHOLDER not in template:
         raise InvalidTemplate(f"it has no {PLACEHOLDER} where the login is to stand")
-    reading = _Reading(template, login)
+    reading = _FilterParser(template, login)
     found = reading.filter(_DEPTH)
     if reading.place != len(template):
         raise InvalidTemplate(f"something follows its last parenthesis, at character {reading.place + 1}")
@@ -68,8 +68,8 @@ def dn_escaped(text: str) -> str:
     return _DN_SPECIAL.sub(lambda match: "\\00" if match[0] == "\0" else f"\\{match[0]}", text)
 
 
-class _Reading:
-    """One pass over a template; ``place`` is how far it has come."""
+class _FilterParser:
+    """The parser of a template; ``place`` is the offset that it has reached."""
 
     def __init__(self, text: str, login: str) -> None:
         self.place = 0
@@ -145,14 +145,14 @@ class _Reading:
         return pureldap.LDAPFilter_substrings(type=attribute, substrings=parts)
 
     def _filled(self, value: str) -> bytes:
-        """The octets of a value with the login in it: as it is or, in a distinguished name, escaped."""
+        """Return the octets of a value with the login in it: as it is or, in a distinguished name, escaped."""
         parts = value.split(PLACEHOLDER)
         login = dn_escaped(self._login) if "=" in parts[0] else self._login
         return login.encode("utf-8").join(map(_octets, parts))
 
 
 def _octets(text: str) -> bytes:
-    r"""What a value stands for, in which ``\2a`` is the octet 2a."""
+    r"""Return the octets of a value, in which ``\2a`` is the octet 2a."""
     octets = text.encode("utf-8")
     if octets.count(b"\\") != len(_ESCAPE.findall(octets)):
         raise InvalidTemplate(r"a backslash must be followed by two hexadecimal digits, as in \2a")

@@ -1,4 +1,4 @@
-"""The messages of LDAP (RFC 4511): what is asked, in ldaptor's words, and what may be answered, read strictly.
+"""The messages of LDAP (RFC 4511): requests, written by ldaptor, and answers, read strictly.
 
 Note [Strict answers]. ldaptor writes what is asked. What a directory answers isn't read with it: its decoder exceeds
 Python's stack on elements that are nested a thousand deep, waits for ever for more when an element within a whole message
@@ -59,7 +59,7 @@ class Garbled(Exception):
 
 @attrs.frozen
 class Result:
-    """How an operation ended: a code of RFC 4511 A.1, and what the directory says of it, from outside."""
+    """The result of an operation: a code of RFC 4511 A.1, and the directory's untrusted message."""
 
     operation: int
     code: int
@@ -78,22 +78,20 @@ class Entry:
 
 
 @attrs.frozen
-class Reference:
-    """Another directory, where a search could go on; nobody follows it."""
+class SearchReference:
+    """A referral of a search to another directory, which isn't followed."""
 
 
 @attrs.frozen
-class Message:
+class LdapMessage:
     """One message; ``number`` is that of the request that it answers, 0 when it answers none."""
 
     number: int
-    content: Result | Entry | Reference
+    content: Result | Entry | SearchReference
 
 
 BIND: Final = 0x61
-ENTRY: Final = 0x64
 SEARCH: Final = 0x65
-REFERENCE: Final = 0x73
 EXTENDED: Final = 0x78
 
 SUCCESS: Final = 0
@@ -110,12 +108,12 @@ FAILED: Final = frozenset({1, 3, 11, 51, 52, 80})
 
 
 def bind_request(number: int, dn: str | bytes, password: bytes) -> bytes:
-    """A simple bind (RFC 4513 5.1.3)."""
+    """Return a simple bind (RFC 4513 5.1.3)."""
     return _wire(number, pureldap.LDAPBindRequest(dn=dn, auth=password))
 
 
 def search_request(number: int, base_dn: str, wanted: pureldap.LDAPFilter, seconds: int) -> bytes:
-    """A search for the names of entries below one; two tell as much as many. Aliases are not followed."""
+    """Return a search for the names of entries below one; two tell as much as many. Aliases are not followed."""
     request = pureldap.LDAPSearchRequest(
         baseObject=base_dn,
         scope=pureldap.LDAP_SCOPE_wholeSubtree,
@@ -130,7 +128,7 @@ def search_request(number: int, base_dn: str, wanted: pureldap.LDAPFilter, secon
 
 
 def start_tls_request(number: int) -> bytes:
-    """The wish to go on with TLS (RFC 4511 4.14.1)."""
+    """Return the wish to go on with TLS (RFC 4511 4.14.1)."""
     return _wire(number, pureldap.LDAPStartTLSRequest())
 
 
@@ -158,8 +156,8 @@ def first_message(arrived: bytes) -> bytes | None:
     return arrived[:end] if end <= len(arrived) else None
 
 
-def read(message: bytes) -> Message:
-    """Understand one whole message (Note [Strict answers]). Controls, and what follows what is needed, don't matter.
+def read(message: bytes) -> LdapMessage:
+    """Parse one whole message (Note [Strict answers]). Controls and further elements are ignored.
 
     :raises Garbled: it is none that a client of four questions may be sent.
     """
@@ -172,11 +170,11 @@ def read(message: bytes) -> Message:
             code = int.from_bytes(within.take(_ENUMERATED, _CODE_BYTES), signed=True)
             within.take(_OCTETS)
             diagnostic = within.take(_OCTETS)[:_DIAGNOSTIC]
-            return Message(number, Result(operation, code, diagnostic.decode("utf-8", "replace").rstrip("\0")))
+            return LdapMessage(number, Result(operation, code, diagnostic.decode("utf-8", "replace").rstrip("\0")))
         case 0x64:
-            return Message(number, Entry(within.take(_OCTETS)))
+            return LdapMessage(number, Entry(within.take(_OCTETS)))
         case 0x73:
-            return Message(number, Reference())
+            return LdapMessage(number, SearchReference())
         case _:
             raise Garbled(f"an answer has the unexpected tag {operation:#x}")
 
@@ -209,7 +207,7 @@ class _Elements:
         self._end = end
 
     def tag(self) -> int:
-        """The tag of the next element."""
+        """Return the tag of the next element."""
         if self._place >= self._end:
             raise Garbled("an answer lacks an element")
         return self._octets[self._place]
@@ -222,7 +220,7 @@ class _Elements:
         return self._octets[begin:end]
 
     def inside(self, tag: int) -> _Elements:
-        """What the next element, which has this tag, is made of."""
+        """Return the elements inside the next one, which must have this tag."""
         return _Elements(self._octets, *self._next(tag))
 
     def _next(self, tag: int) -> tuple[int, int]:

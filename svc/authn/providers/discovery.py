@@ -10,9 +10,12 @@ from typing import Final
 
 import attrs
 
-from svc.crypto.jose import KeySet, Malformed, json_object, parse_key_set, shown
+from svc.crypto.key_sets import parse_key_set
 from svc.model.authentication import KeySource
 from svc.model.errors import KeysUnavailable
+from svc.model.key_sets import KeySet
+from svc.model.strict_json import Malformed, json_object
+from svc.model.text import shown
 from svc.net.fetch import GuardedClient
 
 _WELL_KNOWN: Final = "/.well-known/openid-configuration"
@@ -66,7 +69,7 @@ class Publications:
                 raise KeysUnavailable(f"{about}: the discovery document is not usable: {error}") from None
         document = await self._client.fetch(uri, source.ca_cert, deadline)
         try:
-            keys = parse_key_set(document)
+            keys = parse_key_set(document, source.algorithms)
         except Malformed as error:
             raise KeysUnavailable(f"{uri}: the answer is not usable: {error}") from None
         if not keys.keys:

@@ -42,9 +42,9 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from svc.authn.providers.waiting import Crowd, Waiter, WaitingRoom
-from svc.crypto.jose import KeySet
-from svc.model.authentication import Attempt, IProviderKeys, KeySource, KeysState, moment
+from svc.model.authentication import IProviderKeys, KeySource, KeysState, LoginRequest, moment
 from svc.model.errors import KeysUnavailable
+from svc.model.key_sets import KeySet
 from svc.model.query_results import counted_as
 
 #: Fetches the key set of a source, which has a usable key, or raises ``KeysUnavailable``.
@@ -127,12 +127,12 @@ class ProviderKeys:
         self._sources: OrderedDict[KeySource, _Known] = OrderedDict()
         self._retried: set[_Known] = set()
 
-    async def current(self, source: KeySource, refreshes: int = 0, attempt: Attempt | None = None) -> KeySet:
+    async def current(self, source: KeySource, refreshes: int = 0, request: LoginRequest | None = None) -> KeySet:
         """See ``IProviderKeys``."""
         known = self._known(source)
         known.wished = max(known.wished, refreshes)
         if known.crowd is not None and known.fulfilled < refreshes:
-            await self._end(known, attempt)
+            await self._end(known, request)
         free = known.fulfilled < refreshes
         keys = self._at_hand(known)
         if keys is not None and not free and not self._is_due(known):
@@ -140,21 +140,21 @@ class ProviderKeys:
         if keys is None:
             known.lacked_at = self._clock.seconds()
         try:
-            return await self._fetched(known, attempt, free=free)
+            return await self._fetched(known, request, free=free)
         except KeysUnavailable:
             keys = self._at_hand(known)
             if keys is None:
                 raise
             return keys
 
-    async def newer(self, source: KeySource, seen: KeySet, attempt: Attempt | None = None) -> KeySet:
+    async def newer(self, source: KeySource, seen: KeySet, request: LoginRequest | None = None) -> KeySet:
         """See ``IProviderKeys``."""
         known = self._known(source)
         keys = self._at_hand(known)
         if keys is not None and (keys is not seen or self._is_newest(known)):
             return keys
         known.lacked_at = self._clock.seconds()
-        return await self._fetched(known, attempt)
+        return await self._fetched(known, request)
 
     def state(self, source: KeySource) -> KeysState:
         """See ``IProviderKeys``."""
@@ -170,6 +170,7 @@ class ProviderKeys:
             fetched_at=known.set_at,
             asked_at=known.asked_at,
             failure=known.failure,
+            unused=keys.unused,
         )
 
     def ages(self) -> list[float]:
@@ -177,7 +178,7 @@ class ProviderKeys:
         now, most = self._clock.seconds(), self._max_age + self._stale_if_error
         # A dict's own iteration is one step; that of an OrderedDict calls for hashes, and others have their turn meanwhile.
         sources = list(dict.values(self._sources))
-        ages = [max(0.0, now - known.set_at) for known in sources if known.keys is not None]
+        ages = [now - known.set_at for known in sources if known.keys is not None]
         return [age for age in ages if age < most]
 
     # -- sources ------------------------------------------------------------------------------------------------------
@@ -209,9 +210,7 @@ class ProviderKeys:
         return known.keys
 
     def _age(self, known: _Known) -> float:
-        now = self._clock.seconds()
-        known.set_at = min(known.set_at, now)  # the clock may have been put back
-        return now - known.set_at
+        return self._clock.seconds() - known.set_at
 
     def _is_due(self, known: _Known) -> bool:
         """Whether the set at hand has reached the age, and the provider wasn't just asked for another in vain."""
@@ -226,9 +225,9 @@ class ProviderKeys:
 
     # -- fetches ------------------------------------------------------------------------------------------------------
 
-    def _fetched(self, known: _Known, attempt: Attempt | None, *, free: bool = False) -> Waiter:
+    def _fetched(self, known: _Known, request: LoginRequest | None, *, free: bool = False) -> Waiter:
         """Wait for the fetch that is under way, or begin one (Notes [Shared fetch] and [Budget])."""
-        address, size = ("", 0) if attempt is None else (counted_as(attempt.client_ip), len(attempt.evidence))
+        address, size = ("", 0) if request is None else (counted_as(request.client_ip), len(request.evidence))
         if known.crowd is not None:
             waiter = known.crowd.enter(address, size)
         else:
@@ -248,10 +247,10 @@ class ProviderKeys:
     def _crowded(self) -> KeysUnavailable:
         return KeysUnavailable("more logins wait for keys than there is room for", moment(chance=self._chance))
 
-    async def _end(self, known: _Known, attempt: Attempt | None) -> None:
+    async def _end(self, known: _Known, request: LoginRequest | None) -> None:
         """Wait for the end of the fetch that is under way, whatever comes of it."""
         try:
-            await self._fetched(known, attempt)
+            await self._fetched(known, request)
         except KeysUnavailable:
             return
 
@@ -267,11 +266,8 @@ class ProviderKeys:
         raise KeysUnavailable(why if known.failure is None else f"{why}; that failed: {known.failure}", self._later(known))
 
     def _left(self, since: float | None) -> float:
-        """What is left of the interval that began then; of one in the future, left by a clock that was put back, nothing."""
-        if since is None:
-            return 0.0
-        passed = self._clock.seconds() - since
-        return self._refetch_interval - passed if 0 <= passed < self._refetch_interval else 0.0
+        """Return what is left of the interval that began then, in seconds."""
+        return 0.0 if since is None else max(0.0, self._refetch_interval - (self._clock.seconds() - since))
 
     def _later(self, known: _Known) -> int:
         """The seconds after which a login may come again that lacks these keys: there will have been a fetch, or may be."""

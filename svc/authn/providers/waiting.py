@@ -22,7 +22,7 @@ import attrs
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 
-from svc.crypto.jose import KeySet
+from svc.model.key_sets import KeySet
 
 #: What all who wait may take together, in bytes.
 ROOM: Final = 64 * 1024 * 1024

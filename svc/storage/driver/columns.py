@@ -21,12 +21,12 @@ TEXT: Final = 2_000_000
 
 
 def column(values: Iterable[str | bytes | bool]) -> str:
-    """The array of these values, for a parameter of type ``text[]``, ``bytea[]`` or ``boolean[]``."""
+    """Return the array of these values, for a parameter of type ``text[]``, ``bytea[]`` or ``boolean[]``."""
     return "{" + ",".join([_element(value) for value in values]) + "}"
 
 
 def rows_of(*types: str) -> str:
-    """The rows whose columns are the parameters ``$1``, ``$2`` … of a statement, arrays of these types, for its ``FROM``.
+    """Return SQL for a ``FROM``: the rows whose columns are the parameters ``$1``, ``$2`` …, arrays of these types.
 
     PostgreSQL takes an array for ten rows, and a limit that it can't foresee for a tenth of them: of a single row it thinks
     that it is best looked up, in tables of any size.
@@ -36,7 +36,7 @@ def rows_of(*types: str) -> str:
 
 
 def batches(rows: Sequence[tuple[str | bytes | bool, ...]]) -> Iterator[list[str]]:
-    """The columns of each batch of rows; no batch when there are no rows."""
+    """Return the columns of each batch of rows; no batch when there are no rows."""
     for start in range(0, len(rows), BATCH):
         yield from _parts(rows[start : start + BATCH])
 
@@ -52,7 +52,7 @@ async def for_each(
 
 
 def _parts(rows: Sequence[tuple[str | bytes | bool, ...]]) -> Iterator[list[str]]:
-    """The columns of rows in halves, and these in halves, until each is within ``TEXT``."""
+    """Return the columns of rows in halves, and these in halves, until each is within ``TEXT``."""
     if len(rows) > 1 and sum(len(value) for row in rows for value in row if not isinstance(value, bool)) > TEXT:
         half = len(rows) // 2
         yield from _parts(rows[:half])

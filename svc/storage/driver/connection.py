@@ -3,18 +3,18 @@
 Note [A session stays in the reactor]
 
 txpostgres runs each statement through a cursor that takes the connection's place in the reactor and gives it back: four
-changes to the set of watched sockets and two turns of the reactor for one round trip. :class:`Session` is a txpostgres
-connection while it connects; from then on it is watched all the time, and an answer fires its Deferred in the turn in which
-it arrives. What the reactor watches is a duplicate of libpq's file descriptor: libpq closes its own the moment it sees the
-connection fail, and a reactor that still watched that number would take the next socket with the same number for this one.
+changes to the set of watched sockets and two turns of the reactor for one round trip (``python -m bench driver``).
+:class:`Session` is a txpostgres connection while it connects; from then on it is watched all the time, and an answer fires
+its Deferred in the turn in which it arrives. What the reactor watches is a duplicate of libpq's file descriptor: libpq
+closes its own the moment it sees the connection fail, and a reactor that still watched that number would take the next
+socket with the same number for this one.
 
 Note [Lost sessions]
 
-A session is lost once and for ever, whatever the reason: the server closed it, it gave no answer in time, or it was left in
-the middle of something. It is then closed, and nobody can get it again, so that nobody gets the answer to somebody
-else's question. A lost session was perhaps about to commit: nothing that was sent is ever sent again. The process that
-served it may go on with what it was asked for, and notice nothing: its owner ends it (Note [Ended, not cancelled] in
-``database``).
+A session is lost for good, whatever the reason: the server closed it, gave no answer in time, or the session was left in the
+middle of a statement. It is closed and never lent again, so that no caller gets the answer to another's statement. It may
+have been about to commit, so nothing is sent a second time. The server process behind it may go on with the statement: its
+owner ends it (Note [Ended, not cancelled] in ``database``).
 """
 
 from __future__ import annotations
@@ -29,7 +29,6 @@ from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.error import ConnectionClosed
 from twisted.python.failure import Failure
 from txpostgres import txpostgres
-from txpostgres.reconnection import DeadConnectionDetector
 
 from svc.model.errors import StoreUnavailable
 from svc.storage.driver.failures import ends_session, summary, translated
@@ -51,19 +50,6 @@ _BYTEA: Final = psycopg2.extensions.new_type(psycopg2.BINARY.values, "BYTEA", _b
 _BYTEA_ARRAY: Final = psycopg2.extensions.new_array_type((1001,), "BYTEA[]", _BYTEA)
 
 
-class _Detector(DeadConnectionDetector):  # type: ignore[misc]  # txpostgres is untyped
-    """Tells the session's owner, once, that it is dead. The owner opens another; this one is not connected again."""
-
-    def __init__(self, reactor: Any, opened: Callable[[], bool], lost: Callable[[Exception], None]) -> None:
-        super().__init__(deathChecker=lambda _: opened(), reactor=reactor)
-        self._lost = lost
-
-    def startReconnecting(self, f: Failure) -> None:  # noqa: N802  # the name is txpostgres's
-        """The base class calls this when it first hears of the death."""
-        assert isinstance(f.value, Exception)
-        self._lost(f.value)
-
-
 class Session(txpostgres.Connection):  # type: ignore[misc]  # txpostgres is untyped
     """One session with PostgreSQL.
 
@@ -72,7 +58,10 @@ class Session(txpostgres.Connection):  # type: ignore[misc]  # txpostgres is unt
     """
 
     def __init__(self, reactor: Any, lost: Callable[[Exception], None], patience: float) -> None:
-        super().__init__(reactor, detector=_Detector(reactor, lambda: self._cursor is not None, lost))
+        super().__init__(reactor)
+        self._on_loss = lost
+        #: Whether it was open once and is no more.
+        self.lost = False
         #: Statements that this session has prepared, by name.
         self.prepared: dict[str, object] = {}
         #: How long a statement may go unanswered, in seconds.
@@ -110,34 +99,29 @@ class Session(txpostgres.Connection):  # type: ignore[misc]  # txpostgres is unt
         self.reactor.addReader(self)
 
     @property
-    def lost(self) -> bool:
-        """Whether it was open once and is no more."""
-        return bool(self.detector.connectionIsDead)
-
-    @property
     def row_count(self) -> int:
-        """How many rows the last statement touched."""
+        """Return how many rows the last statement touched."""
         return int(self._cursor.rowcount)
 
     @property
     def command(self) -> str:
-        """What the server says that the last statement did, such as ``COMMIT``."""
+        """Return what the server says that the last statement did, such as ``COMMIT``."""
         return str(self._cursor.statusmessage)
 
     @property
     def process(self) -> int:
-        """The id of the server's process that serves it."""
+        """Return the id of the server's process that serves it."""
         return int(self._connection.get_backend_pid())
 
     def take_notices(self) -> list[str]:
-        """What the server has remarked beside its answers since this was last asked, each the first line of a remark."""
+        """Return the first line of each notice that the server has sent since the last call, and forget them."""
         notices = [notice.strip().partition("\n")[0] for notice in self._connection.notices]
         self._connection.notices.clear()
         return notices
 
     @property
     def clean(self) -> bool:
-        """Whether it is open, outside any transaction, with no statement under way."""
+        """Tell whether it is open, outside any transaction, with no statement under way."""
         idle = psycopg2.extensions.TRANSACTION_STATUS_IDLE
         return not self.lost and self._answer is None and self._connection.get_transaction_status() == idle
 
@@ -173,7 +157,7 @@ class Session(txpostgres.Connection):  # type: ignore[misc]  # txpostgres is unt
         return answer
 
     def answers(self) -> bool:
-        """Look whether the server has closed the connection since it was last used; sends nothing."""
+        """Tell whether the connection is still open, without sending anything; a closed one is lost."""
         try:
             self._connection.poll()
             if self._connection.notices:
@@ -186,7 +170,7 @@ class Session(txpostgres.Connection):  # type: ignore[misc]  # txpostgres is unt
         return True
 
     def grow_older(self, seconds: float) -> None:
-        """Let time pass; a statement that goes unanswered for longer than ``patience`` loses the session."""
+        """Count time; a statement that goes unanswered for longer than ``patience`` loses the session."""
         if self._answer is not None:
             self._waited += seconds
             if self._waited >= self.patience:
@@ -199,7 +183,8 @@ class Session(txpostgres.Connection):  # type: ignore[misc]  # txpostgres is unt
         self.close()
         answer, self._answer = self._answer, None
         self.interrupted = answer is not None
-        self.detector.checkForDeadConnection(Failure(reason))
+        self.lost = True
+        self._on_loss(reason)
         if answer is not None:
             answer.errback(Failure(reason))
 
@@ -217,11 +202,11 @@ class Session(txpostgres.Connection):  # type: ignore[misc]  # txpostgres is unt
     # -- what the reactor calls; as long as it connects, txpostgres does it -----------------------------------------------
 
     def fileno(self) -> int:
-        """The descriptor that the reactor watches (Note [A session stays in the reactor])."""
+        """Return the descriptor that the reactor watches (Note [A session stays in the reactor])."""
         return self._descriptor if self._cursor is not None else int(super().fileno())
 
     def doRead(self) -> None:
-        """Something has arrived."""
+        """Read what has arrived."""
         if self._cursor is None:
             # Not the connection's own, which would watch one socket of libpq's while libpq already tries the next.
             txpostgres._PollingMixin.doRead(self)
@@ -229,7 +214,7 @@ class Session(txpostgres.Connection):  # type: ignore[misc]  # txpostgres is unt
             self._advance()
 
     def doWrite(self) -> None:  # noqa: N802  # the name is Twisted's
-        """There is room to send the rest of a statement."""
+        """Send the rest of a statement, now that there is room."""
         if self._cursor is None:
             super().doWrite()
         elif self._descriptor >= 0:
@@ -237,14 +222,14 @@ class Session(txpostgres.Connection):  # type: ignore[misc]  # txpostgres is unt
             self._advance()
 
     def connectionLost(self, reason: Failure) -> None:
-        """The reactor has seen the other side close, or took the session out for an error."""
+        """Lose the session: the reactor has seen the other side close, or an error."""
         if self._cursor is None:
             super().connectionLost(reason)
         else:
             self.drop(StoreUnavailable(reason.getErrorMessage()))
 
     def _flush(self, answer: Deferred[Fetched]) -> None:
-        """Send what did not fit. What PostgreSQL says by then is heard in the next turn: nobody is answered while asking."""
+        """Send what did not fit. What is answered by then is delivered in the next turn, not before ``run`` has returned."""
         try:
             state = self._connection.poll()
         except Exception as error:  # whatever it is, it is what became of the statement
@@ -256,7 +241,7 @@ class Session(txpostgres.Connection):  # type: ignore[misc]  # txpostgres is unt
                 self.reactor.callLater(0, self._end, answer, None)
 
     def _advance(self) -> None:
-        """Hear PostgreSQL's answer, or a part of it."""
+        """Read PostgreSQL's answer, or a part of it."""
         try:
             state = self._connection.poll()
         except Exception as error:  # as above
@@ -268,7 +253,7 @@ class Session(txpostgres.Connection):  # type: ignore[misc]  # txpostgres is unt
                 self._end(self._answer, None)
 
     def _end(self, answer: Deferred[Fetched] | None, error: Exception | None) -> None:
-        """The statement that ``answer`` waits for has ended; with none, PostgreSQL spoke unasked."""
+        """Deliver the result of the statement that ``answer`` waits for; ``None`` means that PostgreSQL spoke unasked."""
         if answer is not self._answer:
             return
         if error is not None and (answer is None or ends_session(error) or not isinstance(error, psycopg2.Error)):

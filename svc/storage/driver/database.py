@@ -102,7 +102,7 @@ class Statement:
 
 
 class Transaction:
-    """What the work of one transaction speaks to, one statement at a time, until the work returns."""
+    """Run the statements of one transaction, one at a time, until its work returns."""
 
     def __init__(self, session: Session) -> None:
         self._session: Session | None = session
@@ -131,7 +131,7 @@ class Transaction:
 
 
 class Database(Service):
-    """PostgreSQL as the rest of ``storage`` sees it.
+    """Run statements and transactions on pools of sessions with PostgreSQL.
 
     :param dsn: a URL or a string of ``key=value`` pairs, as libpq reads it.
     :param pool_size: how many connections are held for readings.
@@ -168,12 +168,12 @@ class Database(Service):
         self._writes = pool(self._connect_to_write, pool_size if writers is None else writers)
 
     def census(self) -> Census:
-        """How its sessions stand, and who waits for one; it may be asked from another thread."""
+        """Count the sessions of both pools, and the callers that wait for one. Thread-safe."""
         counts = zip(*(attrs.astuple(pool.census()) for pool in (self._readings, self._writes)), strict=True)
         return Census(*map(sum, counts))
 
     def readings(self) -> Census:
-        """How its sessions for readings stand; without any nobody can be served."""
+        """Count the sessions for readings; without any, no request can be served."""
         return self._readings.census()
 
     def startService(self) -> None:
@@ -255,7 +255,7 @@ class Database(Service):
         return session
 
     async def _connect_to_write(self, lost: Callable[[Exception], None]) -> Session:
-        """Open a session for writing, once the processes are gone that others left behind (Note [Ended, not cancelled])."""
+        """Open a session for writing, after the processes of lost ones have ended (Note [Ended, not cancelled])."""
 
         def left(reason: Exception) -> None:
             if session.interrupted and started is not None:
@@ -275,7 +275,7 @@ class Database(Service):
         return session
 
     async def _end_left(self, session: Session) -> None:
-        """Have the processes terminated that sessions left behind, and return when they are gone.
+        """Terminate the server processes that lost sessions left behind, and return when they are gone.
 
         :raises StoreUnavailable: they don't go.
         """

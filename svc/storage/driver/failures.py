@@ -1,4 +1,4 @@
-"""What PostgreSQL and its driver raise, translated in one place.
+"""Translate errors of PostgreSQL and of psycopg2 into those of the domain.
 
 Whatever means "not now" becomes ``StoreUnavailable`` and a refused write ``StoreReadOnly``. What says something about
 the data passes as it is, for the module that knows what it means: :data:`UniqueViolation` and its like are here so that no
@@ -50,7 +50,7 @@ class Contention(Exception):
 
 
 def translated(error: Exception) -> Exception:
-    """What to raise in the place of ``error``; ``error`` itself when it has no place in the tables above."""
+    """Return the error to raise instead of ``error``; ``error`` itself where the tables above don't have it."""
     state = _sqlstate(error)
     if state == _READ_ONLY:
         return StoreReadOnly()
@@ -62,7 +62,7 @@ def translated(error: Exception) -> Exception:
 
 
 def ends_session(error: Exception) -> bool:
-    """Whether the session that raised ``error`` is of no more use.
+    """Tell whether ``error`` ends the session that raised it.
 
     So it is when the server said that it ends it, when its prepared statements are stale, and when it was not the server
     that spoke: then the connection is gone, or what it would say next cannot be known.
@@ -75,12 +75,12 @@ def ends_session(error: Exception) -> bool:
 
 
 def _sqlstate(error: Exception) -> str:
-    """The five characters of the SQL standard; none when the error is not the server's."""
+    """Return the SQLSTATE of five characters; the empty text when the error is not the server's."""
     return str(error.pgcode or "") if isinstance(error, psycopg2.Error) else ""
 
 
 def summary(error: BaseException) -> str:
-    """The first line of an error's text, for the log: what follows it may quote a row."""
+    """Return the first line of an error's text, for the log: what follows it may quote a row."""
     if isinstance(error, StoreUnavailable):
         return error.why
     return str(error).strip().partition("\n")[0] or type(error).__name__

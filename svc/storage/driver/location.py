@@ -1,4 +1,4 @@
-"""Where PostgreSQL is and how it is spoken to: the parameters that every connection is opened with.
+"""The parameters that connections to PostgreSQL are opened with: address, settings of the session, limits.
 
 Note [Names before connecting]
 
@@ -14,11 +14,9 @@ from typing import Any, Final
 
 import psycopg2
 import psycopg2.extensions
-from twisted.internet.defer import Deferred
-from twisted.internet.interfaces import IHostResolution, IResolutionReceiver
-from zope.interface import implementer
 
 from svc.model.errors import ConfigurationInvalid, StoreUnavailable
+from svc.net.lookup import resolved
 
 #: How long a transaction may hold its locks while this side says nothing, in seconds: it hangs, or its machine sleeps.
 IDLE_IN_TRANSACTION: Final = 30.0
@@ -33,12 +31,12 @@ _DEFAULTS: Final = {
 
 
 def milliseconds(seconds: float) -> int:
-    """Seconds as PostgreSQL's settings want them; at least 1, since 0 means no limit."""
+    """Return seconds as milliseconds, for PostgreSQL's settings; at least 1, since 0 means no limit."""
     return max(1, round(seconds * 1000))
 
 
 class Location:
-    """A DSN made ready to connect with.
+    """Make the parameters of libpq from a DSN.
 
     :param reactor: resolves names (``IReactorPluggableNameResolver``).
     :param statement_timeout: how long PostgreSQL may work on one statement, in seconds.
@@ -70,7 +68,7 @@ class Location:
         self._parameters = {**_DEFAULTS, **given, "client_encoding": "UTF8", "options": " ".join(options).strip()}
 
     async def parameters(self, *, read_only: bool) -> Mapping[str, str]:
-        """The parameters of libpq, with the addresses that the host names have now (Note [Names before connecting]).
+        """Return the parameters of libpq, with the addresses that its host names have now (Note [Names before connecting]).
 
         :param read_only: whether PostgreSQL is to refuse writes in this session.
         :raises StoreUnavailable: a host name has no address now.
@@ -98,13 +96,11 @@ class Location:
         }
 
     async def _addresses(self, name: str) -> Sequence[str]:
-        answer = _Addresses()
-        self._reactor.nameResolver.resolveHostName(answer, name)
-        return await answer.complete
+        return await resolved(self._reactor.nameResolver, name)
 
 
 def _is_name(host: str) -> bool:
-    """Whether a host is to be looked up: it is no address and no socket."""
+    """Tell whether a host is to be looked up: it is no address and no socket."""
     if not host or host.startswith(("/", "@")):
         return False
     try:
@@ -112,24 +108,3 @@ def _is_name(host: str) -> bool:
     except ValueError:
         return True
     return False
-
-
-@implementer(IResolutionReceiver)
-class _Addresses:
-    """Collects the addresses of one name; :attr:`complete` fires with them."""
-
-    def __init__(self) -> None:
-        self.complete: Deferred[list[str]] = Deferred()
-        self._found: list[str] = []
-
-    def resolutionBegan(self, resolutionInProgress: IHostResolution) -> None:
-        """It can't be cancelled; the attempt to connect has its deadline."""
-
-    def addressResolved(self, address: Any) -> None:
-        """Remember one."""
-        if address.host not in self._found:
-            self._found.append(address.host)
-
-    def resolutionComplete(self) -> None:
-        """Deliver."""
-        self.complete.callback(self._found)

@@ -79,7 +79,7 @@ def numbered(files: Mapping[str, str]) -> list[Migration]:
 
 
 def packaged() -> list[Migration]:
-    """The migrations of this program, in order."""
+    """Return the migrations of this program, in order."""
     schema = resources.files("svc.storage") / "schema"
     return numbered({file.name: file.read_text(encoding="utf-8") for file in schema.iterdir() if file.name.endswith(".sql")})
 
@@ -114,7 +114,7 @@ async def migrate(database: Database, wanted: Sequence[Migration] | None = None)
 
 
 async def _complete(transaction: Transaction, migrations: Sequence[Migration]) -> bool:
-    """Whether all are applied, and whether the rest may be: looks without a lock, and writes nothing."""
+    """Tell whether all migrations are applied, without a lock and without writing; refuse a schema that is too new."""
     ((standby, begun, encoding),) = await transaction.fetch(_SURROUNDINGS)
     if encoding != "UTF8":
         raise StartRefused(f"the database's encoding is {encoding}: create it with ENCODING 'UTF8'")
@@ -128,7 +128,7 @@ async def _complete(transaction: Transaction, migrations: Sequence[Migration]) -
 
 
 async def _apply_next(transaction: Transaction, migrations: Sequence[Migration]) -> Migration | None:
-    """Apply and record the first that isn't, and return it; ``None`` when there is none."""
+    """Apply and record the next migration and return it; ``None`` when all are applied."""
     await transaction.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
     await transaction.execute(_VERSIONS_TABLE)
     version = _version(await transaction.fetch(_APPLIED), migrations)
@@ -141,7 +141,7 @@ async def _apply_next(transaction: Transaction, migrations: Sequence[Migration])
 
 
 def _version(applied: Sequence[tuple[int, str, str]], migrations: Sequence[Migration]) -> int:
-    """How many are applied.
+    """Return how many migrations are applied.
 
     :raises StartRefused: what is recorded as applied is not what this program would have applied.
     """

@@ -44,27 +44,27 @@ _log = Logger()
 
 
 class Lendable(Protocol):
-    """What the pool asks of a session."""
+    """A session, as far as the pool needs it."""
 
     @property
     def lost(self) -> bool:
-        """Whether it is of no more use."""
+        """Tell whether the session is lost."""
 
     def answers(self) -> bool:
-        """Whether it is still of use, as far as can be known without asking the server; loses it when not."""
+        """Tell whether the session is still open, without asking the server; a closed one is lost."""
 
     def grow_older(self, seconds: float) -> None:
-        """Let time pass for a statement that is under way."""
+        """Count time for a statement that is under way."""
 
     def drop(self, reason: Exception) -> None:
-        """Lose it."""
+        """Lose the session."""
 
 
 S = TypeVar("S", bound=Lendable)
 
 
 def pauses(chance: Callable[[], float]) -> Iterator[float]:
-    """Seconds to wait before each attempt to connect: none, then growing, each shortened by chance to as little as half.
+    """Yield the seconds to wait before each attempt to connect: none, then growing, shortened at random to half at least.
 
     :param chance: returns random numbers of [0, 1), so that a cluster's servers do not all come back at once.
     """
@@ -84,7 +84,7 @@ class _Waiter(Generic[S]):
 
 
 class Pool(Generic[S]):
-    """A fixed number of sessions, lent to one borrower at a time, in the order in which they asked.
+    """Lend a fixed number of sessions to one borrower each, in the order in which they asked.
 
     :param connect: opens a session, which calls its argument once with the reason when it is lost; raises
         ``StoreUnavailable``, and may be cancelled.
@@ -124,7 +124,7 @@ class Pool(Generic[S]):
         self._returned = 0
 
     def census(self) -> Census:
-        """How it stands now; it may be asked from another thread."""
+        """Count the sessions, those that are lent, and the callers that wait. Thread-safe."""
         waiting = sum(not waiter.session.called for waiter in list(self._waiters))
         sessions, idle = len(self._sessions), len(self._idle)
         return Census(sessions, max(0, sessions - idle), waiting, self._waits, self._waited, self._returned)
@@ -137,7 +137,7 @@ class Pool(Generic[S]):
         self._keepers = [Deferred.fromCoroutine(self._keep()).addErrback(_log_bug) for _ in range(self._size)]
 
     async def stop(self) -> None:
-        """Lend no more, wait for what is lent, as long as patience allows, and close."""
+        """Lend no more, wait for lent sessions, at most ``patience`` seconds, and close all."""
         if not self._open:
             return
         self._open = False
@@ -224,7 +224,7 @@ class Pool(Generic[S]):
         return len(self._sessions) > len(self._idle)
 
     async def _keep(self) -> None:
-        """Have one session, and another when it is lost, for ever."""
+        """Keep one session open: connect, and connect again when it is lost."""
         attempts, place = pauses(self._chance), object()
         while True:
             await deferLater(self._reactor, next(attempts))
@@ -277,7 +277,7 @@ class Pool(Generic[S]):
         self._look_drained()
 
     def _missed(self, place: object, why: str) -> None:
-        """An attempt to connect failed; while there is no session, nobody waits for one."""
+        """Note a failed attempt to connect; without any session, callers that wait are refused."""
         if self._trying is None:
             self._trying = place
         if why != self._unreachable:

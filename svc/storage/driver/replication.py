@@ -76,14 +76,14 @@ class Replication(Service):
         self._loop.start(BEAT).addErrback(_log_bug)
 
     def stopService(self) -> None:
-        """End the loop; a question that is under way is answered to nobody."""
+        """Stop the loop; the answer to a question that is under way is dropped."""
         super().stopService()  # type: ignore[no-untyped-call] # Twisted's
         if self._loop.running:
             self._loop.stop()
 
     @property
     def writable(self) -> bool:
-        """Whether the database was a primary when last heard of; false before that."""
+        """Tell whether the database was a primary when it was last asked; false before the first answer."""
         return self._standby is False
 
     async def demand_primary(self) -> None:

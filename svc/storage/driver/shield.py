@@ -1,4 +1,4 @@
-"""What lets a caller go while the work it began runs to its end.
+"""Run work to its end although its caller is cancelled.
 
 Note [Shielded transactions]
 

@@ -34,21 +34,21 @@ class Binaries:
 
     @property
     def initdb(self) -> str:
-        """The program that makes a cluster."""
+        """Return the program that makes a cluster."""
         return str(self.root / _INSTALLATION / "bin" / "initdb")
 
     @property
     def postgres(self) -> str:
-        """The server."""
+        """Return the program of the server."""
         return str(self.root / _INSTALLATION / "bin" / "postgres")
 
     def program(self, name: str) -> str:
-        """Another of the programs, such as ``pg_dump``."""
+        """Return another program, such as ``pg_dump``."""
         return str(self.root / _INSTALLATION / "bin" / name)
 
     @property
     def needs(self) -> list[tuple[str, int]]:
-        """Paths that the user who runs the programs must reach, with the mode of access(2)."""
+        """Return the paths that the user who runs the programs must reach, with the mode of access(2)."""
         installation = self.root / _INSTALLATION
         return [
             (self.postgres, os.R_OK | os.X_OK),
@@ -81,7 +81,7 @@ class Binaries:
         return Binaries(copy)
 
     def _files(self) -> Iterator[str]:
-        """The files that a server needs: without headers, libraries to link with, and other programs."""
+        """Return the files that a server needs: without headers, libraries to link with, and other programs."""
         for part in _PARTS:
             for directory, directories, names in os.walk(self.root / part):
                 directories[:] = [name for name in directories if name not in {"include", "pgxs", "pkgconfig"}]

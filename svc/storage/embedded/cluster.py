@@ -1,4 +1,4 @@
-"""What ``svc`` lays down for its own PostgreSQL: how it is made, how it is set, who may connect, and how to reach it."""
+"""The settings of the embedded PostgreSQL: how its cluster is made, who may connect, and its DSN."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _HONEST: Final = (5, 8)
 
 
 def sync_method(platform: str, release: str) -> str:
-    """How PostgreSQL makes sure, before it recovers from a crash, that all files are on the disk.
+    """Return how PostgreSQL makes sure, before it recovers from a crash, that all files are on the disk.
 
     With one call for the whole file system, where the system can do that and says when it failed: thousands of files
     one by one take several seconds on a busy disk, in which nobody is served. ``release`` is the system's.
@@ -91,13 +91,13 @@ _SOCKET_DIRECTORY_LIMIT: Final = 103 - len(f"/{SOCKET}")
 
 
 def identities(users: Iterable[str]) -> str:
-    """The map by which users of the operating system, and no others, may connect."""
+    """Return the map by which users of the operating system, and no others, may connect."""
     quoted = ['"' + user.replace('"', '""') + '"' for user in sorted(set(users))]
     return "".join(f"svc {user} {role}\n" for user in quoted for role in (DATABASE, SUPERUSER))
 
 
 def is_addressable(directory: Path) -> bool:
-    """Whether libpq can be given a socket's directory by this path.
+    """Tell whether libpq can be given a socket's directory by this path.
 
     Overlong paths don't fit in a socket's address, a comma separates hosts, and libpq is spoken to in UTF-8.
     """
@@ -106,7 +106,7 @@ def is_addressable(directory: Path) -> bool:
 
 
 def dsn(directory: Path) -> str:
-    """The libpq DSN of the database behind the socket in ``directory``.
+    """Return the libpq DSN of the database behind the socket in ``directory``.
 
     ``hostaddr`` is stated because the environment could state another, and libpq would prefer that to the socket.
     """

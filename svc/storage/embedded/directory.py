@@ -1,4 +1,4 @@
-"""The data directory: what lies where in it, who may use it, and the lock that says who does.
+"""The data directory: its layout, its permissions, and the lock of the process that uses it.
 
 ::
 
@@ -8,7 +8,7 @@
     cluster/          PostgreSQL's own directory, complete whenever it has this name
     unfinished-…/     one in the making; what a crash left of it is removed
     programs/         a copy of PostgreSQL's programs, where one is needed
-    annex             names the directory of module annex, where there is one
+    annex             the path of the runtime directory, where there is one
 
 As root, PostgreSQL's user owns ``cluster`` and nothing else here. ``svc`` reads what is in there with suspicion and never
 writes it.
@@ -36,14 +36,9 @@ LOG_LIMIT: Final = 8 * 1024 * 1024
 _UNFINISHED: Final = "unfinished-"
 
 
-def printable(text: object) -> str:
-    """The text, fit for a log: a path may hold bytes that are no UTF-8, and log files can't take those."""
-    return str(text).encode(errors="backslashreplace").decode()
-
-
 @attrs.frozen
 class Holder:
-    """Who holds the lock: the process id as text, and whether it is a server or a command that will soon be done."""
+    """The holder of the lock: its process id as text, and whether it is a server or a short command."""
 
     pid: str
     serving: bool
@@ -71,7 +66,7 @@ class DataDirectory:
 
     @property
     def postmaster_lock(self) -> Path:
-        """The file that a running PostgreSQL holds locked."""
+        """Return the file that a running PostgreSQL holds locked."""
         return self.path / "postmaster.lock"
 
     def make(self) -> None:
@@ -99,7 +94,7 @@ class DataDirectory:
             raise StartRefused(f"other users can write in the data directory {self.path}: run chmod go-w on it")
 
     def lock(self, *, serving: bool) -> Holder | None:
-        """Take the lock, unless somebody else holds it, who is returned then.
+        """Take the lock; return the holder where another process has it.
 
         :raises StartRefused: the directory belongs to another user, and nobody holds the lock.
         :raises OSError: the lock file can't be opened.
@@ -137,7 +132,7 @@ class DataDirectory:
             self._lock = None
 
     def cluster_version(self) -> str | None:
-        """The major version of PostgreSQL that made the cluster; ``None`` when there is no cluster.
+        """Return the major version of PostgreSQL that made the cluster; ``None`` when there is no cluster.
 
         :raises StartRefused: what is there is not a cluster.
         """
@@ -149,7 +144,7 @@ class DataDirectory:
         return version.strip()
 
     def read_in_cluster(self, name: str) -> str | None:
-        """The first 4 KiB of a file in the cluster, ``None`` when it isn't there."""
+        """Return the first 4 KiB of a file in the cluster, ``None`` when it isn't there."""
         try:
             # PostgreSQL's user could have put a link or a pipe there.
             file = os.open(self.cluster / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
@@ -169,7 +164,7 @@ class DataDirectory:
         return path
 
     def adopt_cluster(self, path: Path) -> None:
-        """Give a cluster that is complete its name, for good."""
+        """Rename a complete cluster to its final name."""
         path.rename(self.cluster)
         directory = os.open(self.path, os.O_RDONLY)
         try:
@@ -184,31 +179,31 @@ class DataDirectory:
         return os.open(self.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o600)
 
     def log_tail(self, since: int) -> str:
-        """The last lines of PostgreSQL's log, of those that begin at the offset ``since``."""
+        """Return the last lines of PostgreSQL's log, of those that begin at the offset ``since``."""
         with self.log.open("rb") as log:
             end = log.seek(0, os.SEEK_END)
             log.seek(max(since, end - 4096))
             return "\n".join(log.read(4096).decode(errors="replace").strip().splitlines()[-15:])
 
     def clear(self) -> None:
-        """Remove what a crash left: clusters in the making, the annex of a process that is gone; blocks for up to a second.
+        """Remove what a crash left: unfinished clusters, the runtime directory of a dead process; blocks for up to a second.
 
         Only for the holder of the lock, while no PostgreSQL runs.
         """
         for unfinished in self.path.glob(f"{_UNFINISHED}*"):
             shutil.rmtree(unfinished, ignore_errors=True)
-        if self._annex_record.exists():
-            runtime_dir.remove(Path(os.fsdecode(self._annex_record.read_bytes())))
-            self._annex_record.unlink()
+        if self._runtime_dir_record.exists():
+            runtime_dir.remove(Path(os.fsdecode(self._runtime_dir_record.read_bytes())))
+            self._runtime_dir_record.unlink()
 
-    def record_annex(self, path: Path) -> None:
-        """Remember the annex of the process that holds the lock, so that it is removed even after a crash."""
+    def record_runtime_dir(self, path: Path) -> None:
+        """Record the runtime directory of the process that holds the lock, so that it is removed even after a crash."""
         if self._lock is None:
             return
-        file = os.open(self._annex_record, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+        file = os.open(self._runtime_dir_record, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
         os.write(file, os.fsencode(path))
         os.close(file)
 
     @property
-    def _annex_record(self) -> Path:
+    def _runtime_dir_record(self) -> Path:
         return self.path / "annex"

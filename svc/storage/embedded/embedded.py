@@ -20,11 +20,12 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from svc.model.errors import StartRefused
+from svc.model.text import encodable
 from svc.storage.embedded import cluster
-from svc.storage.embedded.directory import DataDirectory, printable
+from svc.storage.embedded.directory import DataDirectory
 from svc.storage.embedded.postmaster import GLANCE, ISystemReactor, is_accepting
-from svc.storage.embedded.runtime_dir import Annex
-from svc.storage.embedded.server import Server
+from svc.storage.embedded.runtime_dir import RuntimeDir
+from svc.storage.embedded.server import PostgresServer
 
 #: How often a server that never came up is tried, since one that was killed may leave children that take their time to go.
 FIRST_TRIES: Final = 3
@@ -105,9 +106,9 @@ class EmbeddedPostgres(Service):
         except CancelledError:
             self._settle(Failure(StartRefused("PostgreSQL was stopped")))
         except OSError as error:
-            self._settle(Failure(StartRefused(printable(f"PostgreSQL cannot run in {self.directory}: {error}"))))
+            self._settle(Failure(StartRefused(encodable(f"PostgreSQL cannot run in {self.directory}: {error}"))))
         except StartRefused as refusal:
-            self._settle(Failure(StartRefused(printable(refusal.message))))
+            self._settle(Failure(StartRefused(encodable(refusal.message))))
         except Exception:
             log.failure("The embedded PostgreSQL came to an unforeseen end")
             self._settle(Failure())
@@ -124,15 +125,15 @@ class EmbeddedPostgres(Service):
     async def _use(self, directory: DataDirectory) -> None:
         """Serve from the directory, or join the server that does, until this is cancelled."""
         directory.make()
-        annex = Annex(directory.record_annex)
+        runtime_dir = RuntimeDir(directory.record_runtime_dir)
         if not await self._lock(directory):
             try:
-                self._settle(_address(directory, annex))
+                self._settle(_address(directory, runtime_dir))
                 await Deferred()
             finally:
-                annex.remove()
+                runtime_dir.remove()
             return
-        server = Server(self.reactor, directory, annex, self.durable)
+        server = PostgresServer(self.reactor, directory, runtime_dir, self.durable)
         try:
             await self._keep_up(server)
         finally:
@@ -156,20 +157,20 @@ class EmbeddedPostgres(Service):
             await deferLater(self.reactor, GLANCE)
         return True
 
-    async def _keep_up(self, server: Server) -> None:
+    async def _keep_up(self, server: PostgresServer) -> None:
         """Run PostgreSQL, again and again.
 
         :raises StartRefused: it never came up.
         :raises OSError: it never came up.
         """
         await server.take_over()
-        address = _address(server.directory, server.annex)
+        address = _address(server.directory, server.runtime_dir)
         proven, tries, pause = False, 0, 0.0
 
         def accepting() -> None:
             nonlocal proven
             proven = True
-            log.info("PostgreSQL accepts connections in {directory}", directory=printable(self.directory))
+            log.info("PostgreSQL accepts connections in {directory}", directory=encodable(self.directory))
             self._settle(address)
 
         while True:
@@ -185,26 +186,26 @@ class EmbeddedPostgres(Service):
             if tries == FIRST_TRIES and not proven:
                 raise StartRefused(f"PostgreSQL does not start: {ending}")
             pause = next_pause(pause, self.reactor.seconds() - began)
-            log.error("PostgreSQL ended: {ending}. It is started again in {pause} s", ending=printable(ending), pause=pause)
+            log.error("PostgreSQL ended: {ending}. It is started again in {pause} s", ending=encodable(ending), pause=pause)
             await deferLater(self.reactor, pause)
 
 
 def next_pause(last: float, lasted: float) -> float:
-    """How long to wait, in seconds, before a server is started that has ended after so many seconds.
+    """Return how long to wait, in seconds, before a server is started that has ended after so many seconds.
 
     ``last`` is the pause before it was started, 0 if there was none.
     """
     return SHORTEST_PAUSE if last == 0 or lasted >= STEADY else min(2 * last, LONGEST_PAUSE)
 
 
-def _address(directory: DataDirectory, annex: Annex) -> str:
-    """The DSN of the socket in the cluster, by way of the annex where its own path won't do.
+def _address(directory: DataDirectory, runtime_dir: RuntimeDir) -> str:
+    """Return the DSN of the socket in the cluster, by way of the runtime directory where its own path won't do.
 
-    :raises StartRefused: the annex's won't do either.
+    :raises StartRefused: that of the runtime directory won't do either.
     """
     place = directory.cluster
     if not cluster.is_addressable(place):
-        place = annex.link("socket", place)
+        place = runtime_dir.link("socket", place)
         if not cluster.is_addressable(place):
             raise StartRefused(f"PostgreSQL's socket cannot be reached by way of {place}: set TMPDIR to a short, plain path")
     return cluster.dsn(place)

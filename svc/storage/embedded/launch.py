@@ -1,4 +1,4 @@
-"""The step between ``svc`` and PostgreSQL: a program that becomes the right user in the right place, and then PostgreSQL.
+"""The launcher of PostgreSQL: a program that changes user and directory, then executes PostgreSQL.
 
 It is run on its own, ``python -I -S launch.py ORDER``, and imports the standard library alone. What it does before it gives
 way to PostgreSQL must be done by the process that PostgreSQL will be:
@@ -34,7 +34,7 @@ UNREACHABLE: Final = 77
 
 
 def obey(order: dict[str, Any]) -> None:
-    """Become what the order says; returns only when it names no program.
+    """Change user and directory as the order says, then execute its program; returns only when it names none.
 
     ``directory`` is where to stand, ``uid`` and ``gid`` whom to be; ``reach`` lists paths, each with the mode of access(2)
     that this user must have; ``remove`` and ``write`` say which files of the directory to remove and which to write;
@@ -67,7 +67,7 @@ def obey(order: dict[str, Any]) -> None:
 
 
 def own_place(directory: str) -> str:
-    """The name by which this process can reach the directory that it stands in, ``directory`` where that works.
+    """Return the name by which this process can reach the directory that it stands in, ``directory`` where that works.
 
     :raises SystemExit: there is none; says so on standard error.
     """

@@ -1,4 +1,4 @@
-"""Processes of PostgreSQL: started, watched and stopped; and one that a former ``svc`` left behind, found again.
+"""Start, watch and stop processes of PostgreSQL, and find one that an earlier ``svc`` left running.
 
 Note [Who is a postmaster]. When ``svc`` is killed, its PostgreSQL lives on, and the next ``svc`` has to stop it. The process
 id that PostgreSQL writes down proves nothing: after a crash it may by now be any process's. So each process that works on
@@ -75,7 +75,7 @@ class ISystemReactor(IReactorCore, IReactorProcess, IReactorThreads, IReactorTim
 
 @attrs.define(eq=False, slots=False)
 class Child(ProcessProtocol):
-    """A process of ours. ``outcome`` says how it ended, in words, and ``exit_code`` is its own last word on that.
+    """A child process. ``outcome`` says in words how it ended, and ``exit_code`` is its exit code.
 
     ``log_start`` is where in PostgreSQL's log its part begins.
     """
@@ -89,13 +89,13 @@ class Child(ProcessProtocol):
     _waiting: list[Deferred[None]] = attrs.field(factory=list)
 
     def connectionMade(self) -> None:
-        """Write what it is to read."""
+        """Write the child's input."""
         if self.transport and self._stdin is not None:
             self.transport.writeToChild(0, self._stdin)
             self.transport.closeChildFD(0)
 
     def processEnded(self, reason: Failure) -> None:
-        """Note how it ended and tell those who wait."""
+        """Record how the child ended, and wake those who wait for it."""
         ended = reason.value
         self.exit_code, number = (ended.exitCode, ended.signal) if isinstance(ended, ProcessTerminated) else (0, None)
         self.outcome = f"exit code {self.exit_code}" if number is None else f"signal {number}"
@@ -116,7 +116,7 @@ class Child(ProcessProtocol):
         return True
 
     async def stop(self, steps: Sequence[tuple[signal.Signals, float]]) -> None:
-        """Send it signals, each after the patience with the one before has ended, until it is gone."""
+        """Send signals, each after the time of the one before is over, until the child has ended."""
         for number, patience in steps:
             if self.outcome is None and self.transport:
                 with contextlib.suppress(ProcessExitedAlready):  # gone, with a pipe still to be closed
@@ -174,7 +174,7 @@ class Launcher:
 
 
 def postmaster_of(directory: DataDirectory) -> int | None:
-    """The process id of whatever works on the cluster, according to the kernel (note [Who is a postmaster]).
+    """Return the process id of the postmaster of the cluster, according to the kernel (note [Who is a postmaster]).
 
     :raises StartRefused: there is one, out of sight, as in another container.
     """
@@ -196,7 +196,7 @@ def postmaster_of(directory: DataDirectory) -> int | None:
 
 
 def is_accepting(directory: DataDirectory) -> bool:
-    """Whether a live postmaster says that it accepts connections."""
+    """Tell whether a live postmaster says that it accepts connections."""
     lines = (directory.read_in_cluster("postmaster.pid") or "").splitlines()
     return len(lines) > 7 and lines[7].strip() in {"ready", "standby"} and lines[0] == str(postmaster_of(directory))
 
@@ -222,7 +222,7 @@ async def stop_orphan(clock: IReactorTime, directory: DataDirectory) -> int | No
 
 
 def stragglers(directory: DataDirectory, processes: Path = _PROCESSES) -> list[int]:
-    """The processes that a postmaster which is no more left in the cluster (Note [Stragglers])."""
+    """Return the processes that a dead postmaster left running in the cluster (Note [Stragglers])."""
     try:
         place = directory.cluster.stat()
         found = [int(entry.name) for entry in processes.iterdir() if entry.name.isdigit()]
@@ -233,7 +233,7 @@ def stragglers(directory: DataDirectory, processes: Path = _PROCESSES) -> list[i
 
 
 def _straggler(process: Path, place: os.stat_result) -> int | None:
-    """The parent of a process, if that is PostgreSQL's, no postmaster, and stands in a place."""
+    """Return the parent of a process, if that is PostgreSQL's, no postmaster, and stands in a place."""
     try:
         if not (_stands(process, place) and (process / "cmdline").read_bytes().startswith(_CHILD)):
             return None
@@ -251,7 +251,7 @@ def _stands(process: Path, place: os.stat_result) -> bool:
 
 
 async def _postmaster_after(patience: float, clock: IReactorTime, directory: DataDirectory) -> int | None:
-    """What :func:`postmaster_of` says when the time is up, or ``None`` as soon as it says that."""
+    """Return what :func:`postmaster_of` says when the time is up, or ``None`` as soon as it says that."""
     deadline = clock.seconds() + patience
     while (pid := postmaster_of(directory)) is not None and clock.seconds() < deadline:
         await deferLater(clock, GLANCE)

@@ -1,4 +1,4 @@
-"""A directory outside the data directory, for what can't be inside: a short way to the socket, programs for another user.
+"""The runtime directory: outside the data directory, for a short path to the socket and programs for another user.
 
 It lies under the system's temporary directory, is made by one process for itself, under a name that nobody could foresee,
 and nothing in it is taken over by another process. So there is nothing that a stranger could prepare there.
@@ -21,8 +21,8 @@ _PREFIX: Final = "svc-"
 
 
 @attrs.define
-class Annex:
-    """One such directory. It is made when first used, and ``made`` is told its path then."""
+class RuntimeDir:
+    """A runtime directory. It is made when first used, and ``made`` is called with its path then."""
 
     made: Callable[[Path], None]
     _path: Path | None = None
@@ -31,7 +31,7 @@ class Annex:
 
     @property
     def path(self) -> Path:
-        """Where it is; of mode 0700, but root's lets others pass, since PostgreSQL runs as another user then.
+        """Return its path. Its mode is 0700; root's is 0711, since PostgreSQL runs as another user then.
 
         :raises OSError: it can't be made.
         """
@@ -52,7 +52,7 @@ class Annex:
         return link
 
     def keep(self) -> None:
-        """Make it look new, if it was made; to be called every few hours, since other cleaners remove what looks old.
+        """Renew its times, if it was made; to be called every few hours, since cleaners of temporary files remove old ones.
 
         :raises OSError: it has been removed already, and can't be mended.
         """
@@ -73,7 +73,7 @@ class Annex:
 
 
 def remove(path: Path) -> None:
-    """Remove an annex of this user's, given its path: nothing that isn't one, which others may have put in its place."""
+    """Remove a runtime directory of this user; anything else that stands under its path is left alone."""
     try:
         status = path.lstat()
     except FileNotFoundError:

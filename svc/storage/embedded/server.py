@@ -13,9 +13,10 @@ from twisted.internet.threads import deferToThreadPool
 from twisted.logger import Logger
 
 from svc.model.errors import StartRefused
+from svc.model.text import encodable
 from svc.storage.embedded import binaries, cluster, launch, users
 from svc.storage.embedded.binaries import Binaries
-from svc.storage.embedded.directory import DataDirectory, printable
+from svc.storage.embedded.directory import DataDirectory
 from svc.storage.embedded.postmaster import (
     GLANCE,
     STOP_PROGRAM,
@@ -26,26 +27,26 @@ from svc.storage.embedded.postmaster import (
     is_accepting,
     stop_orphan,
 )
-from svc.storage.embedded.runtime_dir import Annex
+from svc.storage.embedded.runtime_dir import RuntimeDir
 
 T = TypeVar("T")
 
 #: How often the log says that a server is still on its way, in seconds.
 PATIENCE: Final = 30.0
 
-#: How often the annex is made to look new, in seconds.
+#: How often the modification time of the runtime directory is renewed, in seconds.
 UPKEEP: Final = 3600.0
 
 log = Logger()
 
 
 @attrs.define
-class Server:
+class PostgresServer:
     """PostgreSQL in one data directory. ``durable`` may be false in tests, which then don't wait for the disk."""
 
     reactor: ISystemReactor
     directory: DataDirectory
-    annex: Annex
+    runtime_dir: RuntimeDir
     durable: bool
 
     async def take_over(self) -> None:
@@ -90,7 +91,7 @@ class Server:
             if await self._accepts(child):
                 accepting()
                 while not await child.ends(UPKEEP):
-                    self._keep_annex()
+                    self._keep_runtime_dir()
         finally:
             await child.stop(STOP_SERVER)
         return self._last_words(child)
@@ -99,7 +100,7 @@ class Server:
         """Remove what is of no use to the next ``svc``; to be called when PostgreSQL has ended."""
 
         def work() -> None:
-            self.annex.remove()
+            self.runtime_dir.remove()
             self.directory.clear()
 
         await self._in_thread(work)
@@ -110,7 +111,7 @@ class Server:
             log.warn("Stopped the PostgreSQL that an earlier svc had left behind, process {pid}", pid=orphan)
 
     async def _runnable(self, installed: Binaries, launcher: Launcher) -> Binaries:
-        """The programs, or a copy of them where PostgreSQL's user can reach it.
+        """Return the programs, or a copy that PostgreSQL's user can reach.
 
         :raises StartRefused: there is no such place.
         """
@@ -119,12 +120,12 @@ class Server:
         if await self._reaches(installed.needs, launcher):
             return installed
         if len(os.fsencode(place)) > launch.PATH_LIMIT or not await self._reaches([(str(place), os.X_OK)], launcher):
-            place = self.annex.path
+            place = self.runtime_dir.path
         log.info(
             "The user {user} cannot reach PostgreSQL's programs in {root}, and runs a copy of them in {place}",
             user=user,
-            root=printable(installed.root),
-            place=printable(place),
+            root=encodable(installed.root),
+            place=encodable(place),
         )
         copy = await self._in_thread(lambda: installed.copied(place))
         if not await self._reaches(copy.needs, launcher):
@@ -135,7 +136,7 @@ class Server:
         return copy
 
     async def _reaches(self, paths: Sequence[tuple[str, int]], launcher: Launcher) -> bool:
-        """Whether PostgreSQL's user has that access to the paths; the system itself is asked, as that user."""
+        """Tell whether PostgreSQL's user has that access to the paths; the system itself is asked, as that user."""
         child = await self._done(launcher.launch(Path("/"), [], reach=paths))
         if child.exit_code not in {0, launch.UNREACHABLE}:
             raise StartRefused(f"PostgreSQL cannot run as the user {launcher.user.name}: {self._last_words(child)}")
@@ -143,7 +144,7 @@ class Server:
 
     async def _make_cluster(self, programs: Binaries, launcher: Launcher) -> None:
         """Make the cluster, under another name until it is complete."""
-        log.info("Making a new PostgreSQL cluster in {directory}", directory=printable(self.directory.path))
+        log.info("Making a new PostgreSQL cluster in {directory}", directory=encodable(self.directory.path))
         place = self.directory.new_cluster(launcher.user.uid, launcher.user.gid)
         make = [programs.initdb, *cluster.INITDB, *([] if self.durable else ["--no-sync"])]
         begin = [programs.postgres, "--single", *self._settings(), "-c", "exit_on_error=on", cluster.SUPERUSER]
@@ -162,7 +163,7 @@ class Server:
             if self.reactor.seconds() >= patience:
                 log.info(
                     "PostgreSQL is still starting, as after a crash; {log} says how far it is",
-                    log=printable(self.directory.log),
+                    log=encodable(self.directory.log),
                 )
                 patience += PATIENCE
         return True
@@ -182,11 +183,13 @@ class Server:
     def _last_words(self, child: Child) -> str:
         return f"{child.outcome}; its last words in {self.directory.log}:\n{self.directory.log_tail(child.log_start)}"
 
-    def _keep_annex(self) -> None:
+    def _keep_runtime_dir(self) -> None:
         try:
-            self.annex.keep()
+            self.runtime_dir.keep()
         except OSError as error:
-            log.error("svc needs {path}, which somebody removed: {error}", path=printable(self.annex.path), error=error)
+            log.error(
+                "svc needs {path}, which somebody removed: {error}", path=encodable(self.runtime_dir.path), error=error
+            )
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
         """Do blocking work in a thread. It is waited for even when this is cancelled."""

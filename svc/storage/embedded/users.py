@@ -1,4 +1,4 @@
-"""Users of the operating system: who ``svc`` is, and whom it runs PostgreSQL as."""
+"""Users of the operating system: the one of this process, and the one that PostgreSQL runs as."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class User:
 
 
 def named(uid: int) -> str | None:
-    """The name of the user with that id; ``None`` when it has none, as in containers that run under any id."""
+    """Return the name of the user with that id; ``None`` when it has none, as in containers that run under any id."""
     try:
         return pwd.getpwuid(uid).pw_name
     except KeyError:
@@ -32,7 +32,7 @@ def named(uid: int) -> str | None:
 
 
 def clients() -> list[str]:
-    """The names of those who may connect: this process's user, and root, who can be anybody anyway."""
+    """Return the names of the users that may connect: that of this process, and root."""
     return [name for name in map(named, (0, os.geteuid())) if name is not None]
 
 

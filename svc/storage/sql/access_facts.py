@@ -47,15 +47,31 @@ HELD: Final = """
 #: Whether a role is of the creation ``number``, any if that is NULL; NULL when there is no such role.
 CURRENT: Final = "(SELECT {number}::bigint IS NULL OR creation = {number} FROM roles WHERE role_id = {caller})"
 
+
+def administrators(roles: str, *carried: str) -> str:
+    """Return a common table expression ``administrators (role_id)``: the roles that the query ``roles`` selects, and those
+    that hold them through memberships with admin option alone. Columns of the query before that are ``carried`` along.
+    """
+    return f"""
+    administrators ({", ".join([*carried, "role_id"])}) AS (
+        {roles}
+        UNION
+        SELECT {"".join(f"{column}, " for column in carried)}unnest(ARRAY(
+            SELECT member_id FROM memberships WHERE role_id = administrators.role_id AND admin_option
+        )) FROM administrators
+    )
+    """
+
+
+def administrators_of(role: str) -> str:
+    """Return a query ``(role_id)``: a role, and those that hold it through memberships with admin option alone."""
+    return f"WITH RECURSIVE {administrators(f'SELECT {role}')} SELECT role_id FROM administrators"
+
+
 #: Common table expressions after ``held`` of role ``$1``, the last of them with one row, ``standing``: that towards resource
 #: ``$2``, of the role whose creation is ``$3``. Where there is no such resource nothing is looked for in ``held``.
 JUDGED: Final = f"""
-    administrators (role_id) AS (
-        SELECT owner_id FROM resources WHERE resource_id = $2::text
-        UNION
-        SELECT unnest(ARRAY(SELECT member_id FROM memberships WHERE role_id = administrators.role_id AND admin_option))
-        FROM administrators
-    ),
+    {administrators("SELECT owner_id FROM resources WHERE resource_id = $2::text")},
     ownership (owns) AS MATERIALIZED (
         SELECT CASE WHEN EXISTS (SELECT FROM administrators)
             THEN EXISTS (SELECT FROM held WHERE role_id IN (SELECT role_id FROM administrators)) ELSE false END
@@ -82,7 +98,7 @@ WITH_STANDING: Final = f"WITH RECURSIVE {HELD.format(caller='$1')}, {JUDGED}"
 
 
 def identity(caller: Asker) -> tuple[str, int | None]:
-    """The parameters of a statement that say who asks: the role's full id, and its creation, ``None`` for whichever."""
+    """Return the parameters of a statement that say who asks: the role's full id, and its creation, ``None`` for any."""
     return (str(caller.role), caller.creation) if isinstance(caller, Caller) else (str(caller), None)
 
 

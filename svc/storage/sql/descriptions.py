@@ -203,7 +203,7 @@ async def described(database: Database, ids: Sequence[str], text_limit: int) -> 
 
 
 async def _resources(database: Database, rows: Sequence[tuple[Any, ...]], text_limit: int) -> list[Resource]:
-    """The resources of rows, as far as these have them."""
+    """Return the resources of rows, as far as these have them."""
     policies = [row[2] for row in rows if row[2].split(":", 2)[1] == "policy"]
     history = await _history(database, policies, text_limit) if policies else {}
     factories = [row[2] for row in rows if row[2].split(":", 2)[1] == "host_factory"]
@@ -230,7 +230,7 @@ async def _resources(database: Database, rows: Sequence[tuple[Any, ...]], text_l
 
 
 async def _parts(database: Database, resource: Resource, row: tuple[Any, ...]) -> AsyncIterator[Sequence[Resource]]:
-    """A resource in parts, of which it is the last; ``row`` is that of :data:`_DESCRIBED`."""
+    """Return a resource in parts, of which it is the last; ``row`` is that of :data:`_DESCRIBED`."""
     last = ("", "")
     while permissions := await database.fetch(_PERMISSIONS_AFTER, resource.id, *last, _PERMISSIONS_READ):
         for start in range(0, len(permissions), _PERMISSIONS):

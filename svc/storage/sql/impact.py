@@ -1,6 +1,6 @@
-"""What a load may change, as PostgreSQL finds it before and after: for loads that are only rehearsed.
+"""What a load may change, as PostgreSQL finds it before and after: for dry runs.
 
-The statements take ids first. Note [Plans that last] in ``standing`` says why they are lateral, with ``OFFSET 0``.
+The statements take ids first. Note [Plans that last] in ``access_facts`` says why they are lateral, with ``OFFSET 0``.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from svc.model.names import RoleName
 from svc.model.policy_rows import AnnotationRow, MembershipRow, PermissionRow, ResourceRow, Rows, Seen, Surroundings
 from svc.storage.driver.columns import batches, for_each, rows_of
 from svc.storage.driver.database import Statement, Transaction
-from svc.storage.sql.role_closure import CALLER, holding
+from svc.storage.sql.role_closure import CALLER, held_among
 
 # -- what goes with resources ------------------------------------------------------------------------------------------
 
 #: More than the schema and ``recorded`` let go: who owns or recorded a thing may go without it. A user's public keys go too.
 _GONE: Final = Statement(
-    "stakes_gone",
+    "impact_gone",
     """
     WITH RECURSIVE gone (id) AS (
         SELECT unnest($1::text[]) COLLATE "C"
@@ -42,7 +42,7 @@ _GONE: Final = Statement(
 
 
 def _touching(name: str, table: str, columns: str, ends: Sequence[str]) -> Statement:
-    """The rows of a table that name an id in one of these columns."""
+    """Return the rows of a table that name an id in one of these columns."""
     looks = " UNION ALL ".join(f"SELECT {columns} FROM {table} WHERE {end} = gone.id" for end in ends)
     return Statement(
         name,
@@ -59,14 +59,14 @@ _PERMISSION: Final = "resource_id, privilege, role_id"
 _ANNOTATION: Final = "resource_id, name, value"
 
 _TOUCHED: Final[Sequence[tuple[Any, Statement]]] = (
-    (ResourceRow, _touching("stakes_resources", "resources", "resource_id, owner_id", ["resource_id"])),
-    (MembershipRow, _touching("stakes_memberships", "memberships", _MEMBERSHIP, ["role_id", "member_id", "policy_id"])),
-    (PermissionRow, _touching("stakes_permissions", "permissions", _PERMISSION, ["resource_id", "role_id", "policy_id"])),
-    (AnnotationRow, _touching("stakes_annotations", "annotations", _ANNOTATION, ["resource_id", "policy_id"])),
+    (ResourceRow, _touching("impact_resources", "resources", "resource_id, owner_id", ["resource_id"])),
+    (MembershipRow, _touching("impact_memberships", "memberships", _MEMBERSHIP, ["role_id", "member_id", "policy_id"])),
+    (PermissionRow, _touching("impact_permissions", "permissions", _PERMISSION, ["resource_id", "role_id", "policy_id"])),
+    (AnnotationRow, _touching("impact_annotations", "annotations", _ANNOTATION, ["resource_id", "policy_id"])),
 )
 
 
-async def at_stake(transaction: Transaction, resources: Sequence[str], most: int) -> Rows | None:
+async def deleted_with(transaction: Transaction, resources: Sequence[str], most: int) -> Rows | None:
     """See ``IPolicyTransaction``."""
     gone: dict[str, None] = {}
     for (ids,) in batches([(resource,) for resource in resources]):
@@ -89,7 +89,7 @@ async def at_stake(transaction: Transaction, resources: Sequence[str], most: int
 # -- what stands around resources --------------------------------------------------------------------------------------
 
 _SEEN: Final = Statement(
-    "stakes_seen",
+    "impact_seen",
     f"""
     SELECT resource_id, owner_id, policy_id
     FROM {rows_of("text")} AS asked (resource_id) JOIN resources USING (resource_id)
@@ -98,7 +98,7 @@ _SEEN: Final = Statement(
 
 
 def _sample(name: str, table: str, columns: str, end: str) -> Statement:
-    """Some of the rows of a table that name an id in this column: ``$2`` for each id."""
+    """Return some of the rows of a table that name an id in this column: ``$2`` for each id."""
     return Statement(
         name,
         f"""
@@ -113,18 +113,18 @@ _SAMPLES: Final[Sequence[tuple[Any, Sequence[Statement]]]] = (
     (
         MembershipRow,
         [
-            _sample("stakes_members", "memberships", _MEMBERSHIP, "role_id"),
-            _sample("stakes_held", "memberships", _MEMBERSHIP, "member_id"),
+            _sample("impact_members", "memberships", _MEMBERSHIP, "role_id"),
+            _sample("impact_held", "memberships", _MEMBERSHIP, "member_id"),
         ],
     ),
     (
         PermissionRow,
         [
-            _sample("stakes_permitted", "permissions", _PERMISSION, "resource_id"),
-            _sample("stakes_permits", "permissions", _PERMISSION, "role_id"),
+            _sample("impact_permitted", "permissions", _PERMISSION, "resource_id"),
+            _sample("impact_permits", "permissions", _PERMISSION, "role_id"),
         ],
     ),
-    (AnnotationRow, [_sample("stakes_annotated", "annotations", _ANNOTATION, "resource_id")]),
+    (AnnotationRow, [_sample("impact_annotated", "annotations", _ANNOTATION, "resource_id")]),
 )
 
 
@@ -152,7 +152,7 @@ _PERMITTED: Final = """
 """
 
 _VISIBLE: Final = Statement(
-    "stakes_visible",
+    "impact_visible",
     f"""
     WITH RECURSIVE {CALLER.format(caller="$2")},
     thing (resource_id, owner_id) AS MATERIALIZED (
@@ -160,8 +160,8 @@ _VISIBLE: Final = Statement(
             SELECT resource_id, owner_id FROM resources WHERE resource_id = asked.id OFFSET 0
         ) AS found
     ),
-    {holding("owning", "$2", "SELECT owner_id FROM thing")},
-    {holding("permitted", "$2", _PERMITTED)}
+    {held_among("owning", "$2", "SELECT owner_id FROM thing")},
+    {held_among("permitted", "$2", _PERMITTED)}
     SELECT resource_id FROM thing WHERE (owner_id IN (SELECT role_id FROM owning)) IS TRUE OR EXISTS (
         SELECT FROM permissions
         WHERE permissions.resource_id = thing.resource_id AND (role_id IN (SELECT role_id FROM permitted)) IS TRUE OFFSET 0

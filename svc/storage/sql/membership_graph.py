@@ -2,7 +2,7 @@
 
 Note [Step by step]
 
-PostgreSQL could follow memberships by itself (see ``standing``), but not note the way, nor give the result in parts, nor
+PostgreSQL could follow memberships by itself (see ``access_facts``), but not note the way, nor give the result in parts, nor
 stop at a number: an account's admin holds every role of it. So it is asked for a batch of memberships at a time, of the
 roles that the last ones led to. The event loop turns between two batches; a circle leads to nothing new, and ends.
 """
@@ -17,7 +17,7 @@ from svc.model.names import RoleName
 from svc.model.query_results import EffectiveMembers, MembersQuery, Place
 from svc.storage.driver.columns import column
 from svc.storage.driver.database import Database, Statement
-from svc.storage.sql.access_facts import HELD
+from svc.storage.sql.access_facts import HELD, administrators
 from svc.storage.sql.search import ranks
 
 #: How many roles are followed for one request.
@@ -53,11 +53,11 @@ def _step(name: str, own: str, other: str) -> Statement:
     )
 
 
-_DOWN: Final = _step("lineage_down", "role_id", "member_id")
-_UP: Final = _step("lineage_up", "member_id", "role_id")
+_DOWN: Final = _step("membership_graph_down", "role_id", "member_id")
+_UP: Final = _step("membership_graph_up", "member_id", "role_id")
 
 _VISIBLE: Final = Statement(
-    "lineage_visible",
+    "membership_graph_visible",
     f"""
     WITH RECURSIVE {HELD.format(caller="$1")},
     thing AS MATERIALIZED (
@@ -65,13 +65,7 @@ _VISIBLE: Final = Statement(
             SELECT resource_id, owner_id FROM resources WHERE resource_id = asked.id OFFSET 0
         ) AS found
     ),
-    administrators (owner_id, role_id) AS (
-        SELECT DISTINCT owner_id, owner_id FROM thing
-        UNION
-        SELECT owner_id, unnest(ARRAY(
-            SELECT member_id FROM memberships WHERE role_id = administrators.role_id AND admin_option
-        )) FROM administrators
-    ),
+    {administrators("SELECT DISTINCT owner_id, owner_id FROM thing", "owner_id")},
     owner AS MATERIALIZED (
         SELECT owner_id FROM (SELECT DISTINCT owner_id FROM thing) AS asked
         WHERE EXISTS (
@@ -123,7 +117,7 @@ async def graph(database: Database, caller: RoleName, role: RoleName) -> AsyncIt
 
 
 async def _followed(database: Database, step: Statement, role: RoleName) -> dict[str, str]:
-    """Every role that steps from ``role`` lead to, with the role from which it was reached first: by a shortest way.
+    """Return every role that steps from ``role`` lead to, with the role from which it was reached first: by a shortest way.
 
     :raises TooManyRoles: there are more than ``ROLES_LIMIT``, or more than ``EDGES_LIMIT`` memberships, or more than
         ``STEPS_LIMIT`` in a row.
@@ -148,7 +142,7 @@ async def _followed(database: Database, step: Statement, role: RoleName) -> dict
 
 
 async def _edges(database: Database, step: Statement, account: str, roles: Sequence[str]) -> AsyncIterator[Sequence[Edge]]:
-    """All memberships of ``roles`` in the direction of ``step``, role by role, each pair once."""
+    """Return all memberships of ``roles`` in the direction of ``step``, role by role, each pair once."""
     position, after = 0, ""
     while position < len(roles):
         asked = roles[position : position + BATCH]

@@ -56,7 +56,7 @@ async def ownership(transaction: Transaction, records: Iterable[str], placed: Se
 
 
 async def _around(transaction: Transaction, records: Sequence[str]) -> dict[str, str]:
-    """The policy around each record (Note [The policy around])."""
+    """Return the policy around each record (Note [The policy around])."""
     folders = {record: _folder(record) for record in records}
     led: dict[str, str] = {}
     coming = {folder for folder in folders.values() if not _is_root(folder)}
@@ -69,13 +69,13 @@ async def _around(transaction: Transaction, records: Sequence[str]) -> dict[str,
 
 
 def _folder(record: str) -> str:
-    """The full id that a policy just around a record would have; the root's, where there can be none."""
+    """Return the full id that a policy just around a record would have; the root's, where there can be none."""
     account, _, identifier = record.split(":", 2)
     return _policy(account, identifier.rpartition("/")[0])
 
 
 def _common(folder: str, other: str) -> str:
-    """The longest proper beginning of a folder, up to a slash, that ``other`` begins with too."""
+    """Return the longest proper beginning of a folder, up to a slash, that ``other`` begins with too."""
     same = next((at for at, (one, two) in enumerate(zip(folder, other, strict=False)) if one != two), len(other))
     start = _start(folder)
     return _policy(folder.partition(":")[0], folder[start : max(start, folder.rfind("/", start, same + 1))])
@@ -92,7 +92,7 @@ def _policy(account: str, identifier: str) -> str:
 
 
 def _start(folder: str) -> int:
-    """Where the identifier begins."""
+    """Return where the identifier begins."""
     return folder.index(":policy:") + len(":policy:")
 
 

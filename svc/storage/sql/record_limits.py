@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from svc.model.policy_rows import Burden
+from svc.model.policy_rows import RecordLimit
 from svc.storage.driver.columns import for_each
 from svc.storage.driver.database import Statement, Transaction
 
 
-def _counting(burden: Burden, number: str, rows: str) -> Statement:
-    """Those of the records ``$1`` whose ``number`` of rows, each of the record ``asked.id``, is more than ``$2``."""
+def _counting(limit: RecordLimit, number: str, rows: str) -> Statement:
+    """Return those of the records ``$1`` whose ``number`` of rows, each of the record ``asked.id``, is more than ``$2``."""
     return Statement(
-        f"burden_{burden}",
+        f"record_limit_{limit}",
         f"""
         SELECT asked.id, counted.number FROM unnest($1::text[]) AS asked (id), LATERAL (
             SELECT {number} AS number FROM ({rows} OFFSET 0) AS carried
@@ -24,19 +24,19 @@ def _counting(burden: Burden, number: str, rows: str) -> Statement:
 
 
 # "0" follows the slash in byte order.
-_COUNTED: Final[Mapping[Burden, Statement]] = {
-    burden: _counting(burden, number, rows)
-    for burden, number, rows in (
-        (Burden.ANNOTATIONS, "count(*)", "SELECT FROM annotations WHERE resource_id = asked.id"),
+_COUNTED: Final[Mapping[RecordLimit, Statement]] = {
+    limit: _counting(limit, number, rows)
+    for limit, number, rows in (
+        (RecordLimit.ANNOTATIONS, "count(*)", "SELECT FROM annotations WHERE resource_id = asked.id"),
         (
-            Burden.ANNOTATION_BYTES,
+            RecordLimit.ANNOTATION_BYTES,
             "coalesce(sum(octet_length(name) + octet_length(value)), 0)::bigint",
             "SELECT name, value FROM annotations WHERE resource_id = asked.id",
         ),
-        (Burden.PERMISSIONS, "count(*)", "SELECT FROM permissions WHERE resource_id = asked.id"),
-        (Burden.RESTRICTIONS, "count(*)", "SELECT FROM restrictions WHERE role_id = asked.id"),
+        (RecordLimit.PERMISSIONS, "count(*)", "SELECT FROM permissions WHERE resource_id = asked.id"),
+        (RecordLimit.RESTRICTIONS, "count(*)", "SELECT FROM restrictions WHERE role_id = asked.id"),
         (
-            Burden.PUBLIC_KEYS,
+            RecordLimit.PUBLIC_KEYS,
             "count(*)",
             """
             SELECT FROM resources
@@ -45,7 +45,7 @@ _COUNTED: Final[Mapping[Burden, Statement]] = {
             """,
         ),
         (
-            Burden.LAYERS,
+            RecordLimit.LAYERS,
             "count(*) FILTER (WHERE NOT ownership AND split_part(role_id, ':', 2) = 'layer')",
             "SELECT role_id, ownership FROM memberships WHERE member_id = asked.id",
         ),
@@ -53,7 +53,9 @@ _COUNTED: Final[Mapping[Burden, Statement]] = {
 }
 
 
-async def heavier(transaction: Transaction, burden: Burden, records: Sequence[str], most: int) -> list[tuple[str, int]]:
+async def exceeding(
+    transaction: Transaction, limit: RecordLimit, records: Sequence[str], most: int
+) -> list[tuple[str, int]]:
     """See ``IPolicyTransaction``."""
-    rows = await for_each(transaction, _COUNTED[burden], [(record,) for record in records], most)
+    rows = await for_each(transaction, _COUNTED[limit], [(record,) for record in records], most)
     return sorted((record, int(number)) for record, number in rows)

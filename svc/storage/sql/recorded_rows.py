@@ -45,13 +45,13 @@ class _Table(Generic[Row]):
     foreign: Statement
 
     def keys(self, rows: Sequence[Row]) -> list[tuple[Any, ...]]:
-        """The keys of rows."""
+        """Return the keys of rows."""
         return [row[: self.key] for row in rows]
 
     async def read(
         self, transaction: Transaction, policy: str, keys: Sequence[tuple[Any, ...]]
     ) -> tuple[tuple[Row, ...], ...]:
-        """The policy's own rows, and the foreign ones."""
+        """Return the policy's own rows, and the foreign ones."""
         own = await transaction.fetch(self.own, policy)
         foreign = await for_each(transaction, self.foreign, keys, policy)
         return tuple(self.row(*row) for row in own), tuple(self.row(*row) for row in foreign)
@@ -154,12 +154,12 @@ async def read(transaction: Transaction, policy: str, wanted: Rows, deleted: Seq
 
 
 async def existing(transaction: Transaction, resources: Sequence[str]) -> frozenset[str]:
-    """Those of the resources that are there."""
+    """Return those of the resources that are there."""
     return frozenset(chain.from_iterable(await for_each(transaction, _EXISTING, [(asked,) for asked in resources])))
 
 
 async def stored(transaction: Transaction, rows: Rows) -> Rows:
-    """The rows that have the keys of ``rows``, whoever recorded them, and all restrictions of its resources."""
+    """Return the rows that have the keys of ``rows``, whoever recorded them, and all restrictions of its resources."""
     # No policy has the empty text for its id, so that all are foreign to it.
     tables: tuple[tuple[_Table[Any], Sequence[Any]], ...] = (
         (_RESOURCES, rows.resources),
@@ -377,17 +377,17 @@ async def _delete(transaction: Transaction, policy: str, rows: Rows) -> None:
 
 
 def _redescribed(changes: Changes) -> Iterator[str]:
-    """The resources that a search finds otherwise after the changes."""
+    """Return the resources that a search finds otherwise after the changes."""
     yield from (row.resource for row in changes.create.resources)
     for rows in (changes.create, changes.update, changes.delete):
         yield from (row.resource for row in rows.annotations)
 
 
 def _roles_of(resources: Sequence[ResourceRow]) -> list[tuple[str]]:
-    """The resources that have a role of the same id, as one column."""
+    """Return the resources that have a role of the same id, as one column."""
     return [(row.resource,) for row in resources if row.resource.split(":", 2)[1] in ROLE_KINDS]
 
 
 def _restrictable(resources: Sequence[ResourceRow]) -> list[tuple[str]]:
-    """The resources that log in, as one column."""
+    """Return the resources that log in, as one column."""
     return [(row.resource,) for row in resources if row.resource.split(":", 2)[1] in ACTOR_KINDS]

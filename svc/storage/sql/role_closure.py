@@ -7,7 +7,7 @@ by some policy, which is owned by the admin. Whoever judges thousands of rows in
 either case. So up to ``ROLES_FEW`` roles of the caller are listed. When these are all, they are the answer. Otherwise each
 different role asked about is judged from the other end: its members are followed, up to ``MEMBERS_FEW``, and when these are
 all, the caller is among them or doesn't hold the role. A role with more members, asked about for a caller with more roles,
-is judged as in ``standing``, Note [Standing in one statement]: only a caller who neither administers it, nor comes to it
+is judged as in ``access_facts``, Note [Standing in one statement]: only a caller who neither administers it, nor comes to it
 soon, has all of his roles listed then, once for the statement.
 
 A pair of roles can have two memberships, by ownership and by a grant. A limit of rows must be twice that of roles for what
@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from svc.storage.sql.access_facts import HELD
+from svc.storage.sql.access_facts import HELD, administrators_of
 
 #: A caller with fewer roles has them listed.
 ROLES_FEW: Final = 1000
@@ -26,7 +26,7 @@ ROLES_FEW: Final = 1000
 #: The members of a role are followed up to so many.
 MEMBERS_FEW: Final = 100
 
-#: Common table expressions of a caller, after which those of :func:`holding` may come.
+#: Common table expressions of a caller, after which those of :func:`held_among` may come.
 CALLER: Final = f"""
     {HELD},
     first_held (role_id) AS (
@@ -41,8 +41,8 @@ CALLER: Final = f"""
 """
 
 
-def holding(name: str, caller: str, roles: str) -> str:
-    """A common table expression ``name (role_id)``: of the roles that the query ``roles (role_id)`` finds, all that
+def held_among(name: str, caller: str, roles: str) -> str:
+    """Return a common table expression ``name (role_id)``: of the roles that the query ``roles (role_id)`` finds, all that
     ``caller`` holds, and perhaps others that it holds. The query is not run for a caller with few roles.
     """
     return f"""
@@ -69,16 +69,7 @@ def holding(name: str, caller: str, roles: str) -> str:
             WHEN {caller} = ANY (members) THEN true
             WHEN cardinality(members) < {MEMBERS_FEW} THEN false
             ELSE EXISTS (
-                SELECT FROM held WHERE held.role_id = ANY (ARRAY(
-                    WITH RECURSIVE administrators (role_id) AS (
-                        SELECT judged.role_id
-                        UNION
-                        SELECT unnest(ARRAY(
-                            SELECT member_id FROM memberships WHERE role_id = administrators.role_id AND admin_option
-                        )) FROM administrators
-                    )
-                    SELECT role_id FROM administrators
-                )) OFFSET 0
+                SELECT FROM held WHERE held.role_id = ANY (ARRAY({administrators_of("judged.role_id")})) OFFSET 0
             )
         END
     )
@@ -95,7 +86,7 @@ _UPDATERS: Final = """
 
 def updating(caller: str) -> str:
     """Common table expressions for :data:`UPDATABLE`, after ``thing (resource_id, owner_id)``."""
-    return f"{holding('owning', caller, 'SELECT owner_id FROM thing')}, {holding('updating', caller, _UPDATERS)}"
+    return f"{held_among('owning', caller, 'SELECT owner_id FROM thing')}, {held_among('updating', caller, _UPDATERS)}"
 
 
 #: Whether the caller has the privilege ``update`` on the resource ``thing``, by ownership or permission.

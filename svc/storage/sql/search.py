@@ -94,7 +94,7 @@ async def index(transaction: Transaction, resource_ids: Iterable[str]) -> None:
 
 
 async def ranks(database: Database, search: Search, resource_ids: Sequence[str]) -> dict[str, int]:
-    """The class of each of the resources that match; 0 for all where ``search.by_class`` is false."""
+    """Return the class of each of the resources that match; 0 for all where ``search.by_class`` is false."""
     batches = [resource_ids[start : start + BATCH] for start in range(0, len(resource_ids), BATCH)]
     rows = [await database.fetch(_RANKS, column(batch), search.text, search.split, search.by_class) for batch in batches]
     return dict(chain.from_iterable(rows))

@@ -17,14 +17,14 @@ the first ten. So a list is made in one of these ways, the first that will do:
   passes over everything twice before it finds any.
 
 Each way has candidates, and judges them alike. Whether the viewer owns one is asked from both ends, once for each different
-owner among them, as in ``standing``, Note [Standing in one statement]: an account's admin is never made to list what it
+owner among them, as in ``access_facts``, Note [Standing in one statement]: an account's admin is never made to list what it
 holds. What the viewer doesn't own may be permitted to any of the roles that it holds; they are all read as soon as the first
 candidate has a permission and isn't the viewer's. Each window does that anew: who holds many roles, and doesn't own what it
 passes, walks slowly.
 
 The statements take: the viewer; two texts that the ids lie between; kinds; the owner asked for, or NULL; offset and limit.
 Then the fields of ``Search`` where there is a search. A count has the limit 0. So that plans don't depend on sizes
-(``standing``, Note [Plans that last]), no expression with these names is joined to another: where a row is looked for in
+(``access_facts``, Note [Plans that last]), no expression with these names is joined to another: where a row is looked for in
 one, it is by a subquery which PostgreSQL can only hash, or which ``OFFSET 0`` keeps for itself.
 """
 
@@ -39,6 +39,7 @@ from svc.model.names import ACCOUNT_LIMIT, RESOURCE_KINDS
 from svc.model.query_results import ResourcesQuery
 from svc.storage.driver.columns import column
 from svc.storage.driver.database import Database, Statement
+from svc.storage.sql.access_facts import administrators_of
 from svc.storage.sql.search import ASKED, CLASS, FOUND, MATCHING
 
 #: With so many roles, or so many starting points, a list is not made from starting points.
@@ -59,7 +60,7 @@ _WITHIN: Final = "resource_id > $2::text AND resource_id < $3::text AND split_pa
 
 
 def _held(name: str, parameter: str, limit: str = "") -> str:
-    """The common table expression of the roles that a role holds; where they are more than a limit, so many at least.
+    """Return the common table expression of the roles that a role holds; where they are more than a limit, so many at least.
 
     A role can be held of another twice, by ownership and by a grant: half of the rows that are read may be the same roles.
     """
@@ -77,23 +78,14 @@ _CLASS: Final = CLASS.format(by_class="$10::boolean", document="found.document")
 _HELD_BY_ALL: Final = f"{_held('held', '$1')}, {_held('held_by_owner', '$5')}"
 
 #: What follows ``candidates (resource_id, owner_id, class)``, each of them once.
-_SEEN: Final = """
+_SEEN: Final = f"""
     owners (owner_id, owned, wanted) AS MATERIALIZED (
         SELECT
             owner_id,
             EXISTS (SELECT FROM held WHERE role_id = ANY (administrators) OFFSET 0),
             $5::text IS NULL OR EXISTS (SELECT FROM held_by_owner WHERE role_id = ANY (administrators) OFFSET 0)
         FROM (
-            SELECT owner_id, ARRAY(
-                WITH RECURSIVE administrators (role_id) AS (
-                    SELECT different.owner_id
-                    UNION
-                    SELECT unnest(ARRAY(
-                        SELECT member_id FROM memberships WHERE role_id = administrators.role_id AND admin_option
-                    )) FROM administrators
-                )
-                SELECT role_id FROM administrators
-            ) AS administrators
+            SELECT owner_id, ARRAY({administrators_of("different.owner_id")}) AS administrators
             FROM (SELECT DISTINCT owner_id FROM candidates OFFSET 0) AS different
             OFFSET 0
         ) AS administered
@@ -118,7 +110,9 @@ _ANSWER: Final = """
 
 
 def _from_points(name: str, start: str, *, searching: bool) -> Statement:
-    """The list from the starting points of the roles ``held``, or ``held_by_owner``; whether it is complete comes first."""
+    """Return the statement for a list from the starting points of the roles ``held``, or ``held_by_owner``; whether the list
+    is complete comes first.
+    """
     roles, points = ("$11::bigint", "$12::bigint") if searching else ("$8::bigint", "$9::bigint")
     held = _held("held", "$1", f"LIMIT 2 * {roles}" * (start == "held"))
     held_by_owner = _held("held_by_owner", "$5", f"LIMIT 2 * {roles}" * (start == "held_by_owner"))
@@ -227,7 +221,7 @@ class Listing:
 
 
 async def listing(database: Database, query: ResourcesQuery, *, counting: bool) -> Listing:
-    """What a query matches. ``number`` is that of all only when it counts, whatever its ``limit`` and ``offset``."""
+    """Return what a query matches. ``number`` is that of all only when it counts, whatever its ``limit`` and ``offset``."""
     kinds = sorted(RESOURCE_KINDS.intersection(query.kinds) if query.kinds else RESOURCE_KINDS)
     if not kinds:
         return Listing(0, [])
@@ -241,8 +235,13 @@ async def listing(database: Database, query: ResourcesQuery, *, counting: bool) 
         () if query.search is None else (query.search.text, query.search.split, by_class),
     )
     offset, limit = (0, 0) if counting else (query.offset, query.limit)
+    return await _at_once(database, asked, offset, limit) or await _walk_all(database, asked, offset, limit, by_class)
+
+
+async def _at_once(database: Database, asked: _Asked, offset: int, limit: int) -> Listing | None:
+    """Return a list that one statement can make: from starting points, or from what matches a search."""
     parameters = asked.parameters(asked.after, offset, limit)
-    for start in ("held",) if query.owner is None else ("held_by_owner", "held"):
+    for start in ("held",) if asked.owner is None else ("held_by_owner", "held"):
         statement = _POINTS[start, bool(asked.search)]
         ((complete, number, ids),) = await database.fetch(statement, *parameters, ROLES_MOST, POINTS_MOST)
         if complete:
@@ -251,6 +250,11 @@ async def listing(database: Database, query: ResourcesQuery, *, counting: bool) 
         ((complete, number, ids),) = await database.fetch(_FOUND, *parameters, MATCHES_MOST)
         if complete:
             return Listing(number, ids)
+    return None
+
+
+async def _walk_all(database: Database, asked: _Asked, offset: int, limit: int, by_class: bool) -> Listing:
+    """Return a list that is made by walks: one for each class of a search that goes by class."""
     whole = Listing(0, [])
     for rank in range(3) if by_class else range(1):
         part = await _walk(database, asked, rank, max(offset - whole.number, 0), limit - len(whole.ids))
@@ -272,7 +276,7 @@ class _Asked:
     search: tuple[object, ...]
 
     def parameters(self, after: str, offset: int, limit: int) -> tuple[object, ...]:
-        """The parameters of a statement that looks at what lies after an id."""
+        """Return the parameters of a statement that looks at what lies after an id."""
         return self.viewer, after, self.beyond, self.kinds, self.owner, offset, limit, *self.search
 
 
@@ -291,5 +295,5 @@ async def _walk(database: Database, asked: _Asked, rank: int, offset: int, limit
 
 
 def _range(account: str | None, kinds: list[str]) -> tuple[str, str]:
-    """What all ids lie between. A semicolon follows the colon in byte order."""
+    """Return what all ids lie between. A semicolon follows the colon in byte order."""
     return ("", _LAST) if account is None else (f"{account}:{kinds[0]}:", f"{account}:{kinds[-1]};")

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import base64
+from typing import Final
 
 from svc.model.errors import AuthenticationRefused
 from svc.model.reasons import Reason
+from svc.web.http.declarations import Parameter, Source
+from svc.web.http.shapes import TEXT
 
 
-def basic(header: str | None) -> tuple[str, bytes]:
-    """Read an ``Authorization`` header: the login, and the password's bytes.
+def basic(source: Source) -> tuple[str, bytes]:
+    """Return the login and the password's bytes of the header ``Authorization``.
 
     :raises AuthenticationRefused: it has no such credentials, or they don't decode.
     """
-    scheme, _, encoded = (header or "").partition(" ")
+    scheme, _, encoded = (source.header("Authorization") or "").partition(" ")
     try:
         if scheme.lower() != "basic":
             raise ValueError("another scheme")
@@ -23,3 +26,7 @@ def basic(header: str | None) -> tuple[str, bytes]:
         return name.decode("utf-8"), password
     except ValueError:
         raise AuthenticationRefused(Reason.CREDENTIALS_MISSING) from None
+
+
+#: Late, since who shows an access token shows no credentials, and the audit is to know what was asked.
+BASIC: Final = Parameter("Authorization", basic, TEXT, "HTTP Basic: a login, and its password or API key", late=True)

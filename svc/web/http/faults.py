@@ -9,6 +9,7 @@ from typing import Any, Final
 from svc.crypto.tokens import INVALID
 from svc.model import errors
 from svc.model.events import OUTCOME_UNKNOWN
+from svc.model.reasons import RefusalKind
 from svc.web.http.response import Response
 
 
@@ -17,7 +18,7 @@ def _fault(status: int, code: str | int, message: str, **more: object) -> Respon
 
 
 def _named(parameter: str, message: str) -> str:
-    """A message that names the parameter; many of the wire facts' own do already, some of them with a capital."""
+    """Return a message that names the parameter; many of the wire facts' own do already, some of them with a capital."""
     return message if parameter.lower() in message.lower() else f"{parameter}: {message}"
 
 
@@ -106,8 +107,19 @@ def _too_often(refusal: errors.TooOften) -> Response:
     return _later(_fault(429, "too_many_requests", refusal.message), refusal.retry_after)
 
 
+#: The statuses of refused logins (rulings 2.10).
+_LOGIN_STATUSES: Final[Mapping[RefusalKind, int]] = {
+    RefusalKind.UNPROVEN: 401,
+    RefusalKind.MALFORMED: 400,
+    RefusalKind.TOO_LARGE: 413,
+    RefusalKind.UNPRIVILEGED: 403,
+    RefusalKind.POSTPONED: 503,
+    RefusalKind.TOO_OFTEN: 429,
+}
+
+
 def _authentication_refused(refusal: errors.AuthenticationRefused) -> Response:
-    response = Response.empty(refusal.status)
+    response = Response.empty(_LOGIN_STATUSES[refusal.kind])
     return response if refusal.retry_after is None else _later(response, refusal.retry_after)
 
 
@@ -116,7 +128,7 @@ def _later(response: Response, seconds: int) -> Response:
 
 
 def no_route(path: str) -> Response:
-    """The answer where no route has the method and path, with a token or without (rulings 2.7 and 2.17)."""
+    """Return the answer where no route has the method and path, with a token or without (rulings 2.7 and 2.17)."""
     return _fault(404, "not_found", f"there is no route for this method and {path}"[:200])
 
 
@@ -161,6 +173,9 @@ _FAULTS: Final[Mapping[type[errors.Refusal], Callable[[Any], Response]]] = {
     errors.WrongDataKey: lambda _: _fault(422, "data_key_invalid", "a value does not open under the server's data key"),
 }
 
+#: The refusals that the table has an answer for.
+ANSWERED: Final = frozenset(_FAULTS)
+
 #: What the audit calls each; what isn't here is ``invalid``.
 _REASONS: Final[Mapping[type[errors.Refusal], str]] = {
     errors.Forbidden: "forbidden",
@@ -195,13 +210,13 @@ HEADERS_TOO_LARGE: Final = _fault(431, "headers_too_large", "the request has too
 
 
 def answer_to(refusal: errors.Refusal) -> Response | None:
-    """The answer that the table has for a refusal; ``None`` for one that should not have reached the web: a bug."""
+    """Return the answer that the table has for a refusal; ``None`` for one that should not have reached the web: a bug."""
     fault = _FAULTS.get(type(refusal))
     return None if fault is None else fault(refusal)
 
 
 def reason_of(refusal: errors.Refusal) -> str:
-    """The code of a refusal in the audit; there what is hidden from the caller is forbidden (wire facts, core 6)."""
+    """Return the code of a refusal in the audit; there what is hidden from the caller is forbidden (wire facts, core 6)."""
     if isinstance(refusal, errors.AuthenticationRefused):
         return refusal.reason.value
     if isinstance(refusal, errors.NotFound | errors.NoValue | errors.CredentialUnknown) and refusal.hidden:
@@ -210,5 +225,5 @@ def reason_of(refusal: errors.Refusal) -> str:
 
 
 def internal_error(incident: str) -> Response:
-    """The answer to a bug: it tells nothing but the id under which the log has it."""
+    """Return the answer to a bug: it tells nothing but the id under which the log has it."""
     return _fault(500, "internal_error", f"an internal error, in the log as incident {incident}")

@@ -12,10 +12,10 @@ from typing import Final
 
 import attrs
 
-from svc.crypto.jose import Malformed, json_object, shown
 from svc.model.errors import BadRequest, InvalidParameter, TooLarge
-from svc.web.http.query import FORM_LIMIT, PARAMETERS_LIMIT, Pairs
-from svc.web.http.routing import Call
+from svc.model.strict_json import Malformed, json_object
+from svc.model.text import shown
+from svc.web.http.query import FORM_LIMIT, PARAMETERS_LIMIT, Form, Pairs, Query
 
 _KEYED: Final = re.compile(r"\[([^\]]+)\]")
 
@@ -28,19 +28,19 @@ class Parameters:
     _query: Pairs = attrs.field(repr=False)
 
     @classmethod
-    def of(cls, call: Call) -> Parameters:
+    def of(cls, content_type: str | None, body: bytes, query: Query) -> Parameters:
         """Read the query and the body.
 
         :raises BadRequest: the body can't be read.
         :raises TooLarge: it is longer than forms are.
         :raises InvalidParameter: a value in JSON is neither a text, a whole number, nor a list or an object of texts.
         """
-        content_type = (call.header("Content-Type") or "").partition(";")[0].strip().lower()
-        pairs = _members(call.body) if content_type == "application/json" else call.form().pairs
-        return cls(pairs, call.query.pairs)
+        media_type = (content_type or "").partition(";")[0].strip().lower()
+        pairs = _members(body) if media_type == "application/json" else Form.parse(body).pairs
+        return cls(pairs, query.pairs)
 
     def text(self, name: str) -> str | None:
-        """The value of a parameter that may be given once; ``None`` when it is absent or empty.
+        """Return the value of a parameter that may be given once; ``None`` when it is absent or empty.
 
         :raises InvalidParameter: it is repeated, or written as an array.
         """
@@ -53,14 +53,14 @@ class Parameters:
         return None
 
     def texts(self, name: str) -> tuple[str, ...]:
-        """The values of a parameter that may be repeated, as ``name`` or ``name[]``; empty ones don't count."""
+        """Return the values of a parameter that may be repeated, as ``name`` or ``name[]``; empty ones don't count."""
         for pairs in (self._body, self._query):
             if found := tuple(value for key, value in pairs if key in {name, f"{name}[]"} and value):
                 return found
         return ()
 
     def keyed(self, name: str) -> dict[str, str]:
-        """The values of a parameter by their keys, ``name[key]``; what comes last counts.
+        """Return the values of a parameter by their keys, ``name[key]``; what comes last counts.
 
         :raises InvalidParameter: it is written otherwise.
         """
@@ -75,7 +75,7 @@ class Parameters:
 
 
 def _members(body: bytes) -> Pairs:
-    """The members of a JSON object, written as a form would have them.
+    """Return the members of a JSON object, written as a form would have them.
 
     :raises BadRequest: the body is none, or has too many.
     :raises TooLarge: it is longer than forms are.
@@ -107,7 +107,10 @@ def _flat(name: str, value: object) -> Iterator[tuple[str, str | None]]:
 
 
 def _text(name: str, value: object) -> str:
-    """A text, or a whole number as one. Those that no form can say are refused: with NUL, or with halves of surrogates."""
+    """Return a text, or a whole number as one.
+
+    :raises InvalidParameter: it is neither, or one that no form can say: with NUL, or with halves of surrogates.
+    """
     text = str(value) if isinstance(value, int) and not isinstance(value, bool) else value
     if not isinstance(text, str) or "\x00" in text or any("\ud800" <= char <= "\udfff" for char in text):
         raise InvalidParameter(name, f"{shown(name)} has a value that is no text")

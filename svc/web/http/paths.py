@@ -98,8 +98,12 @@ class Pattern:
         """The names of the values, in order."""
         return tuple(name for _, name in _VARIABLE.findall(self.text))
 
+    def filled(self, values: Mapping[str, str | None]) -> str:
+        """Return the path that has these values, decoded, for messages."""
+        return _VARIABLE.sub(lambda variable: values[variable[2]] or "", str(self))
+
     def rules(self) -> Iterator[tuple[str, dict[str, str]]]:
-        """The rules that make it up, each with the values that it presupposes."""
+        """Return the rules that make it up, each with the values that it presupposes."""
         for slash in _SLASHES if _EITHER_SLASH in self.text else ("/",):
             text = self.text.replace(_EITHER_SLASH, slash)
             yield text, {}
@@ -108,7 +112,7 @@ class Pattern:
                 yield shorter, dict.fromkeys(_OPTIONAL.findall(text), "")
 
     def shapes(self) -> set[str]:
-        """The rules without the names of their values: what makes two patterns match the same paths."""
+        """Return the rules without the names of their values: what makes two patterns match the same paths."""
         return {_VARIABLE.sub(r"<\1>", rule) for rule, _ in self.rules()}
 
     def read(self, raw: Mapping[str, str], limit: int) -> dict[str, str | None]:

@@ -8,8 +8,9 @@ from typing import Final, Self
 import attrs
 
 from svc.model.errors import InvalidParameter, PreconditionFailed
+from svc.web.http.declarations import Parameter, Source
 from svc.web.http.response import HeaderPairs
-from svc.web.http.routing import Call
+from svc.web.http.shapes import TEXT
 
 _TAG: Final = r'(?:W/)?"[\x21\x23-\x7e\x80-\xff]*"'
 _EACH: Final = re.compile(_TAG)
@@ -21,7 +22,7 @@ _WEAK: Final = "W/"
 
 
 @attrs.frozen
-class _Tags:
+class Tags:
     """The value of one of the two headers: ``*``, which is ``anything``, or entity tags, those that are ``weak`` apart."""
 
     anything: bool
@@ -29,12 +30,12 @@ class _Tags:
     weak: frozenset[str] = frozenset()
 
     @classmethod
-    def of(cls, call: Call, header: str) -> Self | None:
+    def of(cls, source: Source, header: str) -> Self | None:
         """Read a header; ``None`` when the request has none.
 
         :raises InvalidParameter: it is neither ``*`` nor a list of entity tags.
         """
-        text = call.header(header)
+        text = source.header(header)
         if text is None:
             return None
         if text.strip(" \t") == "*":
@@ -46,20 +47,24 @@ class _Tags:
         return cls(False, strong, frozenset(tag.removeprefix(_WEAK) for tag in tags - strong))
 
 
+IF_MATCH: Final = Parameter(
+    "If-Match", lambda source: Tags.of(source, "If-Match"), TEXT, "tags of which the thing must have one", field="match"
+)
+IF_NONE_MATCH: Final = Parameter(
+    "If-None-Match",
+    lambda source: Tags.of(source, "If-None-Match"),
+    TEXT,
+    "tags of which the thing must have none",
+    field="none_match",
+)
+
+
 @attrs.frozen
 class Preconditions:
     """What a request demands of the tag that the thing has at the moment; a thing that isn't there has none."""
 
-    _match: _Tags | None
-    _none_match: _Tags | None
-
-    @classmethod
-    def of(cls, call: Call) -> Self:
-        """Read the headers of a request.
-
-        :raises InvalidParameter: one of them can't be read.
-        """
-        return cls(_Tags.of(call, "If-Match"), _Tags.of(call, "If-None-Match"))
+    _match: Tags | None
+    _none_match: Tags | None
 
     def demand(self, tag: str | None) -> None:
         """Return when a write may go on; ``tag`` is that of what it would replace, ``None`` when there is nothing.
@@ -71,7 +76,7 @@ class Preconditions:
             raise PreconditionFailed("If-None-Match", tag)
 
     def fresh(self, tag: str) -> bool:
-        """Whether a reader knows the thing already, so that 304 will do.
+        """Return whether a reader knows the thing already, so that 304 will do.
 
         :raises PreconditionFailed: he asked for another one.
         """
@@ -84,10 +89,19 @@ class Preconditions:
         if tags is not None and (tag is None or not (tags.anything or tag in tags.strong)):
             raise PreconditionFailed("If-Match", tag)
 
-    def _names(self, tags: _Tags | None, tag: str | None) -> bool:
+    def _names(self, tags: Tags | None, tag: str | None) -> bool:
         return tags is not None and tag is not None and (tags.anything or tag in tags.strong | tags.weak)
 
 
+#: Most requests demand nothing.
+_NONE: Final = Preconditions(None, None)
+
+
+def preconditions(match: Tags | None, none_match: Tags | None) -> Preconditions:
+    """Return what the two headers of a request demand."""
+    return _NONE if match is none_match is None else Preconditions(match, none_match)
+
+
 def tagged(tag: str) -> HeaderPairs:
-    """The header that tells the tag of what an answer is about."""
+    """Return the header that tells the tag of what an answer is about."""
     return (("ETag", tag),)

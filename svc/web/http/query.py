@@ -83,18 +83,18 @@ class Query:
             raise InvalidParameter(name, f"'{name}' {error}") from None
 
     def flag(self, name: str) -> bool:
-        """Whether the parameter is there, with any value or none, as ``?members``."""
+        """Return whether the parameter is there, with any value or none, as ``?members``."""
         return any(key == name for key, _ in self.pairs)
 
     def text(self, name: str) -> str | None:
-        """The value of a parameter that may be given once; ``None`` when it is absent or bare.
+        """Read the value of a parameter that may be given once; ``None`` when it is absent or bare.
 
         :raises InvalidParameter: it is repeated, or written as an array (``limit[]=…``).
         """
         return self._single(name)[1]
 
     def texts(self, name: str) -> tuple[str, ...]:
-        """The values of a parameter that may be repeated, as ``kind=…`` or ``kind[]=…``; bare ones don't count.
+        """Read the values of a parameter that may be repeated, as ``kind=…`` or ``kind[]=…``; bare ones don't count.
 
         :raises InvalidParameter: it has a key in brackets, ``kind[a]=…``.
         """
@@ -108,21 +108,21 @@ class Query:
         return tuple(found)
 
     def positive_integer(self, name: str) -> int | None:
-        """A canonical integer from 1 to 2**63-1; ``None`` when it is absent. The messages are those of core 3.1.
+        """Read a canonical integer from 1 to 2**63-1; ``None`` when it is absent. The messages are those of core 3.1.
 
         :raises InvalidParameter: it is anything else, bare, empty or repeated.
         """
         return self._counted(name, 1, "a positive integer")
 
     def natural(self, name: str) -> int | None:
-        """A canonical integer from 0 to 2**63-1; ``None`` when it is absent. The messages are those of core 3.1.
+        """Read a canonical integer from 0 to 2**63-1; ``None`` when it is absent. The messages are those of core 3.1.
 
         :raises InvalidParameter: it is anything else, bare, empty or repeated.
         """
         return self._counted(name, 0, "an integer greater than or equal to 0")
 
     def integer(self, name: str) -> int | None:
-        """Any integer of 64 bits; ``None`` when it is absent. The message is that of core 4, for ``version``.
+        """Read an integer of 64 bits; ``None`` when it is absent. The message is that of core 4, for ``version``.
 
         :raises InvalidParameter: it is anything else, bare, empty or repeated.
         """
@@ -134,7 +134,7 @@ class Query:
         raise InvalidParameter(name, f"invalid type for parameter '{name}'")
 
     def boolean(self, name: str) -> bool:
-        """``true`` or ``false``; bare or empty is true, absent is false (rulings: two dialects, ``count``).
+        """Read ``true`` or ``false``; bare or empty is true, absent is false (rulings: two dialects, ``count``).
 
         :raises InvalidParameter: it is anything else, or repeated.
         """
@@ -197,5 +197,5 @@ class Form:
         return cls(tuple(pairs))
 
     def text(self, name: str) -> str | None:
-        """The value of a field; when it is repeated, the last one counts (wire facts, authn 3.1)."""
+        """Read the value of a field; when it is repeated, the last one counts (wire facts, authn 3.1)."""
         return next((value for key, value in reversed(self.pairs) if key == name), None)

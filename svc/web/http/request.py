@@ -50,7 +50,7 @@ class Edge:
     _made_at: int = attrs.field(default=0, init=False)
 
     def common_headers(self) -> str:
-        """The header lines that every answer has, with the date to the second."""
+        """Return the header lines that every answer has, with the date to the second."""
         now = int(self.wall.seconds())
         if now != self._made_at or not self._common_headers:
             date = datetimeToString(now).decode("ascii")

@@ -9,6 +9,8 @@ from typing import Final
 
 import attrs
 
+from svc.model.text import blanked
+
 #: The bytes that the installed base escapes in JSON, so that a body is harmless in a page (wire facts, core 0.4).
 _ESCAPES: Final = str.maketrans({"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"})
 
@@ -50,7 +52,7 @@ class Response:
 
     @classmethod
     def json(cls, document: object, status: int = 200, headers: HeaderPairs = ()) -> Response:
-        """An answer in JSON, pure ASCII; ``<``, ``>`` and ``&`` are escaped as the installed base does.
+        """Return an answer in JSON, pure ASCII; ``<``, ``>`` and ``&`` are escaped as the installed base does.
 
         :raises ValueError: the document holds NaN or an infinity, which JSON lacks.
         """
@@ -58,7 +60,7 @@ class Response:
 
     @classmethod
     def json_text(cls, text: str, status: int = 200, headers: HeaderPairs = ()) -> Response:
-        """An answer in JSON that has been written already, in ASCII."""
+        """Return an answer in JSON that has been written already, in ASCII."""
         return cls(status, _escaped(text), "application/json", headers)
 
     @classmethod
@@ -71,7 +73,7 @@ class Response:
         tail: bytes = b"",
         status: int = 200,
     ) -> Response:
-        """An answer in JSON that is written already, by ``pieces`` that aren't empty: whole if there is one, or none.
+        """Return an answer in JSON that is written already, by ``pieces`` that aren't empty: whole if there is one, or none.
 
         ``head`` and ``tail`` stand around them. What is raised before the third piece is.
         """
@@ -91,7 +93,7 @@ class Response:
         tail: bytes = b"]",
         status: int = 200,
     ) -> Response:
-        """A JSON array of everything in ``batches``, of which no element is long, each batch in pieces of its own.
+        """Return a JSON array of everything in ``batches``, of which no element is long, each batch in pieces of its own.
 
         ``head`` and ``tail`` stand around the array's elements, with its brackets; otherwise as :meth:`json_pieces`.
         """
@@ -99,23 +101,23 @@ class Response:
 
     @classmethod
     def text(cls, text: str, status: int = 200, headers: HeaderPairs = ()) -> Response:
-        """An answer in plain text."""
+        """Return an answer in plain text."""
         return cls(status, text.encode("utf-8"), "text/plain; charset=utf-8", headers)
 
     @classmethod
     def content(cls, body: bytes, content_type: str, status: int = 200, headers: HeaderPairs = ()) -> Response:
-        """An answer of any type, its bytes as they are."""
+        """Return an answer of any type, its bytes as they are."""
         return cls(status, body, content_type, headers)
 
     @classmethod
     def empty(cls, status: int = 204, headers: HeaderPairs = ()) -> Response:
-        """An answer without a body."""
+        """Return an answer without a body."""
         return cls(status, headers=headers)
 
     def wire(
         self, common: str, *, request_id: str | None, close: bool, head: bool, chunked: bool = True
     ) -> tuple[bytes, bytes]:
-        """The status line with the headers, and the body, ready to be written.
+        """Return the status line with the headers, and the body, ready to be written.
 
         :param common: header lines that every answer has at the moment, each with its line end.
         :param request_id: what to echo as ``X-Request-Id``; ``None`` when no request could be read.
@@ -124,12 +126,12 @@ class Response:
         :param chunked: whether pieces come as chunks; otherwise the end of the connection ends them.
         """
         # Values may come from policy (a variable's MIME type): a line end inside would forge a header or a whole answer.
-        lines = [_STATUS_LINES[self.status], common, f"Cache-Control: {_one_line(self.cache_control)}\r\n"]
+        lines = [_STATUS_LINES[self.status], common, f"Cache-Control: {blanked(self.cache_control)}\r\n"]
         if request_id is not None:
             lines.append(f"X-Request-Id: {request_id}\r\n")
         if self.content_type is not None:
-            lines.append(f"Content-Type: {_one_line(self.content_type)}\r\n")
-        lines.extend(f"{name}: {_one_line(value)}\r\n" for name, value in self.headers)
+            lines.append(f"Content-Type: {blanked(self.content_type)}\r\n")
+        lines.extend(f"{name}: {blanked(value)}\r\n" for name, value in self.headers)
         if self.pieces is not None:
             lines.append("Transfer-Encoding: chunked\r\n" if chunked else "")
         elif self.status not in _WITHOUT_CONTENT:
@@ -139,14 +141,14 @@ class Response:
 
 
 def json_elements(elements: Sequence[object]) -> Iterator[bytes]:
-    """What stands between the brackets of an array, in chunks: a few of the elements each, with the commas between."""
+    """Return what stands between the brackets of an array, in chunks of a few elements, with the commas between."""
     for start in range(0, len(elements), _GROUP):
         chunk = _json(elements[start : start + _GROUP])[1:-1]
         yield chunk if start == 0 else b"," + chunk
 
 
 def json_members(members: Mapping[str, object]) -> bytes:
-    """What begins an object that has these members, up to where others may follow."""
+    """Return what begins an object that has these members, up to where others may follow."""
     return _json(members)[:-1]
 
 
@@ -191,7 +193,3 @@ def _json(document: object) -> bytes:
 
 def _escaped(text: str) -> bytes:
     return text.translate(_ESCAPES).encode("ascii")
-
-
-def _one_line(value: str) -> str:
-    return value if value.isprintable() else "".join(char if char.isprintable() else " " for char in value)

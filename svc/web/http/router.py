@@ -1,9 +1,10 @@
 """How a request finds its way to its route and an answer its way back; what a route is, ``routing`` tells.
 
 Note [Order of checks]: unknown route or method (404); a connection beyond the limit (503); access token (401); names in the
-path and the query (422); on a follower, whether the route writes (405); size of the body (413); then the route. All but the
-last two happen before the body has arrived: none of it is kept for strangers, nor where nothing can be done with it. A
-public route that writes proves by itself who calls, and then asks ``call.demand_primary()`` before it goes to any expense.
+path and the query (422); on a follower, whether the route writes (405); size of the body (413); then the route, its
+parameters first. All but the last two happen before the body has arrived: none of it is kept for strangers, nor where
+nothing can be done with it. A public route that writes proves by itself who calls, and then asks ``call.demand_primary()``
+before it goes to any expense.
 
 Note [Recorded before it is answered]: a route that has ``audit`` begins only while the journal takes records, and its answer
 is written when the journal has taken the request's events, be it a refusal: no secret leaves, and nobody is told that
@@ -16,15 +17,15 @@ paths before it matches them, answers in HTML, runs on without a caller, and cos
 from __future__ import annotations
 
 import functools
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
-from typing import Any, Final
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Final
 
 from klein import Klein
 from twisted.internet.defer import CancelledError, Deferred, succeed
 from twisted.logger import Logger
 from werkzeug.exceptions import HTTPException
 
-from svc.audit.refusals import printable
+from svc.model.dialect import Dialect
 from svc.model.errors import (
     AuditUnavailable,
     BearerRefused,
@@ -37,6 +38,8 @@ from svc.model.errors import (
 from svc.model.events import IJournal, Outcome
 from svc.model.limits import Limits
 from svc.model.query_results import Caller
+from svc.model.text import printable
+from svc.web.http.alternatives import Alternatives
 from svc.web.http.faults import answer_to, internal_error, no_route, reason_of
 from svc.web.http.incoming import Incoming
 from svc.web.http.paths import prepare, split_target
@@ -62,6 +65,7 @@ class Router:
         limits: Limits,
         new_id: Callable[[], str],
         journal: IJournal,
+        dialect: Dialect,
     ) -> None:
         """Compose the routes of ``nouns``.
 
@@ -69,6 +73,7 @@ class Router:
         :param demand_primary: returns when this server may write; raises ``StoreReadOnly``.
         :param journal: takes the events of a request before it is answered.
         :param new_id: makes the ids under which bugs are logged.
+        :param dialect: in which parameters are read.
         :raises ValueError: two routes match the same requests.
         """
         self._nouns = tuple(nouns)
@@ -77,6 +82,7 @@ class Router:
         self._limits = limits
         self._new_id = new_id
         self._journal = journal
+        self._dialect = dialect
         self._klein = _composed(tuple(noun.routes for noun in self._nouns))
         self._map = self._klein.url_map.bind("svc")
 
@@ -94,11 +100,13 @@ class Router:
                 return self._klein.execute_endpoint(endpoint, self, incoming, raw, query)  # type: ignore[arg-type, return-value]
         return succeed(no_route(path))
 
-    async def answer(self, number: int, route: Route, incoming: Incoming, raw: Mapping[str, str], query: str) -> Response:
-        """The answer of a route of the noun of this number, whatever happens."""
-        incoming.route = route
+    async def answer(
+        self, number: int, alternatives: Alternatives, incoming: Incoming, raw: Mapping[str, str], query: str
+    ) -> Response:
+        """Return the answer of one of these routes, of the noun of this number, whatever happens."""
+        route = incoming.route = alternatives.rest
         try:
-            return await self._perform(self._nouns[number], route, incoming, raw, query)
+            return await self._perform(self._nouns[number], alternatives, incoming, raw, query)
         except Refusal as refusal:
             return self._refused(route, incoming, refusal)
         except CancelledError:
@@ -108,32 +116,33 @@ class Router:
         except Exception:
             return self._failed(route, incoming)
 
-    async def _perform(self, noun: Noun, route: Route, incoming: Incoming, raw: Mapping[str, str], query: str) -> Response:
-        """Note [Order of checks]."""
+    async def _perform(
+        self, noun: Noun, alternatives: Alternatives, incoming: Incoming, raw: Mapping[str, str], query: str
+    ) -> Response:
+        """Note [Order of checks]; up to the query, all alternatives are alike."""
+        route = alternatives.rest
         if incoming.overflow and not route.vital:
             raise TooManyConnections
-        incoming.limit = route.body.limit(self._limits)
+        incoming.limit = route.size.limit(self._limits)
         caller = await self._admitted(route, incoming)
         values = route.pattern.read(raw, self._limits.identifier)
-        parameters = Query.parse(query if route.query else "")
+        parameters = Query.parse("" if route.query is None else query)
+        if alternatives.flagged:
+            route = incoming.route = alternatives.chosen(parameters)
         if route.writes and route.admission is not PUBLIC:
             await self._demand_primary()
         body = await incoming.body()
         origin = self._journal.origin(None if caller is None else caller.role, incoming.client_ip, incoming.request_id)
-        call = Call(incoming, caller, parameters, body, values, origin, self._demand_primary, route.audit)
+        call = Call(incoming, caller, parameters, body, values, origin, self._dialect, self._demand_primary, route)
         if route.audit is None:
-            return _response(await route.handler(noun, call, **values))
-        return await self._audited(route.handler(noun, call, **values), call)
+            return _response(await route.handler(noun, call, **route.arguments(call)))
+        return await self._audited(noun, route, call)
 
-    async def _audited(self, answer: Coroutine[Any, Any, Response], call: Call) -> Response:
-        """The answer of a route, once its events are recorded (Note [Recorded before it is answered])."""
+    async def _audited(self, noun: Noun, route: Route, call: Call) -> Response:
+        """Return the answer of a route, once its events are recorded (Note [Recorded before it is answered])."""
+        self._journal.admit()
         try:
-            self._journal.admit()
-        except AuditUnavailable:
-            answer.close()
-            raise
-        try:
-            response = _response(await answer)
+            response = _response(await route.handler(noun, call, **route.arguments(call)))
         except Refusal as refusal:
             await self._journal.take(call.origin, call.events, Outcome(reason_of(refusal)))
             raise
@@ -194,28 +203,33 @@ def _response(answer: object) -> Response:
 
 @functools.cache
 def _composed(declared: tuple[Routes, ...]) -> Klein:
-    """The map of all routes, each with the number of its noun; it depends on nothing but the declarations.
+    """Return the map of all routes, each with the number of its noun; it depends on nothing but the declarations.
 
     :raises ValueError: two routes match the same requests.
+    :raises TypeError: routes of one method and path differ in what is looked at before the query.
     """
     klein = Klein()
     prepare(klein.url_map)
     taken: set[tuple[str, str]] = set()
     for number, routes in enumerate(declared):
+        together: dict[str, list[Route]] = {}
         for route in routes:
-            shapes = {(route.method, shape) for shape in route.pattern.shapes()}
+            together.setdefault(str(route), []).append(route)
+        for same in together.values():
+            first = same[0]
+            shapes = {(first.method, shape) for shape in first.pattern.shapes()}
             if shapes & taken:
-                raise ValueError(f"{route} is declared twice")
+                raise ValueError(f"{first} is declared twice")
             taken |= shapes
-            _add(klein, number, route)
+            _add(klein, number, first, Alternatives.of(same))
     return klein
 
 
-def _add(klein: Klein, number: int, route: Route) -> None:
-    def endpoint(router: Router, incoming: Incoming, raw: Mapping[str, str], query: str) -> Awaitable[Response]:
-        return router.answer(number, route, incoming, raw, query)
+def _add(klein: Klein, number: int, first: Route, alternatives: Alternatives) -> None:
+    async def endpoint(router: Router, incoming: Incoming, raw: Mapping[str, str], query: str) -> Response:
+        return await router.answer(number, alternatives, incoming, raw, query)
 
-    for rule, values in route.pattern.rules():
-        name = f"{route.method} {rule}"
+    for rule, values in first.pattern.rules():
+        name = f"{first.method} {rule}"
         # Klein's types know of endpoints that return what it can render; it hands on whatever there is.
-        klein.route(rule, methods=[route.method], defaults=values, endpoint=name)(endpoint)  # type: ignore[type-var]
+        klein.route(rule, methods=[first.method], defaults=values, endpoint=name)(endpoint)  # type: ignore[type-var]

@@ -12,8 +12,20 @@ A noun declares its routes in one place, and there is no other way to add one::
             '''Tell what the access token says.'''
             return Response.json({"username": call.caller.role.login, "client_ip": call.client_ip})
 
-        @routes.add("POST", "/policies/<flat:account>/policy/<tail:identifier>", caller=REQUIRED, body=BodySize.POLICY)
-        async def load(self, call: Call, account: str, identifier: str) -> Response: ...
+        @routes.add(
+            "GET",
+            "/roles/<flat:account>/<kind>/<tail:identifier>",
+            when="all",
+            kinds=ROLE_KINDS,
+            name=PathName("role", RoleName.of),
+            caller=REQUIRED,
+            query=(Parameter.texts("filter", "only these roles", field="wanted"), Parameter.boolean("count", "...")),
+            answers=(Answer(200, "ids of roles", array(TEXT)), Answer(200, "their number", obj({"count": INTEGER}))),
+            errors=(NotFound, Forbidden),
+            privileges="sees the role",
+            audit=auditing.role_asked,
+        )
+        async def all(self, call: Call, role: RoleName, *, wanted: tuple[str, ...], count: bool) -> Response: ...
 
 * ``caller`` has no default: a route says ``REQUIRED``, ``OPTIONAL`` or ``PUBLIC``, or its module doesn't import.
 * What changes anything is refused on a follower. A ``GET`` changes nothing, and every other route is taken to, unless it
@@ -29,20 +41,40 @@ A noun declares its routes in one place, and there is no other way to add one::
 from __future__ import annotations
 
 import enum
+import functools
 import inspect
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from typing import Any, Final, Protocol, TypeVar
 
 import attrs
 
-from svc.model.errors import BearerRefused
+from svc.model.dialect import Dialect
+from svc.model.errors import (
+    AuditUnavailable,
+    BearerRefused,
+    CallerReplaced,
+    InvalidName,
+    InvalidParameter,
+    OutcomeUnknown,
+    PrimaryContested,
+    Refusal,
+    RouteNotFound,
+    StoreReadOnly,
+    StoreUnavailable,
+    TooLarge,
+    TooManyConnections,
+)
 from svc.model.events import Event, Origin, Trail
-from svc.model.limits import Limits
 from svc.model.query_results import Caller
+from svc.services.invocation import Invocation
+from svc.web.http.declarations import Answer, Body, BodySize, Parameter, PathName, Unaudited
 from svc.web.http.incoming import Incoming
+from svc.web.http.parameters import Parameters
 from svc.web.http.paths import Pattern
 from svc.web.http.query import Form, Query
 from svc.web.http.response import Response
+
+T = TypeVar("T")
 
 _METHODS: Final = frozenset({"GET", "POST", "PUT", "PATCH", "DELETE"})
 
@@ -63,17 +95,6 @@ OPTIONAL: Final = Admission.OPTIONAL
 PUBLIC: Final = Admission.PUBLIC
 
 
-class BodySize(enum.Enum):
-    """How large a body a route takes."""
-
-    USUAL = "usual"
-    POLICY = "policy"
-
-    def limit(self, limits: Limits) -> int:
-        """The most bytes that such a body may have."""
-        return limits.policy_body if self is BodySize.POLICY else limits.body
-
-
 @attrs.frozen
 class Call:
     """A request as a route sees it: complete, within its limits, its token verified."""
@@ -87,8 +108,10 @@ class Call:
     values: Mapping[str, Any]
     #: Where the request comes from, for the audit.
     origin: Origin
+    #: The dialect that the server speaks.
+    dialect: Dialect
     _demand_primary: Callable[[], Awaitable[None]] = attrs.field(repr=False)
-    _recount: Recount | None = None
+    _route: Route = attrs.field(repr=False)
     #: What the route has found out, for the audit; see :meth:`tell`.
     facts: dict[str, Any] = attrs.field(factory=dict, repr=False, init=False)
 
@@ -110,6 +133,14 @@ class Call:
         return self.caller_if_any
 
     @property
+    def invocation(self) -> Invocation:
+        """The caller, its address and this call as the recorder, for a use case.
+
+        :raises BearerRefused: there was no access token.
+        """
+        return Invocation(self.caller, self.client_ip, self)
+
+    @property
     def client_ip(self) -> str:
         """The client's address, told by a trusted proxy or by the socket."""
         return self._incoming.client_ip
@@ -120,7 +151,7 @@ class Call:
         return self._incoming.request_id
 
     def header(self, name: str) -> str | None:
-        """The value of a header; several lines of one name are joined with commas (RFC 9110 5.3)."""
+        """Return the value of a header; several lines of one name are joined with commas (RFC 9110 5.3)."""
         return self._incoming.header(name.encode("ascii"))
 
     def tell(self, **facts: object) -> None:
@@ -130,15 +161,38 @@ class Call:
     @property
     def events(self) -> Sequence[Event]:
         """The events of this request as far as they are known."""
-        return () if self._recount is None else self._recount(self)
+        return () if self._route.audit is None else self._route.audit(self)
 
     @property
     def trail(self) -> Trail:
         """They, for the transaction that makes the request's changes."""
         return Trail(self.origin, tuple(self.events))
 
+    @functools.cached_property
+    def parameters(self) -> Parameters:
+        """The parameters of the body, a form or JSON, and of the query.
+
+        :raises BadRequest: the body can't be read.
+        :raises TooLarge: it is longer than forms are.
+        :raises InvalidParameter: a value in JSON is neither a text, a whole number, nor a list or an object of texts.
+        """
+        return Parameters.of(self.header("Content-Type"), self.body, self.query)
+
+    def late(self, parameter: Parameter[T]) -> T:
+        """Read a parameter that the route declares as late.
+
+        :raises LookupError: it declares none.
+        """
+        if not any(parameter is late for late in self._route.late):
+            raise LookupError(f"{self._route} declares no late {parameter.name}")
+        return parameter.read(self)
+
+    def no_route(self) -> RouteNotFound:
+        """Return the refusal of a path that is no route after all."""
+        return RouteNotFound(self._route.method, self._route.pattern.filled(self.values))
+
     def form(self) -> Form:
-        """The body as a form, whatever its content type.
+        """Return the body as a form, whatever its content type.
 
         :raises BadRequest: it is none.
         :raises TooLarge: it is longer than forms are.
@@ -153,28 +207,102 @@ Handler = Callable[..., Coroutine[Any, Any, Response]]
 _H = TypeVar("_H", bound=Handler)
 
 
+def _early(route: Route) -> tuple[Parameter[Any], ...]:
+    return tuple(parameter for parameter in route.parameters if not parameter.late)
+
+
+def _late(route: Route) -> tuple[Parameter[Any], ...]:
+    return tuple(parameter for parameter in route.parameters if parameter.late)
+
+
 @attrs.frozen(kw_only=True)
 class Route:
-    """One declaration."""
+    """One declaration; its fields are those of ``Routes.add``."""
 
     method: str = attrs.field(validator=attrs.validators.in_(_METHODS))
     pattern: Pattern
+    when: str | None
+    kinds: frozenset[str] | None
+    name: PathName[Any] | None
     admission: Admission = attrs.field(validator=attrs.validators.instance_of(Admission))
-    body: BodySize
+    query: tuple[Parameter[Any], ...] | None
+    headers: tuple[Parameter[Any], ...]
+    body: Body | None
+    answers: tuple[Answer, ...]
+    errors: tuple[type[Refusal], ...]
+    privileges: str
     writes: bool
-    query: bool
     vital: bool
+    audit: Recount | None
+    unaudited: Unaudited | None
     handler: Handler
-    audit: Recount | None = None
-
-    def __attrs_post_init__(self) -> None:
-        """Refuse what is no coroutine, or doesn't take what the pattern gives."""
-        expected = ("self", "call", *self.pattern.names)
-        if not inspect.iscoroutinefunction(self.handler) or tuple(inspect.signature(self.handler).parameters) != expected:
-            raise TypeError(f"{self} needs a coroutine with the parameters {', '.join(expected)}")
+    #: The parameters that are read before the coroutine is called, and those that it reads itself.
+    early: tuple[Parameter[Any], ...] = attrs.field(init=False, default=attrs.Factory(_early, takes_self=True))
+    late: tuple[Parameter[Any], ...] = attrs.field(init=False, default=attrs.Factory(_late, takes_self=True))
 
     def __str__(self) -> str:
         return f"{self.method} {self.pattern}"
+
+    @property
+    def parameters(self) -> tuple[Parameter[Any], ...]:
+        """The parameters, in the order in which they are read."""
+        return (*(self.query or ()), *self.headers, *(() if self.body is None else self.body.fields))
+
+    @property
+    def size(self) -> BodySize:
+        """How large a body it takes."""
+        return BodySize.USUAL if self.body is None else self.body.size
+
+    @property
+    def refusals(self) -> frozenset[type[Refusal]]:
+        """Every refusal that the route may end in: those of ``errors``, and those that follow from the rest."""
+        implied: set[type[Refusal]] = {TooManyConnections, TooLarge, StoreUnavailable}
+        if self.pattern.names or self.name:
+            implied.add(InvalidName)
+        if self.query is not None:
+            implied.add(InvalidParameter)
+        if self.kinds is not None or self.when is not None:
+            implied.add(RouteNotFound)
+        if self.admission is not PUBLIC:
+            implied |= {BearerRefused, CallerReplaced}
+        if self.writes:
+            implied |= {StoreReadOnly, PrimaryContested, OutcomeUnknown}
+        if self.audit is not None:
+            implied.add(AuditUnavailable)
+        return frozenset({*implied, *self.errors})
+
+    def check(self) -> None:
+        """Return when the coroutine takes what the route declares.
+
+        :raises TypeError: it is no coroutine, or takes something else.
+        """
+        fields = [parameter.field for parameter in self.early if parameter.field]
+        named = self.pattern.names if self.name is None else (self.name.field,)
+        expected = ["self", "call", *named, *fields]
+        given = inspect.signature(self.handler).parameters.values()
+        words = [parameter.name for parameter in given if parameter.kind is not parameter.KEYWORD_ONLY]
+        keywords = [parameter.name for parameter in given if parameter.kind is parameter.KEYWORD_ONLY]
+        fits = words == expected[: len(words)] and sorted(keywords) == sorted(fields) and len(words) == 2 + len(named)
+        if not inspect.iscoroutinefunction(self.handler) or not fits or len(set(expected)) < len(expected):
+            after = f", and the keywords {', '.join(fields)}" if fields else ""
+            raise TypeError(f"{self} needs a coroutine with the parameters {', '.join(expected[: 2 + len(named)])}{after}")
+
+    def arguments(self, call: Call) -> dict[str, Any]:
+        """Read what the coroutine takes: the name in the path, then the parameters.
+
+        :raises Refusal: one of them is not what it has to be.
+        """
+        path, name = call.values, self.name
+        if self.kinds is not None and path["kind"] not in self.kinds:
+            raise call.no_route()
+        if name is None:
+            values = dict(path)
+        else:
+            values = {name.field: name.make(path["account"], name.kind or path["kind"], path["identifier"])}
+        for parameter in self.early:
+            values[parameter.field] = parameter.read(call)
+        values.pop("", None)
+        return values
 
 
 class Routes:
@@ -193,41 +321,66 @@ class Routes:
         path: str,
         *,
         caller: Admission,
-        body: BodySize = BodySize.USUAL,
+        when: str | None = None,
+        kinds: frozenset[str] | None = None,
+        name: PathName[Any] | None = None,
+        query: tuple[Parameter[Any], ...] | None = (),
+        headers: tuple[Parameter[Any], ...] = (),
+        body: Body | None = None,
+        answers: tuple[Answer, ...] = (),
+        errors: tuple[type[Refusal], ...] = (),
+        privileges: str = "",
         writes: bool | None = None,
-        query: bool = True,
         vital: bool = False,
-        audit: Recount | None = None,
+        audit: Recount | Unaudited | None = None,
     ) -> Callable[[_H], _H]:
         """Declare the decorated coroutine to be a route; see the module's docstring.
 
-        ``writes``: whether it changes anything, when the method doesn't say. One with ``query`` false knows no parameters:
-        its query is not read, and no query is a mistake. One that is ``vital`` answers on connections beyond the limit, too.
-
-        :raises TypeError: it is no coroutine, its parameters are not those that the path gives, or ``caller`` is none.
+        :param when: the flag in the query that chooses this route among those of the same method and path.
+        :param kinds: which kinds the path may name; with any other it is no route.
+        :param name: what the path's account, kind and identifier are together.
+        :param query: its parameters, in the order in which they are read. With ``None`` the route knows no query: it is not
+            read, and none is a mistake.
+        :param headers: the headers that it reads, after the query.
+        :param body: what body it takes; its fields are read last. ``None`` says that none is looked at.
+        :param answers: everything that it answers but refusals.
+        :param errors: the refusals that it may raise, beside those that follow from the rest (``Route.refusals``).
+        :param privileges: what the caller needs, in words.
+        :param writes: whether it changes anything, when the method doesn't say.
+        :param vital: whether it answers on connections beyond the limit, too.
+        :param audit: the function that tells the events of a request, or why there are none.
+        :raises TypeError: it is no coroutine, its parameters are not those that are declared, or ``caller`` is none.
         :raises ValueError: there is no such method.
         """
 
         def declare(handler: _H) -> _H:
-            pattern = Pattern(path)
             route = Route(
                 method=method,
-                pattern=pattern,
+                pattern=Pattern(path),
+                when=when,
+                kinds=kinds,
+                name=name,
                 admission=caller,
-                body=body,
-                writes=method != "GET" if writes is None else writes,
                 query=query,
+                headers=headers,
+                body=body,
+                answers=answers,
+                errors=errors,
+                privileges=privileges,
+                writes=method != "GET" if writes is None else writes,
                 vital=vital,
+                audit=None if isinstance(audit, Unaudited) else audit,
+                unaudited=audit if isinstance(audit, Unaudited) else None,
                 handler=handler,
-                audit=audit,
             )
+            route.check()
             self._routes.append(route)
             return handler
 
         return declare
 
     def under(self, name: str) -> Routes:
-        """The same routes with the segment ``name`` before each path; of one name always the same object.
+        """Return the same routes with the segment ``name`` before each path; of one name always the same object.
 
         It is for a noun that serves several names, each by an object of its own.
         """

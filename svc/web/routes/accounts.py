@@ -1,103 +1,68 @@
-"""Accounts over HTTP, for those whom the policy of the service's own account lets (wire facts, core 5)."""
+"""Accounts over HTTP (wire facts, core 5)."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from typing import Final
 
 import attrs
-from twisted.logger import Logger
 
-from svc.audit.refusals import printable
-from svc.crypto.jose import shown
-from svc.crypto.keyring import AccountKeys
-from svc.model.authorization import Allowed, use
-from svc.model.credentials import new_api_key
-from svc.model.errors import Conflict, Forbidden, InvalidName, InvalidParameter, NotFound
-from svc.model.events import Trail
-from svc.model.names import ACCOUNTS_WEBSERVICE, RESERVED_ACCOUNT, account_name
-from svc.model.ports import IAccounts, IRoles
-from svc.web.http.parameters import Parameters
+from svc.model.errors import BadRequest, Conflict, Forbidden, NotFound
+from svc.services.accounts import AccountService
+from svc.web.http.declarations import PARAMETERS, Answer, Body, Parameter
 from svc.web.http.response import Response
 from svc.web.http.routing import REQUIRED, Call, Routes
+from svc.web.http.shapes import TEXT, array, obj
 from svc.web.routes import auditing
 
-#: What no name of an account may hold, of all that people try.
-_APART: Final = " :/"
-
-_log = Logger()
+_ID: Final = Parameter.body_text("id", "the name of the account", required=True, late=True)
 
 
 @attrs.frozen
 class Accounts:
-    """The routes of accounts. ``create`` makes one, whose admin has the API key.
-
-    They take privileges on the webservice ``accounts`` of the account ``!``, which nobody has until that account is made on
-    the command line.
-    """
+    """The routes of accounts."""
 
     routes = Routes()
 
-    store: IAccounts
-    roles: IRoles
-    keys: AccountKeys
-    create: Callable[[str, str, Trail | None], Awaitable[None]]
+    accounts: AccountService
 
-    @routes.add("POST", "/accounts", caller=REQUIRED, audit=auditing.account_made)
-    async def make(self, call: Call) -> Response:
-        """Make the account ``id``, and tell the API key of its admin; takes ``execute``."""
-        await self._demand(call, "execute")
-        asked = Parameters.of(call).text("id")
-        call.tell(account=asked or "-")
-        account, api_key = _new_name(asked), new_api_key()
-        await self.create(account, api_key, call.trail)
-        _log_change(call, "made", account)
-        return Response.json({"id": account, "api_key": api_key}, 201)
-
-    @routes.add("GET", "/accounts", caller=REQUIRED, audit=auditing.accounts_listed)
-    async def tell_all(self, call: Call) -> Response:
-        """Tell the names of all accounts, in order; takes ``read``."""
-        await self._demand(call, "read")
-        return Response.json(await self.store.names())
-
-    @routes.add("DELETE", "/accounts/<account>", caller=REQUIRED, audit=auditing.account_deleted)
-    async def delete(self, call: Call, account: str) -> Response:
-        """Delete an account with all that it holds; takes ``update``."""
-        await self._demand(call, "update")
-        if account == RESERVED_ACCOUNT:
-            raise NotFound(account, "account", account)
-        await self.store.delete(account, call.trail)
-        # Its tokens die here at once, and on other servers within a round of health checks.
-        self.keys.forget(account)
-        _log_change(call, "deleted", account)
-        return Response.empty()
-
-    async def _demand(self, call: Call, privilege: str) -> None:
-        """Return when the caller may; whoever may not is told no more than that."""
-        if use(await self.roles.standing(call.caller, ACCOUNTS_WEBSERVICE), privilege) != Allowed():
-            raise Forbidden(f"{call.caller.role} lacks {privilege} on {ACCOUNTS_WEBSERVICE}")
-
-
-def _new_name(text: str | None) -> str:
-    """The name for a new account.
-
-    :raises InvalidParameter: it is missing, or none.
-    :raises Conflict: it is the service's own.
-    """
-    if text is None:
-        raise InvalidParameter("id", "id")
-    try:
-        account = account_name(text)
-    except InvalidName as refusal:
-        apart = "".join(char for char in _APART if char in text)
-        message = f'account name "{shown(text)[1:-1]}" contains invalid characters ({apart})' if apart else refusal.message
-        raise InvalidParameter("id", message) from None
-    if account == RESERVED_ACCOUNT:
-        raise Conflict("account", account, f'account "{account}" already exists')
-    return account
-
-
-def _log_change(call: Call, does: str, account: str) -> None:
-    _log.info(
-        "{role} {does} the account {account}", role=printable(str(call.caller.role)), does=does, account=printable(account)
+    @routes.add(
+        "POST",
+        "/accounts",
+        caller=REQUIRED,
+        body=Body("the account", PARAMETERS, fields=(_ID,)),
+        answers=(Answer(201, "the account, and the API key of its admin", obj({"id": TEXT, "api_key": TEXT})),),
+        errors=(Forbidden, BadRequest, Conflict),
+        privileges="execute on !:webservice:accounts",
+        audit=auditing.account_made,
     )
+    async def create(self, call: Call) -> Response:
+        """Make an account, and return the API key of its admin."""
+        account = await self.accounts.create(call.invocation, lambda: call.late(_ID))
+        return Response.json({"id": account.name, "api_key": account.api_key}, 201)
+
+    @routes.add(
+        "GET",
+        "/accounts",
+        caller=REQUIRED,
+        answers=(Answer(200, "the names of all accounts, in order", array(TEXT)),),
+        errors=(Forbidden,),
+        privileges="read on !:webservice:accounts",
+        audit=auditing.accounts_listed,
+    )
+    async def list_names(self, call: Call) -> Response:
+        """Return the names of all accounts."""
+        return Response.json(await self.accounts.names(call.invocation))
+
+    @routes.add(
+        "DELETE",
+        "/accounts/<account>",
+        caller=REQUIRED,
+        answers=(Answer(204, "the account is deleted"),),
+        errors=(Forbidden, NotFound),
+        privileges="update on !:webservice:accounts",
+        audit=auditing.account_deleted,
+    )
+    async def delete(self, call: Call, account: str) -> Response:
+        """Delete an account with all that it holds."""
+        await self.accounts.delete(call.invocation, account)
+        return Response.empty()

@@ -1,27 +1,22 @@
-"""The audit over HTTP: the events that changed something, newest first (wire facts, core 5).
-
-Who may read them, the source leaves open; so it is what is safe. Whoever owns the account's root policy, as its admin does,
-reads all of the account's events. Others read those of a resource, or of a role, whose owner they are. Nobody reads another
-account's.
-"""
+"""The audit over HTTP (wire facts, core 5)."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator, Sequence
 from datetime import UTC, datetime
-from typing import Final
+from typing import Any, Final
 
 import attrs
 
-from svc.model.authorization import demand_ownership
 from svc.model.errors import Forbidden, InvalidName, InvalidParameter, NotFound
-from svc.model.events import PARAMETERS, EventsQuery, IEvents, StoredEvent
-from svc.model.names import ResourceName, root_policy
-from svc.model.ports import IRoles
-from svc.web.http.query import Query
+from svc.model.events import PARAMETERS, EventsQuery, StoredEvent
+from svc.model.names import ResourceName
+from svc.services.audit_reading import AuditService
+from svc.web.http.declarations import Answer, Parameter, Source
 from svc.web.http.response import Response
 from svc.web.http.routing import REQUIRED, Call, Routes
+from svc.web.http.shapes import INTEGER, TEXT, array, integer, keyed, obj
 from svc.web.routes import auditing
 
 #: How many events a list has unless ``limit`` says otherwise, and at most.
@@ -39,60 +34,175 @@ _PARAMETER: Final = re.compile(r"([a-z]+)@43868/([a-z_]+)", re.ASCII)
 _DIGITS: Final = re.compile(r"[0-9]{1,2}", re.ASCII)
 
 
+def _limit(source: Source) -> int:
+    """Read ``limit``. That ``offset`` is none is said before how large this may be.
+
+    :raises InvalidParameter: it is no positive integer, or more than ``MOST``.
+    """
+    limit = source.query.positive_integer("limit")
+    source.query.natural("offset")
+    if limit is not None and limit > MOST:
+        raise InvalidParameter("limit", f"'limit' must not exceed {MOST}", code="unprocessable_entity")
+    return PAGE if limit is None else limit
+
+
+def _number(name: str, most: int, description: str) -> Parameter[int | None]:
+    """Declare a number from 0 to ``most``."""
+
+    def read(source: Source) -> int | None:
+        text = source.query.text(name)
+        if text is None:
+            return None
+        if not _DIGITS.fullmatch(text) or int(text) > most:
+            raise InvalidParameter(name, f"'{name}' is a number from 0 to {most}")
+        return int(text)
+
+    return Parameter(name, read, integer(0, most), description)
+
+
+def _text(source: Source, name: str) -> str | None:
+    """Read a text to compare with.
+
+    :raises InvalidParameter: it holds NUL, which no event does.
+    """
+    text = source.query.text(name)
+    if text is not None and "\x00" in text:
+        raise InvalidParameter(name, f"'{name}' may not hold a NUL character")
+    return text
+
+
+def _compared(name: str, description: str) -> Parameter[str | None]:
+    """Declare a text to compare with."""
+    return Parameter(name, lambda source: _text(source, name), TEXT, description)
+
+
+def _data(source: Source) -> tuple[tuple[str, str, str], ...]:
+    """Read the parameters of structured data, each as ``subject@43868/role=…``."""
+    found = []
+    for name in dict.fromkeys(key for key, _ in source.query.pairs if "@" in key):
+        matched = _PARAMETER.fullmatch(name)
+        if matched is None or not (matched[1] == "subject" or matched.groups() in PARAMETERS):
+            others = ", ".join(f"{element}@43868/{parameter}" for element, parameter in sorted(PARAMETERS))
+            raise InvalidParameter(name[:100], f"events can be looked for by subject@43868/<parameter>, {others}")
+        value = _text(source, name)
+        if value is not None:
+            found.append((matched[1], matched[2], value))
+    return tuple(found)
+
+
+_FILTERS: Final[tuple[Parameter[Any], ...]] = (
+    Parameter("limit", _limit, integer(1, MOST), f"the most events that are listed; {PAGE} if absent"),
+    Parameter("offset", lambda source: source.query.natural("offset") or 0, integer(0), "how many newer ones are left out"),
+    _number("facility", _FACILITY_MOST, "their facility (RFC 5424)"),
+    _number("severity", _SEVERITY_MOST, "their severity (RFC 5424)"),
+    _compared("hostname", "the machine of the server that told them"),
+    _compared("appname", "the program that told them"),
+    _compared("procid", "the id of the request"),
+    _compared("msgid", "their sort"),
+)
+
+
+def _query(source: Source) -> EventsQuery:
+    """Read what all parameters ask for together; the use case adds whose account it is.
+
+    :raises InvalidParameter: one of them is not what it has to be.
+    """
+    filters = {parameter.name: parameter.read(source) for parameter in _FILTERS}
+    return EventsQuery("", data=_data(source), **filters)
+
+
+FILTER: Final = (
+    *(parameter.ignored for parameter in _FILTERS),
+    Parameter("<name>@43868/<parameter>", _query, TEXT, "a parameter of their data, as subject@43868/role", field="query"),
+)
+
+_EVENT: Final = obj(
+    {
+        **dict.fromkeys(("timestamp", "hostname", "appname", "procid", "msgid", "message"), TEXT),
+        **dict.fromkeys(("facility", "severity", "number"), INTEGER),
+        "sdata": keyed(keyed(TEXT)),
+    }
+)
+_ANSWERS: Final = (
+    Answer(200, "the events, the newest first", array(_EVENT)),
+    Answer(404, "no event fits: an empty array", array(_EVENT)),
+)
+
+
 @attrs.frozen
 class Audit:
     """The routes of the audit."""
 
     routes = Routes()
 
-    events: IEvents
-    roles: IRoles
+    audit: AuditService
 
-    @routes.add("GET", "/audit", caller=REQUIRED, audit=auditing.audit_read)
-    async def everything(self, call: Call) -> Response:
+    @routes.add(
+        "GET",
+        "/audit",
+        caller=REQUIRED,
+        query=FILTER,
+        answers=_ANSWERS,
+        errors=(Forbidden,),
+        privileges="owns the root policy",
+        audit=auditing.audit_read,
+    )
+    async def everything(self, call: Call, *, query: EventsQuery) -> Response:
         """List the events of the caller's account."""
-        query = _query(call)
-        if not await self._sees_all(call):
-            raise Forbidden("does not own the root policy, which the whole audit takes")
-        return await self._list(query)
+        return await _listed(await self.audit.all_events(call.invocation, query))
 
-    @routes.add("GET", "/audit/resources/<tail:identifier>", caller=REQUIRED, audit=auditing.audit_read)
-    async def of_resource(self, call: Call, identifier: str) -> Response:
+    @routes.add(
+        "GET",
+        "/audit/resources/<tail:identifier>",
+        caller=REQUIRED,
+        query=FILTER,
+        answers=_ANSWERS,
+        errors=(Forbidden, NotFound),
+        privileges="owns it, or the root policy",
+        audit=auditing.audit_read,
+    )
+    async def of_resource(self, call: Call, identifier: str, *, query: EventsQuery) -> Response:
         """List the events whose subject has this resource."""
-        return await self._of(call, identifier, "resource")
+        return await _listed(await self.audit.events_of(call.invocation, query, _named(identifier), "resource"))
 
-    @routes.add("GET", "/audit/roles/<tail:identifier>", caller=REQUIRED, audit=auditing.audit_read)
-    async def of_role(self, call: Call, identifier: str) -> Response:
+    @routes.add(
+        "GET",
+        "/audit/roles/<tail:identifier>",
+        caller=REQUIRED,
+        query=FILTER,
+        answers=_ANSWERS,
+        errors=(Forbidden, NotFound),
+        privileges="owns it, or the root policy",
+        audit=auditing.audit_read,
+    )
+    async def of_role(self, call: Call, identifier: str, *, query: EventsQuery) -> Response:
         """List the events whose subject has this role."""
-        return await self._of(call, identifier, "role")
+        return await _listed(await self.audit.events_of(call.invocation, query, _named(identifier), "role"))
 
-    @routes.add("GET", "/audit/entities/<tail:identifier>", caller=REQUIRED, audit=auditing.audit_read)
-    async def of_entity(self, call: Call, identifier: str) -> Response:
+    @routes.add(
+        "GET",
+        "/audit/entities/<tail:identifier>",
+        caller=REQUIRED,
+        query=FILTER,
+        answers=_ANSWERS,
+        errors=(Forbidden, NotFound),
+        privileges="owns it, or the root policy",
+        audit=auditing.audit_read,
+    )
+    async def of_entity(self, call: Call, identifier: str, *, query: EventsQuery) -> Response:
         """List the events whose subject has this id as role, resource or member."""
-        return await self._of(call, identifier, None)
+        return await _listed(await self.audit.events_of(call.invocation, query, _named(identifier), None))
 
-    async def _of(self, call: Call, identifier: str, parameter: str | None) -> Response:
-        query, name = _query(call), _named(identifier)
-        if name.account != call.caller.role.account:
-            raise NotFound.of(name)
-        if not await self._sees_all(call):
-            demand_ownership(await self.roles.standing(call.caller, name), name)
-        if parameter is None:
-            return await self._list(attrs.evolve(query, about=str(name)))
-        wanted = ("subject", parameter, str(name))
-        if any(given[:2] == wanted[:2] and given != wanted for given in query.data):
-            return await _listed([])
-        return await self._list(attrs.evolve(query, data=tuple({*query.data, wanted})))
 
-    async def _sees_all(self, call: Call) -> bool:
-        return (await self.roles.standing(call.caller, root_policy(call.caller.role.account).resource)).owns
-
-    async def _list(self, query: EventsQuery) -> Response:
-        return await _listed(await self.events.listed(query))
+def _named(text: str) -> ResourceName:
+    try:
+        return ResourceName.parse(text)
+    except InvalidName as refusal:
+        raise InvalidParameter("id", f"'id' must be a full id, account:kind:identifier: {refusal.message}") from None
 
 
 async def _listed(events: list[StoredEvent]) -> Response:
-    """The answer to a list; one of nothing is 404 (wire facts, core 5)."""
+    """Return the answer to a list; one of nothing is 404 (wire facts, core 5)."""
 
     async def shown() -> AsyncIterator[Sequence[object]]:
         for start in range(0, len(events), BATCH):
@@ -114,67 +224,3 @@ def _shown(event: StoredEvent) -> dict[str, object]:
         "message": event.message,
         "number": event.number,
     }
-
-
-def _named(text: str) -> ResourceName:
-    try:
-        return ResourceName.parse(text)
-    except InvalidName as refusal:
-        raise InvalidParameter("id", f"'id' must be a full id, account:kind:identifier: {refusal.message}") from None
-
-
-def _query(call: Call) -> EventsQuery:
-    """What the query asks for.
-
-    :raises InvalidParameter: a parameter is not what it has to be.
-    """
-    query = call.query
-    limit, offset = query.positive_integer("limit"), query.natural("offset")
-    if limit is not None and limit > MOST:
-        raise InvalidParameter("limit", f"'limit' must not exceed {MOST}", code="unprocessable_entity")
-    return EventsQuery(
-        call.caller.role.account,
-        facility=_number(query, "facility", _FACILITY_MOST),
-        severity=_number(query, "severity", _SEVERITY_MOST),
-        hostname=_text(query, "hostname"),
-        appname=_text(query, "appname"),
-        procid=_text(query, "procid"),
-        msgid=_text(query, "msgid"),
-        data=_data(query),
-        limit=PAGE if limit is None else limit,
-        offset=offset or 0,
-    )
-
-
-def _number(query: Query, name: str, most: int) -> int | None:
-    text = query.text(name)
-    if text is None:
-        return None
-    if not _DIGITS.fullmatch(text) or int(text) > most:
-        raise InvalidParameter(name, f"'{name}' is a number from 0 to {most}")
-    return int(text)
-
-
-def _text(query: Query, name: str) -> str | None:
-    """A text to compare with.
-
-    :raises InvalidParameter: it holds NUL, which no event does.
-    """
-    text = query.text(name)
-    if text is not None and "\x00" in text:
-        raise InvalidParameter(name, f"'{name}' may not hold a NUL character")
-    return text
-
-
-def _data(query: Query) -> tuple[tuple[str, str, str], ...]:
-    """The parameters of structured data, each as ``subject@43868/role=…``."""
-    found = []
-    for name in dict.fromkeys(key for key, _ in query.pairs if "@" in key):
-        matched = _PARAMETER.fullmatch(name)
-        if matched is None or not (matched[1] == "subject" or matched.groups() in PARAMETERS):
-            others = ", ".join(f"{element}@43868/{parameter}" for element, parameter in sorted(PARAMETERS))
-            raise InvalidParameter(name[:100], f"events can be looked for by subject@43868/<parameter>, {others}")
-        value = _text(query, name)
-        if value is not None:
-            found.append((matched[1], matched[2], value))
-    return tuple(found)

@@ -178,9 +178,7 @@ def _fetched(name: str, version: str | None) -> Event:
 
 
 def updated(call: Call) -> list[Event]:
-    """A variable was given a value, or was to keep those that it has."""
-    if call.query.flag("expirations"):
-        return [_cleared(_variable(call))]
+    """A variable was given a value."""
     name = _variable(call)
     return [Event("update", "update", (("resource", name),), f"updated {name}", f"update {name}")]
 
@@ -195,12 +193,9 @@ def expirations_cleared(call: Call) -> list[Event]:
     """The values of a variable were to end no more; without its flag there is no such route."""
     if not call.query.flag("expirations"):
         return []
-    return [_cleared(f"{call.values['account']}:{call.values['kind']}:{call.values['identifier']}")]
-
-
-def _cleared(name: str) -> Event:
+    name = f"{call.values['account']}:{call.values.get('kind', 'variable')}:{call.values['identifier']}"
     words = f"the expiration of {name}"
-    return Event("expiration", "clear", (("resource", name),), f"cleared {words}", f"clear {words}")
+    return [Event("expiration", "clear", (("resource", name),), f"cleared {words}", f"clear {words}")]
 
 
 def _variable(call: Call) -> str:
@@ -266,7 +261,7 @@ def _membership(call: Call, operation: str, did: str, does: str) -> list[Event]:
 def policy_loaded(call: Call) -> list[Event]:
     """A policy document was loaded, or tried; the rows that changed have events of their own."""
     name = f"{call.values['account']}:policy:{call.values['identifier']}"
-    if call.facts.get("rehearsed"):
+    if call.facts.get("dry_run"):
         words = f"a dry run of a load of {name}"
         return [Event("policy", "dry-run", (("policy", name),), f"made {words}", f"make {words}", severity=NOTICE)]
     return [Event("policy", "load", (("policy", name),), f"loaded {name}", f"load {name}", severity=NOTICE)]
@@ -362,4 +357,5 @@ def _asked(call: Call, names: tuple[str, ...]) -> Subject:
 
 def _said(call: Call, name: str) -> str | None:
     """What the query says first under a name, right or wrong, empty where it is bare; ``None`` where the name is absent."""
-    return next((value or "" for key, value in call.query.pairs if key in {name, f"{name}[]"}), None)
+    pairs = call.query.pairs
+    return next((value or "" for key, value in pairs if key in {name, f"{name}[]"}), None) if pairs else None

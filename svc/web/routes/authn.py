@@ -1,84 +1,131 @@
-"""Logging in: API keys and others' tokens become access tokens; who the caller is; the keys that verify access tokens."""
+"""Logging in over HTTP: API keys and others' tokens become access tokens; who the caller is; the keys that verify them.
+
+A refused login has an empty body (rulings 2.10).
+"""
 
 from __future__ import annotations
 
 import base64
 import datetime
-from collections.abc import Mapping
 from typing import Final
 
 import attrs
-from twisted.logger import Logger
 
-from svc.crypto.keyring import AccessTokens, AccountKeys
-from svc.model.authentication import Attempt, IAuthenticator, ILogin, Refused, moment
-from svc.model.errors import AuthenticationRefused, BadRequest, Forbidden, InvalidName, NotFound, TooLarge, WrongDataKey
-from svc.model.names import account_name
-from svc.model.ports import IRoles
+from svc.model.authentication import LoginRequest
+from svc.model.errors import AuthenticationRefused, BadRequest, Forbidden, NotFound, PasswordsBusy, TooLarge, WrongDataKey
 from svc.model.reasons import Reason
-from svc.web.http.basic import basic
+from svc.services.login import AccessTokenService, ApiKeyService, LoginService
+from svc.web.http.basic import BASIC
+from svc.web.http.declarations import Answer, Body, Parameter, Source, Unaudited
 from svc.web.http.response import Response
 from svc.web.http.routing import OPTIONAL, PUBLIC, REQUIRED, Call, Routes
+from svc.web.http.shapes import TEXT, array, obj, raw, text
 from svc.web.routes import auditing
 
 #: What LDAP authenticators are called in the audit.
 _LDAP: Final = "authn-ldap"
 
-_log = Logger()
+_TEXT: Final = raw("text/plain; charset=utf-8")
+_ISSUED: Final = (
+    Answer(200, "an access token", obj({"protected": TEXT, "payload": TEXT, "signature": TEXT})),
+    Answer(200, "an access token in base64, where Accept-Encoding asks for that", _TEXT, ("Content-Encoding",)),
+)
+_API_KEY: Final = (Answer(200, "the role's API key", _TEXT),)
+_KEY: Final = obj(dict.fromkeys(("kty", "crv", "x", "y", "kid", "alg", "use"), TEXT))
+_CALLER: Final = obj(dict.fromkeys(("client_ip", "account", "username", "token_issued_at"), TEXT), {"user_agent": TEXT})
+
+ENCODING: Final = Parameter.header("Accept-Encoding", "base64, for an access token that can stand in a header")
+
+
+def _evidence(source: Source) -> tuple[str, tuple[Reason, str] | None]:
+    """Read the field ``jwt`` of a form: the token, and why there is none that can be read."""
+    try:
+        return (source.form().text("jwt") or "").strip(), None
+    except BadRequest as refusal:
+        return "", (Reason.REQUEST_MALFORMED, refusal.message)
+    except TooLarge as refusal:
+        return "", (Reason.TOKEN_TOO_LARGE, f"{refusal.what} may have at most {refusal.limit} bytes")
+
+
+JWT: Final = Parameter("jwt", _evidence, TEXT, "a token that the provider signed", field="evidence", required=True)
 
 
 @attrs.frozen
 class Authn:
-    """The routes of logging in by API key, and of what access tokens say.
-
-    ``by_api_key`` decides, ``login`` tells a role its own API key. A refusal has an empty body (rulings 2.10): its reason
-    was logged by whoever wraps the authenticator.
-    """
+    """The routes of logging in by API key, and of what access tokens say."""
 
     routes = Routes()
 
-    by_api_key: IAuthenticator
-    login: ILogin
-    tokens: AccessTokens
-    keys: AccountKeys
-    roles: IRoles
+    login: LoginService
+    api_keys: ApiKeyService
+    tokens: AccessTokenService
 
-    @routes.add("GET", "/authn/<flat:account>/login", caller=OPTIONAL, audit=auditing.logged_in)
+    @routes.add(
+        "GET",
+        "/authn/<flat:account>/login",
+        caller=OPTIONAL,
+        headers=(BASIC,),
+        answers=_API_KEY,
+        errors=(AuthenticationRefused, PasswordsBusy),
+        privileges="none: the role's password or API key proves it",
+        audit=auditing.logged_in,
+    )
     async def tell_api_key(self, call: Call, account: str) -> Response:
-        """Tell the API key of the role that HTTP Basic credentials prove (wire facts, authn 1.2)."""
-        name, password = basic(call.header("Authorization"))
-        return await _told(call, self.login, Attempt(account, name, password, call.client_ip))
+        """Return the API key of the role that HTTP Basic credentials prove (wire facts, authn 1.2)."""
+        name, password = call.late(BASIC)
+        return await _told(call, self.api_keys, LoginRequest(account, name, password, call.client_ip))
 
     @routes.add(
         "POST",
         "/authn/<flat:account>/<tail:login>/authenticate",
         caller=PUBLIC,
+        headers=(ENCODING,),
+        body=Body("an API key, as it is", ("text/plain",)),
+        answers=_ISSUED,
+        errors=(AuthenticationRefused,),
+        privileges="none: the role's API key proves it",
         writes=False,
         audit=auditing.authenticated,
     )
-    async def authenticate_by_api_key(self, call: Call, account: str, login: str) -> Response:
-        """Exchange an API key, the raw body, for an access token (wire facts, authn 1.3)."""
-        attempt = Attempt(account, login, call.body, call.client_ip)
-        return await _exchanged(call, self.by_api_key, attempt, self.tokens)
+    async def authenticate_by_api_key(
+        self, call: Call, account: str, login: str, *, accept_encoding: str | None
+    ) -> Response:
+        """Exchange an API key for an access token (wire facts, authn 1.3)."""
+        request = LoginRequest(account, login, call.body, call.client_ip)
+        return _issued(await self.login.authenticate(request, call), accept_encoding)
 
-    @routes.add("GET", "/authn/<flat:account>/.well-known/jwks.json", caller=PUBLIC)
+    @routes.add(
+        "GET",
+        "/authn/<flat:account>/.well-known/jwks.json",
+        caller=PUBLIC,
+        answers=(Answer(200, "a JWK set", obj({"keys": array(_KEY)})),),
+        errors=(NotFound, WrongDataKey),
+        privileges="none",
+        audit=Unaudited("the keys are public"),
+    )
     async def publish_keys(self, call: Call, account: str) -> Response:  # noqa: ARG002 (every route takes its call)
-        """Publish the keys that verify the account's access tokens, as a JWK set (rulings 3)."""
-        keys = await self.keys.public_keys(_existing(account))
-        if not keys:
-            raise NotFound(account, "account", account)
+        """Return the keys that verify the account's access tokens, as a JWK set (rulings 3)."""
+        keys = await self.tokens.public_keys(account)
         return attrs.evolve(Response.json({"keys": keys}), cache_control="public, max-age=60")
 
-    @routes.add("GET", "/whoami", caller=REQUIRED, audit=auditing.identity_checked)
-    async def tell_caller(self, call: Call) -> Response:
-        """Tell what the service knows of the caller (wire facts, authn 1.8)."""
+    @routes.add(
+        "GET",
+        "/whoami",
+        caller=REQUIRED,
+        headers=(Parameter.header("User-Agent", "the client, which is told in the answer"),),
+        answers=(Answer(200, "the caller", _CALLER),),
+        errors=(Forbidden,),
+        privileges="none: the role is there still",
+        audit=auditing.identity_checked,
+    )
+    async def tell_caller(self, call: Call, *, user_agent: str | None) -> Response:
+        """Return what the service knows of the caller (wire facts, authn 1.8)."""
         role = call.caller.role
-        if not await self.roles.remains(call.caller):
-            raise Forbidden("the token's role no longer exists")
+        await self.tokens.check_caller(call.caller)
         issued = datetime.datetime.fromtimestamp(call.caller.issued_at, datetime.UTC)
-        told: Mapping[str, object] = {
+        told = {
             "client_ip": call.client_ip,
-            "user_agent": call.header("User-Agent"),
+            "user_agent": user_agent,
             "account": role.account,
             "username": role.login,
             "token_issued_at": issued.isoformat(timespec="milliseconds"),
@@ -93,8 +140,7 @@ class FederatedAuthn:
     declared = Routes()
 
     name: str
-    authenticator: IAuthenticator
-    tokens: AccessTokens
+    login: LoginService
 
     @property
     def routes(self) -> Routes:
@@ -105,94 +151,96 @@ class FederatedAuthn:
         "POST",
         "/<service_id>/<flat:account>/<optional:login>/authenticate",
         caller=PUBLIC,
+        headers=(ENCODING,),
+        body=Body("a form with a token", ("application/x-www-form-urlencoded",), fields=(JWT,)),
+        answers=_ISSUED,
+        errors=(AuthenticationRefused,),
+        privileges="the role that the token proves has authenticate on the authenticator",
         writes=False,
         audit=auditing.authenticated,
     )
-    async def authenticate(self, call: Call, service_id: str, account: str, login: str | None) -> Response:
-        """Exchange a token, the form's field ``jwt``, for an access token (source document, endpoints 1 and 2)."""
+    async def authenticate(
+        self,
+        call: Call,
+        service_id: str,
+        account: str,
+        login: str | None,
+        *,
+        accept_encoding: str | None,
+        evidence: tuple[str, tuple[Reason, str] | None],
+    ) -> Response:
+        """Exchange a token for an access token (source document, endpoints 1 and 2)."""
         call.tell(authenticator=self.name)
-        token, fault = "", None
-        try:
-            token = (call.form().text("jwt") or "").strip()
-        except BadRequest as refusal:
-            fault = (Reason.REQUEST_MALFORMED, refusal.message)
-        except TooLarge as refusal:
-            fault = (Reason.TOKEN_TOO_LARGE, f"{refusal.what} may have at most {refusal.limit} bytes")
-        attempt = Attempt(account, login, token.encode("utf-8"), call.client_ip, service_id, fault)
-        return await _exchanged(call, self.authenticator, attempt, self.tokens)
+        token, fault = evidence
+        request = LoginRequest(account, login, token.encode("utf-8"), call.client_ip, service_id, fault)
+        return _issued(await self.login.authenticate(request, call), accept_encoding)
 
 
 @attrs.frozen
 class LdapAuthn:
-    """The routes of logging in with a password that an LDAP directory takes, at ``authn-ldap/<service id>``.
-
-    ``by_password`` decides, ``login`` tells a role its own API key; a refusal has an empty body.
-    """
+    """The routes of logging in with a password that an LDAP directory takes, at ``authn-ldap/<service id>``."""
 
     routes = Routes()
 
-    by_password: IAuthenticator
-    login: ILogin
-    tokens: AccessTokens
+    login: LoginService
+    api_keys: ApiKeyService
 
-    @routes.add("GET", "/authn-ldap/<service_id>/<flat:account>/login", caller=OPTIONAL, audit=auditing.logged_in)
+    @routes.add(
+        "GET",
+        "/authn-ldap/<service_id>/<flat:account>/login",
+        caller=OPTIONAL,
+        headers=(BASIC,),
+        answers=_API_KEY,
+        errors=(AuthenticationRefused,),
+        privileges="the role that the password proves has authenticate on the authenticator",
+        audit=auditing.logged_in,
+    )
     async def tell_api_key(self, call: Call, service_id: str, account: str) -> Response:
-        """Tell the API key of the role that HTTP Basic credentials prove (wire facts, authn 1.2 and 6)."""
+        """Return the API key of the role that HTTP Basic credentials prove (wire facts, authn 1.2 and 6)."""
         call.tell(authenticator=_LDAP)
-        name, password = basic(call.header("Authorization"))
-        return await _told(call, self.login, Attempt(account, name, password, call.client_ip, service_id))
+        name, password = call.late(BASIC)
+        return await _told(call, self.api_keys, LoginRequest(account, name, password, call.client_ip, service_id))
 
     @routes.add(
         "POST",
         "/authn-ldap/<service_id>/<flat:account>/<tail:login>/authenticate",
         caller=PUBLIC,
+        headers=(ENCODING,),
+        body=Body("an API key or a password, as it is", ("text/plain",)),
+        answers=_ISSUED,
+        errors=(AuthenticationRefused,),
+        privileges="the role that the password proves has authenticate on the authenticator",
         writes=False,
         audit=auditing.authenticated,
     )
-    async def authenticate(self, call: Call, service_id: str, account: str, login: str) -> Response:
-        """Exchange an API key or a password, the raw body, for an access token (wire facts, authn 6)."""
+    async def authenticate(
+        self, call: Call, service_id: str, account: str, login: str, *, accept_encoding: str | None
+    ) -> Response:
+        """Exchange an API key or a password for an access token (wire facts, authn 6)."""
         call.tell(authenticator=_LDAP)
-        attempt = Attempt(account, login, call.body, call.client_ip, service_id)
-        return await _exchanged(call, self.by_password, attempt, self.tokens)
+        request = LoginRequest(account, login, call.body, call.client_ip, service_id)
+        return _issued(await self.login.authenticate(request, call), accept_encoding)
 
-    @routes.add("GET", "/authn-ldap/<service_id>/<flat:account>/status", caller=REQUIRED, audit=auditing.status_validated)
+    @routes.add(
+        "GET",
+        "/authn-ldap/<service_id>/<flat:account>/status",
+        caller=REQUIRED,
+        answers=(Answer(501, "there is no status of these", obj({"status": text("error"), "error": TEXT})),),
+        privileges="none",
+        audit=auditing.status_validated,
+    )
     async def no_status(self, call: Call, service_id: str, account: str) -> Response:  # noqa: ARG002 (every route takes its values)
-        """Tell that there is no status: the type has none (wire facts, authn 5)."""
+        """Answer that there is no status: the type has none (wire facts, authn 5)."""
         call.tell(authenticator=_LDAP)
         return Response.json({"status": "error", "error": "CONJ00056E Status check is not supported for authn-ldap"}, 501)
 
 
-async def _told(call: Call, login: ILogin, attempt: Attempt) -> Response:
-    call.tell(login=attempt.login)
-    told = await login.api_key(attempt)
-    if isinstance(told, Refused):
-        call.tell(role=told.role, unknown=told.reason is Reason.ROLE_UNKNOWN)
-        raise AuthenticationRefused(told.reason, told.status, told.retry_after)
-    return Response.content(told, "text/plain; charset=utf-8")
+async def _told(call: Call, api_keys: ApiKeyService, request: LoginRequest) -> Response:
+    return Response.content(await api_keys.api_key(request, call), "text/plain; charset=utf-8")
 
 
-async def _exchanged(call: Call, authenticator: IAuthenticator, attempt: Attempt, tokens: AccessTokens) -> Response:
-    decision = await authenticator.authenticate(attempt)
-    call.tell(role=None if decision.role is None else str(decision.role))
-    if isinstance(decision, Refused):
-        call.tell(unknown=decision.reason is Reason.ROLE_UNKNOWN)
-        raise AuthenticationRefused(decision.reason, decision.status, decision.retry_after)
-    try:
-        token = await tokens.issue(decision)
-    except WrongDataKey as refusal:
-        _log.error(
-            "No access token for {role}: the signing key {name} doesn't open", role=str(decision.role), name=refusal.name
-        )
-        raise AuthenticationRefused(Reason.SIGNING_KEY_UNUSABLE, 503, moment()) from None
-    accepted = (call.header("Accept-Encoding") or "").split(",")
-    if any(item.strip().lower() == "base64" for item in accepted):
+def _issued(token: bytes, accept_encoding: str | None) -> Response:
+    if any(item.strip().lower() == "base64" for item in (accept_encoding or "").split(",")):
         encoded = base64.b64encode(token)
         return Response.content(encoded, "text/plain; charset=utf-8", headers=(("Content-Encoding", "base64"),))
     return Response.content(token, "application/json")
-
-
-def _existing(account: str) -> str:
-    try:
-        return account_name(account)
-    except InvalidName:
-        raise NotFound(account, "account", account) from None

@@ -12,19 +12,40 @@ import attrs
 
 from svc.cluster.claims import Claims
 from svc.cluster.members import Members
-from svc.cluster.reports import Sight, Told, sight
-from svc.health.checks_loop import HealthReport, Rounds
+from svc.cluster.reports import MemberHealth, ProbeReply, member_health
+from svc.health.checks_loop import ChecksLoop, HealthReport
 from svc.model.dialect import Dialect
 from svc.model.errors import RouteNotFound
 from svc.model.query_results import DatabaseIdentity
+from svc.web.http.declarations import Answer, Parameter, Unaudited
 from svc.web.http.response import Response
 from svc.web.http.routing import PUBLIC, Call, Routes
+from svc.web.http.shapes import BOOLEAN, INTEGER, NUMBER, TEXT, array, keyed, obj, raw
 from svc.web.routes.clusterpage import PAGE_HEADERS, page
+from svc.web.routes.healthjson import REPORT
 
 #: How this server is called in a look at all of them: it isn't told its own name.
 _HERE: Final = "this server"
 
 _VARIES: Final = (("Vary", "Accept"),)
+
+CHALLENGE: Final = Parameter.text("challenge", "random digits that the answer is bound to", required=True)
+CODE: Final = Parameter.text("code", "what proves that a server of the cluster asks", required=True)
+ACCEPT: Final = Parameter.header("Accept", "JSON for the same in JSON", field="accept")
+
+_PAGE: Final = "text/html; charset=utf-8"
+_DATABASE: Final = obj({"system": INTEGER, "timeline": INTEGER, "started": INTEGER, "standby": BOOLEAN, "code": TEXT})
+_MEMBER: Final = obj(
+    {
+        **dict.fromkeys(("name", "word", "database", "role", "primaries"), TEXT),
+        **dict.fromkeys(("here", "ok", "reachable"), BOOLEAN),
+        **dict.fromkeys(("lag_seconds", "lag_bytes", "changed"), NUMBER.or_null()),
+        "services": keyed(TEXT),
+        "age": NUMBER,
+    }
+)
+_FAULT: Final = obj({"error": obj({"code": TEXT, "message": TEXT})})
+_UNAUDITED: Final = Unaudited("anybody may ask, and nothing is secret")
 
 
 @attrs.frozen
@@ -33,61 +54,94 @@ class Cluster:
 
     routes = Routes()
 
-    rounds: Rounds
+    checks: ChecksLoop
     dialect: Dialect
     members: Members
     #: The members that have two primaries between them, by name.
-    crowd: Callable[[], frozenset[str]]
+    contenders: Callable[[], frozenset[str]]
     claims: Claims
     #: What this server's database is, asked of it now.
     identity: Callable[[], Awaitable[DatabaseIdentity]]
 
-    @routes.add("GET", "/cluster/database", caller=PUBLIC)
-    async def tell(self, call: Call) -> Response:
+    @routes.add(
+        "GET",
+        "/cluster/database",
+        caller=PUBLIC,
+        query=(CHALLENGE, CODE),
+        answers=(Answer(200, "the database, with a code that nobody else can make", _DATABASE),),
+        errors=(RouteNotFound,),
+        privileges="knows the data key",
+        audit=Unaudited("servers ask each other every few seconds"),
+    )
+    async def tell(self, call: Call, *, challenge: str | None, code: str | None) -> Response:
         """Tell another server of the cluster what this one's database is (``svc.cluster.claims``); to others it is 404."""
-        challenge, code = call.query.text("challenge"), call.query.text("code")
         if challenge is None or not self.claims.is_asked(challenge, code):
-            raise RouteNotFound("GET", "/cluster/database")
+            raise call.no_route()
         return Response.json(self.claims.answer(challenge, await self.identity()))
 
-    @routes.add("GET", "/remote_health/<raw:server>", caller=PUBLIC, query=False)
+    @routes.add(
+        "GET",
+        "/remote_health/<raw:server>",
+        caller=PUBLIC,
+        query=None,
+        answers=(
+            Answer(200, "the member's report, which says that it is well", raw("application/json")),
+            Answer(502, "the member's report, which says that it is not well", raw("application/json")),
+            Answer(502, "a report on a member that gave none", REPORT),
+            Answer(404, "there is no member of that name", _FAULT),
+        ),
+        privileges="none",
+        audit=_UNAUDITED,
+    )
     async def show(self, call: Call, server: str) -> Response:  # noqa: ARG002 (every route takes its call)
-        """Tell the health of a member as it tells it, or 502 when it gives no report (source document, endpoint 5).
+        """Return the health of a member as it tells it, or 502 when it gives no report (source document, endpoint 5).
 
         Names have no character that needs an escape, so the path is compared as it stands; any other name is 404.
         """
-        told = await self.members.answer(server)
-        if told is None:
+        reply = await self.members.answer(server)
+        if reply is None:
             message = "This server's configuration lists no server of that name under cluster"
             return Response.json({"error": {"code": "not_found", "message": message}}, 404)
-        if told.fault:
-            return Response.json(self._without(told).document(), 502)
-        return Response.content(told.body, "application/json", told.status)
+        if reply.fault:
+            return Response.json(self._without(reply).document(), 502)
+        return Response.content(reply.body, "application/json", 200 if reply.ok else 502)
 
-    @routes.add("GET", "/ui/health", caller=PUBLIC, query=False)
-    async def view(self, call: Call) -> Response:
-        """Show this server and all members: as JSON to whom accepts JSON, as a page to others."""
-        crowd = self.crowd()
-        members = [_crowded(each) if each.name in crowd else each for each in await self.members.glance()]
-        sights = [self._own(), *members]
-        if "json" in (call.header("Accept") or "").lower():
-            ok = all(each.ok for each in sights)
-            return Response.json({"ok": ok, "servers": [each.document() for each in sights]}, headers=_VARIES)
-        text = page(sights, self.rounds.now())
-        return Response.content(text.encode("utf-8"), "text/html; charset=utf-8", headers=PAGE_HEADERS)
+    @routes.add(
+        "GET",
+        "/ui/health",
+        caller=PUBLIC,
+        query=None,
+        headers=(ACCEPT,),
+        answers=(
+            Answer(200, "a page that renews itself", raw(_PAGE), ("Vary", "Content-Security-Policy")),
+            Answer(200, "the same in JSON", obj({"ok": BOOLEAN, "servers": array(_MEMBER)}), ("Vary",)),
+        ),
+        privileges="none",
+        audit=_UNAUDITED,
+    )
+    async def view(self, call: Call, *, accept: str | None) -> Response:  # noqa: ARG002 (every route takes its call)
+        """Return this server and all members, as they are at a look."""
+        contenders = self.contenders()
+        members = [_contended(each) if each.name in contenders else each for each in await self.members.overview()]
+        servers = [self._own(), *members]
+        if "json" in (accept or "").lower():
+            ok = all(each.ok for each in servers)
+            return Response.json({"ok": ok, "servers": [each.document() for each in servers]}, headers=_VARIES)
+        text = page(servers, self.checks.now())
+        return Response.content(text.encode("utf-8"), _PAGE, headers=PAGE_HEADERS)
 
-    def _own(self) -> Sight:
-        report = self.rounds.report(self.dialect)
-        age = 0.0 if report.moment is None else max(0.0, self.rounds.now() - report.moment)
-        return sight(_HERE, report.document(), here=True, changed=max(report.changed.values()), age=age)
+    def _own(self) -> MemberHealth:
+        report = self.checks.report(self.dialect)
+        age = 0.0 if report.moment is None else max(0.0, self.checks.now() - report.moment)
+        return member_health(_HERE, report.document(), here=True, changed=max(report.changed.values()), age=age)
 
-    def _without(self, told: Told) -> HealthReport:
+    def _without(self, reply: ProbeReply) -> HealthReport:
         """The report on a server that gave none: of the same shape, with one word for everything."""
-        own, fault = self.rounds.report(self.dialect), told.fault
+        own, fault = self.checks.report(self.dialect), reply.fault
         primaries = None if own.primaries is None else fault
         return HealthReport(self.dialect, dict.fromkeys(own.services, fault), fault, None, primaries=primaries)
 
 
-def _crowded(each: Sight) -> Sight:
+def _contended(each: MemberHealth) -> MemberHealth:
     """One of two primaries that may not know of each other."""
     return attrs.evolve(each, word="failed" if each.reachable else each.word, primaries="two")

@@ -3,8 +3,8 @@
 Everything in it that isn't written here goes through ``html.escape``, what comes from other servers before all. Its style is
 the one that the Content-Security-Policy names by its hash; nothing else is loaded, run, framed or sent.
 
-Tables lose their meaning for screen readers where a style lays them out anew, as it does on a phone. So each part says its
-role once more.
+Tables lose their meaning for screen readers where a style lays them out otherwise, as it does on a phone. So each part
+says its role once more.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from collections.abc import Sequence
 from html import escape
 from typing import Final
 
-from svc.cluster.reports import INVALID, UNREACHABLE, Sight
-from svc.health.draft import instant
+from svc.cluster.reports import INVALID, UNREACHABLE, MemberHealth
+from svc.web.routes.healthjson import instant
 
-#: Seconds after which a browser asks anew.
+#: Seconds after which a browser asks again.
 REFRESH: Final = 10
 
 #: An answer that is older than this is shown with its age, in seconds.
@@ -83,11 +83,11 @@ _EXPLAINED: Final = {UNREACHABLE: "it gives no answer", INVALID: "its answer is 
 _UNKNOWN: Final = "unknown"
 
 
-def page(sights: Sequence[Sight], now: float) -> str:
-    """The page, of servers as they are at this moment, in epoch seconds."""
-    title, summary = _summary(sights)
+def page(servers: Sequence[MemberHealth], now: float) -> str:
+    """Return the page, of servers as they are at this moment, in epoch seconds."""
+    title, summary = _summary(servers)
     heads = "".join(f'<th role="columnheader" scope="col">{name}</th>' for name in _COLUMNS)
-    rows = "\n".join(_row(each, now) for each in sights)
+    rows = "\n".join(_row(each, now) for each in servers)
     return f"""<!DOCTYPE html>
 <html lang="en">
 <head>
@@ -118,16 +118,16 @@ def page(sights: Sequence[Sight], now: float) -> str:
 """
 
 
-def _summary(sights: Sequence[Sight]) -> tuple[str, str]:
+def _summary(servers: Sequence[MemberHealth]) -> tuple[str, str]:
     """The title and the sentence for the whole."""
-    ill = [each.name for each in sights if not each.ok]
+    ill = [each.name for each in servers if not each.ok]
     if not ill:
-        return "ok: cluster", "This server is well." if len(sights) == 1 else f"All {len(sights)} servers are well."
+        return "ok: cluster", "This server is well." if len(servers) == 1 else f"All {len(servers)} servers are well."
     names = ", ".join(ill)
-    return f"{len(ill)} not ok: cluster", f"{len(ill)} of {len(sights)} servers not well: {names}."
+    return f"{len(ill)} not ok: cluster", f"{len(ill)} of {len(servers)} servers not well: {names}."
 
 
-def _row(each: Sight, now: float) -> str:
+def _row(each: MemberHealth, now: float) -> str:
     cells = (
         _cell("State", _state(each), "well" if each.ok else "ill"),
         _cell("Role", escape(each.role or _UNKNOWN)),
@@ -145,7 +145,7 @@ def _cell(label: str, content: str, style: str = "") -> str:
     return f'<td role="cell" data-label="{label}"{styled}><div>{content}</div></td>'
 
 
-def _state(each: Sight) -> str:
+def _state(each: MemberHealth) -> str:
     mark = "\u2713" if each.ok else "\u2715"
     remarks = []
     if each.word in _EXPLAINED:
@@ -158,7 +158,7 @@ def _state(each: Sight) -> str:
     return f'<span class="word"><span aria-hidden="true">{mark} </span>{escape(each.word)}</span>{remark}'
 
 
-def _services(each: Sight) -> str:
+def _services(each: MemberHealth) -> str:
     if not each.services:
         return _UNKNOWN
     items = (
@@ -168,7 +168,7 @@ def _services(each: Sight) -> str:
     return f'<ul role="list">{"".join(items)}</ul>'
 
 
-def _lag(each: Sight) -> str:
+def _lag(each: MemberHealth) -> str:
     seconds = "" if each.lag_seconds is None else f"{each.lag_seconds:,.1f} s"
     size = "" if each.lag_bytes is None else f"{each.lag_bytes:,.0f} bytes"
     if seconds and size:
@@ -176,7 +176,7 @@ def _lag(each: Sight) -> str:
     return seconds or size or ("none" if each.role == "primary" else _UNKNOWN)
 
 
-def _changed(each: Sight, now: float) -> str:
+def _changed(each: MemberHealth, now: float) -> str:
     if each.changed is None:
         return "none seen"
     return _time(each.changed, f"{_duration(max(0.0, now - each.changed))} ago")

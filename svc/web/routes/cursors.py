@@ -24,7 +24,7 @@ _FORM: Final = re.compile("[A-Za-z0-9_-]{1,2048}")
 
 
 def cursor_of(place: Place) -> str:
-    """The cursor of a row's key."""
+    """Return the cursor of a row's key."""
     rank = _NO_RANK if place.rank is None else place.rank
     return _encoded(bytes((_VERSION, rank, place.ownership)) + place.name.encode("utf-8"))
 

@@ -8,14 +8,52 @@ from typing import Final
 
 import attrs
 
+from svc.model.clocks import iso_seconds
 from svc.model.query_results import Annotation, Expiration, Permission, RecordedVersion, Resource
 from svc.web.http.response import gathered, json_elements, json_members
+from svc.web.http.shapes import INTEGER, TEXT, array, obj
+
+_RECORDED: Final = {"policy": TEXT}
+_SECRETS: Final = array(obj({"version": INTEGER, "expires_at": TEXT.or_null()}))
+_EXPIRATION: Final = obj({"due_at": TEXT.or_null(), "failures": INTEGER, "fault": TEXT.or_null()})
+_VERSION: Final = obj(
+    {
+        "version": INTEGER,
+        "created_at": TEXT,
+        "policy_sha256": TEXT,
+        "finished_at": TEXT,
+        "client_ip": TEXT,
+        "id": TEXT,
+        "role": TEXT,
+    },
+    {"policy_text": TEXT},
+)
+
+#: What every resource has, and what those of some kinds have besides.
+RESOURCE_SHAPE: Final = obj(
+    {
+        "created_at": TEXT,
+        "id": TEXT,
+        "owner": TEXT,
+        "permissions": array(obj({"privilege": TEXT, "role": TEXT}, _RECORDED)),
+        "annotations": array(obj({"name": TEXT, "value": TEXT}, _RECORDED)),
+    },
+    {
+        **_RECORDED,
+        "secrets": _SECRETS,
+        "expiration": _EXPIRATION,
+        "policy_versions": array(_VERSION),
+        "restricted_to": array(TEXT),
+        "tokens": array(obj({"expiration": TEXT, "cidr": array(TEXT)})),
+        "layers": array(TEXT),
+    },
+)
 
 
 async def described(
     portions: AsyncIterator[Sequence[Resource]], more: Mapping[str, object] | None = None
 ) -> AsyncGenerator[bytes, None]:
-    """All that the route of a resource tells, of each resource, in JSON with commas between: in pieces that aren't empty.
+    """Return resources as their route shows them, in JSON with commas between, in pieces that aren't empty.
 
     ``more`` are further members of each.
     """
@@ -35,7 +73,7 @@ class _Writing:
     _inner: bytes = b""
 
     def chunks(self, portion: Sequence[Resource]) -> Iterator[bytes]:
-        """The next portion: whole resources, or a part of one."""
+        """Return the next portion: whole resources, or a part of one."""
         whole = self._section is None and not any(resource.continued for resource in portion)
         for resource in () if whole else portion:
             yield from self._part(resource)
@@ -98,11 +136,6 @@ def _special(resource: Resource) -> dict[str, object]:
     return special(resource) if special else {}
 
 
-def expiration(seconds: float) -> str:
-    """When a host factory's token expires, in whole seconds (wire facts, core 5)."""
-    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
-
-
 def _recorded(policy: str | None) -> dict[str, str]:
     return {} if policy is None else {"policy": policy}
 
@@ -153,7 +186,7 @@ def _restricted_to(actor: Resource) -> dict[str, object]:
 
 def _factory(host_factory: Resource) -> dict[str, object]:
     # Their texts are known to nobody but those who were given them.
-    tokens = [{"expiration": expiration(token.expires_at), "cidr": list(token.networks)} for token in host_factory.tokens]
+    tokens = [{"expiration": iso_seconds(token.expires_at), "cidr": list(token.networks)} for token in host_factory.tokens]
     return {"tokens": tokens, "layers": list(host_factory.layers)}
 
 

@@ -1,6 +1,6 @@
-"""The routes of this server's own health, which anyone may ask and which ask nobody.
+"""The health of this server over HTTP: routes that anyone may call, and which ask nobody.
 
-Health is told as of the last round. Readiness is that and what is known now: a database that has just gone, or taken another
+Health is that of the last round. Readiness is that and what is known now: a database that has just gone, or taken another
 part, is known at once, and a proxy that asks every second is to hear of it.
 """
 
@@ -11,52 +11,85 @@ from typing import Final
 
 import attrs
 
-from svc.health.checks_loop import Rounds
-from svc.health.draft import MEDIA_TYPE, health_json
+from svc.health.checks_loop import ChecksLoop
 from svc.model.dialect import Dialect
+from svc.web.http.declarations import Answer, Parameter, Unaudited
 from svc.web.http.response import Response
 from svc.web.http.routing import PUBLIC, Call, Routes
+from svc.web.http.shapes import BOOLEAN, obj
+from svc.web.routes.healthjson import HEALTH_JSON, MEDIA_TYPE, REPORT, health_json
 
 _VARIES: Final = (("Vary", "Accept"),)
+
+ACCEPT: Final = Parameter.header("Accept", f"{MEDIA_TYPE} for the form of that draft", field="accept")
+WRITE: Final = Parameter.boolean("write", "whether it is asked if the server can write, too")
+
+_OK: Final = obj({"ok": BOOLEAN})
+_UNAUDITED: Final = Unaudited("anybody may ask, and nothing is secret")
 
 
 @attrs.frozen
 class Health:
-    """Whether it is well, whether it lives, and whether it can serve."""
+    """Whether the server is well, whether it lives, and whether it can serve."""
 
     routes = Routes()
 
-    rounds: Rounds
+    checks: ChecksLoop
     dialect: Dialect
     #: Whether the database can be asked now, and whether it may be written to, as far as is known without asking it.
     answers: Callable[[], bool]
     writable: Callable[[], bool]
 
-    @routes.add("GET", "/health", caller=PUBLIC, query=False, vital=True)
-    async def show(self, call: Call) -> Response:
-        """Tell the state of this server: 200, or 502 when anything fails (source document, endpoint 4).
+    @routes.add(
+        "GET",
+        "/health",
+        caller=PUBLIC,
+        query=None,
+        headers=(ACCEPT,),
+        answers=(
+            Answer(200, "the server is well", REPORT, ("Vary",)),
+            Answer(200, "the same, in the form of the draft", HEALTH_JSON, ("Vary",)),
+            Answer(502, "a check fails", REPORT, ("Vary",)),
+            Answer(502, "the same, in the form of the draft", HEALTH_JSON, ("Vary",)),
+        ),
+        privileges="none",
+        vital=True,
+        audit=_UNAUDITED,
+    )
+    async def show(self, call: Call, *, accept: str | None) -> Response:  # noqa: ARG002 (every route takes its call)
+        """Return the health of this server (source document, endpoint 4)."""
+        report = self.checks.report(self.dialect)
+        status = 200 if report.ok else 502
+        if MEDIA_TYPE in (accept or "").lower():
+            return attrs.evolve(Response.json(health_json(report), status, headers=_VARIES), content_type=MEDIA_TYPE)
+        return Response.json(report.document(), status, headers=_VARIES)
 
-        To whom accepts ``application/health+json`` it is told in that form.
-        """
-        report = self.rounds.report(self.dialect)
-        if MEDIA_TYPE in (call.header("Accept") or "").lower():
-            return attrs.evolve(Response.json(health_json(report), report.status, headers=_VARIES), content_type=MEDIA_TYPE)
-        return Response.json(report.document(), report.status, headers=_VARIES)
-
-    @routes.add("GET", "/livez", caller=PUBLIC, query=False, vital=True)
+    @routes.add(
+        "GET",
+        "/livez",
+        caller=PUBLIC,
+        query=None,
+        answers=(Answer(200, "the process answers", _OK),),
+        privileges="none",
+        vital=True,
+        audit=_UNAUDITED,
+    )
     async def live(self, call: Call) -> Response:  # noqa: ARG002 (every route takes its call)
         """Tell that the reactor turns, which an answer proves by itself (rulings: health)."""
         return Response.json({"ok": True})
 
-    @routes.add("GET", "/readyz", caller=PUBLIC, vital=True)
-    async def ready(self, call: Call) -> Response:
-        """Tell whether this server can log somebody in and let him read, with ``write`` also whether it can write.
-
-        It is 200, or 503 (rulings 9.5).
-        """
-        report, answers = self.rounds.report(self.dialect), self.answers()
-        if call.query.boolean("write"):
-            ready = answers and report.ready_to_write and self.writable()
-        else:
-            ready = answers and report.ready
+    @routes.add(
+        "GET",
+        "/readyz",
+        caller=PUBLIC,
+        query=(WRITE,),
+        answers=(Answer(200, "it can", _OK), Answer(503, "it can't now", _OK)),
+        privileges="none",
+        vital=True,
+        audit=_UNAUDITED,
+    )
+    async def ready(self, call: Call, *, write: bool) -> Response:  # noqa: ARG002 (every route takes its call)
+        """Tell whether this server can log somebody in and let him read, with ``write`` also write (rulings 9.5)."""
+        report, ready = self.checks.report(self.dialect), self.answers()
+        ready = ready and (report.ready_to_write and self.writable() if write else report.ready)
         return Response.json({"ok": ready}, 200 if ready else 503)

@@ -1,26 +1,76 @@
-"""Policies: the routes that load documents in their three modes, or rehearse it."""
+"""Policies: the routes that load documents in their three modes, or tell what that would change."""
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
+from itertools import groupby, takewhile
 from typing import Final
 
 import attrs
 
-from svc.model.authorization import demand
-from svc.model.events import IEvents, IJournal, Origin, Outcome
+from svc.model.errors import (
+    Forbidden,
+    InvalidParameter,
+    LoadsUnavailable,
+    NotFound,
+    PolicyConflict,
+    PolicyInvalid,
+    WrongDataKey,
+)
 from svc.model.names import RoleName
-from svc.model.policy_rows import Load, LoadMode
-from svc.model.ports import ILoads, IRoles
-from svc.services.dry_run import rehearsing
-from svc.services.policy_loads import PRIVILEGES
-from svc.web.http.response import Response
-from svc.web.http.routing import REQUIRED, BodySize, Call, Routes
+from svc.model.policy_loads import Batches, DocumentFault, DocumentFaults, DryRun, Item, Loaded, LoadMode
+from svc.services.policy_loads import PolicyLoadService
+from svc.web.http.declarations import Answer, Body, BodySize, Parameter, PathName, Source
+from svc.web.http.response import Response, gathered, json_elements, json_members
+from svc.web.http.routing import REQUIRED, Call, Routes
+from svc.web.http.shapes import BOOLEAN, INTEGER, TEXT, array, keyed, obj, text
 from svc.web.routes import auditing
 
-#: How many events are read and recorded at once: what the reactor does within a few milliseconds, for others wait meanwhile.
-EVENTS: Final = 100
+
+def _dry_run(source: Source) -> bool:
+    """Read ``dryRun``: ``true`` or ``false``, in any case; bare or empty is true, absent is false.
+
+    :raises InvalidParameter: it is anything else, since that asks for no load, or it is repeated.
+    """
+    if not source.query.flag("dryRun"):
+        return False
+    asked = (source.query.text("dryRun") or "true").strip().lower()
+    if asked not in {"true", "false"}:
+        raise InvalidParameter("dryRun", "must be 'true' or 'false'")
+    return asked == "true"
+
+
+DRY_RUN: Final = Parameter("dryRun", _dry_run, BOOLEAN, "whether to tell what a load would change", field="dry_run")
 
 _PATH: Final = "/policies/<flat:account>/policy/<tail:identifier>"
+_POLICY: Final = PathName("policy", RoleName.of, "policy")
+_DOCUMENT: Final = Body("a policy document", ("application/x-yaml",), size=BodySize.POLICY)
+
+_BY_PRIVILEGE: Final = keyed(array(TEXT))
+_WARNINGS: Final = {"warnings": array(TEXT)}
+_LOADED: Final = obj({"created_roles": keyed(obj({"id": TEXT, "api_key": TEXT})), "version": INTEGER}, _WARNINGS)
+_ITEM: Final = obj(
+    {"identifier": TEXT, "type": TEXT},
+    {
+        **dict.fromkeys(("id", "owner", "policy"), TEXT),
+        **dict.fromkeys(("permitted", "permissions"), _BY_PRIVILEGE),
+        "annotations": keyed(TEXT),
+        **dict.fromkeys(("members", "memberships", "restricted_to"), array(TEXT)),
+    },
+)
+_ITEMS: Final = obj({"items": array(_ITEM)})
+_UPDATED: Final = obj({"before": _ITEMS, "after": _ITEMS})
+_DIFFERENCES: Final = obj(
+    {"status": text("Valid YAML"), "created": _ITEMS, "updated": _UPDATED, "deleted": _ITEMS}, _WARNINGS
+)
+_CONTEXT: Final = obj({"policy_id": TEXT, "offending_lines": array(INTEGER)})
+_FAULT: Final = obj({"message": TEXT, "context": _CONTEXT}, {"line": INTEGER, "column": INTEGER})
+_ANSWERS: Final = (
+    Answer(201, "the API keys of new users and hosts, and the version", _LOADED),
+    Answer(200, "what the load would change, with dryRun", _DIFFERENCES),
+    Answer(422, "the faults of the document, with dryRun", obj({"status": text("Invalid YAML"), "errors": array(_FAULT)})),
+)
+_ERRORS: Final = (NotFound, Forbidden, PolicyInvalid, PolicyConflict, LoadsUnavailable, WrongDataKey)
 
 
 @attrs.frozen
@@ -29,42 +79,158 @@ class Policies:
 
     routes = Routes()
 
-    loads: ILoads
-    roles: IRoles
-    events: IEvents
-    journal: IJournal
+    loads: PolicyLoadService
 
-    @routes.add("POST", _PATH, caller=REQUIRED, body=BodySize.POLICY, audit=auditing.policy_loaded)
-    async def append(self, call: Call, account: str, identifier: str) -> Response:
+    @routes.add(
+        "POST",
+        _PATH,
+        name=_POLICY,
+        caller=REQUIRED,
+        query=(DRY_RUN,),
+        body=_DOCUMENT,
+        answers=_ANSWERS,
+        errors=_ERRORS,
+        privileges="create on the policy; on what else the document disposes of, its owner's",
+        audit=auditing.policy_loaded,
+    )
+    async def append(self, call: Call, policy: RoleName, *, dry_run: bool) -> Response:
         """Add what the document declares; change and delete nothing."""
-        return await self._load(call, RoleName.of(account, "policy", identifier), LoadMode.APPEND)
+        return await self._load(call, policy, LoadMode.APPEND, dry_run)
 
-    @routes.add("PATCH", _PATH, caller=REQUIRED, body=BodySize.POLICY, audit=auditing.policy_loaded)
-    async def update(self, call: Call, account: str, identifier: str) -> Response:
+    @routes.add(
+        "PATCH",
+        _PATH,
+        name=_POLICY,
+        caller=REQUIRED,
+        query=(DRY_RUN,),
+        body=_DOCUMENT,
+        answers=_ANSWERS,
+        errors=_ERRORS,
+        privileges="update on the policy; on what else the document disposes of, its owner's",
+        audit=auditing.policy_loaded,
+    )
+    async def update(self, call: Call, policy: RoleName, *, dry_run: bool) -> Response:
         """Add what the document declares, and change what is there to match; delete nothing."""
-        return await self._load(call, RoleName.of(account, "policy", identifier), LoadMode.UPDATE)
+        return await self._load(call, policy, LoadMode.UPDATE, dry_run)
 
-    @routes.add("PUT", _PATH, caller=REQUIRED, body=BodySize.POLICY, audit=auditing.policy_loaded)
-    async def replace(self, call: Call, account: str, identifier: str) -> Response:
+    @routes.add(
+        "PUT",
+        _PATH,
+        name=_POLICY,
+        caller=REQUIRED,
+        query=(DRY_RUN,),
+        body=_DOCUMENT,
+        answers=_ANSWERS,
+        errors=_ERRORS,
+        privileges="update on the policy and all beneath it; on what else the document disposes of, its owner's",
+        audit=auditing.policy_loaded,
+    )
+    async def replace(self, call: Call, policy: RoleName, *, dry_run: bool) -> Response:
         """Make the policy what the document declares: add, change and delete."""
-        return await self._load(call, RoleName.of(account, "policy", identifier), LoadMode.REPLACE)
+        return await self._load(call, policy, LoadMode.REPLACE, dry_run)
 
-    async def _load(self, call: Call, policy: RoleName, mode: LoadMode) -> Response:
-        caller, rehearsed = call.caller, rehearsing(call.query)
-        call.tell(rehearsed=rehearsed)
-        # What a document costs to read is not spent on those who may not load it.
-        demand(await self.roles.standing(caller, policy.resource), PRIVILEGES[mode], policy.resource)
-        load = Load(policy, mode, caller, call.client_ip, call.body, rehearsed, call.origin)
-        answer = await self.loads.load(load)
-        await self._tell(call.origin, answer.audited)
-        return Response.content(answer.json, "application/json", answer.status)
+    async def _load(self, call: Call, policy: RoleName, mode: LoadMode, dry_run: bool) -> Response:
+        match await self.loads.load(call.invocation, policy, mode, call.body, dry_run=dry_run):
+            case Loaded() as loaded:
+                return await _response(_loaded(loaded), 201)
+            case DryRun() as told:
+                return await _response(_differences(told), 200)
+            case DocumentFaults() as found:
+                return await _response(_faults(policy, found), 422)
 
-    async def _tell(self, origin: Origin, numbers: tuple[int, int]) -> None:
-        """Have the journal take the events of the rows that a load changed; the database has them, by these numbers."""
-        after, last = numbers
-        while after < last:
-            found = await self.events.after(after, last, origin, EVENTS)
-            if not found:
-                return
-            await self.journal.take(origin, [event for _, event in found], Outcome())
-            after = found[-1][0]
+
+async def _response(chunks: Iterable[bytes], status: int) -> Response:
+    async def pieces() -> AsyncGenerator[bytes, None]:
+        for piece in gathered(chunks):
+            yield piece
+
+    return await Response.json_pieces(pieces(), status=status)
+
+
+def _loaded(loaded: Loaded) -> Iterator[bytes]:
+    """Write down what a load made, in chunks."""
+    yield b'{"created_roles":{'
+    comma = b""
+    for batch in loaded.api_keys:
+        yield comma + _members({actor: {"id": actor, "api_key": key} for actor, key in batch})
+        comma = b","
+    yield b"}," + _members({"version": loaded.version} | _warnings(loaded.warnings)) + b"}"
+
+
+def _differences(told: DryRun) -> Iterator[bytes]:
+    """Write down what a load would change, in chunks."""
+    yield b'{"status":"Valid YAML","created":{"items":['
+    yield from _items(told.created)
+    yield b']},"updated":{"before":{"items":['
+    yield from _items(told.before)
+    yield b']},"after":{"items":['
+    yield from _items(told.after)
+    yield b']}},"deleted":{"items":['
+    yield from _items(told.deleted)
+    warnings = _members(_warnings(told.warnings))
+    yield b"]}" + (b"," + warnings if warnings else b"") + b"}"
+
+
+def _faults(policy: RoleName, found: DocumentFaults) -> Iterator[bytes]:
+    """Write down the faults of a document, in chunks."""
+    yield b'{"status":"Invalid YAML","errors":['
+    comma = b""
+    for batch in found.faults:
+        yield comma
+        yield from json_elements([_fault(policy, fault) for fault in batch])
+        comma = b","
+    yield b"]}"
+
+
+def _fault(policy: RoleName, fault: DocumentFault) -> dict[str, object]:
+    place = {} if fault.line is None else {"line": fault.line, "column": fault.column}
+    lines = [] if fault.line is None else [fault.line]
+    return {
+        **place,
+        "message": f"{fault.message}\n{fault.advice}",
+        "context": {"policy_id": policy.identifier, "offending_lines": lines},
+    }
+
+
+def _warnings(warnings: tuple[str, ...]) -> dict[str, object]:
+    return {"warnings": warnings} if warnings else {}
+
+
+def _items(batches: Batches[Item]) -> Iterator[bytes]:
+    """Write down what stands between the brackets of an array of items, in chunks; parts of an item are put together."""
+    comma, opened, closing = b"", list[bytes](), b""
+    for batch in batches:
+        for is_part, run in groupby(batch, lambda item: len(item) == 1):
+            if not is_part:
+                yield closing + comma
+                yield from json_elements(list(run))
+                comma, opened, closing = b",", [], b""
+                continue
+            for part in run:
+                written = b"{" + _members(part) + b"}"
+                chunk, opening = written.rstrip(b"]}"), _opening(part)
+                shared = 0 if "identifier" in part else _count_shared(opened, opening)
+                yield closing[: len(opened) - shared] + comma + chunk[sum(map(len, opening[:shared])) :]
+                comma, opened, closing = b",", opening, written[len(chunk) :]
+    yield closing
+
+
+def _count_shared(opened: list[bytes], opening: list[bytes]) -> int:
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(opened, opening, strict=False)))
+
+
+def _opening(part: Item) -> list[bytes]:
+    """Return the brackets that the text of a part opens, each with the name before it."""
+    opening = [b"{"]
+    value: object = part
+    while isinstance(value, dict) and value:
+        ((name, value),) = value.items()
+        bracket = b"{" if isinstance(value, dict) else b"["
+        if isinstance(value, dict | list):
+            opening.append(_members({name: 0})[:-1] + bracket)
+    return opening
+
+
+def _members(members: Mapping[str, object]) -> bytes:
+    """Write down what stands between the brackets of an object."""
+    return json_members(members)[1:]

@@ -1,22 +1,24 @@
-"""Resources: what a role sees, and who may do what with it."""
+"""Resources over HTTP: what a role sees, and who may do what with it (wire facts, core 3)."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 import attrs
 
-from svc.model.authorization import Allowed, role_sight, see, use
-from svc.model.dialect import Dialect
-from svc.model.errors import Forbidden, InvalidName, InvalidParameter, NotFound, RouteNotFound
-from svc.model.names import RESOURCE_KINDS, ResourceName, RoleName, account_name
-from svc.model.ports import IResources, IRoles
-from svc.model.query_results import ResourcesQuery
+from svc.model.errors import Forbidden, InvalidName, InvalidParameter, NotFound, TooManyRoles
+from svc.model.names import RESOURCE_KINDS, ResourceName, account_name
+from svc.model.query_results import ResourcesQuery, Search
+from svc.services.pages import in_batches
+from svc.services.resources import ResourceService
+from svc.web.http.declarations import Answer, Parameter, PathName, Source
 from svc.web.http.response import Response
 from svc.web.http.routing import REQUIRED, Call, Routes
+from svc.web.http.shapes import TEXT, array
 from svc.web.routes import auditing
-from svc.web.routes.description import described
-from svc.web.routes.listing import in_batches, search_in
+from svc.web.routes.description import RESOURCE_SHAPE, described
+from svc.web.routes.listing import COUNT_SHAPE, KIND, LIMIT, OFFSET, SEARCH, count_of
 
 #: The most resources that one list has, and how many it has when neither ``limit`` nor ``offset`` is given (core 3.1).
 LIST_MOST: Final = 1000
@@ -27,136 +29,184 @@ LIST_EXCEPTION: Final = 10_000
 #: How many resources a list has when ``offset`` is given without ``limit`` (core 3.1).
 LIST_PAGE: Final = 10
 
-#: The most roles with a privilege that are told; nobody reads more, and each request would hold them all.
-PERMITTED_MOST: Final = 100_000
 
-#: The most bytes of policy texts that a policy is shown with: its newest versions, as far as that goes. A list has none.
-TEXTS_MOST: Final = 1024 * 1024
+@attrs.frozen
+class Part:
+    """Which part of a list is asked for; with ``count``, its length."""
 
+    limit: int
+    offset: int
+    count: bool
+    search: Search | None
+
+
+def _part(source: Source) -> Part:
+    """Read ``limit``, ``offset``, ``count`` and ``search``.
+
+    :raises InvalidParameter: one can't be used, or ``limit`` is too large for a list.
+    """
+    limit, offset, count, search = LIMIT.read(source), OFFSET.read(source), COUNT.read(source), SEARCH.read(source)
+    if limit is None:
+        limit = LIST_MOST if offset is None else LIST_PAGE
+    elif limit > LIST_MOST and limit != LIST_EXCEPTION and not count:
+        message = f"'Limit' parameter must not exceed {LIST_MOST}"
+        raise InvalidParameter("limit", message, code="unprocessable_entity")
+    return Part(limit, offset or 0, count, search)
+
+
+def _acting_as(source: Source) -> str | None:
+    texts = [source.query.text(name) for name in ("role", "acting_as")]
+    return next(filter(None, texts), None)
+
+
+def _owner(source: Source) -> str | None:
+    return source.query.text("owner") or ("" if source.query.flag("owner") else None)
+
+
+def _privilege(*names: str) -> Callable[[Source], str]:
+    """Read the first of these parameters that has a value, be it empty (wire facts, core 3.4 and 10)."""
+
+    def read(source: Source) -> str:
+        for value in map(source.query.text, names):
+            if value is not None:
+                return value
+        raise InvalidParameter(names[0], names[0])
+
+    return read
+
+
+ACCOUNT: Final = Parameter.text("account", "the account whose resources are listed, all unless there is one")
+COUNT: Final = Parameter.boolean("count", "whether the length of the list is asked for, instead of the list")
+PART: Final = Parameter.together("part", _part, LIMIT, OFFSET, COUNT, SEARCH)
+ROLE: Final = Parameter.text("role", "the full id of a role of the caller's that is acted as")
+ACTING_AS: Final = Parameter.together(
+    "acting_as", _acting_as, ROLE, Parameter.text("acting_as", "the same, where role has no value"), late=True
+)
+OWNER: Final = Parameter("owner", _owner, TEXT, "the id of a role that owns what is listed", late=True)
+PRIVILEGE: Final = Parameter("privilege", _privilege("privilege"), TEXT, "a privilege", required=True)
+PERMISSION: Final = Parameter.together(
+    "privilege",
+    _privilege("privilege", "permission"),
+    PRIVILEGE,
+    Parameter.text("permission", "the same, where privilege has no value"),
+)
+
+_LIST: Final = (
+    Answer(200, "resources, ordered by id", array(RESOURCE_SHAPE)),
+    Answer(200, "how many they are, with count", COUNT_SHAPE),
+)
+_LISTER: Final = "holds the role that it acts as, which sees what is listed"
 _PATH: Final = "/resources/<flat:account>/<kind>/<tail:identifier>"
+_NAME: Final = PathName("name", ResourceName.of)
 
 
 @attrs.frozen
 class Resources:
-    """The routes of resources (wire facts, core 3)."""
+    """The routes of resources."""
 
     routes = Routes()
 
-    store: IResources
-    roles: IRoles
-    dialect: Dialect
+    resources: ResourceService
 
-    @routes.add("GET", "/resources", caller=REQUIRED, audit=auditing.resources_listed)
-    async def everywhere(self, call: Call) -> Response:
-        """List or count the resources that the caller sees, of every account or of the one in the query."""
-        return await self._list(call, call.query.text("account"), call.query.texts("kind"))
+    @routes.add(
+        "GET",
+        "/resources",
+        caller=REQUIRED,
+        query=(ACCOUNT, KIND, PART, ACTING_AS, OWNER),
+        answers=_LIST,
+        errors=(Forbidden, InvalidName, NotFound),
+        privileges=_LISTER,
+        audit=auditing.resources_listed,
+    )
+    async def everywhere(self, call: Call, *, account: str | None, kinds: tuple[str, ...], part: Part) -> Response:
+        """Return the resources of all accounts, or of one, that the caller sees; or how many they are."""
+        return await self._list(call, account, kinds, part)
 
-    @routes.add("GET", "/resources/<flat:account>", caller=REQUIRED, audit=auditing.resources_listed)
-    async def of_account(self, call: Call, account: str) -> Response:
-        """List or count the resources of an account that the caller sees."""
-        return await self._list(call, account, call.query.texts("kind"))
+    @routes.add(
+        "GET",
+        "/resources/<flat:account>",
+        caller=REQUIRED,
+        query=(KIND, PART, ACTING_AS, OWNER),
+        answers=_LIST,
+        errors=(Forbidden, NotFound),
+        privileges=_LISTER,
+        audit=auditing.resources_listed,
+    )
+    async def of_account(self, call: Call, account: str, *, kinds: tuple[str, ...], part: Part) -> Response:
+        """Return the resources of an account that the caller sees; or how many they are."""
+        return await self._list(call, account, kinds, part)
 
-    @routes.add("GET", "/resources/<flat:account>/<kind>", caller=REQUIRED, audit=auditing.resources_listed)
-    async def of_kind(self, call: Call, account: str, kind: str) -> Response:
-        """List or count the resources of an account and a kind that the caller sees."""
-        if kind not in RESOURCE_KINDS:
-            raise RouteNotFound("GET", f"/resources/{account}/{kind}")
-        return await self._list(call, account, (kind,))
+    @routes.add(
+        "GET",
+        "/resources/<flat:account>/<kind>",
+        kinds=RESOURCE_KINDS,
+        caller=REQUIRED,
+        query=(PART, ACTING_AS, OWNER),
+        answers=_LIST,
+        errors=(Forbidden, NotFound),
+        privileges=_LISTER,
+        audit=auditing.resources_listed,
+    )
+    async def of_kind(self, call: Call, account: str, kind: str, *, part: Part) -> Response:
+        """Return the resources of an account and a kind that the caller sees; or how many they are."""
+        return await self._list(call, account, (kind,), part)
 
-    @routes.add("GET", _PATH, caller=REQUIRED, audit=auditing.resource_asked)
-    async def one(self, call: Call, account: str, kind: str, identifier: str) -> Response:
-        """Show a resource; or, with ``check`` or ``permitted_roles``, answer who has a privilege on it (core 3.4)."""
-        if kind not in RESOURCE_KINDS:
-            raise RouteNotFound("GET", f"/resources/{account}/{kind}/{identifier}")
-        name = ResourceName.of(account, kind, identifier)
-        if call.query.flag("check"):
-            return await self._check(call, name)
-        if call.query.flag("permitted_roles"):
-            return await self._permitted_roles(call, name)
-        see(await self.roles.standing(call.caller, name), name)
-        found = await Response.json_pieces(described(self.store.described([str(name)], TEXTS_MOST)))
-        if found.pieces is None and not found.body:
-            # It was deleted in between.
-            raise NotFound.of(name)
-        return found
+    @routes.add(
+        "GET",
+        _PATH,
+        when="check",
+        kinds=RESOURCE_KINDS,
+        name=_NAME,
+        caller=REQUIRED,
+        query=(PRIVILEGE, ROLE),
+        answers=(Answer(204, "the role has the privilege"), Answer(404, "it hasn't")),
+        errors=(Forbidden, NotFound),
+        privileges="sees the resource, and holds the role that is checked",
+        audit=auditing.resource_asked,
+    )
+    async def check(self, call: Call, name: ResourceName, *, privilege: str, role: str | None) -> Response:
+        """Return whether the caller, or a role that it holds, has a privilege (core 3.4)."""
+        has = await self.resources.check(call.invocation, name, privilege, role or None)
+        return Response.empty(204 if has else 404)
 
-    async def _list(self, call: Call, account: str | None, kinds: tuple[str, ...]) -> Response:
-        limit, offset = call.query.positive_integer("limit"), call.query.natural("offset")
-        counted, search = call.query.boolean("count"), search_in(call.query, self.dialect)
-        if limit is None:
-            limit = LIST_MOST if offset is None else LIST_PAGE
-        elif limit > LIST_MOST and limit != LIST_EXCEPTION and not counted:
-            message = f"'Limit' parameter must not exceed {LIST_MOST}"
-            raise InvalidParameter("limit", message, code="unprocessable_entity")
+    @routes.add(
+        "GET",
+        _PATH,
+        when="permitted_roles",
+        kinds=RESOURCE_KINDS,
+        name=_NAME,
+        caller=REQUIRED,
+        query=(PERMISSION,),
+        answers=(Answer(200, "full ids of roles, in order", array(TEXT)),),
+        errors=(Forbidden, NotFound, TooManyRoles),
+        privileges="sees the resource",
+        audit=auditing.resource_asked,
+    )
+    async def permitted_roles(self, call: Call, name: ResourceName, *, privilege: str) -> Response:
+        """Return the roles that have a privilege (core 3.4)."""
+        return await Response.json_array(in_batches(await self.resources.permitted_roles(call.invocation, name, privilege)))
+
+    @routes.add(
+        "GET",
+        _PATH,
+        kinds=RESOURCE_KINDS,
+        name=_NAME,
+        caller=REQUIRED,
+        answers=(Answer(200, "the resource", RESOURCE_SHAPE),),
+        errors=(Forbidden, NotFound),
+        privileges="sees the resource",
+        audit=auditing.resource_asked,
+    )
+    async def show(self, call: Call, name: ResourceName) -> Response:
+        """Return the resource with its permissions and annotations (core 3.2)."""
+        return await Response.json_pieces(described(await self.resources.show(call.invocation, name)))
+
+    async def _list(self, call: Call, account: str | None, kinds: tuple[str, ...], part: Part) -> Response:
         if account is not None:
             account_name(account)
-        viewer = await self._acting(call, "role", "acting_as")
-        owner = await self._owner(call, account, viewer)
-        query = ResourcesQuery(viewer, account, kinds, owner, search, limit, offset or 0)
-        if counted:
-            return Response.json({"count": await self.store.count_visible(query)})
-        found = described(self.store.described(await self.store.visible(query)))
-        return await Response.json_pieces(found, head=b"[", tail=b"]")
-
-    async def _acting(self, call: Call, *parameters: str) -> RoleName:
-        """The role that the caller acts as: that of the first of these parameters that has a value, or its own.
-
-        :raises Forbidden: there is no such role, or the caller does not hold it.
-        """
-        caller = call.caller.role
-        texts = [call.query.text(parameter) for parameter in parameters]
-        try:
-            role = next((RoleName.parse(text) for text in texts if text), caller)
-        except InvalidName as refusal:
-            raise Forbidden(f"{caller} may not act as what is no role: {refusal.message}") from None
-        if not (await self.roles.standing(call.caller, role.resource)).holds:
-            raise Forbidden(f"{caller} may not act as {role}")
-        return role
-
-    async def _owner(self, call: Call, account: str | None, viewer: RoleName) -> RoleName | None:
-        """The role of ``owner``, ``kind:id`` or a full id; that one exists is told to those who see it, or hold it.
-
-        :raises InvalidParameter: it has not the form of an id.
-        :raises NotFound: there is no such role, or as good as; the same is read for either.
-        """
-        given = call.query.text("owner")
-        if given is None and not call.query.flag("owner"):
-            return None
-        parts = (given or "").split(":", 2)
-        if len(parts) < 2:
-            raise InvalidParameter("owner", f"'owner' must be the id of a role. Expected at least 2 tokens in {given or ''}")
-        account, kind, identifier = [account or viewer.account, *parts] if len(parts) == 2 else parts
-        try:
-            owner = RoleName.of(account, kind, identifier)
-        except InvalidName:
-            raise NotFound(account, kind, identifier) from None
-        standing = await self.roles.standing(viewer, owner.resource)
-        if not (standing.holds or role_sight(standing) == Allowed()):
-            raise NotFound.of(owner, hidden=standing.exists)
-        return owner
-
-    async def _check(self, call: Call, name: ResourceName) -> Response:
-        privilege = _required(call, "privilege")
-        caller = call.caller.role
-        role = await self._acting(call, "role") if call.query.text("role") else caller
-        standing = await self.roles.standing(call.caller, name)
-        see(standing, name)
-        if role != caller:
-            standing = await self.roles.standing(role, name)
-        return Response.empty(204 if use(standing, privilege) == Allowed() else 404)
-
-    async def _permitted_roles(self, call: Call, name: ResourceName) -> Response:
-        privilege = _required(call, "privilege", "permission")
-        see(await self.roles.standing(call.caller, name), name)
-        return await Response.json_array(in_batches(await self.store.permitted(name, privilege, PERMITTED_MOST)))
-
-
-def _required(call: Call, *parameters: str) -> str:
-    """The value of the first of these parameters that has one, be it empty (wire facts, core 3.4 and 10).
-
-    :raises InvalidParameter: none has.
-    """
-    for value in map(call.query.text, parameters):
-        if value is not None:
-            return value
-    raise InvalidParameter(parameters[0], parameters[0])
+        acting_as, owner = call.late(ACTING_AS), call.late(OWNER)
+        query = ResourcesQuery(call.caller.role, account, kinds, None, part.search, part.limit, part.offset)
+        if part.count:
+            return count_of(await self.resources.count(call.invocation, query, acting_as, owner))
+        found = await self.resources.list(call.invocation, query, acting_as, owner)
+        return await Response.json_pieces(described(found), head=b"[", tail=b"]")

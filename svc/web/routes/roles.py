@@ -1,26 +1,56 @@
-"""Roles: who belongs to them, and what they belong to."""
+"""Roles over HTTP: members, memberships, all roles that one holds, and the graph around one."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from datetime import UTC, datetime
 from typing import Final
+from urllib.parse import quote
 
 import attrs
 
-from svc.model.authorization import demand, see_role
-from svc.model.dialect import Dialect
-from svc.model.errors import Forbidden, InvalidName, InvalidParameter, NotFound, RouteNotFound
-from svc.model.names import ROLE_KINDS, ResourceName, RoleName
-from svc.model.ports import IRoles
-from svc.model.query_results import EffectiveMembers, MemberReading, Membership, MembersQuery, Place
-from svc.web.http.query import Query
-from svc.web.http.response import Response
+from svc.model.errors import Forbidden, InvalidName, InvalidParameter, NotFound, TooManyRoles
+from svc.model.names import ROLE_KINDS, RoleName
+from svc.model.query_results import EffectiveMembers, Membership, MembersQuery, Place, Search
+from svc.services.pages import BATCH, in_batches
+from svc.services.roles import RoleService
+from svc.web.http.declarations import NO_BODY, Answer, Parameter, PathName, Source
+from svc.web.http.response import HeaderPairs, Response
 from svc.web.http.routing import REQUIRED, Call, Routes
+from svc.web.http.shapes import BOOLEAN, TEXT, array, obj
 from svc.web.routes import auditing
-from svc.web.routes.listing import BATCH, Listed, counted, in_batches, link, members_query
+from svc.web.routes.listing import COUNT, COUNT_SHAPE, CURSOR, KIND, LIMIT, OFFSET, SEARCH, count_of, link
+
+#: How many members a page has when ``offset`` is given without ``limit`` (source document, endpoint 6).
+PAGE: Final = 10
+
+
+def _member(source: Source) -> RoleName:
+    """Read ``member``.
+
+    :raises InvalidParameter: it is missing, or no full id of a role.
+    """
+    text = source.query.text("member")
+    if text is None:
+        raise InvalidParameter("member", "member")
+    try:
+        return RoleName.parse(text)
+    except InvalidName as refusal:
+        raise InvalidParameter("member", f"'member': {refusal.message}") from None
+
+
+TRANSITIVE: Final = Parameter.boolean("transitive", "whether members of members are members, too")
+FILTER: Final = Parameter.texts("filter", "full ids of roles, which may leave out the account", field="wanted")
+MEMBER: Final = Parameter("member", _member, TEXT, "the full id of a role of the same account", required=True)
 
 _PATH: Final = "/roles/<flat:account>/<kind>/<tail:identifier>"
+_ROLE: Final = PathName("role", RoleName.of)
+
+_RECORD: Final = obj({"admin_option": BOOLEAN, "ownership": BOOLEAN, "role": TEXT, "member": TEXT}, {"policy": TEXT})
+_WAY: Final = obj({"role": TEXT, "member": TEXT, "path": array(TEXT)})
+_EDGE: Final = obj({"parent": TEXT, "child": TEXT})
+_SHOWN: Final = obj({"created_at": TEXT, "id": TEXT, "members": array(_RECORD)}, {"policy": TEXT})
+_COUNTED: Final = Answer(200, "how many they are, with count", COUNT_SHAPE)
 
 
 @attrs.frozen
@@ -29,179 +59,200 @@ class Roles:
 
     routes = Routes()
 
-    store: IRoles
-    dialect: Dialect
+    roles: RoleService
 
-    @routes.add("GET", _PATH, caller=REQUIRED, audit=auditing.role_asked)
-    async def ask(self, call: Call, account: str, kind: str, identifier: str) -> Response:
-        """Answer the first of the questions that the query has; without any, show the role."""
-        role = _role("GET", account, kind, identifier)
-        if call.query.flag("graph"):
-            return await self._graph(call, role)
-        if call.query.flag("all"):
-            return await self._all(call, role)
-        if call.query.flag("memberships"):
-            return await self._memberships(call, role)
-        if call.query.flag("members"):
-            return await self._members(call, role)
-        return await self._show(call, role)
+    @routes.add(
+        "GET",
+        _PATH,
+        when="graph",
+        kinds=ROLE_KINDS,
+        name=_ROLE,
+        caller=REQUIRED,
+        answers=(Answer(200, "pairs of a role and a member of it, ordered by id", array(_EDGE)),),
+        errors=(NotFound, Forbidden, TooManyRoles),
+        privileges="sees the role; pairs are those of which it sees the first",
+        audit=auditing.role_asked,
+    )
+    async def graph(self, call: Call, role: RoleName) -> Response:
+        """Return the memberships around a role, as far as the caller may see them."""
+        pairs = await self.roles.graph(call.invocation, role)
+        edges = ([{"parent": parent, "child": child} for parent, child in batch] async for batch in pairs)
+        return await Response.json_array(edges)
 
-    @routes.add("POST", _PATH, caller=REQUIRED, audit=auditing.member_added)
-    async def grant(self, call: Call, account: str, kind: str, identifier: str) -> Response:
-        """Make ``member`` a member of the role; the caller needs ``create`` on the policy that recorded it."""
-        role, member = _grant("POST", call.query, account, kind, identifier)
-        decide = self._decide(call, role, member, "create")
-        call.tell(unchanged=not await self.store.add_member(call.caller, role, member, decide, call.trail))
-        return Response.empty()
+    @routes.add(
+        "GET",
+        _PATH,
+        when="all",
+        kinds=ROLE_KINDS,
+        name=_ROLE,
+        caller=REQUIRED,
+        query=(FILTER, COUNT),
+        answers=(Answer(200, "full ids of roles, in order", array(TEXT)), _COUNTED),
+        errors=(NotFound, Forbidden, TooManyRoles),
+        privileges="sees the role",
+        audit=auditing.role_asked,
+    )
+    async def all_roles(self, call: Call, role: RoleName, *, wanted: tuple[str, ...], count: bool) -> Response:
+        """Return the ids of all roles that a role holds, itself included, or of those in ``filter``; or how many."""
+        held = await self.roles.all_roles(call.invocation, role, _full_ids(wanted, role))
+        return count_of(len(held)) if count else await Response.json_array(in_batches(held))
 
-    @routes.add("DELETE", _PATH, caller=REQUIRED, audit=auditing.member_removed)
-    async def revoke(self, call: Call, account: str, kind: str, identifier: str) -> Response:
-        """Take the role back from ``member``; the caller needs ``update`` on the policy that recorded it."""
-        role, member = _grant("DELETE", call.query, account, kind, identifier)
-        decide = self._decide(call, role, member, "update")
-        if not await self.store.remove_member(call.caller, role, member, decide, call.trail):
-            raise NotFound.of(member)
-        return Response.empty()
+    @routes.add(
+        "GET",
+        _PATH,
+        when="memberships",
+        kinds=ROLE_KINDS,
+        name=_ROLE,
+        caller=REQUIRED,
+        query=(LIMIT.ignored, OFFSET.ignored, CURSOR.ignored, SEARCH, KIND, COUNT, FILTER),
+        answers=(Answer(200, "memberships, ordered by role", array(_RECORD)), _COUNTED),
+        errors=(NotFound, Forbidden),
+        privileges="sees the role",
+        audit=auditing.role_asked,
+    )
+    async def memberships(
+        self,
+        call: Call,
+        role: RoleName,
+        *,
+        kinds: tuple[str, ...],
+        search: Search | None,
+        count: bool,
+        wanted: tuple[str, ...],
+    ) -> Response:
+        """Return the memberships that a role has in others, or how many; they have no pages (wire facts, core 2).
 
-    async def _see(self, call: Call, role: RoleName) -> None:
-        caller = call.caller.role
-        see_role(await self.store.standing(call.caller, role.resource), role, caller, self.dialect)
+        ``filter`` names the members that are asked for, of which only the role itself has any here.
+        """
+        query, members = MembersQuery(role, kinds, search=search), _full_ids(wanted, role)
+        if count:
+            return count_of(await self.roles.count_memberships(call.invocation, query, members))
+        return await _recorded(await self.roles.memberships(call.invocation, query, members))
 
-    async def _show(self, call: Call, role: RoleName) -> Response:
-        """The role with its direct members, its owner first."""
-        await self._see(call, role)
-        reading = await self.store.role(role)
-        if reading is None:
-            raise NotFound.of(role)
-        created_at = datetime.fromtimestamp(reading.created_at, UTC).isoformat(timespec="milliseconds")
-        shown = {"created_at": created_at, "id": str(role)} | ({"policy": reading.policy} if reading.policy else {})
-        listed = Listed(self.store.members, _place, _record)
+    @routes.add(
+        "GET",
+        _PATH,
+        when="members",
+        kinds=ROLE_KINDS,
+        name=_ROLE,
+        caller=REQUIRED,
+        query=(LIMIT, OFFSET, CURSOR, SEARCH, KIND, COUNT, TRANSITIVE),
+        answers=(
+            Answer(200, "members, ordered by id", array(_RECORD)),
+            Answer(200, "effective members, ordered by id, each with a shortest path, with transitive", array(_WAY)),
+            _COUNTED,
+        ),
+        errors=(NotFound, Forbidden, TooManyRoles),
+        privileges="sees the role",
+        audit=auditing.role_asked,
+    )
+    async def members(
+        self,
+        call: Call,
+        role: RoleName,
+        *,
+        limit: int | None,
+        offset: int | None,
+        after: Place | None,
+        search: Search | None,
+        kinds: tuple[str, ...],
+        count: bool,
+        transitive: bool,
+    ) -> Response:
+        """Return the direct members of a role, or all effective ones; or how many there are.
 
-        async def members() -> AsyncIterator[Sequence[object]]:
-            yield [_record(owner) for owner in reading.owners]
-            async for batch in listed.batches(MembersQuery(role)):
-                yield [_record(row) for row in batch if not row.ownership]
-
-        head = Response.json(shown).body[:-1] + b',"members":['
-        return await Response.json_array(members(), head=head, tail=b"]}")
-
-    async def _members(self, call: Call, role: RoleName) -> Response:
-        """The direct members, or all effective ones; or how many there are."""
-        query, count = members_query(call.query, role, self.dialect), counted(call.query, self.dialect)
-        transitive = call.query.boolean("transitive")
-        await self._see(call, role)
+        A page that another follows has a ``Link`` to that.
+        """
+        if limit is None and offset is not None:
+            limit = PAGE
+        query = MembersQuery(role, kinds, limit, offset or 0, search, after)
         if transitive:
             if count:
-                return _count(len((await self.store.effective_members(_unpaged(query))).members))
-            return await self._effective(call, query)
+                return count_of(await self.roles.count_effective_members(call.invocation, query))
+            effective = await self.roles.effective_members(call.invocation, query)
+            ways = _ways(effective.found, effective.members)
+            return await Response.json_array(ways, link(_path_to(role), effective.last, limit, call.query))
         if count:
-            return _count(await self.store.count_members(query))
-        return await Listed(self.store.members, _place, _record).answer(query, call.query)
+            return count_of(await self.roles.count_members(call.invocation, query))
+        page = await self.roles.members(call.invocation, query)
+        return await _recorded(page.batches, link(_path_to(role), page.last, limit, call.query))
 
-    async def _effective(self, call: Call, query: MembersQuery) -> Response:
-        # They are no more than can be held, but more than can be followed again for each batch.
-        limit = query.limit
-        found = await self.store.effective_members(attrs.evolve(query, limit=None if limit is None else limit + 1))
-        last = None if limit is None or len(found.members) <= limit else found.place(found.members[limit - 1])
-        return await Response.json_array(_ways(found, found.members[:limit]), link(last, query, call.query))
+    @routes.add(
+        "GET",
+        _PATH,
+        kinds=ROLE_KINDS,
+        name=_ROLE,
+        caller=REQUIRED,
+        answers=(Answer(200, "the role with its direct members, owners first", _SHOWN),),
+        errors=(NotFound, Forbidden),
+        privileges="sees the role",
+        audit=auditing.role_asked,
+    )
+    async def show(self, call: Call, role: RoleName) -> Response:
+        """Return the role with its direct members."""
+        shown = await self.roles.show(call.invocation, role)
+        reading = shown.reading
+        created_at = datetime.fromtimestamp(reading.created_at, UTC).isoformat(timespec="milliseconds")
+        about = {"created_at": created_at, "id": str(role)} | ({"policy": reading.policy} if reading.policy else {})
+        head = Response.json(about).body[:-1] + b',"members":['
+        return await Response.json_array(_records(shown.members), head=head, tail=b"]}")
 
-    async def _memberships(self, call: Call, role: RoleName) -> Response:
-        """The memberships that the role has in others, or how many; they have no pages (wire facts, core 2).
+    @routes.add(
+        "POST",
+        _PATH,
+        when="members",
+        kinds=ROLE_KINDS,
+        name=_ROLE,
+        caller=REQUIRED,
+        query=(MEMBER,),
+        body=NO_BODY,
+        answers=(Answer(204, "the member is one now, if it wasn't before"),),
+        errors=(NotFound, Forbidden),
+        privileges="create on the policy that recorded the role",
+        audit=auditing.member_added,
+    )
+    async def grant(self, call: Call, role: RoleName, *, member: RoleName) -> Response:
+        """Make ``member`` a member of the role."""
+        await self.roles.grant(call.invocation, role, member)
+        return Response.empty()
 
-        ``filter`` tells of which member they may be, which is always the role itself.
-        """
-        query, count = _unpaged(members_query(call.query, role, self.dialect)), counted(call.query, self.dialect)
-        asked = {_full_id(text, role.account) for text in call.query.texts("filter")}
-        await self._see(call, role)
-        if asked and str(role) not in asked:
-            return _count(0) if count else Response.json([])
-        if count:
-            return _count(await self.store.count_memberships(query))
-        return await Listed(self.store.memberships, _granted_place, _record).answer(query, call.query)
-
-    async def _all(self, call: Call, role: RoleName) -> Response:
-        """The ids of all roles that the role holds, itself included, or of those in ``filter``; or how many."""
-        asked, count = call.query.texts("filter"), counted(call.query, self.dialect)
-        wanted = {_full_id(text, role.account) for text in asked}
-        await self._see(call, role)
-        held = [name for name in await self.store.held(role) if not asked or name in wanted]
-        return _count(len(held)) if count else await Response.json_array(in_batches(held))
-
-    async def _graph(self, call: Call, role: RoleName) -> Response:
-        """The memberships around the role, as far as the caller may see them."""
-        await self._see(call, role)
-
-        async def edges() -> AsyncIterator[Sequence[object]]:
-            async for batch in self.store.graph(call.caller.role, role):
-                yield [{"parent": parent, "child": child} for parent, child in batch]
-
-        return await Response.json_array(edges())
-
-    def _decide(self, call: Call, role: RoleName, member: RoleName, privilege: str) -> Callable[[MemberReading], None]:
-        caller = call.caller.role
-
-        def decide(reading: MemberReading) -> None:
-            see_role(reading.standing, role, caller, self.dialect)
-            if reading.over_policy is None or reading.standing.recorded_by is None:
-                raise Forbidden(f"{role} is of no policy, so that nobody has {privilege} on that")
-            try:
-                demand(reading.over_policy, privilege, ResourceName.parse(reading.standing.recorded_by))
-            except NotFound:
-                raise Forbidden(f"may not see the policy of {role}") from None
-            if not reading.member_exists:
-                raise NotFound.of(member)
-
-        return decide
-
-
-def _role(method: str, account: str, kind: str, identifier: str) -> RoleName:
-    if kind not in ROLE_KINDS:
-        raise RouteNotFound(method, f"/roles/{account}/{kind}/{identifier}")
-    return RoleName.of(account, kind, identifier)
+    @routes.add(
+        "DELETE",
+        _PATH,
+        when="members",
+        kinds=ROLE_KINDS,
+        name=_ROLE,
+        caller=REQUIRED,
+        query=(MEMBER,),
+        body=NO_BODY,
+        answers=(Answer(204, "the member is none any more"),),
+        errors=(NotFound, Forbidden),
+        privileges="update on the policy that recorded the role",
+        audit=auditing.member_removed,
+    )
+    async def revoke(self, call: Call, role: RoleName, *, member: RoleName) -> Response:
+        """Remove ``member`` from the role."""
+        await self.roles.revoke(call.invocation, role, member)
+        return Response.empty()
 
 
-def _grant(method: str, query: Query, account: str, kind: str, identifier: str) -> tuple[RoleName, RoleName]:
-    """The role that a request to change members names, and the member.
+def _full_ids(texts: tuple[str, ...], role: RoleName) -> frozenset[str]:
+    """Return the full ids that elements of ``filter`` mean, which may leave out the account (wire facts, core 2).
 
-    :raises RouteNotFound: the query has no ``members``.
-    :raises InvalidParameter: ``member`` is missing, or no full id of a role in the same account.
+    :raises InvalidParameter: one is no id.
     """
-    role = _role(method, account, kind, identifier)
-    if not query.flag("members"):
-        raise RouteNotFound(method, f"/roles/{account}/{kind}/{identifier}")
-    text = query.text("member")
-    if text is None:
-        raise InvalidParameter("member", "member")
-    try:
-        member = RoleName.parse(text)
-    except InvalidName as refusal:
-        raise InvalidParameter("member", f"'member': {refusal.message}") from None
-    if member.account != role.account:
-        raise InvalidParameter("member", "'member' must be of the role's own account")
-    return role, member
+    for text in texts:
+        if ":" not in text:
+            raise InvalidParameter("filter", f"'filter': Expected at least 2 tokens in {text[:100]}")
+    return frozenset(text if text.count(":") > 1 else f"{role.account}:{text}" for text in texts)
 
 
-def _full_id(text: str, account: str) -> str:
-    """The full id that an element of ``filter`` means, which may leave out the account (wire facts, core 2).
-
-    :raises InvalidParameter: it is none.
-    """
-    parts = text.count(":")
-    if not parts:
-        raise InvalidParameter("filter", f"'filter': Expected at least 2 tokens in {text[:100]}")
-    return text if parts > 1 else f"{account}:{text}"
-
-
-def _unpaged(query: MembersQuery) -> MembersQuery:
-    return attrs.evolve(query, limit=None, offset=0, after=None)
-
-
-def _count(count: int) -> Response:
-    return Response.json({"count": count})
+def _path_to(role: RoleName) -> str:
+    return "/roles/" + "/".join(quote(part, safe="") for part in (role.account, role.kind, role.identifier))
 
 
 async def _ways(found: EffectiveMembers, members: Sequence[str]) -> AsyncIterator[Sequence[object]]:
-    """Effective members as they are told, each with its path, in batches of about ``BATCH`` ids."""
+    """Return effective members, each with its path, in batches of about ``BATCH`` ids."""
     batch, ids = list[object](), 0
     for member in members:
         path = found.path(member)
@@ -213,16 +264,17 @@ async def _ways(found: EffectiveMembers, members: Sequence[str]) -> AsyncIterato
     yield batch
 
 
-def _place(row: Membership) -> Place:
-    return Place(row.member, row.ownership, row.rank)
+async def _recorded(batches: AsyncIterator[Sequence[Membership]], headers: HeaderPairs = ()) -> Response:
+    return await Response.json_array(_records(batches), headers)
 
 
-def _granted_place(row: Membership) -> Place:
-    return Place(row.role, row.ownership, row.rank)
+async def _records(batches: AsyncIterator[Sequence[Membership]]) -> AsyncIterator[Sequence[object]]:
+    """Return memberships in JSON; a row that no policy made has no ``policy`` (wire facts, core 0.4)."""
+    async for batch in batches:
+        yield [_record(row) for row in batch]
 
 
 def _record(row: Membership) -> dict[str, object]:
-    """A membership as the source document shows it; a row that no policy made has no ``policy`` (wire facts, core 0.4)."""
     record: dict[str, object] = {
         "admin_option": row.admin_option,
         "ownership": row.ownership,

@@ -1,10 +1,8 @@
-"""What the service says of itself: to anybody that it runs, and to those who have a token a little more."""
+"""The status page, and what callers with a token may know of this server."""
 
 from __future__ import annotations
 
 import html
-import json
-from collections.abc import Awaitable, Callable
 from typing import Final
 
 import attrs
@@ -12,9 +10,13 @@ import attrs
 from svc._version import VERSION
 from svc.model.dialect import Dialect
 from svc.model.errors import Forbidden
-from svc.model.ports import IDatabaseState, IRoles
+from svc.model.ports import IDatabaseState
+from svc.services.authenticators import AuthenticatorService
+from svc.services.login import AccessTokenService
+from svc.web.http.declarations import Answer, Parameter, Unaudited
 from svc.web.http.response import Response
 from svc.web.http.routing import PUBLIC, REQUIRED, Call, Routes
+from svc.web.http.shapes import TEXT, array, keyed, obj, raw, text
 
 #: Clients of the installed base look for the version in a ``dd`` (clients R17). Nothing is loaded from elsewhere.
 _PAGE: Final = """<!DOCTYPE html>
@@ -47,42 +49,71 @@ _PAGE_HEADERS: Final = (
 )
 
 
+ACCEPT: Final = Parameter.header("Accept", "JSON for the same in JSON", field="accept")
+
+_HTML: Final = "text/html; charset=utf-8"
+_VERSION: Final = obj({"version": TEXT})
+_INFO: Final = obj(
+    {
+        "version": TEXT,
+        "role": text("primary", "follower"),
+        "authenticators": keyed(array(TEXT)),
+        "configuration": keyed(obj({"account": TEXT})),
+        "services": keyed(_VERSION),
+    }
+)
+
+
 @attrs.frozen
 class Status:
-    """The status page, and what there is to know of this server (wire facts, core 5; clients R16 and R17).
-
-    ``authenticators`` answers as ``GET /authenticators`` does.
-    """
+    """The routes of this server's own status (wire facts, core 5; clients R16 and R17)."""
 
     routes = Routes()
 
     state: IDatabaseState
-    roles: IRoles
-    authenticators: Callable[[Call], Awaitable[Response]]
+    tokens: AccessTokenService
+    authenticators: AuthenticatorService
     dialect: Dialect
 
-    @routes.add("GET", "/", caller=PUBLIC)
-    async def show(self, call: Call) -> Response:
-        """Tell that the server runs, and its version: as JSON to whom accepts JSON, as a page to others."""
-        if "json" in (call.header("Accept") or "").lower():
+    @routes.add(
+        "GET",
+        "/",
+        caller=PUBLIC,
+        headers=(ACCEPT,),
+        answers=(
+            Answer(200, "a page that says that the server runs", raw(_HTML), ("Vary",)),
+            Answer(200, "the same in JSON", _VERSION, ("Vary",)),
+        ),
+        privileges="none",
+        audit=Unaudited("anybody may ask, and nothing is secret"),
+    )
+    async def show(self, call: Call, *, accept: str | None) -> Response:  # noqa: ARG002 (every route takes its call)
+        """Tell that the server runs, and its version."""
+        if "json" in (accept or "").lower():
             return Response.json({"version": self._version}, headers=(("Vary", "Accept"),))
         page = _PAGE.format(version=html.escape(self._version))
-        return Response.content(page.encode("utf-8"), "text/html; charset=utf-8", headers=_PAGE_HEADERS)
+        return Response.content(page.encode("utf-8"), _HTML, headers=_PAGE_HEADERS)
 
-    @routes.add("GET", "/info", caller=REQUIRED)
+    @routes.add(
+        "GET",
+        "/info",
+        caller=REQUIRED,
+        answers=(Answer(200, "what this server is", _INFO),),
+        errors=(Forbidden,),
+        privileges="a role that exists",
+        audit=Unaudited("nothing of it is secret"),
+    )
     async def tell(self, call: Call) -> Response:
         """Tell what this server is, as far as it knows (rulings 2.8): what it doesn't know is left out."""
-        role = call.caller.role
-        if not await self.roles.remains(call.caller):
-            raise Forbidden("the token's role no longer exists")
+        await self.tokens.check_caller(call.caller)
         position = await self.state.position()
-        authenticators = await self.authenticators(call)
+        authenticators = await self.authenticators.known()
         return Response.json(
             {
                 "version": self._version,
                 "role": "follower" if position.standby else "primary",
-                "authenticators": json.loads(authenticators.body),
-                "configuration": {self.dialect.prefix: {"account": role.account}},
+                "authenticators": attrs.asdict(authenticators),
+                "configuration": {self.dialect.prefix: {"account": call.caller.role.account}},
                 "services": {self.dialect.service: {"version": self._version}},
             }
         )

@@ -25,8 +25,8 @@ from twisted.trial.unittest import SynchronousTestCase
 from svc.authn.ldap.client import Directories
 from svc.model.directories import DirectoryRefused, LdapServer, Security
 from svc.model.reasons import Reason
-from svc.net.client_tls import client_tls
 from svc.net.lookup import LookUps
+from svc.net.trust import client_tls
 from tests.authn.providers.authority import Authority
 from tests.authn.providers.names import Names
 

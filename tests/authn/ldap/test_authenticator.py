@@ -9,14 +9,15 @@ from twisted.internet.defer import Deferred
 from zope.interface.verify import verifyObject
 
 from svc.authn.ldap.authenticator import PASSWORD_LIMIT
-from svc.authn.ldapserver import LdapServers, Unusable
+from svc.authn.ldapserver import LdapMisconfiguration, LdapServers
 from svc.crypto.vault import Vault
-from svc.model.authentication import Admitted, Attempt, IAuthenticator, ILogin, Refused
+from svc.model.authentication import Admitted, IAuthenticator, ILogin, LoginRequest, Refused
 from svc.model.dialect import CONJUR
 from svc.model.directories import DirectoryRefused, IDirectories, LdapServer, Security
 from svc.model.errors import StoreUnavailable
 from svc.model.names import ResourceName
 from svc.model.reasons import Reason
+from tests.statuses import refusal_status
 from tests.web.world import ACCOUNT, WorldCase, user
 
 POLICY: Final = """
@@ -69,26 +70,26 @@ class LdapCase(WorldCase):
         ip: str = "192.0.2.1",
         account: str = ACCOUNT,
         to: str = "corp",
-    ) -> Attempt:
+    ) -> LoginRequest:
         """An attempt."""
-        return Attempt(account, login, evidence, ip, to)
+        return LoginRequest(account, login, evidence, ip, to)
 
-    def decide(self, attempt: Attempt) -> Admitted | Refused:
+    def decide(self, request: LoginRequest) -> Admitted | Refused:
         """The decision."""
-        decision: Admitted | Refused = self.result_of(self.ldap.authenticate(attempt))
+        decision: Admitted | Refused = self.result_of(self.ldap.authenticate(request))
         return decision
 
-    def told(self, attempt: Attempt) -> bytes | Refused:
+    def told(self, request: LoginRequest) -> bytes | Refused:
         """The API key that is told."""
-        told: bytes | Refused = self.result_of(self.ldap.api_key(attempt))
+        told: bytes | Refused = self.result_of(self.ldap.api_key(request))
         return told
 
-    def assert_refused(self, reason: Reason, attempt: Attempt, status: int = 401) -> Refused:
+    def assert_refused(self, reason: Reason, request: LoginRequest, status: int = 401) -> Refused:
         """Neither a token nor an API key is to be had, for this reason, which shows no password."""
-        decision = self.decide(attempt)
-        for refused in (decision, self.told(attempt)):
+        decision = self.decide(request)
+        for refused in (decision, self.told(request)):
             assert isinstance(refused, Refused), refused
-            self.assertEqual((refused.reason, refused.status), (reason, status), refused.detail)
+            self.assertEqual((refused.reason, refusal_status(refused)), (reason, status), refused.detail)
             self.assertNotIn(PASSWORD.decode(), repr(refused))
         assert isinstance(decision, Refused)
         return decision
@@ -139,11 +140,11 @@ class LdapTests(LdapCase):
 
     def test_the_api_key_admits(self) -> None:
         """The user's own API key admits too, and no directory learns of it (AUTH-52)."""
-        attempt = self.trying("alice", self.api_keys["alice"])
-        self.assertIsInstance(self.decide(attempt), Admitted)
-        self.assertEqual(self.told(attempt), self.api_keys["alice"])
+        request = self.trying("alice", self.api_keys["alice"])
+        self.assertIsInstance(self.decide(request), Admitted)
+        self.assertEqual(self.told(request), self.api_keys["alice"])
         self.directory.refused = DirectoryRefused(Reason.LDAP_UNAVAILABLE, "down")
-        self.assertIsInstance(self.decide(attempt), Admitted)
+        self.assertIsInstance(self.decide(request), Admitted)
         self.assertEqual(self.directory.asked, [])
 
     def test_an_expired_api_key(self) -> None:
@@ -205,7 +206,7 @@ class LdapTests(LdapCase):
         self.assertIsInstance(self.decide(near), Admitted)
         refused = self.decide(far)
         assert isinstance(refused, Refused)
-        self.assertEqual((refused.reason, refused.status), (Reason.ORIGIN_REFUSED, 401))
+        self.assertEqual((refused.reason, refusal_status(refused)), (Reason.ORIGIN_REFUSED, 401))
         self.assertEqual(self.told(far), self.api_keys["near"])
         wrong = self.decide(self.trying("near", b"wrong"))
         assert isinstance(wrong, Refused)
@@ -264,7 +265,7 @@ class LdapTests(LdapCase):
         for evidence in (PASSWORD, self.api_keys["alice"]):
             decision = self.decide(self.trying("alice", evidence))
             assert isinstance(decision, Refused)
-            self.assertEqual((decision.reason, decision.status), (Reason.SIGNING_KEY_UNUSABLE, 503))
+            self.assertEqual((decision.reason, refusal_status(decision)), (Reason.SIGNING_KEY_UNUSABLE, 503))
         self.assert_refused(Reason.CREDENTIALS_WRONG, self.trying("alice", b"wrong"))
 
     def test_no_api_key(self) -> None:
@@ -306,11 +307,11 @@ class ConjurTests(LdapCase):
 class ServerTests(LdapCase):
     """Which directory is asked."""
 
-    def server(self) -> LdapServer | Unusable:
+    def server(self) -> LdapServer | LdapMisconfiguration:
         """What the settings mean."""
         webservice = ResourceName(ACCOUNT, "webservice", self.branch)
         settings = self.result_of(self.ldap_servers.settings(webservice))
-        server: LdapServer | Unusable = self.result_of(self.ldap_servers.of(webservice, settings))
+        server: LdapServer | LdapMisconfiguration = self.result_of(self.ldap_servers.of(webservice, settings))
         return server
 
     def address(self, **words: str | None) -> tuple[str, int, Security]:
@@ -324,7 +325,7 @@ class ServerTests(LdapCase):
         """Nobody is asked, and why is told; afterwards all is as before."""
         before = dict(self.memory.annotations)
         self.annotate(**words)
-        self.assertIsInstance(self.server(), Unusable)
+        self.assertIsInstance(self.server(), LdapMisconfiguration)
         refused = self.assert_refused(Reason.CONFIGURATION_INVALID, self.trying("alice"))
         for part in parts:
             self.assertIn(part, refused.detail)
@@ -421,7 +422,7 @@ class ServerTests(LdapCase):
         self.assertEqual(self.result_of(self.ldap_servers.some("", 9)), [(ACCOUNT, [webservice])])
         self.assertEqual(self.result_of(self.ldap_servers.server(webservice)), self.server())
         self.annotate(base_dn=None)
-        self.assertIsInstance(self.result_of(self.ldap_servers.server(webservice)), Unusable)
+        self.assertIsInstance(self.result_of(self.ldap_servers.server(webservice)), LdapMisconfiguration)
         self.memory.switches[name] = False
         self.assertEqual(self.result_of(self.ldap_servers.some("", 9)), [(ACCOUNT, [])])
 

@@ -12,9 +12,10 @@ from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.authn.providers.discovery import Publications, document_uri, jwks_uri
-from svc.crypto.jose import KeySet, Malformed
 from svc.model.authentication import KeySource
 from svc.model.errors import KeysUnavailable
+from svc.model.key_sets import KeySet
+from svc.model.strict_json import Malformed
 from tests.authn.providers.names import Names
 from tests.net.test_fetch import Case as FetchCase
 from tests.signing import jwk, jwks

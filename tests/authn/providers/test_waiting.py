@@ -11,7 +11,7 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.authn.providers.waiting import COPIES, PLACE, TURN, Crowd, Waiter, WaitingRoom
-from svc.crypto.jose import KeySet
+from svc.model.key_sets import KeySet
 
 #: How many may wait in the room of these tests, with tokens of no length.
 PLACES = 12

@@ -10,7 +10,8 @@ from pathlib import Path
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.model.errors import StartRefused
-from svc.storage.embedded.directory import LOG_LIMIT, DataDirectory, printable
+from svc.model.text import encodable
+from svc.storage.embedded.directory import LOG_LIMIT, DataDirectory
 
 
 def mode(path: Path) -> int:
@@ -160,24 +161,24 @@ class ClusterTests(DirectoryTestCase):
         self.assertRaises(OSError, self.directory.cluster_version)
 
 
-class AnnexTests(DirectoryTestCase):
-    """The record of the annex."""
+class RuntimeDirTests(DirectoryTestCase):
+    """The record of the runtime directory."""
 
     def test_recorded(self) -> None:
-        """An annex that was recorded is removed, also when its name is no UTF-8."""
+        """A runtime directory that was recorded is removed, also when its name is no UTF-8."""
         self.directory.make()
         self.directory.lock(serving=True)
-        annex = self.root / os.fsdecode(b"svc-\xe4")
-        (annex / "socket").mkdir(parents=True)
-        self.directory.record_annex(annex)
+        runtime_dir = self.root / os.fsdecode(b"svc-\xe4")
+        (runtime_dir / "socket").mkdir(parents=True)
+        self.directory.record_runtime_dir(runtime_dir)
         self.directory.clear()
-        self.assertFalse(annex.exists())
+        self.assertFalse(runtime_dir.exists())
         self.directory.clear()
 
     def test_without_lock(self) -> None:
-        """Who doesn't hold the lock doesn't record his annex over the holder's."""
+        """Who doesn't hold the lock doesn't record his runtime directory over the holder's."""
         self.directory.make()
-        self.directory.record_annex(self.root / "svc-mine")
+        self.directory.record_runtime_dir(self.root / "svc-mine")
         self.assertEqual(list(self.directory.path.iterdir()), [])
 
 
@@ -226,4 +227,4 @@ class PrintableTests(SynchronousTestCase):
 
     def test_printable(self) -> None:
         """A byte that is no UTF-8 is written as an escape."""
-        self.assertEqual(printable(Path(os.fsdecode(b"/\xe4/\xc3\xa4"))), "/\\udce4/ä")
+        self.assertEqual(encodable(Path(os.fsdecode(b"/\xe4/\xc3\xa4"))), "/\\udce4/ä")

@@ -10,52 +10,52 @@ from pathlib import Path
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.storage.embedded import runtime_dir
-from svc.storage.embedded.runtime_dir import Annex
+from svc.storage.embedded.runtime_dir import RuntimeDir
 
 
-class AnnexTests(SynchronousTestCase):
-    """An annex."""
+class RuntimeDirTests(SynchronousTestCase):
+    """A runtime directory."""
 
     def setUp(self) -> None:
         """Have one, not made yet."""
         self.made: list[Path] = []
-        self.annex = Annex(self.made.append)
-        self.addCleanup(self.annex.remove)
+        self.runtime_dir = RuntimeDir(self.made.append)
+        self.addCleanup(self.runtime_dir.remove)
 
     def test_on_demand(self) -> None:
         """It is made when first used, told once, and gone when removed."""
-        self.annex.keep()
+        self.runtime_dir.keep()
         self.assertEqual(self.made, [])
-        path = self.annex.path
-        self.assertEqual(self.annex.path, path)
+        path = self.runtime_dir.path
+        self.assertEqual(self.runtime_dir.path, path)
         self.assertEqual(self.made, [path])
         self.assertEqual(stat.S_IMODE(path.stat().st_mode), 0o711 if os.geteuid() == 0 else 0o700)
-        self.annex.remove()
+        self.runtime_dir.remove()
         self.assertFalse(path.exists())
-        self.assertNotEqual(self.annex.path, path)
+        self.assertNotEqual(self.runtime_dir.path, path)
 
     def test_link(self) -> None:
         """A link leads where it should, by a short path."""
         target = Path("/", *["long"] * 100)
-        self.assertEqual(self.annex.link("socket", target).readlink(), target)
+        self.assertEqual(self.runtime_dir.link("socket", target).readlink(), target)
 
     def test_kept(self) -> None:
         """Keeping it makes it look new and mends a link that was cleared away."""
-        link = self.annex.link("socket", Path("/target"))
+        link = self.runtime_dir.link("socket", Path("/target"))
         link.unlink()
-        os.utime(self.annex.path, (1, 1))
-        self.annex.keep()
+        os.utime(self.runtime_dir.path, (1, 1))
+        self.runtime_dir.keep()
         self.assertEqual(link.readlink(), Path("/target"))
-        self.assertGreater(self.annex.path.stat().st_mtime, 1)
+        self.assertGreater(self.runtime_dir.path.stat().st_mtime, 1)
         os.utime(link, (1, 1), follow_symlinks=False)
-        self.annex.keep()
+        self.runtime_dir.keep()
         self.assertGreater(link.lstat().st_mtime, 1)
 
     def test_gone(self) -> None:
         """Keeping one that has been cleared away fails, for the log; removing it doesn't."""
-        self.annex.path.rmdir()
-        self.assertRaises(FileNotFoundError, self.annex.keep)
-        self.annex.remove()
+        self.runtime_dir.path.rmdir()
+        self.assertRaises(FileNotFoundError, self.runtime_dir.keep)
+        self.runtime_dir.remove()
 
 
 class RemoveTests(SynchronousTestCase):
@@ -65,8 +65,8 @@ class RemoveTests(SynchronousTestCase):
         """Make a place."""
         self.root = Path(tempfile.mkdtemp())
 
-    def test_annex(self) -> None:
-        """An annex is removed with all that is in it; one that is gone already is no trouble."""
+    def test_removed(self) -> None:
+        """A runtime directory is removed with all that is in it; one that is gone already is no trouble."""
         path = self.root / "svc-left"
         (path / "programs").mkdir(parents=True)
         (path / "socket").symlink_to(self.root)
@@ -76,7 +76,7 @@ class RemoveTests(SynchronousTestCase):
         runtime_dir.remove(path)
 
     def test_other(self) -> None:
-        """What isn't an annex stays: another name, a file, a link to a directory."""
+        """What isn't a runtime directory stays: another name, a file, a link to a directory."""
         (self.root / "precious").mkdir()
         (self.root / "svc-file").touch()
         (self.root / "svc-link").symlink_to(self.root / "precious")

@@ -11,8 +11,9 @@ from twisted.trial.unittest import SynchronousTestCase
 from svc.model.limits import Limits
 from svc.model.names import RoleName
 from svc.web.http.connection import LINGER
+from svc.web.http.declarations import Body, BodySize
 from svc.web.http.response import Response
-from svc.web.http.routing import PUBLIC, REQUIRED, BodySize, Call, Routes
+from svc.web.http.routing import PUBLIC, REQUIRED, Call, Routes
 from tests.web.support import Client, Connection, read_answers, token
 
 LIMITS = Limits(
@@ -46,7 +47,7 @@ class Echo:
             await self.waiting
         return Response.content(call.body, "text/plain")
 
-    @routes.add("PUT", "/policy", caller=REQUIRED, body=BodySize.POLICY)
+    @routes.add("PUT", "/policy", caller=REQUIRED, body=Body("text", size=BodySize.POLICY))
     async def load(self, call: Call) -> Response:
         """Return the body's length."""
         self.bodies.append(call.body)

@@ -8,7 +8,7 @@ import attrs
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.model import errors
-from svc.model.reasons import Reason
+from svc.model.reasons import Reason, RefusalKind
 from svc.web.http.faults import (
     HEADERS_TOO_LARGE,
     LINE_TOO_LONG,
@@ -125,7 +125,7 @@ class FaultTests(SynchronousTestCase):
         for refusal, status in (
             (errors.Forbidden("he lacks execute"), 403),
             (errors.AuthenticationRefused(Reason.ROLE_UNKNOWN), 401),
-            (errors.AuthenticationRefused(Reason.PRIVILEGE_MISSING, 403), 403),
+            (errors.AuthenticationRefused(Reason.PRIVILEGE_MISSING, RefusalKind.UNPRIVILEGED), 403),
         ):
             response = answer_to(refusal)
             assert response is not None

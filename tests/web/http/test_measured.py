@@ -9,6 +9,7 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 from twisted.web.http_headers import Headers
 
+from svc.model.dialect import NATIVE
 from svc.model.limits import Limits
 from svc.web.http.incoming import Incoming
 from svc.web.http.measured import Measured
@@ -58,6 +59,7 @@ class MeasuredTests(SynchronousTestCase):
             limits=Limits(),
             new_id=lambda: "id",
             journal=Chronicle(),
+            dialect=NATIVE,
         )
         self.measured = Measured(router.respond, self.clock, lambda *counted: self.counted.append(counted))
 

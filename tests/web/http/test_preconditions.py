@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.model.errors import InvalidParameter, PreconditionFailed
-from svc.web.http.preconditions import Preconditions
+from svc.web.http.preconditions import IF_MATCH, IF_NONE_MATCH, Preconditions
 
 
 @attrs.frozen
@@ -28,7 +28,7 @@ def asking(match: str | None = None, none_match: str | None = None) -> Precondit
     """The preconditions of a request with these headers."""
     headers = {"If-Match": match, "If-None-Match": none_match}
     call: Any = Asking({name: value for name, value in headers.items() if value is not None})
-    return Preconditions.of(call)
+    return Preconditions(IF_MATCH.read(call), IF_NONE_MATCH.read(call))
 
 
 TAGS = st.text(st.characters(min_codepoint=0x21, max_codepoint=0xFF, exclude_characters='"\x7f'), max_size=5)

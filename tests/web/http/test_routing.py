@@ -13,6 +13,7 @@ from twisted.logger import ILogObserver, LogEvent, globalLogPublisher
 from twisted.trial.unittest import SynchronousTestCase
 from twisted.web.http_headers import Headers
 
+from svc.model.dialect import NATIVE
 from svc.model.errors import (
     ConfigurationInvalid,
     Forbidden,
@@ -24,11 +25,12 @@ from svc.model.errors import (
 from svc.model.limits import Limits
 from svc.model.names import RoleName
 from svc.model.query_results import Caller
+from svc.web.http.declarations import Body, BodySize
 from svc.web.http.incoming import Incoming
 from svc.web.http.origin import TrustedProxies
 from svc.web.http.response import Response
 from svc.web.http.router import Router
-from svc.web.http.routing import OPTIONAL, PUBLIC, REQUIRED, BodySize, Call, Routes
+from svc.web.http.routing import OPTIONAL, PUBLIC, REQUIRED, Call, Routes
 from tests.chronicle import Chronicle
 from tests.web.support import NOW, PEER, Client, primary, token
 
@@ -58,7 +60,7 @@ class Echo:
         self.calls.append(call)
         return Response.content(call.body, "application/octet-stream")
 
-    @routes.add("PUT", "/large", caller=REQUIRED, body=BodySize.POLICY)
+    @routes.add("PUT", "/large", caller=REQUIRED, body=Body("text", size=BodySize.POLICY))
     async def take_large(self, call: Call) -> Response:
         """Tell how long the body is."""
         return Response.json(len(call.body))
@@ -383,7 +385,13 @@ class FailClosedTests(SynchronousTestCase):
 
         echo = Echo()
         router = Router(
-            [echo], caller=broken, demand_primary=primary, limits=Limits(), new_id=lambda: "i", journal=Chronicle()
+            [echo],
+            caller=broken,
+            demand_primary=primary,
+            limits=Limits(),
+            new_id=lambda: "i",
+            journal=Chronicle(),
+            dialect=NATIVE,
         )
         request = Incoming("GET", "/things/a/b/c", Headers(), PEER, "r", 0, 10)
         request.finish()

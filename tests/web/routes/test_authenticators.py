@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 from twisted.logger import capturedLogs, formatEvent
 from zope.interface import implementer
 
-from svc.model.authentication import Attempt, AuthenticatorStatus, Explanation, IExplainer, KeysState, Problem, Step
+from svc.model.authentication import AuthenticatorStatus, Explanation, IExplainer, KeysState, LoginRequest, Problem, Step
 from svc.model.dialect import CONJUR
 from svc.model.reasons import Reason
-from svc.web.routes.authenticators import REFRESH_PAUSE, Authenticators, FederatedAuthenticators
+from svc.services.authenticators import REFRESH_PAUSE, AuthenticatorService, FederatedService
+from svc.web.routes.authenticators import Authenticators, FederatedAuthenticators
 from tests.memory import MemoryAuthenticators, MemoryRoles
 from tests.walls import Wall
 from tests.web.support import NOW, PEER, Answer, Client
@@ -45,7 +46,9 @@ PATH = "/authn-jwt/ci/acme"
 
 LISTED = frozenset({"authn", "authn-jwt/ci", "authn-jwt/undefined"})
 
-KEYS = KeysState((("k1", "thumb-1"), (None, "thumb-2")), ("key 3 is weak",), NOW - 90.0, NOW - 30.0, "timed out")
+KEYS = KeysState(
+    (("k1", "thumb-1"), (None, "thumb-2")), ("key 3 is weak",), NOW - 90.0, NOW - 30.0, "timed out", ("key 4 is odd",)
+)
 
 SHOWN = {
     "source": "jwks-uri",
@@ -56,9 +59,10 @@ SHOWN = {
     "age": 90.0,
     "last_fetch": {"at": "2023-11-14T22:12:50.000+00:00", "outcome": "timed out"},
     "problems": ["key 3 is weak"],
+    "unused": ["key 4 is odd"],
 }
 
-GOOD = AuthenticatorStatus((), "jwks-uri", "https://ci.example/jwks", KEYS, (), -1.23456, 7)
+GOOD = AuthenticatorStatus((), "jwks-uri", "https://ci.example/jwks", KEYS, (), -1.23456, 7, ("RS256", "EdDSA"))
 NOTHING = Explanation((), None, False)
 BAD = AuthenticatorStatus((Problem("There is no <source>.", "Set jwks-uri."), Problem("It is blank.", "Set it.")))
 
@@ -72,9 +76,9 @@ class Explainer:
     explanation: Explanation = NOTHING
     asked: list[Any] = attrs.field(factory=list)
 
-    async def explain(self, attempt: Attempt) -> Explanation:
+    async def explain(self, request: LoginRequest) -> Explanation:
         """The explanation."""
-        self.asked.append(attempt)
+        self.asked.append(request)
         return self.explanation
 
     async def status(self, account: str, service_id: str) -> AuthenticatorStatus:
@@ -98,23 +102,27 @@ class AuthenticatorsCase(WorldCase):
         self.others = self.client
         self.client = Client(
             Authenticators(
-                store=self.store,
-                roles=MemoryRoles(self.memory),
-                installed=("authn-jwt", self.dialect.cloud),
-                listed=LISTED,
-                dialect=self.dialect,
+                AuthenticatorService(
+                    store=self.store,
+                    roles=MemoryRoles(self.memory),
+                    installed=("authn-jwt", self.dialect.cloud),
+                    listed=LISTED,
+                    dialect=self.dialect,
+                )
             ),
             *(
                 FederatedAuthenticators(
-                    name=name,
-                    explainer=explainer,
-                    store=self.store,
-                    roles=MemoryRoles(self.memory),
-                    listed=LISTED,
-                    dialect=self.dialect,
-                    token_limit=1000,
-                    clock=self.clock,
-                    wall=self.wall,
+                    FederatedService(
+                        name=name,
+                        explainer=explainer,
+                        store=self.store,
+                        roles=MemoryRoles(self.memory),
+                        listed=LISTED,
+                        dialect=self.dialect,
+                        token_limit=1000,
+                        clock=self.clock,
+                        wall=self.wall,
+                    )
                 )
                 for name, explainer in (("authn-jwt", self.explainer), (self.dialect.cloud, self.cloud))
             ),
@@ -362,6 +370,7 @@ class StatusTests(AuthenticatorsCase):
                     "status": "ok",
                     "problems": [],
                     "listed": True,
+                    "algorithms": ["RS256", "EdDSA"],
                     "keys": SHOWN,
                     "distrusted": [{"key": "k0", "since": "2023-11-14T22:13:20.000+00:00", "by": "acme:user:max"}],
                     "clock_offset": -1.235,
@@ -384,7 +393,9 @@ class StatusTests(AuthenticatorsCase):
             [{"what": "There is no <source>.", "remedy": "Set jwks-uri."}, {"what": "It is blank.", "remedy": "Set it."}],
         )
         nothing = dict.fromkeys(("source", "uri", "age", "last_fetch"))
-        self.assertEqual(document["keys"], {**nothing, "count": 0, "ids": [], "thumbprints": [], "problems": []})
+        self.assertEqual(
+            document["keys"], {**nothing, "count": 0, "ids": [], "thumbprints": [], "problems": [], "unused": []}
+        )
         self.assertIsNone(document["clock_offset"])
 
     def test_fetched(self) -> None:
@@ -456,10 +467,10 @@ class ExplainTests(AuthenticatorsCase):
         """It takes what authenticate takes: the trimmed token, and the host's id, which may be left out in two ways
         (AUTH-62).
         """
-        attempt = Attempt("acme", None, b"a.b.c", PEER, "ci")
+        request = LoginRequest("acme", None, b"a.b.c", PEER, "ci")
         for path, login in (("", None), ("/", None), ("/host%2Fweb", "host/web"), ("/host/web", "host/web")):
             self.assertEqual(self.client.post(f"{PATH}{path}/explain", b"x=1&jwt=+a.b.c%0A", role=OLIVIA).status, 200)
-            self.assertEqual(self.explainer.asked.pop(), attrs.evolve(attempt, login=login))
+            self.assertEqual(self.explainer.asked.pop(), attrs.evolve(request, login=login))
         for body in (b"", b"jwt="):
             self.assertEqual(self.client.post(f"{PATH}/explain", body, role=OLIVIA).status, 200)
             self.assertEqual(self.explainer.asked.pop().evidence, b"")
@@ -623,7 +634,7 @@ class CloudTests(AuthenticatorsCase):
         """Its tokens are explained, each for the host that the path names."""
         answer = self.client.post(f"{self.path}/host%2Fweb/explain", b"jwt=a.b.c", role=OLIVIA)
         self.assertEqual(answer.status, 200)
-        self.assertEqual(self.cloud.asked, [Attempt("acme", "host/web", b"a.b.c", PEER, "prod")])
+        self.assertEqual(self.cloud.asked, [LoginRequest("acme", "host/web", b"a.b.c", PEER, "prod")])
 
     def test_keys(self) -> None:
         """Its keys are fetched anew, distrusted and trusted again."""

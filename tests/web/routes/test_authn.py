@@ -10,6 +10,7 @@ import attrs
 
 from svc.model.dialect import CONJUR
 from tests.signing import token
+from tests.statuses import privilege_missing_status
 from tests.web.support import NOW, Answer
 from tests.web.world import ADMIN, ADMIN_KEY, WorldCase, user
 
@@ -202,7 +203,7 @@ class JwtTests(WorldCase):
         """A host outside of ``apps`` is refused with the status of the dialect, and an empty body (rulings 1) (FAIL-14)."""
         self.load("- !host { id: stray, annotations: { authn-jwt/ci/project: acme/shop } }\n")
         answer = self.present(self.token(app="stray"))
-        self.assertEqual((answer.status, answer.body), (self.dialect.privilege_missing_status, b""))
+        self.assertEqual((answer.status, answer.body), (privilege_missing_status(self.dialect), b""))
 
     def test_restricted(self) -> None:
         """A restricted host logs in from where it may, as its connection or a trusted proxy tells (authn 1.5) (TOK-20)."""
@@ -359,7 +360,7 @@ class CloudTests(WorldCase):
 
     def test_privilege_missing(self) -> None:
         """A host outside of ``apps`` is refused with the status of the dialect (rulings 1)."""
-        self.assert_refused(self.present(self.token(), "host%2Fstray"), self.dialect.privilege_missing_status)
+        self.assert_refused(self.present(self.token(), "host%2Fstray"), privilege_missing_status(self.dialect))
 
     def test_paths(self) -> None:
         """Without the host's id, or without the service's, nobody is admitted (authn 8) (AUTH-7)."""

@@ -9,6 +9,7 @@ from typing import Any, Final
 from svc.crypto.tokens import INVALID
 from svc.model.host_factories import FactoryToken, digest_of
 from svc.model.names import RoleName
+from svc.services.authenticators import FederatedService
 from svc.web.http.routing import PUBLIC
 from svc.web.routes.authenticators import FederatedAuthenticators
 from tests.memory import MemoryAuthenticators, MemoryRoles
@@ -126,15 +127,17 @@ class CallersTests(WorldCase):
         self.result_of(MemoryHostFactories(self.memory).add_tokens([digest_of("text")], factory))
         self.federated = Client(
             FederatedAuthenticators(
-                name=NAME,
-                explainer=Explainer(),
-                store=MemoryAuthenticators(self.memory),
-                roles=MemoryRoles(self.memory),
-                listed=frozenset(),
-                dialect=self.dialect,
-                token_limit=1000,
-                clock=self.clock,
-                wall=Wall(self.clock),
+                FederatedService(
+                    name=NAME,
+                    explainer=Explainer(),
+                    store=MemoryAuthenticators(self.memory),
+                    roles=MemoryRoles(self.memory),
+                    listed=frozenset(),
+                    dialect=self.dialect,
+                    token_limit=1000,
+                    clock=self.clock,
+                    wall=Wall(self.clock),
+                )
             )
         )
 

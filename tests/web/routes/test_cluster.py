@@ -17,8 +17,8 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svc.cluster.claims import Claims
 from svc.cluster.members import Members
-from svc.cluster.reports import INVALID, UNREACHABLE, Sight, Told, told
-from svc.health.checks_loop import Rounds
+from svc.cluster.reports import INVALID, UNREACHABLE, MemberHealth, ProbeReply, read_reply
+from svc.health.checks_loop import ChecksLoop
 from svc.health.probes import AuthzProbe, DatabaseProbe
 from svc.model.dialect import CONJUR, NATIVE, Dialect
 from svc.model.query_results import DatabaseIdentity
@@ -30,7 +30,7 @@ from tests.web.support import Client
 
 BODY = b'{"ok": true, "services": {"core": "ok", "ok": true},\n "<new>": 1}'
 IDENTITY = DatabaseIdentity(7_711_051_369_545_791_476, 3, 1_795_369_055_073_057, False)
-Asking = Callable[[], Awaitable[Told]]
+Asking = Callable[[], Awaitable[ProbeReply]]
 
 
 class Case(SynchronousTestCase):
@@ -42,18 +42,21 @@ class Case(SynchronousTestCase):
         self.clock.advance(1_700_000_000)
         self.memory = Memory()
         state = MemoryState(self.memory)
-        self.rounds = Rounds(self.clock, self.clock, [AuthzProbe(state)], DatabaseProbe(state), 5.0)
+        self.rounds = ChecksLoop(self.clock, self.clock, [AuthzProbe(state)], DatabaseProbe(state), 5.0)
         self.rounds.startService()
         self.addCleanup(self.rounds.stopService)
-        self.answers: dict[str, Told] = {"b.example": told(200, BODY), "c": Told(fault=UNREACHABLE, why="no route")}
+        self.answers: dict[str, ProbeReply] = {
+            "b.example": read_reply(200, BODY),
+            "c": ProbeReply(fault=UNREACHABLE, why="no route"),
+        }
         self.asked: list[str] = []
-        self.crowd: frozenset[str] = frozenset()
+        self.contenders: frozenset[str] = frozenset()
 
     def client(self, dialect: Dialect = NATIVE) -> Client:
         """A client of the server."""
 
         def asking(name: str) -> Asking:
-            async def ask() -> Told:
+            async def ask() -> ProbeReply:
                 self.asked.append(name)
                 return self.answers[name]
 
@@ -69,7 +72,7 @@ class Case(SynchronousTestCase):
             self.memory.ask()
             return IDENTITY
 
-        return Cluster(self.rounds, dialect, members, lambda: self.crowd, Claims(bytes(32)), identity)
+        return Cluster(self.rounds, dialect, members, lambda: self.contenders, Claims(bytes(32)), identity)
 
 
 class RemoteHealthTests(Case):
@@ -82,7 +85,7 @@ class RemoteHealthTests(Case):
         self.assertEqual((answer.status, answer.body), (200, BODY))
         self.assertEqual(answer.headers["content-type"], "application/json")
         self.assertEqual(client.head("/remote_health/b.example").status, 200)
-        self.answers["b.example"] = told(502, b'{"ok": false}')
+        self.answers["b.example"] = read_reply(502, b'{"ok": false}')
         self.clock.advance(1.1)
         answer = client.get("/remote_health/b.example/")
         self.assertEqual((answer.status, answer.body), (502, b'{"ok": false}'))
@@ -93,7 +96,7 @@ class RemoteHealthTests(Case):
         """
         for dialect in (NATIVE, CONJUR):
             for fault in (UNREACHABLE, INVALID):
-                self.answers["c"] = Told(fault=fault, why="secret detail")
+                self.answers["c"] = ProbeReply(fault=fault, why="secret detail")
                 client = self.client(dialect)
                 answer, own = client.get("/remote_health/c"), client.get("/health")
                 self.assertEqual((answer.status, answer.json()["ok"]), (502, False))
@@ -204,13 +207,13 @@ class ViewTests(Case):
         self.assertEqual((here["changed"], here["services"]), (1_700_000_000.0, {"authz": "ok"}))
         self.assertEqual((b["name"], b["here"], b["reachable"], b["word"]), ("b.example", False, True, "ok"))
         self.assertEqual((c["name"], c["reachable"], c["word"], c["ok"]), ("c", False, UNREACHABLE, False))
-        self.answers["c"] = told(200, BODY)
+        self.answers["c"] = read_reply(200, BODY)
         self.clock.advance(1.1)
         self.assertTrue(client.get("/ui/health", headers=[("Accept", "application/json")]).json()["ok"])
 
     def test_two_primaries(self) -> None:
         """Members that are primaries beside each other are not well, though they don't know of each other."""
-        self.crowd = frozenset({"b.example", "c"})
+        self.contenders = frozenset({"b.example", "c"})
         client = self.client()
         view = client.get("/ui/health", headers=[("Accept", "application/json")]).json()
         self.assertEqual(view["ok"], False)
@@ -254,15 +257,15 @@ class ViewTests(Case):
         """A page waits for a member no longer than the member's question lasts, and not at all once its client has left
         (HEALTH-25).
         """
-        hanging: Deferred[Told] = Deferred()
+        hanging: Deferred[ProbeReply] = Deferred()
 
-        async def ask() -> Told:
+        async def ask() -> ProbeReply:
             return await hanging
 
         client = Client(self.noun(Members(self.clock, self.clock, {"b": ask})))
         gone, waiting = client.begin("GET", "/ui/health"), client.begin("GET", "/ui/health")
         gone.leave()
-        hanging.callback(Told(fault=UNREACHABLE, why="late"))
+        hanging.callback(ProbeReply(fault=UNREACHABLE, why="late"))
         self.assertIn(b"unreachable", waiting.answer().body)
 
 
@@ -296,7 +299,7 @@ class _Reader(HTMLParser):
 
 TEXT = st.text(max_size=30) | st.sampled_from(["<script>alert(1)</script>", '"><img src=x>', "</td>", "'&amp;", "]]>"])
 SIGHTS = st.builds(
-    Sight,
+    MemberHealth,
     name=TEXT,
     here=st.booleans(),
     word=st.sampled_from(["ok", "failed", UNREACHABLE, INVALID]) | TEXT,
@@ -316,8 +319,10 @@ class PageTests(SynchronousTestCase):
     def test_structure(self) -> None:
         """It has a language, a title, a heading, landmarks, and a table whose headings say what they are for."""
         services = {"core": "ok", "ldap": "failed"}
-        b = Sight(name="b", here=False, word="failed", services=services, database="ok", role="follower", lag_seconds=2.25)
-        read = _Reader(page([Sight(name="this server", here=True, word="ok"), b], 1_700_000_000.0))
+        b = MemberHealth(
+            name="b", here=False, word="failed", services=services, database="ok", role="follower", lag_seconds=2.25
+        )
+        read = _Reader(page([MemberHealth(name="this server", here=True, word="ok"), b], 1_700_000_000.0))
         names = [tag for tag, _ in read.tags]
         self.assertIn(("html", {"lang": "en"}), read.tags)
         for once in ("title", "h1", "header", "main", "footer", "table", "caption", "thead", "tbody"):
@@ -330,7 +335,7 @@ class PageTests(SynchronousTestCase):
 
     def test_ages(self) -> None:
         """Moments are told as what has passed since, and exactly for programs; an old answer is shown with its age."""
-        seen = Sight(name="b", here=False, word="ok", changed=1_699_999_000.0, age=45.0)
+        seen = MemberHealth(name="b", here=False, word="ok", changed=1_699_999_000.0, age=45.0)
         text = page([seen], 1_700_000_000.0)
         self.assertIn('<time datetime="2023-11-14T21:56:40Z">17 min ago</time>', text)
         self.assertIn("as of 45 s ago", text)
@@ -338,7 +343,7 @@ class PageTests(SynchronousTestCase):
         self.assertIn("This server is well.", page([seen], 0.0))
 
     @given(st.lists(SIGHTS, max_size=3), st.floats(0, 4e9))
-    def test_everything_is_escaped(self, sights: list[Sight], now: float) -> None:
+    def test_everything_is_escaped(self, sights: list[MemberHealth], now: float) -> None:
         """Whatever servers say, the page has the same tags as if they had said nothing strange, all of them closed
         (HEALTH-24).
         """

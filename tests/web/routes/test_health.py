@@ -8,7 +8,7 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.crypto.vault import CANARY
-from svc.health.checks_loop import Rounds
+from svc.health.checks_loop import ChecksLoop
 from svc.health.probes import AuthzProbe, CoreProbe, DatabaseProbe
 from svc.model.dialect import CONJUR, NATIVE, Dialect
 from svc.model.errors import StoreUnavailable
@@ -30,12 +30,12 @@ class HealthTests(SynchronousTestCase):
         self.memory = Memory()
         self.clock = Clock()
         state = MemoryState(self.memory)
-        self.rounds = Rounds(self.clock, self.clock, [AuthzProbe(state)], DatabaseProbe(state), 5.0)
+        self.rounds = ChecksLoop(self.clock, self.clock, [AuthzProbe(state)], DatabaseProbe(state), 5.0)
         self.rounds.startService()
         self.addCleanup(self.rounds.stopService)
         self.answers = self.writable = True
 
-    def client(self, rounds: Rounds, dialect: Dialect = NATIVE) -> Client:
+    def client(self, rounds: ChecksLoop, dialect: Dialect = NATIVE) -> Client:
         """A client of a server with these rounds, whose database answers, and may be written to, as the test says."""
         return Client(Health(rounds, dialect, lambda: self.answers, lambda: self.writable))
 
@@ -84,7 +84,7 @@ class HealthTests(SynchronousTestCase):
 
     def test_alive(self) -> None:
         """A server whose reactor turns is alive, whatever its database does and before any round has ended (HEALTH-9)."""
-        rounds = Rounds(Clock(), Clock(), [], DatabaseProbe(MemoryState(self.memory)), 5.0)
+        rounds = ChecksLoop(Clock(), Clock(), [], DatabaseProbe(MemoryState(self.memory)), 5.0)
         self.memory.down = True
         self.clock.advance(100)
         for each in (rounds, self.rounds):
@@ -109,7 +109,7 @@ class HealthTests(SynchronousTestCase):
         self.rounds.stopService()
         self.clock.advance(15.1)
         self.assertEqual(client.get("/readyz").status, 503)
-        unstarted = Rounds(Clock(), Clock(), [], DatabaseProbe(MemoryState(self.memory)), 5.0)
+        unstarted = ChecksLoop(Clock(), Clock(), [], DatabaseProbe(MemoryState(self.memory)), 5.0)
         self.assertEqual(self.client(unstarted).get("/readyz").status, 503)
 
     def test_ready_now(self) -> None:
@@ -134,7 +134,7 @@ class HealthTests(SynchronousTestCase):
 
         state = FakeState()
         core = CoreProbe(state, lambda sealed: VAULT.open(CANARY, sealed))
-        rounds = Rounds(self.clock, self.clock, [core], DatabaseProbe(state), 5.0)
+        rounds = ChecksLoop(self.clock, self.clock, [core], DatabaseProbe(state), 5.0)
         rounds.startService()
         self.addCleanup(rounds.stopService)
         client = self.client(rounds)
@@ -154,7 +154,7 @@ class HealthTests(SynchronousTestCase):
     def test_asks_nobody(self) -> None:
         """However often these routes are asked, and while the database hangs, they ask neither it nor a probe (HEALTH-1)."""
         asked = FakeState()
-        rounds = Rounds(self.clock, self.clock, [AuthzProbe(asked)], DatabaseProbe(asked), 5.0)
+        rounds = ChecksLoop(self.clock, self.clock, [AuthzProbe(asked)], DatabaseProbe(asked), 5.0)
         client = self.client(rounds)
         for path in ("/health", "/livez", "/readyz"):
             client.get(path)

@@ -13,6 +13,7 @@ from svc.model.dialect import CONJUR
 from svc.model.directories import DirectoryRefused, Security
 from svc.model.reasons import Reason
 from tests.authn.ldap.test_authenticator import CA, PASSWORD, LdapCase
+from tests.statuses import privilege_missing_status
 from tests.web.support import Answer
 from tests.web.world import ADMIN, WorldCase
 
@@ -102,7 +103,7 @@ class OutcomeTests(RouteCase):
             ("alice", b"\0"),
         ):
             self.assertEqual(self.outcomes(login, password), {(401, b"", False)}, login)
-        barred = self.dialect.privilege_missing_status
+        barred = privilege_missing_status(self.dialect)
         self.assertEqual({status for status, _, _ in self.outcomes("mallory", self.api_keys["mallory"])}, {barred})
         self.assertEqual(self.directory.asked, [])
 

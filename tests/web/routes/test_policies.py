@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import copy
 
+from hypothesis import given
+from hypothesis import strategies as st
+
+from svc.model import policy_loads
 from svc.model.dialect import CONJUR
+from svc.model.policy_loads import DryRun, Item
+from svc.policy import differences
+from svc.web.http.response import Response
+from svc.web.routes import policies
 from tests.web.world import ADMIN, WorldCase, user
 
 TEAM = """
@@ -218,3 +226,59 @@ class ConjurLoadTests(LoadTests):
     """The same, in the vocabulary of the installed base."""
 
     dialect = CONJUR
+
+
+NAMES = st.text(max_size=12)
+LISTS = st.lists(NAMES, max_size=9)
+FIELDS = ("identifier", "type", "permissions", "annotations", "members")
+VALUES = st.tuples(NAMES, NAMES, st.dictionaries(NAMES, LISTS, max_size=3), st.dictionaries(NAMES, NAMES, max_size=3), LISTS)
+ITEMS = VALUES.map(lambda values: dict(zip(FIELDS, values, strict=True)))
+
+
+class LongAnswerTests(WorldCase):
+    """Answers whose parts are written down one by one."""
+
+    @given(st.lists(ITEMS, max_size=5), st.lists(ITEMS, max_size=2), st.integers(1, 200), st.integers(1, 4))
+    def test_items_in_parts(self, created: list[Item], deleted: list[Item], batch: int, part: int) -> None:
+        """Items are written down the same, in whatever batches and parts they come."""
+        for module in (differences, policy_loads):
+            self.patch(module, "BATCH", batch)
+        self.patch(differences, "_PART", part)
+        batches = [differences._batches(items) for items in (created, [], created, deleted)]
+        outcome = DryRun(batches[0], batches[1], batches[2], batches[3], ("a <b>",))
+        items = [{"items": each} for each in (created, [], created, deleted)]
+        expected = {
+            "status": "Valid YAML",
+            "created": items[0],
+            "updated": {"before": items[1], "after": items[2]},
+            "deleted": items[3],
+            "warnings": ["a <b>"],
+        }
+        self.assertEqual(b"".join(policies._differences(outcome)), Response.json(expected).body)
+
+    def test_long_load(self) -> None:
+        """The API keys of very many hosts are told, each once, in pieces of an answer that is whole JSON."""
+        answer = self.load("".join(f"- !host h{number}\n" for number in range(1500)))
+        self.assertEqual(answer.headers["transfer-encoding"], "chunked")
+        made = answer.json()["created_roles"]
+        self.assertEqual(len(made), 1500)
+        self.assertEqual(made["acme:host:h7"]["id"], "acme:host:h7")
+        key = made["acme:host:h7"]["api_key"].encode()
+        self.assertEqual(self.client.post("/authn/acme/host%2Fh7/authenticate", key).status, 200)
+
+    def test_many_faults(self) -> None:
+        """A dry run tells every fault of a document, however many there are."""
+        members = ", ".join(f"!user u{number}" for number in range(1500))
+        text = f"- !group g\n- !grant {{ role: !group g, members: [ {members} ] }}\n"
+        answer = self.load(text, "root?dryRun", status=422)
+        self.assertEqual(len(answer.json()["errors"]), 1500)
+
+    def test_long_item(self) -> None:
+        """What has more names than a batch holds is one item, complete."""
+        hosts = "".join(f"- !host {{ id: h{number}, annotations: {{ note: {'x' * 40} }} }}\n" for number in range(1500))
+        members = ", ".join(f"!host h{number}" for number in range(1500))
+        text = f"{hosts}- !group all\n- !grant {{ role: !group all, members: [ {members} ] }}\n"
+        items = {item["identifier"]: item for item in self.load(text, "root?dryRun", status=200).json()["created"]["items"]}
+        self.assertEqual(len(items), 1501)
+        self.assertEqual(len(items["acme:group:all"]["members"]), 1501)
+        self.assertEqual(items["acme:host:h1499"]["memberships"], ["acme:group:all"])

@@ -75,11 +75,11 @@ class OwnersTests(WorldCase):
         self.load("- !policy { id: team/sub, body: [ !variable v ] }\n- !policy { id: team/mine, body: [ !layer l ] }\n")
         self.stored = self.memory.copied()
 
-    def statuses(self, text: str, role: RoleName, method: str, policy: str = "team", rehearse: bool = False) -> int:
-        """How a load is answered. A refused one changes nothing, nor does one that is rehearsed."""
-        path = f"/policies/acme/policy/{policy.replace('/', '%2F')}{'?dryRun' if rehearse else ''}"
+    def statuses(self, text: str, role: RoleName, method: str, policy: str = "team", dry_run: bool = False) -> int:
+        """How a load is answered. A refused one changes nothing, nor does a dry run."""
+        path = f"/policies/acme/policy/{policy.replace('/', '%2F')}{'?dryRun' if dry_run else ''}"
         answer = self.client.request(method, path, body=text.encode(), role=role)
-        if rehearse or answer.status >= 400:
+        if dry_run or answer.status >= 400:
             self.assertEqual(self.memory.copied(), self.stored, text)
         self.memory.restore(self.stored)
         return answer.status
@@ -92,19 +92,19 @@ class OwnersTests(WorldCase):
             for method in modes:
                 # What would replace the policy takes ``update`` on what is beneath it anyway.
                 for role in (user("lead"), user("bob"), user("una")) if method == "POST" else (user("lead"), user("bob")):
-                    for rehearse in (False, True):
+                    for dry_run in (False, True):
                         text = f"{KEEP}- {statement.format('sub')}\n"
-                        self.assertEqual(self.statuses(text, role, method, rehearse=rehearse), 403, (text, method, role))
+                        self.assertEqual(self.statuses(text, role, method, dry_run=dry_run), 403, (text, method, role))
 
     def test_what_the_policy_owns(self) -> None:
         """All of it may be done to what the policy owns, directly or through a policy of its own (POL-55, POL-56)."""
         for statement, modes in STATEMENTS:
             for method in set(modes) - {"PUT"}:
                 for role in (user("lead"), user("bob"), user("una")) if method == "POST" else (user("lead"), user("bob")):
-                    for rehearse in (False, True):
+                    for dry_run in (False, True):
                         text = f"{KEEP}- {statement.format('mine')}\n"
-                        status = 200 if rehearse else 201
-                        self.assertEqual(self.statuses(text, role, method, rehearse=rehearse), status, (text, method, role))
+                        status = 200 if dry_run else 201
+                        self.assertEqual(self.statuses(text, role, method, dry_run=dry_run), status, (text, method, role))
 
     def test_those_who_may(self) -> None:
         """Who owns both, as the admin does, may do it through either, and so may who is their owner's role (POL-58)."""
@@ -314,7 +314,7 @@ class FactoryCase(WorldCase):
     def refused(
         self, text: str, policy: str = "B", role: RoleName = ADMIN, method: str = "POST", host: str = "B/app0"
     ) -> None:
-        """A document is 403 that names a host, also when it is rehearsed, and nothing of it is applied."""
+        """A document is 403 that names a host, also in a dry run, and nothing of it is applied."""
         before = self.memory.copied()
         for query in ("", "?dryRun"):
             answer = self.client.request(method, f"/policies/acme/policy/{policy}{query}", body=text.encode(), role=role)

@@ -10,8 +10,8 @@ from svc.model.dialect import CONJUR
 from svc.model.names import ResourceName, RoleName, admin_of
 from svc.model.policy_rows import MembershipRow, PermissionRow, ResourceRow, Rows
 from svc.model.query_results import Asker, Sealed, Standing
-from svc.web.routes import resources
-from svc.web.routes.resources import TEXTS_MOST
+from svc.services import resources
+from svc.services.resources import TEXTS_MOST
 from tests.contracts.base import signing_key
 from tests.memory import MemoryAccounts, MemoryRoles
 from tests.web.world import ADMIN, WorldCase, user

@@ -6,7 +6,7 @@ import base64
 
 from svc.model.dialect import CONJUR
 from svc.model.names import RoleName
-from svc.web.routes.secrets import BATCH_BYTES, BATCH_MOST
+from svc.services.secrets import BATCH_BYTES, BATCH_MOST
 from tests.web.support import Answer
 from tests.web.world import ADMIN, WorldCase, user
 

@@ -1,0 +1,210 @@
+"""Key sets of identity providers, read strictly (RFC 7517, 7518 6).
+
+``crypto.compact``, Note [What is ours], holds here too.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+import attrs
+import jwt
+
+from svc.crypto import ed25519keys, rsakeys
+from svc.crypto.compact import base64url, listed
+from svc.crypto.signatures import named
+from svc.model.key_sets import DEFAULT_ALGORITHMS, KeySet, ProviderKey
+from svc.model.strict_json import Malformed, json_object
+
+#: Most keys in a set. Providers publish a few; each costs time when the set is read.
+KEYS_LIMIT: Final = 256
+
+#: What a key of each type, and on each curve, may be for (RFC 7518 3.1, RFC 8037 3.1).
+_ALGORITHMS: Final[Mapping[tuple[str, str], frozenset[str]]] = {
+    ("RSA", ""): frozenset({"RS256", "RS384", "RS512", "PS256", "PS384", "PS512"}),
+    ("EC", "P-256"): frozenset({"ES256"}),
+    ("EC", "P-384"): frozenset({"ES384"}),
+    ("OKP", "Ed25519"): frozenset({"EdDSA"}),
+}
+
+#: How many octets a coordinate has, and the prime that it is less than (SP 800-186 3.2.1); libraries reduce what is more.
+_FIELDS: Final = {
+    "P-256": (32, 2**256 - 2**224 + 2**192 + 2**96 - 1),
+    "P-384": (48, 2**384 - 2**128 - 2**96 + 2**32 - 1),
+}
+_NO_POINT: Final = "it is no point of its curve"
+
+#: Members that only a private or symmetric key has (RFC 7518 6.3.2, 6.4).
+_SECRET_MEMBERS: Final = frozenset({"d", "p", "q", "dp", "dq", "qi", "oth", "k"})
+
+
+def parse_key_set(document: bytes, algorithms: tuple[str, ...] = DEFAULT_ALGORITHMS) -> KeySet:
+    """Read a JWK set (RFC 7517 5), as a provider publishes it, for the use with these ``algorithms``.
+
+    :raises Malformed: it is no JWK set. A set of which no key is usable is one.
+    """
+    return key_set(json_object(document), algorithms)
+
+
+def key_set(members: Mapping[str, object], algorithms: tuple[str, ...] = DEFAULT_ALGORITHMS) -> KeySet:
+    """Make a set of the members of a JWK set.
+
+    Keys of other types, uses and algorithms are skipped, and told apart. Private, symmetric, weak and malformed keys are
+    left out and reported, and so are all that share an id without being the same key (rulings 2.5).
+
+    :raises Malformed: it has no list of keys, or too long a one.
+    """
+    entries = members.get("keys")
+    if not isinstance(entries, list):
+        raise Malformed("it is no JWK set: it has no list of keys")
+    if len(entries) > KEYS_LIMIT:
+        raise Malformed(f"it has {len(entries)} keys, {KEYS_LIMIT} are allowed")
+    problems, unused = [], []
+    found: dict[str | None, list[ProviderKey]] = {}
+    for number, entry in enumerate(entries, 1):
+        try:
+            key = _provider_key(entry, algorithms)
+        except Malformed as error:
+            problems.append(f"{_label(number, entry)} is refused: {error}")
+            continue
+        if key is None:
+            unused.append(f"{_label(number, entry)} is not used: it is for something else than {listed(algorithms)}")
+        else:
+            found.setdefault(key.key_id, []).append(key)
+    usable = _distinct(found, problems)
+    return KeySet(usable, tuple(problems), tuple(unused))
+
+
+def _label(number: int, entry: object) -> str:
+    key_id = entry.get("kid") if isinstance(entry, dict) else None
+    return f"key {number} {named(key_id)}" if isinstance(key_id, str) else f"key {number}"
+
+
+def _distinct(found: dict[str | None, list[ProviderKey]], problems: list[str]) -> tuple[ProviderKey, ...]:
+    """Return the keys that an id, or its absence, tells from all others."""
+    nameless = found.pop(None, [])
+    usable: list[ProviderKey] = []
+    for key_id, keys in found.items():
+        if len({key.thumbprint for key in keys}) == 1:
+            usable.append(attrs.evolve(keys[0], algorithms=frozenset().union(*(key.algorithms for key in keys))))
+        else:
+            problems.append(f"{len(keys)} different keys are refused: they share the id {named(key_id)}")
+    if len(nameless) == 1 and not found:
+        return tuple(nameless)
+    if nameless:
+        problems.append(f"{len(nameless)} keys without id are refused: the set holds others")
+    return tuple(usable)
+
+
+# -- one key ----------------------------------------------------------------------------------------------------------
+
+
+def _provider_key(entry: object, allowed: tuple[str, ...]) -> ProviderKey | None:
+    """Read one JWK; ``None`` for one that verifies nothing here.
+
+    :raises Malformed: it has no place in a set of public keys, or is too weak, too large, or not well formed.
+    """
+    kind, members = _public(entry)
+    algorithms = _algorithms(kind, members, allowed)
+    if not algorithms or not _verifies(members):
+        return None
+    key_id = _key_id(members)
+    required = {"kty": kind, **_READERS[kind](members)}
+    try:
+        public = jwt.PyJWK(required, min(algorithms)).key
+    except (jwt.PyJWTError, ValueError):  # that of cryptography, which PyJWT 2.10 lets through
+        raise Malformed(_NO_POINT if kind == "EC" else "its numbers make no key") from None
+    return ProviderKey(key_id, _thumbprint(required), algorithms, public)
+
+
+def _public(entry: object) -> tuple[str, Mapping[str, Any]]:
+    """Return the type and the members of a public key, of whatever type."""
+    if not isinstance(entry, dict):
+        raise Malformed("it is no JSON object")
+    kind = entry.get("kty")
+    if kind == "oct" or not _SECRET_MEMBERS.isdisjoint(entry):
+        raise Malformed("it is symmetric or holds private parts")
+    if not isinstance(kind, str):
+        raise Malformed("it has no type")
+    return kind, entry
+
+
+def _algorithms(kind: str, members: Mapping[str, object], allowed: tuple[str, ...]) -> frozenset[str]:
+    """Return those of the allowed algorithms that type, curve and ``alg`` of a key are for."""
+    curve = "" if kind == "RSA" else members.get("crv")
+    fitting = _ALGORITHMS.get((kind, curve), frozenset()) if isinstance(curve, str) else frozenset()
+    return frozenset(name for name in fitting.intersection(allowed) if members.get("alg", name) == name)
+
+
+def _verifies(members: Mapping[str, object]) -> bool:
+    """Whether a key is for verification, as far as it says."""
+    operations = members.get("key_ops", ["verify"])
+    return members.get("use", "sig") == "sig" and isinstance(operations, list) and "verify" in operations
+
+
+def _key_id(members: Mapping[str, object]) -> str | None:
+    key_id = members.get("kid")
+    if isinstance(key_id, str) or (key_id is None and "kid" not in members):
+        return key_id
+    raise Malformed("its id is no text")
+
+
+# Each returns the members that make a key, apart from its type, in the one spelling that thumbprints have (RFC 7638 3.2).
+
+
+def _rsa(members: Mapping[str, object]) -> dict[str, str]:
+    # Numbers (RFC 7518 2): leading zero octets, which some providers write, change nothing.
+    exponent, modulus = (int.from_bytes(_octets(members, name), "big") for name in ("e", "n"))
+    _demand_sound(rsakeys.fault_of(exponent, modulus))
+    return {"e": _url_number(exponent), "n": _url_number(modulus)}
+
+
+def _elliptic(members: Mapping[str, Any]) -> dict[str, str]:
+    curve = members["crv"]
+    size, prime = _FIELDS[curve]
+    x, y = (_octets(members, name, size) for name in ("x", "y"))
+    if max(int.from_bytes(x, "big"), int.from_bytes(y, "big")) >= prime:
+        raise Malformed(_NO_POINT)
+    return {"crv": curve, "x": _url_text(x), "y": _url_text(y)}
+
+
+def _edwards(members: Mapping[str, Any]) -> dict[str, str]:
+    point = _octets(members, "x", ed25519keys.KEY_BYTES)
+    _demand_sound(ed25519keys.fault_of(point))
+    return {"crv": members["crv"], "x": _url_text(point)}
+
+
+_READERS: Final = {"RSA": _rsa, "EC": _elliptic, "OKP": _edwards}
+
+
+def _demand_sound(fault: str | None) -> None:
+    if fault is not None:
+        raise Malformed(fault)
+
+
+def _octets(members: Mapping[str, object], name: str, size: int | None = None) -> bytes:
+    """Decode a member in base64url, of so many octets if that is said."""
+    text = members.get(name)
+    if not isinstance(text, str) or not text.isascii():
+        raise Malformed(f"it has no {name!r}")
+    octets = base64url(text.encode("ascii"))
+    if size is not None and len(octets) != size:
+        raise Malformed(f"its {name!r} has {len(octets)} octets, not {size}")
+    return octets
+
+
+def _thumbprint(required: Mapping[str, str]) -> str:
+    document = json.dumps(required, sort_keys=True, separators=(",", ":"))
+    return _url_text(hashlib.sha256(document.encode("ascii")).digest())
+
+
+def _url_number(number: int) -> str:
+    return _url_text(number.to_bytes((number.bit_length() + 7) // 8, "big"))
+
+
+def _url_text(octets: bytes) -> str:
+    return base64.urlsafe_b64encode(octets).rstrip(b"=").decode("ascii")

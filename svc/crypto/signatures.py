@@ -1,0 +1,70 @@
+"""Signatures of third parties' tokens (RFC 7518 3, RFC 8037 3.1).
+
+Note [Verified claims]. Nothing of a payload is read before its signature has been verified: ``Unverified`` has no claims,
+and only :func:`verify` makes ``SignedClaims``.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import jwt
+
+from svc.model.key_sets import ALGORITHMS, KeySet, ProviderKey
+from svc.model.reasons import Reason
+from svc.model.signed_claims import EvidenceRefused, SignedClaims, Unverified
+from svc.model.strict_json import Malformed, json_object
+from svc.model.text import shown
+
+#: Keys of a set that one message names.
+_NAMED: Final = 5
+
+_VERIFIERS: Final = {name: jwt.get_algorithm_by_name(name) for name in ALGORITHMS}
+
+
+def verify(keys: KeySet, token: Unverified, distrusted: frozenset[str] = frozenset()) -> SignedClaims:
+    """Verify the signature and return the claims, whose values are not yet checked for anything.
+
+    A key verifies nothing when its thumbprint, one of its ids, or the one by which the token calls it is ``distrusted``.
+    That is looked at last: a wrong signature under a distrusted key may be a right one by the key that took its place.
+
+    :raises EvidenceRefused: no key of the set verifies the token, or its payload is no JSON object.
+    """
+    key = key_for(keys, token)
+    if token.algorithm not in key.algorithms:
+        raise EvidenceRefused(
+            Reason.ALGORITHM_REFUSED, f"the key is for {', '.join(sorted(key.algorithms))}, not {token.algorithm}"
+        )
+    if not _VERIFIERS[token.algorithm].verify(token.signing_input, key.public, token.signature):
+        raise EvidenceRefused(Reason.SIGNATURE_WRONG, f"the signature is not by the key {named(key.key_id)}")
+    names = {other.key_id for other in keys.keys if other.thumbprint == key.thumbprint} if distrusted else ()
+    for name in (key.thumbprint, token.key_id, *names):
+        if name in distrusted:
+            raise EvidenceRefused(Reason.KEY_DISTRUSTED, f"the key {named(name)} is distrusted here")
+    try:
+        return SignedClaims(json_object(token.payload))
+    except Malformed as error:
+        raise EvidenceRefused(Reason.TOKEN_MALFORMED, f"the token's payload is unusable: {error}") from None
+
+
+def key_for(keys: KeySet, token: Unverified) -> ProviderKey:
+    """Return the one key that the token can be signed with; a missing id on either side is no hindrance in a set of one.
+
+    :raises EvidenceRefused: there is none, or the token doesn't say which.
+    """
+    key = keys.by_id.get(token.key_id)
+    if key is not None:
+        return key
+    if len(keys.keys) == 1 and None in {token.key_id, keys.keys[0].key_id}:
+        return keys.keys[0]
+    if token.key_id is None:
+        raise EvidenceRefused(
+            Reason.KEY_ID_MISSING, f"the token names no key, and there are {len(keys.keys)} to choose from"
+        )
+    known = ", ".join(named(key.key_id) for key in keys.keys[:_NAMED])
+    raise EvidenceRefused(Reason.KEY_UNKNOWN, f"the token names the key {shown(token.key_id)}; usable are {known or 'none'}")
+
+
+def named(key_id: str | None) -> str:
+    """Return what a message calls a key."""
+    return "without id" if key_id is None else shown(key_id)

@@ -1,0 +1,54 @@
+"""Key sets of identity providers as values; ``crypto.key_sets`` reads them, and ``crypto.signatures`` verifies with them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import attrs
+
+#: The algorithms that exist here, by their exact names (RFC 7518 3.1, RFC 8037 3.1), in the order in which they are told.
+ALGORITHMS: Final = ("RS256", "RS384", "RS512", "ES256", "ES384", "PS256", "PS384", "PS512", "EdDSA")
+
+#: Those that an authenticator takes whose operator says nothing (rulings 9.9).
+DEFAULT_ALGORITHMS: Final = ALGORITHMS[:3]
+
+#: Problems of keys that one message shows.
+_NAMED: Final = 5
+
+
+@attrs.frozen(eq=False)
+class ProviderKey:
+    """A usable public key of a set. ``thumbprint`` is the one of RFC 7638, SHA-256, in base64url.
+
+    ``algorithms`` are those that both the key and the authenticator are for. ``public`` is the key as the library wants it
+    that verifies.
+    """
+
+    key_id: str | None
+    thumbprint: str
+    algorithms: frozenset[str]
+    public: Any = attrs.field(repr=False)
+
+
+@attrs.frozen(eq=False)
+class KeySet:
+    """The usable keys that one document held, what was wrong with others, and which are for something else, a sentence each.
+
+    Keys have distinct ids; a key without id is alone in its set (rulings 2.5). Two sets are never equal: what was fetched
+    later is another set.
+    """
+
+    keys: tuple[ProviderKey, ...]
+    problems: tuple[str, ...] = ()
+    unused: tuple[str, ...] = ()
+    by_id: Mapping[str | None, ProviderKey] = attrs.field(init=False, repr=False)
+
+    @by_id.default
+    def _index(self) -> Mapping[str | None, ProviderKey]:
+        return {key.key_id: key for key in self.keys}
+
+    @property
+    def why_unusable(self) -> str:
+        """What to say of a set without usable key, with the first few of its problems."""
+        return " ".join(["it has no usable key.", *self.problems[:_NAMED]])

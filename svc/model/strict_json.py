@@ -1,0 +1,94 @@
+"""JSON with one reading or none: UTF-8, no member twice, no NaN, bounded nesting (RFC 7493)."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Final
+
+import attrs
+
+#: Deepest nesting of an object (rulings 8).
+NESTING_LIMIT: Final = 64
+
+
+@attrs.frozen(str=False)
+class Malformed(ValueError):
+    """A text is not what it has to be; raised by the readers of JSON, of compact tokens and of key sets.
+
+    ``why`` says so in words that can stand after "it": "it is no JSON object".
+    """
+
+    why: str
+
+    def __str__(self) -> str:
+        return self.why
+
+
+def json_object(document: bytes) -> dict[str, object]:
+    """Read a JSON object that is at most ``NESTING_LIMIT`` deep.
+
+    :raises Malformed: the document is anything else.
+    """
+    text = _text(document)
+    if text.count("[") + text.count("{") > NESTING_LIMIT and _depth(text) > NESTING_LIMIT:
+        raise Malformed(f"it is nested more than {NESTING_LIMIT} deep")
+    value = _value(text)
+    if not isinstance(value, dict):
+        raise Malformed("it is no JSON object, or not only one")
+    return value
+
+
+def json_value(document: bytes) -> object:
+    """Read any JSON value, as deep as the parser goes.
+
+    :raises Malformed: the document is none.
+    """
+    return _value(_text(document))
+
+
+def _text(document: bytes) -> str:
+    try:
+        return document.decode("utf-8").strip(" \t\n\r")
+    except UnicodeDecodeError:
+        raise Malformed("it is not UTF-8") from None
+
+
+def _value(text: str) -> object:
+    try:
+        value, end = _DECODER.raw_decode(text)
+    except Malformed:
+        raise
+    except (ValueError, RecursionError):  # a syntax error, an integer of thousands of digits, or brackets without end
+        raise Malformed("it is not JSON") from None
+    if end != len(text):
+        raise Malformed("it is no JSON object, or not only one")
+    return value
+
+
+def _without_duplicates(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    members = dict(pairs)
+    if len(members) != len(pairs):
+        raise Malformed("it names a member twice")
+    return members
+
+
+def _no_constant(_: str) -> object:
+    raise Malformed("it holds NaN or Infinity, which are no JSON")
+
+
+_DECODER: Final = json.JSONDecoder(object_pairs_hook=_without_duplicates, parse_constant=_no_constant)
+# A string may lack its end, so that the match of one never fails: to try again from each of its characters takes forever.
+_STRINGS_AND_BRACKETS: Final = re.compile(r'"(?:[^"\\]|\\.)*"?|[\[\]{}]', re.DOTALL)
+
+
+def _depth(text: str) -> int:
+    depth = deepest = 0
+    for match in _STRINGS_AND_BRACKETS.finditer(text):
+        mark = match.group()[0]
+        if mark in "[{":
+            depth += 1
+            deepest = max(deepest, depth)
+        elif mark != '"':
+            depth -= 1
+    return deepest

@@ -1,0 +1,85 @@
+"""Connections of one request each, counted and ended at once.
+
+Note [Hanging up]. A request has a connection of its own, which counts what arrives and hangs up at a limit. It ends at once
+when it isn't needed any more: over TLS an orderly end waits for the other side's, which may go on sending for ever.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IProtocol, IProtocolFactory, IStreamClientEndpoint
+from twisted.protocols.policies import ProtocolWrapper, WrappingFactory
+from twisted.web.client import URI
+from twisted.web.iweb import IAgentEndpointFactory
+from zope.interface import implementer
+
+
+@implementer(IAgentEndpointFactory, IStreamClientEndpoint)
+class CappedEndpoint:
+    """Makes one connection through another endpoint, over which ``limit`` bytes may arrive (Note [Hanging up])."""
+
+    def __init__(self, endpoint: IStreamClientEndpoint, limit: int) -> None:
+        self._endpoint = endpoint
+        self._left: float = limit
+        self._wire: _Wire | None = None
+
+    @property
+    def overrun(self) -> bool:
+        """Whether more arrived than was allowed."""
+        return self._left < 0
+
+    def endpointForURI(self, uri: URI) -> IStreamClientEndpoint:  # noqa: ARG002 (there is one)
+        """Return itself: an agent that connects by it can go nowhere else."""
+        return self
+
+    def connect(self, protocolFactory: IProtocolFactory) -> Deferred[IProtocol]:
+        """Connect, counting."""
+        connected: Deferred[Any] = self._endpoint.connect(_WireFactory(protocolFactory, self))
+        return connected.addCallback(self._connected)
+
+    def _connected(self, wire: _Wire) -> IProtocol:
+        self._wire = wire
+        return wire.wrappedProtocol
+
+    def admits(self, size: int) -> bool:
+        """Count ``size`` more bytes; whether they are still within the limit."""
+        self._left -= size
+        return not self.overrun
+
+    def lift(self) -> None:
+        """Count no more: what follows is counted by others."""
+        self._left = math.inf
+
+    def hang_up(self) -> None:
+        """End the connection at once, if there is one."""
+        if self._wire is not None:
+            self._wire.abortConnection()
+
+
+class _Wire(ProtocolWrapper):
+    """Between transport and client: passes on what is within the limit."""
+
+    def dataReceived(self, data: bytes) -> None:
+        """Count, and pass on or hang up."""
+        if self.factory.line.admits(len(data)):
+            self.wrappedProtocol.dataReceived(data)
+        else:
+            self.abortConnection()
+
+    def loseConnection(self) -> None:  # noqa: N802 - Twisted's
+        """End at once."""
+        self.abortConnection()
+
+
+class _WireFactory(WrappingFactory[_Wire]):
+    protocol = _Wire
+    noisy = False
+
+    def __init__(self, wrapped: IProtocolFactory, line: CappedEndpoint) -> None:
+        super().__init__(wrapped)  # type: ignore[no-untyped-call] # Twisted's policies have no annotations
+        # Otherwise each request writes two lines into the log that tell nobody anything.
+        wrapped.noisy = False  # type: ignore[attr-defined] # Twisted's factories have it
+        self.line = line

@@ -1,0 +1,72 @@
+"""Services that start in order and stop in the reverse order, and the server as one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
+
+from twisted.application.service import IService, MultiService, Service
+from twisted.internet.defer import Deferred, maybeDeferred
+from twisted.internet.interfaces import IReactorCore
+from twisted.logger import Logger
+
+log = Logger()
+
+
+class OrderedMultiService(MultiService):
+    """Services of which each depends on those before it.
+
+    One that is added while this runs starts at once, so that one can be waited for before the next is added. When it
+    is stopped, the last one stops first, and each only when the one after it *has* stopped.
+    """
+
+    def stopService(self) -> Deferred[None]:
+        """Stop all services, last one first. A failure is logged, and the others are stopped all the same."""
+        return Deferred.fromCoroutine(self._stop())
+
+    async def _stop(self) -> None:
+        # Not MultiService's, which stops all of them at the same time.
+        Service.stopService(self)
+        services: list[IService] = list(self)
+        for service in reversed(services):
+            try:
+                await maybeDeferred(service.stopService)
+            except Exception:
+                log.failure("{service} did not stop as it should", service=service.name)
+
+
+class ServerService(OrderedMultiService):
+    """The server. ``compose`` makes its services, adds each of them, and returns the addresses that it serves at.
+
+    It begins when the reactor runs. When the server is stopped before it has ended, it is cancelled.
+    """
+
+    def __init__(self, reactor: IReactorCore, compose: Callable[[MultiService], Coroutine[Any, Any, Sequence[str]]]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call] # Twisted's
+        self._reactor = reactor
+        self._compose = compose
+        self._composing: Deferred[Sequence[str]] | None = None
+        self._ready: Deferred[Sequence[str]] = Deferred()
+
+    def startService(self) -> None:
+        """Begin when the reactor runs."""
+        super().startService()  # type: ignore[no-untyped-call] # Twisted's
+        self._reactor.callWhenRunning(self._begin)
+
+    async def ready(self) -> Sequence[str]:
+        """Wait until the server can serve, and return its addresses; to be awaited once.
+
+        :raises CancelledError: it was stopped before.
+        :raises Exception: whatever made the start fail; what has been started then is there until the server is stopped.
+        """
+        return await self._ready
+
+    def _begin(self) -> None:
+        if self.running:
+            self._composing = Deferred.fromCoroutine(self._compose(self))
+            self._composing.addBoth(self._ready.callback)
+
+    async def _stop(self) -> None:
+        if self._composing is not None:
+            self._composing.cancel()
+        await super()._stop()

@@ -1,0 +1,277 @@
+"""The use cases of authenticators, for operators: which there are, how one stands, why it refuses a token, and changes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import attrs
+from twisted.internet.interfaces import IReactorTime
+from twisted.logger import Logger
+
+from svc.model.authentication import AuthenticatorStatus, Explanation, IAuthenticators, IExplainer, LoginRequest
+from svc.model.authorization import Denial, Denied, require, use
+from svc.model.clocks import WallClock
+from svc.model.dialect import Dialect
+from svc.model.errors import AuthenticationRefused, Forbidden, NotFound, TooLarge, TooOften
+from svc.model.names import ResourceName
+from svc.model.ports import IRoles
+from svc.model.reasons import Reason
+from svc.model.text import printable
+from svc.services.invocation import Invocation
+
+#: The authenticator that is always enabled.
+DEFAULT: Final = "authn"
+
+#: Seconds between two wishes for newer keys of one authenticator: each makes every server read its settings again, and ask
+#: the provider.
+REFRESH_PAUSE: Final = 1.0
+
+_log = Logger()
+
+
+@attrs.frozen
+class KnownAuthenticators:
+    """The names of authenticators: types that are installed, those that policy defines, and those that may be used."""
+
+    installed: Sequence[str]
+    configured: Sequence[str]
+    enabled: Sequence[str]
+
+
+@attrs.frozen
+class AuthenticatorService:
+    """Authenticators of whatever type.
+
+    ``installed`` are the types that there are beside ``authn``, such as ``authn-jwt``; ``listed`` the names in the
+    configuration, such as ``authn-jwt/ci``.
+    """
+
+    store: IAuthenticators
+    roles: IRoles
+    installed: Sequence[str]
+    listed: frozenset[str]
+    dialect: Dialect
+
+    async def known(self) -> KnownAuthenticators:
+        """Return which types there are, and which authenticators policy defines and may be used (wire facts, authn 1.7).
+
+        Accounts are not told apart: one that is enabled in any of them is, and so is one that is listed and defined in none.
+        Anyone may ask, so only so many webservices are looked at (``IAuthenticators.webservices``).
+        """
+        switches: dict[str, list[bool | None]] = {name: [] for name in self.listed}
+        configured = {DEFAULT}
+        for webservice, switch in await self.store.webservices(self.dialect.prefix):
+            name = webservice.identifier.removeprefix(f"{self.dialect.prefix}/")
+            if name.startswith("authn-") and not _nested(name):
+                configured.add(name)
+                switches.setdefault(name, []).append(switch)
+        enabled = {
+            name
+            for name, found in switches.items()
+            if any(self.dialect.enables(name in self.listed, switch) for switch in found or [None])
+        }
+        return KnownAuthenticators(sorted({DEFAULT, *self.installed}), sorted(configured), sorted({DEFAULT, *enabled}))
+
+    async def switch(self, invocation: Invocation, account: str, name: str, on: Callable[[], bool]) -> None:
+        """Switch an authenticator on or off, in one account alone (wire facts, authn 1.9; rulings 2.3).
+
+        ``on`` is called once the caller may, and refuses what can't be read. A foreign account is as good as none.
+
+        :raises AuthenticationRefused: there is no such account, or no such authenticator.
+        :raises Forbidden: the caller lacks ``update`` on its webservice.
+        """
+        caller = invocation.caller
+        if account != caller.role.account:
+            raise AuthenticationRefused(Reason.ACCOUNT_UNKNOWN)
+        webservice = _webservice(self.dialect, account, name)
+        match use(await self.roles.standing(caller, webservice), "update"):
+            case Denied(Denial.MISSING):
+                raise AuthenticationRefused(Reason.WEBSERVICE_UNKNOWN)
+            case _ if _nested(name):
+                raise AuthenticationRefused(Reason.WEBSERVICE_UNKNOWN)
+            case Denied(denial):
+                raise Forbidden(f"may not switch {webservice}: {denial.value}")
+        wanted = on()
+        invocation.recorder.tell(enabled=wanted)
+        await self.store.switch(webservice, wanted, invocation.recorder.trail)
+        _log.info(
+            "{role} switched {webservice} {state}",
+            role=printable(str(caller.role)),
+            webservice=printable(str(webservice)),
+            state="on" if wanted else "off",
+        )
+
+
+@attrs.frozen
+class AuthenticatorReport:
+    """The state of an authenticator, and whether the configuration lists it.
+
+    ``age``: seconds since its keys were fetched, ``None`` when none are at hand. ``asked_at``: when its provider was last
+    asked for them, in seconds since the epoch.
+    """
+
+    status: AuthenticatorStatus
+    listed: bool
+    age: float | None
+    asked_at: float | None
+
+
+@attrs.frozen
+class FederatedService:
+    """The authenticators ``<name>/<service id>``, which trust a third party's tokens.
+
+    ``explainer`` tells of them; their tokens have at most ``token_limit`` bytes. ``listed`` are the names in the
+    configuration.
+    """
+
+    name: str
+    explainer: IExplainer
+    store: IAuthenticators
+    roles: IRoles
+    listed: frozenset[str]
+    dialect: Dialect
+    token_limit: int
+    clock: IReactorTime
+    wall: WallClock
+    _refreshed: dict[ResourceName, float] = attrs.field(factory=dict, init=False)
+
+    async def status(self, invocation: Invocation, account: str, service_id: str) -> AuthenticatorReport:
+        """Return all that is wrong with an authenticator, and what is known of its keys (wire facts, authn 5).
+
+        This and the next two take ``read`` on the webservice's ``status``; who lacks it is told so whether he sees that or
+        not.
+
+        :raises NotFound: there is no such account, or it isn't the caller's (rulings 2.17), or no such webservice.
+        :raises Forbidden: the caller may not.
+        """
+        webservice = await self._operated(invocation, account, service_id)
+        status = await self.explainer.status(account, service_id)
+        return self._report(attrs.evolve(status, distrusted=await self.store.distrusted(webservice)), service_id)
+
+    async def explain(
+        self, invocation: Invocation, account: str, service_id: str, login: str | None, token: Callable[[], bytes]
+    ) -> Explanation:
+        """Return how a token would be judged, check by check; nothing is issued.
+
+        ``token`` is called once the caller may ask, and refuses what can't be read.
+
+        :raises TooLarge: the token is longer than any that is looked at.
+        """
+        webservice = await self._operated(invocation, account, service_id)
+        evidence = token()
+        if len(evidence) > self.token_limit:
+            raise TooLarge("a JWT", self.token_limit)
+        request = LoginRequest(account, login, evidence, invocation.client_ip, service_id)
+        explanation = await self.explainer.explain(request)
+        _log.info(
+            "{role} had a token for {webservice} explained: {outcome}, {subject}",
+            role=printable(str(invocation.caller.role)),
+            webservice=printable(str(webservice)),
+            outcome="admitted" if explanation.admitted else "refused",
+            subject=printable(explanation.role or "no role"),
+        )
+        return explanation
+
+    async def refresh_keys(self, invocation: Invocation, account: str, service_id: str) -> AuthenticatorReport:
+        """Have the provider's keys fetched again, here at once, elsewhere by the next login (rulings 4).
+
+        :raises TooOften: they were a moment ago.
+        """
+        webservice = await self._operated(invocation, account, service_id)
+        self._spend_refresh(webservice)
+        await self.store.refresh(webservice, invocation.recorder.trail)
+        _log.info(
+            "{role} has the keys for {webservice} fetched anew",
+            role=printable(str(invocation.caller.role)),
+            webservice=printable(str(webservice)),
+        )
+        return self._report(await self.explainer.status(account, service_id), service_id)
+
+    async def distrust(self, invocation: Invocation, account: str, service_id: str, key: str) -> None:
+        """Let a key, by its id or its thumbprint, verify nothing any more (rulings 4).
+
+        This and the next take ``update`` on the webservice.
+
+        :raises Forbidden: the caller lacks it.
+        :raises NotFound: there is no such webservice, or as good as.
+        """
+        webservice = await self._changeable(invocation, account, service_id)
+        await self.store.distrust(webservice, key, invocation.caller.role, invocation.recorder.trail)
+        _log_key(invocation, "distrusts", key, webservice)
+
+    async def trust(self, invocation: Invocation, account: str, service_id: str, key: str) -> None:
+        """Take that back.
+
+        :raises NotFound: the key isn't distrusted, too.
+        """
+        webservice = await self._changeable(invocation, account, service_id)
+        if not await self.store.trust(webservice, key, invocation.recorder.trail):
+            raise NotFound(account, "key", key)
+        _log_key(invocation, "trusts again", key, webservice)
+
+    def _spend_refresh(self, webservice: ResourceName) -> None:
+        """Count a wish for newer keys.
+
+        :raises TooOften: there was one a moment ago.
+        """
+        now = self.clock.seconds()
+        for other in [other for other, at in self._refreshed.items() if now - at >= REFRESH_PAUSE]:
+            del self._refreshed[other]
+        if webservice in self._refreshed:
+            raise TooOften("the keys were fetched anew a moment ago: try again in a second")
+        self._refreshed[webservice] = now
+
+    async def _operated(self, invocation: Invocation, account: str, service_id: str) -> ResourceName:
+        """Return the webservice of an authenticator whose status the caller may read."""
+        invocation.recorder.tell(authenticator=self.name)
+        caller = invocation.caller
+        if account != caller.role.account:
+            raise NotFound(account, "account", account)
+        webservice = _webservice(self.dialect, account, f"{self.name}/{service_id}")
+        status = _webservice(self.dialect, account, f"{self.name}/{service_id}/status")
+        match use(await self.roles.standing(caller, status), "read"):
+            case Denied(Denial.MISSING):
+                raise NotFound.of(status)
+            case Denied(Denial.CALLER_GONE):
+                raise Forbidden("no longer exists")
+            case Denied():
+                raise Forbidden(f"lacks read on {status}")
+        if not (await self.roles.standing(caller, webservice)).exists:
+            raise NotFound.of(webservice)
+        return webservice
+
+    async def _changeable(self, invocation: Invocation, account: str, service_id: str) -> ResourceName:
+        """Return the webservice of an authenticator that the caller may change."""
+        invocation.recorder.tell(authenticator=self.name)
+        webservice = _webservice(self.dialect, account, f"{self.name}/{service_id}")
+        require(await self.roles.standing(invocation.caller, webservice), "update", webservice)
+        return webservice
+
+    def _report(self, status: AuthenticatorStatus, service_id: str) -> AuthenticatorReport:
+        keys, now = status.keys, self.clock.seconds()
+        return AuthenticatorReport(
+            status,
+            f"{self.name}/{service_id}" in self.listed,
+            None if keys.fetched_at is None else now - keys.fetched_at,
+            None if keys.asked_at is None else self.wall.seconds() - (now - keys.asked_at),
+        )
+
+
+def _webservice(dialect: Dialect, account: str, name: str) -> ResourceName:
+    return ResourceName.of(account, "webservice", f"{dialect.prefix}/{name}")
+
+
+def _nested(name: str) -> bool:
+    """Whether the webservice of that name belongs to an authenticator, and is none itself: its ``status``."""
+    return name.count("/") > 1 and name.endswith("/status")
+
+
+def _log_key(invocation: Invocation, does: str, key: str, webservice: ResourceName) -> None:
+    _log.info(
+        "{role} {does} the key {key} for {webservice}",
+        role=printable(str(invocation.caller.role)),
+        does=does,
+        key=printable(key),
+        webservice=printable(str(webservice)),
+    )

@@ -1,0 +1,262 @@
+"""The use cases of host factories: tokens, and the hosts that machines make of themselves with them (wire facts, core 5).
+
+A token is a bearer secret, so nothing tells it again: the log and outcomes name one by the beginning of its SHA-256.
+
+Note [Read late]. Who may not do a thing is told nothing else, so what is asked for is read once the caller may: some
+parameters are functions, which refuse what can't be read. They are called once, in the order in which failures count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Final
+
+import attrs
+from twisted.logger import Logger
+
+from svc.crypto.vault import Vault, api_key_name
+from svc.model.authorization import require, require_visible
+from svc.model.clocks import WallClock, iso_seconds
+from svc.model.credentials import new_api_key
+from svc.model.dialect import Dialect
+from svc.model.errors import AuthenticationRefused, Conflict, Forbidden, InvalidParameter, NotFound
+from svc.model.host_factories import FactoryToken, IHostFactories, called, digest_of
+from svc.model.limits import RECORD_LIMITS, RecordLimits
+from svc.model.names import ResourceName, RoleName, identifier
+from svc.model.ports import IResources, IRoles
+from svc.model.query_results import Resource
+from svc.model.reasons import Reason
+from svc.model.text import printable, shown
+from svc.policy.ranges import cidr
+from svc.policy.resolve import ANNOTATION_NAME_LIMIT, ANNOTATION_VALUE_LIMIT
+from svc.services.invocation import Invocation, Recorder
+
+#: The most tokens that are made at once.
+COUNT_MOST: Final = 1000
+
+#: The most networks that tokens are bound to.
+NETWORKS_MOST: Final = 100
+
+_log = Logger()
+
+
+@attrs.frozen
+class TokensWanted:
+    """Tokens that are asked for: how many, until when as ISO 8601, and the networks from which they are to be used."""
+
+    count: int = attrs.field(validator=[attrs.validators.ge(1), attrs.validators.le(COUNT_MOST)])
+    expiration: str
+    networks: tuple[str, ...] = ()
+
+
+@attrs.frozen
+class NewTokens:
+    """Tokens that were made, by their texts, and what holds for all of them."""
+
+    texts: Sequence[str] = attrs.field(repr=False)
+    token: FactoryToken
+
+
+@attrs.frozen
+class NewHost:
+    """A host that was made, or was given another API key; ``described`` is as in ``IResources``."""
+
+    role: RoleName
+    api_key: str = attrs.field(repr=False)
+    described: AsyncIterator[Sequence[Resource]]
+
+
+@attrs.frozen
+class HostFactoryService:
+    """Tokens of host factories, and the hosts that are made with them."""
+
+    store: IHostFactories
+    roles: IRoles
+    resources: IResources
+    vault: Vault
+    dialect: Dialect
+    wall: WallClock
+    limits: RecordLimits = RECORD_LIMITS
+
+    async def create_tokens(
+        self, invocation: Invocation, factory: ResourceName, wanted: Callable[[], TokensWanted]
+    ) -> NewTokens:
+        """Make tokens of a factory, which takes ``execute`` on it.
+
+        In the order of the wire facts: who may not see the factory is told neither its kind nor what else is wrong.
+
+        :raises NotFound: there is no such factory, or the caller may not see it.
+        :raises Forbidden: the caller lacks the privilege.
+        :raises InvalidParameter: it is no factory, or such tokens can't be.
+        """
+        caller, recorder = invocation.caller, invocation.recorder
+        standing = await self.roles.standing(caller, factory)
+        require_visible(standing, factory)
+        if factory.kind != "host_factory":
+            raise InvalidParameter("host_factory", f"Invalid resource kind: {factory.kind}")
+        require(standing, "execute", factory)
+        asked = wanted()
+        recorder.tell(count=asked.count)
+        expires_at = _instant(asked.expiration)
+        if expires_at <= self.wall.seconds():
+            message = f"Value for parameter expiration must be in the future: {asked.expiration[:100]}"
+            raise InvalidParameter("expiration", message)
+        token = FactoryToken(factory.role, expires_at, _networks(asked.networks))
+        texts = [new_api_key() for _ in range(asked.count)]
+        await self.store.add_tokens([digest_of(text) for text in texts], token, recorder.trail)
+        _log.info(
+            "{role} made {count} tokens of {factory}, good until {expiration}: {tokens}",
+            role=printable(str(caller.role)),
+            count=asked.count,
+            factory=printable(str(factory)),
+            expiration=iso_seconds(expires_at),
+            tokens=", ".join(called(digest_of(text)) for text in texts[:10]),
+        )
+        return NewTokens(texts, token)
+
+    async def revoke_token(self, invocation: Invocation, token: str) -> None:
+        """Remove a token, which takes ``update`` on its factory.
+
+        :raises NotFound: there is no such token, or the caller may not see its factory, and doesn't learn that there is one.
+        :raises Forbidden: the caller lacks the privilege.
+        """
+        caller, recorder, digest = invocation.caller, invocation.recorder, digest_of(token)
+        recorder.tell(token=called(digest))
+        missing = NotFound(caller.role.account, "host_factory_token", called(digest))
+        found = await self.store.token(digest)
+        if found is None:
+            raise missing
+        recorder.tell(factory=str(found.factory))
+        try:
+            require(await self.roles.standing(caller, found.factory.resource), "update", found.factory.resource)
+        except NotFound:
+            raise missing from None
+        if not await self.store.remove_token(digest, recorder.trail):
+            raise missing
+        _log.info(
+            "{role} revoked the token {token} of {factory}",
+            role=printable(str(caller.role)),
+            token=called(digest),
+            factory=printable(str(found.factory)),
+        )
+
+    async def create_host(
+        self,
+        token: str | None,
+        demand_primary: Callable[[], Awaitable[None]],
+        host_id: Callable[[], str],
+        annotations: Callable[[], Mapping[str, str]],
+        client_ip: str,
+        recorder: Recorder,
+    ) -> NewHost:
+        """Make a host of a token's factory, or give one that it made another API key.
+
+        ``demand_primary`` returns when this server may write.
+
+        :raises AuthenticationRefused: the token isn't good now, or not from this address; or there is none.
+        :raises StoreReadOnly: nothing may be written here.
+        :raises InvalidParameter: the host's id or its annotations can't be.
+        :raises Forbidden: the id belongs to another.
+        """
+        digest, admitted = await self._admitted(token, client_ip, recorder)
+        await demand_primary()
+        host = RoleName(admitted.factory.account, "host", self._host_id(host_id()))
+        recorder.tell(host=str(host))
+        given = _within(annotations(), self.limits)
+        api_key = new_api_key()
+        sealed = self.vault.seal(api_key_name(host), api_key.encode("ascii"))
+        try:
+            made = await self.store.create_host(digest, host, given, sealed, recorder.trail)
+        except NotFound:
+            raise _refused(digest, Reason.CREDENTIALS_WRONG, client_ip, recorder) from None
+        except Conflict as refusal:
+            raise Forbidden(refusal.message) from None
+        _log.info(
+            "{host} {outcome} with the token {token} of {factory} from {client_ip}",
+            host=printable(str(host)),
+            outcome="was made" if made else "was given another API key",
+            token=called(digest),
+            factory=printable(str(admitted.factory)),
+            client_ip=printable(client_ip),
+        )
+        return NewHost(host, api_key, self.resources.described([str(host)]))
+
+    def _host_id(self, text: str) -> str:
+        """The id of a host that a factory may make: none of the reserved prefix, nor one that policy couldn't name."""
+        if text.startswith(("/", f"{self.dialect.prefix}/")):
+            raise InvalidParameter("id", f"Invalid id: {text[:200]}")
+        return identifier(text)
+
+    async def _admitted(self, text: str | None, client_ip: str, recorder: Recorder) -> tuple[bytes, FactoryToken]:
+        """Return the token of a text, and its digest, when it is good now and from this address.
+
+        :raises AuthenticationRefused: it isn't, or there is none.
+        """
+        if text is None:
+            raise _refused(None, Reason.CREDENTIALS_MISSING, client_ip, recorder)
+        digest = digest_of(text)
+        recorder.tell(token=called(digest))
+        token = await self.store.token(digest)
+        if token is None or token.factory.kind != "host_factory":
+            raise _refused(digest, Reason.CREDENTIALS_WRONG, client_ip, recorder)
+        recorder.tell(factory=str(token.factory))
+        if token.expires_at <= self.wall.seconds():
+            raise _refused(digest, Reason.TOKEN_EXPIRED, client_ip, recorder)
+        if not token.admits(client_ip):
+            raise _refused(digest, Reason.ORIGIN_REFUSED, client_ip, recorder)
+        return digest, token
+
+
+def _instant(text: str) -> float:
+    """Read an ISO 8601 date, or date and time, as seconds since the epoch; without an offset it is UTC (clients R11).
+
+    Fractions are dropped, as they are where it is told: rounded up, the last moment of the year 9999 could not be.
+    """
+    try:
+        moment = datetime.fromisoformat(text)
+        # What lies beyond the year 9999 somewhere could not be told.
+        return moment.replace(tzinfo=moment.tzinfo or UTC).astimezone(UTC).replace(microsecond=0).timestamp()
+    except (ValueError, OverflowError):
+        message = f"Input is invalid ISO8601 datetime string: {text[:100]}"
+        raise InvalidParameter("expiration", f"expiration: {message}") from None
+
+
+def _networks(texts: Sequence[str]) -> tuple[str, ...]:
+    """Return the networks from which a token may be used, each once."""
+    try:
+        networks = tuple(dict.fromkeys(map(cidr, texts)))
+    except ValueError as error:
+        raise InvalidParameter("cidr", str(error), code="unprocessable_entity") from None
+    if len(networks) > NETWORKS_MOST:
+        raise InvalidParameter("cidr", f"'cidr' may name at most {NETWORKS_MOST} networks: name larger ones")
+    return networks
+
+
+def _within(given: Mapping[str, str], limits: RecordLimits) -> Mapping[str, str]:
+    """Return annotations that are within the bounds that policy keeps."""
+    size = sum(len(text.encode("utf-8")) for annotation in given.items() for text in annotation)
+    if len(given) > limits.annotations or size > limits.annotation_bytes:
+        message = f"'annotations': a host may have {limits.annotations}, of {limits.annotation_bytes} bytes together"
+        raise InvalidParameter("annotations", message)
+    for name, value in given.items():
+        if not name.strip() or len(name.encode("utf-8")) > ANNOTATION_NAME_LIMIT:
+            message = f"'annotations': a name has 1 to {ANNOTATION_NAME_LIMIT} bytes"
+        elif len(value.encode("utf-8")) > ANNOTATION_VALUE_LIMIT:
+            message = f"'annotations': the value of {shown(name)} has more than {ANNOTATION_VALUE_LIMIT} bytes"
+        else:
+            continue
+        raise InvalidParameter("annotations", message)
+    return given
+
+
+def _refused(digest: bytes | None, reason: Reason, client_ip: str, recorder: Recorder) -> AuthenticationRefused:
+    trail = recorder.trail
+    _log.info(
+        "Host factory token {token} refused, from {client_ip}: {reason} ({id})",
+        token="-" if digest is None else called(digest),
+        client_ip=printable(client_ip),
+        reason=reason.value,
+        id="-" if trail is None else trail.origin.request_id,
+    )
+    return AuthenticationRefused(reason)

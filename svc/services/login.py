@@ -1,0 +1,95 @@
+"""The use cases of logging in: evidence is exchanged for an access token, or for the role's own API key; and what others
+may ask of access tokens: whether the role of one is there still, and the keys that verify those of an account.
+
+A refusal carries the reason and the kind that an authenticator gave it; what wraps the authenticator has logged it.
+"""
+
+from __future__ import annotations
+
+import attrs
+from twisted.logger import Logger
+
+from svc.crypto.keyring import AccessTokens, AccountKeys
+from svc.model.authentication import IAuthenticator, ILogin, LoginRequest, Refused, moment
+from svc.model.errors import AuthenticationRefused, Forbidden, InvalidName, NotFound, WrongDataKey
+from svc.model.names import account_name
+from svc.model.ports import IRoles
+from svc.model.query_results import Caller
+from svc.model.reasons import Reason, RefusalKind
+from svc.services.invocation import Recorder
+
+_log = Logger()
+
+
+@attrs.frozen
+class LoginService:
+    """Logins at one authenticator, for access tokens."""
+
+    authenticator: IAuthenticator
+    tokens: AccessTokens
+
+    async def authenticate(self, request: LoginRequest, recorder: Recorder) -> bytes:
+        """Return an access token for the role that a request proves.
+
+        :raises AuthenticationRefused: the authenticator refuses, or the account's signing key can't be used.
+        """
+        decision = await self.authenticator.authenticate(request)
+        if isinstance(decision, Refused):
+            recorder.tell(role=decision.role, unknown=decision.reason is Reason.ROLE_UNKNOWN)
+            raise AuthenticationRefused(decision.reason, decision.kind, decision.retry_after)
+        recorder.tell(role=str(decision.role))
+        try:
+            return await self.tokens.issue(decision)
+        except WrongDataKey as refusal:
+            _log.error(
+                "No access token for {role}: the signing key {name} doesn't open", role=str(decision.role), name=refusal.name
+            )
+            raise AuthenticationRefused(Reason.SIGNING_KEY_UNUSABLE, RefusalKind.POSTPONED, moment()) from None
+
+
+@attrs.frozen
+class ApiKeyService:
+    """Logins at one authenticator, for a role's own API key."""
+
+    login: ILogin
+
+    async def api_key(self, request: LoginRequest, recorder: Recorder) -> bytes:
+        """Return the API key of the role that a request proves.
+
+        :raises AuthenticationRefused: it proves none.
+        """
+        recorder.tell(login=request.login)
+        told = await self.login.api_key(request)
+        if isinstance(told, Refused):
+            recorder.tell(role=told.role, unknown=told.reason is Reason.ROLE_UNKNOWN)
+            raise AuthenticationRefused(told.reason, told.kind, told.retry_after)
+        return told
+
+
+@attrs.frozen
+class AccessTokenService:
+    """Checks of access tokens by others: whether a role is there still, and which keys verify."""
+
+    roles: IRoles
+    keys: AccountKeys
+
+    async def check_caller(self, caller: Caller) -> None:
+        """Return when the role of a verified access token is there still.
+
+        :raises Forbidden: it isn't.
+        """
+        if not await self.roles.remains(caller):
+            raise Forbidden("the token's role no longer exists")
+
+    async def public_keys(self, account: str) -> list[dict[str, str]]:
+        """Return the keys that verify an account's access tokens now, as members of a JWK set (rulings 3).
+
+        :raises NotFound: there is no such account.
+        """
+        try:
+            keys = await self.keys.public_keys(account_name(account))
+        except InvalidName:
+            keys = []
+        if not keys:
+            raise NotFound(account, "account", account)
+        return keys

@@ -1,0 +1,112 @@
+"""Lists of memberships of any length, read in batches.
+
+Note [Lists of any length]
+
+Nobody knows how long a list is, and none is held in memory: it is read in batches, each from behind the last row of the one
+before, and written as it is read. So it need not be what it was at any one moment; but what was there all the time is in it
+once. A page is as long as ``limit`` says; that of at most one batch is read at once, with one row more that tells whether
+there is a next page. Of a longer one the last row is looked up first, since the cursor to the next page goes before it all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import Final, Generic, TypeVar
+
+import attrs
+
+from svc.model.errors import NotFound
+from svc.model.query_results import Membership, MembersQuery, Place
+
+R_co = TypeVar("R_co", covariant=True)
+
+#: How many rows are read at once. How many are written as one piece goes by their bytes (``web.http.response``, ``PIECE``).
+BATCH: Final = 1000
+
+#: The same for a search, which begins anew for each batch.
+SEARCH_BATCH: Final = 5000
+
+#: No list is longer.
+_ROWS_MAX: Final = 2**63 - 1
+
+
+@attrs.frozen
+class Page(Generic[R_co]):
+    """The rows of one page, in batches; ``last`` is the key of its last row when there is another page."""
+
+    batches: AsyncIterator[Sequence[R_co]]
+    last: Place | None
+
+
+@attrs.frozen
+class MembershipList:
+    """A list of memberships: ``read`` returns the rows of a query, and ``place`` a row's key."""
+
+    read: Callable[[MembersQuery], Awaitable[Sequence[Membership]]]
+    place: Callable[[Membership], Place]
+
+    async def page(self, query: MembersQuery, first: Sequence[Membership]) -> Page[Membership]:
+        """Return the page that a query asks for; without a ``limit``, all.
+
+        :param first: the rows of ``first_of(query)``.
+        """
+        limit, batch = query.limit, _batch(query)
+        if limit is not None and limit <= batch:
+            last = self.place(first[limit - 1]) if len(first) > limit else None
+            return Page(in_batches(first[:limit]), last)
+        last = None if limit is None else await self._last(query, limit)
+        return Page(self.batches(query, first, last), last)
+
+    async def batches(
+        self, query: MembersQuery, rows: Sequence[Membership], last: Place | None = None
+    ) -> AsyncIterator[Sequence[Membership]]:
+        """Return ``rows``, the first batch from the query's place on, and those behind, up to ``last``, or to the end."""
+        batch = _batch(query)
+        query = attrs.evolve(query, limit=batch)
+        while True:
+            within = [row for row in rows if last is None or not last.before(self.place(row))]
+            if within:
+                yield within
+            if len(within) < batch:
+                return
+            query = attrs.evolve(query, offset=0, after=self.place(rows[-1]))
+            rows = await self.read(query)
+
+    async def _last(self, query: MembersQuery, limit: int) -> Place | None:
+        """Return the key of the last row of the page, if there is another behind it."""
+        offset = query.offset + limit - 1
+        rows = await self.read(attrs.evolve(query, limit=2, offset=offset)) if offset <= _ROWS_MAX else ()
+        return self.place(rows[0]) if len(rows) > 1 else None
+
+
+def first_of(query: MembersQuery) -> MembersQuery:
+    """Return the query of the first rows that are read of a list."""
+    batch = _batch(query)
+    return attrs.evolve(query, limit=batch if query.limit is None or query.limit > batch else query.limit + 1)
+
+
+def _batch(query: MembersQuery) -> int:
+    return SEARCH_BATCH if query.search else BATCH
+
+
+async def in_batches(rows: Sequence[R_co]) -> AsyncIterator[Sequence[R_co]]:
+    """Return rows that are at hand in batches."""
+    for start in range(0, len(rows), BATCH):
+        yield rows[start : start + BATCH]
+
+
+async def not_empty(batches: AsyncIterator[Sequence[R_co]], name: object) -> AsyncIterator[Sequence[R_co]]:
+    """Return the same batches, when there is anything in them.
+
+    :raises NotFound: there is nothing: the role or resource ``name`` was deleted after it was looked at.
+    """
+
+    async def resumed(first: Sequence[R_co]) -> AsyncIterator[Sequence[R_co]]:
+        yield first
+        async for batch in batches:
+            yield batch
+
+    async for first in batches:
+        if first:
+            return resumed(first)
+    raise NotFound.of(name)

@@ -1,0 +1,47 @@
+"""Public keys of users: told to anybody who wants to let them in, and replaced by those whom policy permits."""
+
+from __future__ import annotations
+
+import attrs
+
+from svc.crypto.vault import Vault
+from svc.model.authorization import require
+from svc.model.errors import InvalidParameter
+from svc.model.names import ResourceName, RoleName
+from svc.model.ports import ISecrets
+from svc.model.public_keys import IPublicKeys, public_key
+from svc.model.query_results import Sealed, SecretReading
+from svc.services.invocation import Invocation
+from svc.services.secrets import holds
+
+
+@attrs.frozen
+class PublicKeyService:
+    """The use cases of public keys (wire facts, core 4 and 5). Policy declares them, with the first value of each."""
+
+    store: IPublicKeys
+    values: ISecrets
+    vault: Vault
+
+    async def of_user(self, user: RoleName) -> list[bytes]:
+        """Return a user's keys in the order of their names; a user who has none, and one who doesn't exist, look alike."""
+        return [self.vault.open(name, sealed).strip() for name, sealed in await self.store.newest(user)]
+
+    async def write(self, invocation: Invocation, name: ResourceName, key: bytes) -> None:
+        """Replace a key; the caller needs ``update``. An unchanged one makes no new version.
+
+        :raises NotFound: the key doesn't exist, or as good as.
+        :raises Forbidden: the caller sees it and may not replace it.
+        :raises InvalidParameter: ``key`` is no public key.
+        """
+
+        def decide(reading: SecretReading) -> Sealed | None:
+            require(reading.standing, "update", name)
+            try:
+                line = public_key(key.decode("utf-8")).encode("utf-8")
+            except ValueError:
+                raise InvalidParameter("value", "Invalid public key format") from None
+            unchanged = reading.sealed is not None and holds(self.vault, name, reading.sealed, line)
+            return None if unchanged else self.vault.seal(str(name), line)
+
+        await self.values.write(invocation.caller, name, decide, invocation.recorder.trail)

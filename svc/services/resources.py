@@ -1,0 +1,122 @@
+"""The use cases of resources: which of them a role sees, and who may do what with one."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from typing import Final
+
+import attrs
+
+from svc.model.authorization import Allowed, require_visible, role_sight, use
+from svc.model.errors import Forbidden, InvalidName, InvalidParameter, NotFound
+from svc.model.names import ResourceName, RoleName
+from svc.model.ports import IResources, IRoles
+from svc.model.query_results import Resource, ResourcesQuery
+from svc.services.invocation import Invocation
+from svc.services.pages import not_empty
+
+#: The most roles with a privilege that are listed; nobody reads more, and each request would hold them all.
+PERMITTED_MOST: Final = 100_000
+
+#: The most bytes of policy texts that a policy is shown with: its newest versions, as far as that goes. A list has none.
+TEXTS_MOST: Final = 1024 * 1024
+
+
+@attrs.frozen
+class ResourceService:
+    """What is asked of resources.
+
+    Where a method takes ``acting_as``, it is the full id of the role for which the caller asks, its own when ``None``.
+
+    :raises Forbidden: by all methods: the caller's role is gone, or it doesn't hold the one that it acts as.
+    """
+
+    store: IResources
+    roles: IRoles
+
+    async def list(
+        self, invocation: Invocation, query: ResourcesQuery, acting_as: str | None, owner: str | None
+    ) -> AsyncIterator[Sequence[Resource]]:
+        """Return the resources that the acting role sees, in portions.
+
+        :param query: what is asked for; its ``viewer`` and ``owner`` are found here.
+        :param owner: the id of a role, ``kind:id`` or full: only what it owns itself is listed.
+        :raises InvalidParameter: ``owner`` has not the form of an id.
+        :raises NotFound: ``owner`` is no role, or as good as.
+        """
+        query = await self._narrowed(invocation, query, acting_as, owner)
+        return self.store.described(await self.store.visible(query))
+
+    async def count(self, invocation: Invocation, query: ResourcesQuery, acting_as: str | None, owner: str | None) -> int:
+        """Return how many resources ``list`` has, whatever ``limit`` and ``offset``; the same is raised."""
+        return await self.store.count_visible(await self._narrowed(invocation, query, acting_as, owner))
+
+    async def show(self, invocation: Invocation, name: ResourceName) -> AsyncIterator[Sequence[Resource]]:
+        """Return a resource, in parts where it is large.
+
+        :raises NotFound: there is none, or the caller may not see it.
+        """
+        require_visible(await self.roles.standing(invocation.caller, name), name)
+        return await not_empty(self.store.described([str(name)], TEXTS_MOST), name)
+
+    async def check(self, invocation: Invocation, name: ResourceName, privilege: str, acting_as: str | None) -> bool:
+        """Return whether the acting role has a privilege on a resource.
+
+        :raises NotFound: there is no such resource, or the caller may not see it.
+        """
+        caller = invocation.caller.role
+        role = caller if acting_as is None else await self._acting(invocation, acting_as)
+        standing = await self.roles.standing(invocation.caller, name)
+        require_visible(standing, name)
+        if role != caller:
+            standing = await self.roles.standing(role, name)
+        return use(standing, privilege) == Allowed()
+
+    async def permitted_roles(self, invocation: Invocation, name: ResourceName, privilege: str) -> Sequence[str]:
+        """Return the full ids of the roles that have a privilege on a resource, in order.
+
+        :raises NotFound: there is no such resource, or the caller may not see it.
+        :raises TooManyRoles: they are more than ``PERMITTED_MOST``.
+        """
+        require_visible(await self.roles.standing(invocation.caller, name), name)
+        return await self.store.permitted(name, privilege, PERMITTED_MOST)
+
+    async def _narrowed(
+        self, invocation: Invocation, query: ResourcesQuery, acting_as: str | None, owner: str | None
+    ) -> ResourcesQuery:
+        viewer = await self._acting(invocation, acting_as)
+        named = None if owner is None else await self._owner(owner, query.account, viewer)
+        return attrs.evolve(query, viewer=viewer, owner=named)
+
+    async def _acting(self, invocation: Invocation, acting_as: str | None) -> RoleName:
+        """Return the role that the caller acts as.
+
+        :raises Forbidden: there is no such role, or the caller does not hold it.
+        """
+        caller = invocation.caller.role
+        try:
+            role = caller if acting_as is None else RoleName.parse(acting_as)
+        except InvalidName as refusal:
+            raise Forbidden(f"{caller} may not act as what is no role: {refusal.message}") from None
+        if not (await self.roles.standing(invocation.caller, role.resource)).holds:
+            raise Forbidden(f"{caller} may not act as {role}")
+        return role
+
+    async def _owner(self, text: str, account: str | None, viewer: RoleName) -> RoleName:
+        """Return the role whose resources are asked for; that it exists is told to those who see it, or hold it.
+
+        :raises InvalidParameter: it has not the form of an id.
+        :raises NotFound: there is no such role, or as good as; the same is read for either.
+        """
+        parts = text.split(":", 2)
+        if len(parts) < 2:
+            raise InvalidParameter("owner", f"'owner' must be the id of a role. Expected at least 2 tokens in {text}")
+        account, kind, identifier = [account or viewer.account, *parts] if len(parts) == 2 else parts
+        try:
+            owner = RoleName.of(account, kind, identifier)
+        except InvalidName:
+            raise NotFound(account, kind, identifier) from None
+        standing = await self.roles.standing(viewer, owner.resource)
+        if not (standing.holds or role_sight(standing) == Allowed()):
+            raise NotFound.of(owner, hidden=standing.exists)
+        return owner

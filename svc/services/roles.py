@@ -1,0 +1,190 @@
+"""The use cases of roles: who belongs to one, what it belongs to, and changes of its members.
+
+A role is seen as its resource is (``model.authorization.require_role_visible``). Every reading looks at that first, and
+refuses with ``Forbidden`` or ``NotFound`` there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
+
+import attrs
+
+from svc.model.authorization import require, require_role_visible
+from svc.model.dialect import Dialect
+from svc.model.errors import Forbidden, InvalidParameter, NotFound
+from svc.model.names import ResourceName, RoleName
+from svc.model.ports import IRoles
+from svc.model.query_results import EffectiveMembers, MemberReading, Membership, MembersQuery, Place, RoleReading
+from svc.services.invocation import Invocation
+from svc.services.pages import MembershipList, Page, first_of, in_batches
+
+
+@attrs.frozen
+class ShownRole:
+    """A role with its direct members in batches, its owners first."""
+
+    reading: RoleReading
+    members: AsyncIterator[Sequence[Membership]]
+
+
+@attrs.frozen
+class EffectivePage:
+    """A page of the effective members of a role: ``members`` of those in ``found``; ``last`` is as in ``Page``."""
+
+    found: EffectiveMembers
+    members: Sequence[str]
+    last: Place | None
+
+
+@attrs.frozen
+class RoleService:
+    """What is asked of roles, and done with their members.
+
+    :raises Forbidden: by all methods: the caller's role is gone, or it may not see the role and is told so.
+    :raises NotFound: by all methods: there is no such role, or the caller may not see it.
+    """
+
+    store: IRoles
+    dialect: Dialect
+
+    async def members(self, invocation: Invocation, query: MembersQuery) -> Page[Membership]:
+        """Return the direct members of a role, ordered by id."""
+        standing, first = await self.store.judged_members(invocation.caller, first_of(query))
+        require_role_visible(standing, query.role, invocation.caller.role, self.dialect)
+        return await MembershipList(self.store.members, _member_place).page(query, first)
+
+    async def count_members(self, invocation: Invocation, query: MembersQuery) -> int:
+        """Return how many direct members of a role the query matches."""
+        await self._see(invocation, query.role)
+        return await self.store.count_members(query)
+
+    async def effective_members(self, invocation: Invocation, query: MembersQuery) -> EffectivePage:
+        """Return those that hold a role, directly or through others, ordered by id.
+
+        They are no more than can be held, but more than can be followed again for each batch.
+
+        :raises TooManyRoles: there are too many to be followed.
+        """
+        await self._see(invocation, query.role)
+        limit = query.limit
+        found = await self.store.effective_members(attrs.evolve(query, limit=None if limit is None else limit + 1))
+        last = None if limit is None or len(found.members) <= limit else found.place(found.members[limit - 1])
+        return EffectivePage(found, found.members[:limit], last)
+
+    async def count_effective_members(self, invocation: Invocation, query: MembersQuery) -> int:
+        """Return how many hold a role, directly or through others, of those that the query matches.
+
+        :raises TooManyRoles: there are too many to be followed.
+        """
+        await self._see(invocation, query.role)
+        return len((await self.store.effective_members(_unpaged(query))).members)
+
+    async def memberships(
+        self, invocation: Invocation, query: MembersQuery, of: Collection[str]
+    ) -> AsyncIterator[Sequence[Membership]]:
+        """Return all memberships that a role has in others, ordered by id.
+
+        :param of: the full ids of the members whose memberships are asked for, of which only the role itself has any here;
+            everybody's when it is empty.
+        """
+        await self._see(invocation, query.role)
+        if of and str(query.role) not in of:
+            return in_batches([])
+        query = _unpaged(query)
+        first = await self.store.memberships(first_of(query))
+        return MembershipList(self.store.memberships, _role_place).batches(query, first)
+
+    async def count_memberships(self, invocation: Invocation, query: MembersQuery, of: Collection[str]) -> int:
+        """Return how many memberships a role has in others; ``of`` is as in ``memberships``."""
+        await self._see(invocation, query.role)
+        return 0 if of and str(query.role) not in of else await self.store.count_memberships(_unpaged(query))
+
+    async def all_roles(self, invocation: Invocation, role: RoleName, wanted: Collection[str]) -> list[str]:
+        """Return the full ids of all roles that a role holds, itself included, or of those in ``wanted``, in order.
+
+        :raises TooManyRoles: there are too many to be followed.
+        """
+        await self._see(invocation, role)
+        return [name for name in await self.store.held(role) if not wanted or name in wanted]
+
+    async def graph(self, invocation: Invocation, role: RoleName) -> AsyncIterator[Sequence[tuple[str, str]]]:
+        """Return the memberships around a role that the caller may see, as pairs of a role and a member, in batches.
+
+        :raises TooManyRoles: there are too many to be followed; before the first batch.
+        """
+        await self._see(invocation, role)
+        return self.store.graph(invocation.caller.role, role)
+
+    async def show(self, invocation: Invocation, role: RoleName) -> ShownRole:
+        """Return a role with its direct members."""
+        await self._see(invocation, role)
+        reading = await self.store.role(role)
+        if reading is None:
+            raise NotFound.of(role)
+
+        query = MembersQuery(role)
+
+        async def members() -> AsyncIterator[Sequence[Membership]]:
+            yield reading.owners
+            first = await self.store.members(first_of(query))
+            async for batch in MembershipList(self.store.members, _member_place).batches(query, first):
+                yield [row for row in batch if not row.ownership]
+
+        return ShownRole(reading, members())
+
+    async def grant(self, invocation: Invocation, role: RoleName, member: RoleName) -> None:
+        """Make ``member`` a member of the role; takes ``create`` on the policy that recorded it.
+
+        :raises InvalidParameter: the member is of another account, or can't have another role.
+        """
+        decide = self._decide(invocation, role, member, "create")
+        recorder = invocation.recorder
+        added = await self.store.add_member(invocation.caller, role, member, decide, recorder.trail)
+        recorder.tell(unchanged=not added)
+
+    async def revoke(self, invocation: Invocation, role: RoleName, member: RoleName) -> None:
+        """Remove ``member`` from the role; takes ``update`` on the policy that recorded it.
+
+        :raises InvalidParameter: the member is of another account.
+        :raises NotFound: it was no member.
+        """
+        decide = self._decide(invocation, role, member, "update")
+        if not await self.store.remove_member(invocation.caller, role, member, decide, invocation.recorder.trail):
+            raise NotFound.of(member)
+
+    async def _see(self, invocation: Invocation, role: RoleName) -> None:
+        standing = await self.store.standing(invocation.caller, role.resource)
+        require_role_visible(standing, role, invocation.caller.role, self.dialect)
+
+    def _decide(
+        self, invocation: Invocation, role: RoleName, member: RoleName, privilege: str
+    ) -> Callable[[MemberReading], None]:
+        if member.account != role.account:
+            raise InvalidParameter("member", "'member' must be of the role's own account")
+        caller = invocation.caller.role
+
+        def decide(reading: MemberReading) -> None:
+            require_role_visible(reading.standing, role, caller, self.dialect)
+            if reading.over_policy is None or reading.standing.recorded_by is None:
+                raise Forbidden(f"{role} is of no policy, so that nobody has {privilege} on that")
+            try:
+                require(reading.over_policy, privilege, ResourceName.parse(reading.standing.recorded_by))
+            except NotFound:
+                raise Forbidden(f"may not see the policy of {role}") from None
+            if not reading.member_exists:
+                raise NotFound.of(member)
+
+        return decide
+
+
+def _unpaged(query: MembersQuery) -> MembersQuery:
+    return attrs.evolve(query, limit=None, offset=0, after=None)
+
+
+def _member_place(row: Membership) -> Place:
+    return Place(row.member, row.ownership, row.rank)
+
+
+def _role_place(row: Membership) -> Place:
+    return Place(row.role, row.ownership, row.rank)

@@ -1,0 +1,111 @@
+"""Read the settings from the command line, the environment and a TOML file, and refuse bad values."""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from svc.model.dialect import CLOUD_NAMES, NATIVE, Dialect
+from svc.model.errors import ConfigurationInvalid
+from svc.settings.config import OPTIONS, Settings
+from svc.settings.options import PREFIX, Option
+from svc.settings.systemd import SystemdUnit
+
+
+def read_settings(given: Mapping[str, str | bool | None], environ: Mapping[str, str] | None = None) -> Settings:
+    """Read the settings from ``given`` (the command line), the environment, and the file that one of these names.
+
+    ``given`` maps fields of :class:`Settings` to texts, a flag's to true; ``None`` and false mean that it wasn't given.
+    ``environ`` is the environment of the process when left out.
+
+    :raises ConfigurationInvalid: a setting is unknown or has a bad value; ``key`` is its name as the user wrote it.
+    """
+    reader = _Reader(given, os.environ if environ is None else environ)
+    for option in OPTIONS:
+        reader.take(option)
+    settings = Settings(**reader.values, written=reader.written, unit=SystemdUnit.from_environ(reader.environ))
+    if settings.ignore_missing_issuer and not settings.dialect.issuer_mandatory:
+        key = settings.key("ignore_missing_issuer")
+        raise ConfigurationInvalid(key, f"has no meaning in the dialect {settings.dialect.name}, where iss is optional")
+    for name in settings.authenticators:
+        kind, _, service_id = name.partition("/")
+        if kind in CLOUD_NAMES and kind != settings.dialect.cloud:
+            own = f"{settings.dialect.cloud}/{service_id}"
+            raise ConfigurationInvalid(
+                settings.key("authenticators"), f"names {name!r}, which is {own!r} in the dialect {settings.dialect.name}"
+            )
+    return settings
+
+
+def unknown_variables(environ: Mapping[str, str] | None = None) -> list[str]:
+    """Return the ``SERVICE_…`` variables of the environment that name no setting, sorted.
+
+    Each is a typing error, or was set by a platform that describes a service named "service" to others: the operator is
+    warned, and the server starts.
+    """
+    known = {option.variable for option in OPTIONS}
+    variables = os.environ if environ is None else environ
+    return sorted(name for name in variables if name.startswith(PREFIX) and name not in known)
+
+
+class _Reader:
+    """Read the options in their order. ``config`` and ``dialect`` come first, since the others depend on them."""
+
+    def __init__(self, given: Mapping[str, str | bool | None], environ: Mapping[str, str]) -> None:
+        self.values: dict[str, Any] = {}
+        self.written: dict[str, str] = {}
+        self._given = given
+        self.environ = environ
+        self._document: Mapping[str, object] = {}
+
+    def take(self, option: Option) -> None:
+        """Read one setting from the first source that gives it."""
+        field, parser = option.field, option.parser
+        variable = next(filter(self.environ.__contains__, self._variables(option)), None)
+        value = self._given.get(field)
+        if option.on_command_line and value is not None and value is not False:
+            self._keep(field, f"--{option.name}", parser.from_text, "true" if value is True else value)
+        elif variable is not None:
+            self._keep(field, variable, parser.from_text, self.environ[variable])
+        elif field in self._document:
+            self._keep(field, field, parser.from_toml, self._document[field], f" (in {self.values['config']})")
+        if field == "config" and field in self.values:
+            self._document = _document(self.values[field], self.written[field])
+
+    def _variables(self, option: Option) -> tuple[str, ...]:
+        if option.field == "authenticators":
+            dialect: Dialect = self.values.get("dialect", NATIVE)
+            return dialect.authenticators_environment
+        return (option.variable,)
+
+    def _keep(self, field: str, key: str, read: Callable[[Any], object], value: object, where: str = "") -> None:
+        try:
+            self.values[field] = read(value)
+        except ValueError as error:
+            raise ConfigurationInvalid(key, f"{error}{where}") from None
+        self.written[field] = key
+
+
+def _document(path: Path, key: str) -> Mapping[str, object]:
+    """Return the settings in a TOML file.
+
+    :raises ConfigurationInvalid: it can't be read, or has a key that is no setting or may not stand in a file.
+    """
+    try:
+        document = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigurationInvalid(key, f"names a file that can't be read: {path}: {error.strerror}") from None
+    except ValueError as error:
+        raise ConfigurationInvalid(key, f"names a file that isn't TOML: {path}: {error}") from None
+    options = {option.field: option for option in OPTIONS}
+    for name in document:
+        if name not in options:
+            similar = name.replace("-", "_")
+            hint = f"; it is written {similar}" if similar in options else ""
+            raise ConfigurationInvalid(name, f"is no setting{hint} (in {path})")
+        if not options[name].in_file:
+            raise ConfigurationInvalid(name, f"may not stand in a file (in {path}); {options[name].variable} may give it")
+    return document

@@ -1,0 +1,49 @@
+"""What systemd tells the processes of a unit by environment variables, and where audit records go by default."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final, Self
+
+import attrs
+
+from svc.settings.parsers import STANDARD_OUTPUT
+
+#: The default name of the audit file.
+_AUDIT: Final = "audit.log"
+
+
+@attrs.frozen
+class SystemdUnit:
+    """Hold a unit's folder for logs, and the stream that the journal reads (systemd.exec(5))."""
+
+    logs: Path | None = None
+    journal: str | None = None
+
+    @classmethod
+    def from_environ(cls, environ: Mapping[str, str]) -> Self:
+        """Read the environment variables ``LOGS_DIRECTORY`` and ``JOURNAL_STREAM``."""
+        logs = environ.get("LOGS_DIRECTORY", "").partition(":")[0]
+        return cls(Path(logs) if logs else None, environ.get("JOURNAL_STREAM"))
+
+    def is_journal(self, stream: tuple[int, int] | None) -> bool:
+        """Tell whether the journal reads the stream of this device and inode.
+
+        A child of a unit's process, in a terminal perhaps, has inherited the variable and not the stream.
+        """
+        return stream is not None and self.journal == f"{stream[0]}:{stream[1]}"
+
+    def audit_file(
+        self, chosen: Path | None, data_dir: Path, *, daemon: bool, stdout: tuple[int, int] | None
+    ) -> Path | None:
+        """Return the file that audit records go to; ``None`` for standard output (rulings: starting and configuring).
+
+        Nobody reads a daemon's standard output, and the journal, where a unit's goes, may drop what comes too fast: records
+        go there where that is ``chosen``. ``stdout`` is the device and the inode of standard output.
+        """
+        if chosen is not None:
+            return None if chosen == STANDARD_OUTPUT else chosen
+        if self.logs is not None:
+            return self.logs / _AUDIT
+        return data_dir / _AUDIT if daemon or self.is_journal(stdout) else None

@@ -1,0 +1,213 @@
+"""What a route declares of its requests and answers: names in the path, parameters, the body, answers.
+
+A parameter is read by its own function before the route's coroutine is called, in the order of the declaration, and arrives
+there as a keyword argument. One that may only be read after a look at the store (a stranger shall not learn by a 422 what
+a 404 hides) is ``late``: the coroutine reads it by ``call.late(PARAMETER)``.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+from typing import Any, Final, Generic, Protocol, TypeVar
+
+import attrs
+
+from svc.model.dialect import Dialect
+from svc.model.limits import Limits
+from svc.web.http.parameters import Parameters
+from svc.web.http.query import Form, Query
+from svc.web.http.shapes import ANY, BOOLEAN, TEXT, Shape, array, integer, keyed
+
+T = TypeVar("T")
+
+_INTEGER_MAX: Final = 2**63 - 1
+
+
+class Source(Protocol):
+    """What the reader of a parameter sees of a request."""
+
+    @property
+    def query(self) -> Query:
+        """The parameters of the query."""
+
+    @property
+    def body(self) -> bytes:
+        """The whole body."""
+
+    @property
+    def parameters(self) -> Parameters:
+        """The parameters of the body, a form or JSON, and of the query.
+
+        :raises BadRequest: the body can't be read.
+        :raises TooLarge: it is longer than forms are.
+        :raises InvalidParameter: a value in JSON is neither a text, a whole number, nor a list or an object of texts.
+        """
+
+    @property
+    def dialect(self) -> Dialect:
+        """The dialect that the server speaks."""
+
+    def header(self, name: str) -> str | None:
+        """Return the value of a header, ``None`` when it is absent."""
+
+    def form(self) -> Form:
+        """Return the body as a form.
+
+        :raises BadRequest: it is none.
+        :raises TooLarge: it is longer than forms are.
+        """
+
+
+def _same(parameter: Parameter[Any]) -> str:
+    return parameter.name
+
+
+@attrs.frozen
+class Parameter(Generic[T]):
+    """One parameter of a query, one header, or one field of a body, by where it is declared.
+
+    ``name`` stands in the request, ``field`` in the coroutine's signature. ``read`` returns the value, or raises a refusal;
+    ``shape`` says in words of JSON Schema what it takes. The usual readers have constructors below. ``parts`` are the
+    parameters that a value is read from where these are several, as with :meth:`together`.
+    """
+
+    name: str
+    read: Callable[[Source], T] = attrs.field(repr=False)
+    shape: Shape
+    description: str
+    field: str = attrs.field(default=attrs.Factory(_same, takes_self=True), kw_only=True)
+    required: bool = attrs.field(default=False, kw_only=True)
+    late: bool = attrs.field(default=False, kw_only=True)
+    parts: tuple[Parameter[Any], ...] = attrs.field(default=(), kw_only=True)
+
+    @staticmethod
+    def together(field: str, read: Callable[[Source], T], *parts: Parameter[Any], late: bool = False) -> Parameter[T]:
+        """Declare several parameters that ``read`` makes one value of, in an order of its own."""
+        return Parameter(field, read, ANY, "", late=late, parts=parts)
+
+    @property
+    def ignored(self) -> Parameter[T]:
+        """The same parameter, for a route that refuses what is no value of it, and does nothing with one."""
+        return attrs.evolve(self, field="")
+
+    @staticmethod
+    def text(name: str, description: str, **more: Any) -> Parameter[str | None]:
+        """Declare a text that may be given once (``Query.text``)."""
+        return Parameter(name, lambda source: source.query.text(name), TEXT, description, **more)
+
+    @staticmethod
+    def texts(name: str, description: str, **more: Any) -> Parameter[tuple[str, ...]]:
+        """Declare a text that may be repeated (``Query.texts``)."""
+        return Parameter(name, lambda source: source.query.texts(name), array(TEXT), description, **more)
+
+    @staticmethod
+    def positive_integer(name: str, description: str, **more: Any) -> Parameter[int | None]:
+        """Declare an integer from 1 to 2**63-1 (``Query.positive_integer``)."""
+        shape = integer(1, _INTEGER_MAX)
+        return Parameter(name, lambda source: source.query.positive_integer(name), shape, description, **more)
+
+    @staticmethod
+    def natural(name: str, description: str, **more: Any) -> Parameter[int | None]:
+        """Declare an integer from 0 to 2**63-1 (``Query.natural``)."""
+        return Parameter(name, lambda source: source.query.natural(name), integer(0, _INTEGER_MAX), description, **more)
+
+    @staticmethod
+    def integer(name: str, description: str, **more: Any) -> Parameter[int | None]:
+        """Declare an integer of 64 bits (``Query.integer``)."""
+        shape = integer(-_INTEGER_MAX, _INTEGER_MAX)
+        return Parameter(name, lambda source: source.query.integer(name), shape, description, **more)
+
+    @staticmethod
+    def boolean(name: str, description: str, **more: Any) -> Parameter[bool]:
+        """Declare ``true`` or ``false``, where the bare name is true (``Query.boolean``)."""
+        return Parameter(name, lambda source: source.query.boolean(name), BOOLEAN, description, **more)
+
+    @staticmethod
+    def flag(name: str, description: str, **more: Any) -> Parameter[bool]:
+        """Declare a name that is present with any value, or absent (``Query.flag``)."""
+        return Parameter(name, lambda source: source.query.flag(name), BOOLEAN, description, **more)
+
+    @staticmethod
+    def header(name: str, description: str, **more: Any) -> Parameter[str | None]:
+        """Declare a header, whose text is taken as it is."""
+        more.setdefault("field", name.lower().replace("-", "_"))
+        return Parameter(name, lambda source: source.header(name), TEXT, description, **more)
+
+    @staticmethod
+    def body_text(name: str, description: str, **more: Any) -> Parameter[str | None]:
+        """Declare a text in the body, a form or JSON, or else in the query (``Parameters.text``)."""
+        return Parameter(name, lambda source: source.parameters.text(name), TEXT, description, **more)
+
+    @staticmethod
+    def body_texts(name: str, description: str, **more: Any) -> Parameter[tuple[str, ...]]:
+        """Declare a text in the body or the query that may be repeated (``Parameters.texts``)."""
+        return Parameter(name, lambda source: source.parameters.texts(name), array(TEXT), description, **more)
+
+    @staticmethod
+    def body_keyed(name: str, description: str, **more: Any) -> Parameter[dict[str, str]]:
+        """Declare texts by key in the body and the query (``Parameters.keyed``)."""
+        return Parameter(name, lambda source: source.parameters.keyed(name), keyed(TEXT), description, **more)
+
+
+@attrs.frozen
+class PathName(Generic[T]):
+    """The name that account, kind and identifier in a path make together; it is read before the query.
+
+    ``make`` is ``RoleName.of`` or ``ResourceName.of``; it raises ``InvalidName``. ``field`` takes the place of the path's
+    values in the coroutine's signature. ``kind`` is that of all names where the path has none.
+    """
+
+    field: str
+    make: Callable[[str, str, str], T] = attrs.field(repr=False)
+    kind: str | None = None
+
+
+class BodySize(enum.Enum):
+    """How large a body a route takes."""
+
+    USUAL = "usual"
+    POLICY = "policy"
+
+    def limit(self, limits: Limits) -> int:
+        """Return the most bytes that a body of this size may have."""
+        return limits.policy_body if self is BodySize.POLICY else limits.body
+
+
+@attrs.frozen
+class Body:
+    """The body that a route takes.
+
+    ``media_types`` are those that it is documented under; what else a client names is read alike, unless ``fields`` say
+    otherwise. ``fields`` are its parameters, where it is a form or JSON; one without is taken raw.
+    """
+
+    description: str
+    media_types: tuple[str, ...] = ("application/octet-stream",)
+    size: BodySize = attrs.field(default=BodySize.USUAL, kw_only=True)
+    fields: tuple[Parameter[Any], ...] = attrs.field(default=(), kw_only=True)
+    required: bool = attrs.field(default=True, kw_only=True)
+
+
+#: A body is taken, within the usual size, and not looked at.
+NO_BODY: Final = Body("none", (), required=False)
+
+#: The media types of parameters that a client may send as it finds handy, ``Parameter.body_text`` and its likes.
+PARAMETERS: Final = ("application/x-www-form-urlencoded", "application/json")
+
+
+@attrs.frozen
+class Answer:
+    """One answer of a route that isn't a refusal; ``shape`` is ``None`` where it has no body."""
+
+    status: int
+    description: str
+    shape: Shape | None = None
+    headers: tuple[str, ...] = ()
+
+
+@attrs.frozen
+class Unaudited:
+    """Stands where a route's audit function would, and says why the route leaves no record."""
+
+    why: str

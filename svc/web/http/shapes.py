@@ -1,0 +1,78 @@
+"""The shapes of values in JSON, as routes declare them: what a client may send, and what it may rely on.
+
+They describe and check nothing: a request is read by its route's parameters, and answers are held against their shapes by
+the tests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, Literal, Self
+
+import attrs
+
+Kind = Literal["object", "array", "string", "integer", "number", "boolean", "null", "any", "raw"]
+
+
+@attrs.frozen
+class Shape:
+    """The form of a value, in the terms of JSON Schema.
+
+    ``members``: the members of an object, of which those in ``optional`` may be absent. ``items``: what each element of an
+    array is, or each value of an object whose keys are not known beforehand. ``least`` and ``most`` bound an integer, and
+    ``choices`` are all that a string may be. ``media_type`` is for ``raw``, which is no JSON.
+    """
+
+    kind: Kind
+    members: Mapping[str, Shape] = attrs.field(factory=dict, hash=False)
+    optional: frozenset[str] = frozenset()
+    items: Shape | None = None
+    least: int | None = None
+    most: int | None = None
+    choices: tuple[str, ...] = ()
+    nullable: bool = False
+    media_type: str = "application/json"
+
+    def or_null(self) -> Self:
+        """Return the shape of the same value, or null."""
+        return attrs.evolve(self, nullable=True)
+
+
+TEXT: Final = Shape("string")
+INTEGER: Final = Shape("integer")
+NUMBER: Final = Shape("number")
+BOOLEAN: Final = Shape("boolean")
+
+#: Any value in JSON.
+ANY: Final = Shape("any")
+
+
+def text(*choices: str) -> Shape:
+    """Return the shape of a string that is one of ``choices``."""
+    return Shape("string", choices=choices)
+
+
+def integer(least: int | None = None, most: int | None = None) -> Shape:
+    """Return the shape of an integer within bounds, both included."""
+    return Shape("integer", least=least, most=most)
+
+
+def array(items: Shape) -> Shape:
+    """Return the shape of an array whose elements have one shape."""
+    return Shape("array", items=items)
+
+
+def obj(members: Mapping[str, Shape], optional: Mapping[str, Shape] | None = None) -> Shape:
+    """Return the shape of an object that has all of ``members``, perhaps some of ``optional``, and no others."""
+    optional = optional or {}
+    return Shape("object", members={**members, **optional}, optional=frozenset(optional))
+
+
+def keyed(values: Shape) -> Shape:
+    """Return the shape of an object with any keys, whose values have one shape."""
+    return Shape("object", items=values)
+
+
+def raw(media_type: str) -> Shape:
+    """Return the shape of a body that is no JSON; ``*/*`` stands for any media type."""
+    return Shape("raw", media_type=media_type)

@@ -1,0 +1,72 @@
+"""The health report in the form of the IETF's draft "Health Check Response Format for HTTP APIs".
+
+It is the same report (draft-inadarei-api-health-check-06): made of the document that ``/health`` answers, it tells no more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import attrs
+
+from svc.health.checks_loop import HealthReport
+from svc.web.http.shapes import ANY, BOOLEAN, TEXT, Shape, array, keyed, obj, text
+
+#: The media type of this form.
+MEDIA_TYPE: Final = "application/health+json"
+
+_CHECK: Final = obj({"componentType": TEXT, "observedValue": ANY, "status": TEXT}, {"time": TEXT, "observedUnit": TEXT})
+
+#: The shapes of both forms of a report.
+HEALTH_JSON: Final = attrs.evolve(
+    obj({"status": text("pass", "fail"), "checks": keyed(array(_CHECK))}), media_type=MEDIA_TYPE
+)
+REPORT: Final = obj(
+    {
+        "services": Shape("object", members={"ok": BOOLEAN}, items=TEXT),
+        "database": obj({"ok": BOOLEAN, "connect": keyed(TEXT), "replication_status": keyed(ANY)}),
+        "ok": BOOLEAN,
+    },
+    {"cluster": obj({"ok": BOOLEAN, "primaries": TEXT})},
+)
+
+_UNITS: Final = {"_bytes": "bytes", "_seconds": "s"}
+
+
+def health_json(report: HealthReport) -> dict[str, Any]:
+    """Return the document: ``status`` is ``pass`` or ``fail``; ``checks`` has a list of one for each thing measured."""
+    return {"status": _status(report.ok), "checks": dict(_checks(report))}
+
+
+def _checks(report: HealthReport) -> Iterator[tuple[str, list[dict[str, Any]]]]:
+    document = report.document()
+    time = {} if report.moment is None else {"time": instant(report.moment)}
+    for name, value in document["services"].items():
+        if isinstance(value, str):
+            yield f"{name}:state", [_check("component", value == "ok", value) | time]
+    database = document["database"]
+    for name, value in database["connect"].items():
+        yield f"database:{name}", [_check("datastore", value == "ok", value) | time]
+    for name, value in document.get("cluster", {}).items():
+        if isinstance(value, str):
+            yield f"cluster:{name}", [_check("system", value == "ok", value)]
+    for name, value in database["replication_status"].items():
+        if value is not None:
+            unit = next((unit for ending, unit in _UNITS.items() if name.endswith(ending)), None)
+            check = _check("datastore", database["ok"], value) | ({} if unit is None else {"observedUnit": unit})
+            yield f"database:{name}", [check | time]
+
+
+def _check(kind: str, passed: bool, value: object) -> dict[str, Any]:
+    return {"componentType": kind, "observedValue": value, "status": _status(passed)}
+
+
+def _status(passed: bool) -> str:
+    return "pass" if passed else "fail"
+
+
+def instant(moment: float) -> str:
+    """Return a moment, in epoch seconds, as RFC 3339 writes it, to the second."""
+    return datetime.fromtimestamp(int(moment), UTC).isoformat().replace("+00:00", "Z")

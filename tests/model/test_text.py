@@ -1,0 +1,68 @@
+"""Tests of ``svc.model.text``: text from outside, quoted, escaped, and fit for a log."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+from twisted.trial.unittest import SynchronousTestCase
+
+from svc.model.text import FIELD_LIMIT, blanked, encodable, printable, shown
+
+
+class ShownTests(SynchronousTestCase):
+    """``shown``."""
+
+    @given(st.text(st.characters(exclude_categories=()), max_size=300))
+    def test_is_one_short_printable_line(self, text: str) -> None:
+        """Whatever comes from outside is short and printable in a message."""
+        self.assertTrue(shown(text).isprintable())
+        self.assertLess(len(shown(text)), 1200)
+
+    def test_quotes(self) -> None:
+        """A plain text stands in quotes."""
+        self.assertEqual(shown("a"), "'a'")
+
+
+class PrintableTests(SynchronousTestCase):
+    """Text from outside."""
+
+    def test_plain_text_stays(self) -> None:
+        """Text of visible characters and blanks is shown as it is, in any script."""
+        for text in ("", "host/apps/web", "a b", "zoë 😀", "{reason}"):
+            self.assertEqual(printable(text), text)
+
+    def test_what_does_not_print_is_escaped(self) -> None:
+        """Ends of lines, terminal sequences, marks that turn the writing, and the backslash itself are escaped (AUD-13)."""
+        self.assertEqual(printable("a\r\nb"), "a\\r\\nb")
+        self.assertEqual(printable("\x1b[2J\x00\x7f\x85"), "\\x1b[2J\\x00\\x7f\\x85")
+        self.assertEqual(printable("\u2028\u202e\ud800"), "\\u2028\\u202e\\ud800")
+        self.assertEqual(printable("\\n"), "\\\\n")
+
+    def test_long_text_is_cut(self) -> None:
+        """Text over the limit is cut and says so."""
+        self.assertEqual(printable("a" * FIELD_LIMIT), "a" * FIELD_LIMIT)
+        self.assertEqual(printable("a" * 10**6), "a" * FIELD_LIMIT + "…")
+
+    @given(st.text())
+    def test_any_text_fits_on_a_line(self, text: str) -> None:
+        """Whatever the text, what is shown prints, on one line."""
+        self.assertTrue(printable(text).isprintable())
+
+    @given(st.text(max_size=FIELD_LIMIT), st.text(max_size=FIELD_LIMIT))
+    def test_different_texts_look_different(self, one: str, other: str) -> None:
+        """Two texts that differ are shown differently."""
+        self.assertEqual(printable(one) == printable(other), one == other)
+
+
+class OtherTests(SynchronousTestCase):
+    """``blanked`` and ``encodable``."""
+
+    def test_blanked(self) -> None:
+        """What doesn't print becomes a blank each, and nothing else changes."""
+        for text, seen in (("zo\u00eb \\", "zo\u00eb \\"), ("a\r\nb\x1b[2J", "a  b [2J"), ("\u2028\ud800", "  ")):
+            self.assertEqual(blanked(text), seen)
+
+    def test_encodable(self) -> None:
+        """Halves of surrogates, which stand for bytes of a path that are no UTF-8, are escaped; line ends stay."""
+        self.assertEqual(encodable("a\nb/\udcff"), "a\nb/\\udcff")
+        self.assertEqual(encodable(7), "7")

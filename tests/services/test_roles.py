@@ -1,0 +1,173 @@
+"""Tests of ``svc.services.roles`` and ``svc.services.resources``: their use cases, without HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Sequence
+from typing import Any, TypeVar
+
+import attrs
+
+from svc.model.errors import Forbidden, InvalidParameter, NotFound, Refusal
+from svc.model.events import Trail
+from svc.model.names import ResourceName, RoleName
+from svc.model.query_results import Caller, MembersQuery, ResourcesQuery
+from svc.services.invocation import Invocation, Recorder, Unrecorded
+from svc.services.pages import BATCH, SEARCH_BATCH, first_of, not_empty
+from svc.services.resources import ResourceService
+from svc.services.roles import RoleService
+from tests.memory import MemoryRoles
+from tests.memory_resources import MemoryResources
+from tests.web.support import NOW, PEER
+from tests.web.world import ADMIN, WorldCase, user
+
+T = TypeVar("T")
+
+POLICY = """
+- !user alice
+- !user bob
+- !group ops
+- !variable v
+- !grant { role: !group ops, member: !user alice }
+- !permit { role: !group ops, privilege: read, resource: !variable v }
+"""
+
+OPS = RoleName("acme", "group", "ops")
+V = ResourceName("acme", "variable", "v")
+
+
+@attrs.define
+class Facts:
+    """A recorder that keeps what it is told."""
+
+    told: dict[str, object] = attrs.field(factory=dict)
+
+    def tell(self, **facts: object) -> None:
+        """Keep the facts."""
+        self.told.update(facts)
+
+    @property
+    def trail(self) -> Trail | None:
+        """There are no events."""
+        return None
+
+
+async def listed(batches: AsyncIterator[Sequence[T]]) -> list[T]:
+    """Everything in batches."""
+    return [row async for batch in batches for row in batch]
+
+
+class ServiceCase(WorldCase):
+    """The two services on the store in memory."""
+
+    def setUp(self) -> None:
+        """Load a policy."""
+        super().setUp()
+        self.load(POLICY)
+        roles = MemoryRoles(self.memory)
+        self.roles = RoleService(roles, self.dialect)
+        self.resources = ResourceService(MemoryResources(self.memory), roles)
+
+    def invoked(self, role: RoleName = ADMIN, recorder: Recorder | None = None) -> Invocation:
+        """The role as the one who asks."""
+        return Invocation(Caller(role, NOW), PEER, recorder or Unrecorded())
+
+    def assert_refused(self, expected: type[Refusal], asked: Awaitable[Any]) -> None:
+        """The use case ends in this refusal."""
+
+        async def ask() -> None:
+            with self.assertRaises(expected):
+                await asked
+
+        self.result_of(ask())
+
+
+class RoleServiceTests(ServiceCase):
+    """What is asked of a role, and done with its members."""
+
+    def test_readings(self) -> None:
+        """Every reading of a role is refused to who may not see it, and none is to who may."""
+        query = MembersQuery(OPS)
+        for role, refusal in ((user("bob"), Forbidden), (ADMIN, None)):
+            invocation = self.invoked(role)
+            for asked in (
+                self.roles.members(invocation, query),
+                self.roles.count_members(invocation, query),
+                self.roles.effective_members(invocation, query),
+                self.roles.count_effective_members(invocation, query),
+                self.roles.memberships(invocation, query, ()),
+                self.roles.count_memberships(invocation, query, ()),
+                self.roles.all_roles(invocation, OPS, ()),
+                self.roles.graph(invocation, OPS),
+                self.roles.show(invocation, OPS),
+            ):
+                if refusal is None:
+                    self.result_of(asked)
+                else:
+                    self.assert_refused(refusal, asked)
+
+    def test_changes(self) -> None:
+        """A grant that was there already is told to the recorder; what is taken back twice isn't found."""
+        for unchanged in (False, True):
+            facts = Facts()
+            self.result_of(self.roles.grant(self.invoked(recorder=facts), OPS, user("bob")))
+            self.assertEqual(facts.told, {"unchanged": unchanged})
+        page = self.result_of(self.roles.members(self.invoked(), MembersQuery(OPS)))
+        members = [row.member for row in self.result_of(listed(page.batches))]
+        self.assertEqual(members, ["acme:user:admin", "acme:user:alice", "acme:user:bob"])
+        self.result_of(self.roles.revoke(self.invoked(), OPS, user("bob")))
+        self.assert_refused(NotFound, self.roles.revoke(self.invoked(), OPS, user("bob")))
+
+    def test_one_account(self) -> None:
+        """A role has members of its own account alone, whichever interface asks."""
+        other = RoleName("other", "user", "x")
+        self.assert_refused(InvalidParameter, self.roles.grant(self.invoked(), OPS, other))
+        self.assert_refused(InvalidParameter, self.roles.revoke(self.invoked(), OPS, other))
+
+
+class ResourceServiceTests(ServiceCase):
+    """What is asked of resources."""
+
+    def test_acting_as(self) -> None:
+        """A role asks for itself or for one that it holds, and for no other."""
+        query, alice = ResourcesQuery(user("alice"), "acme"), self.invoked(user("alice"))
+        found = self.result_of(self.resources.list(alice, query, str(OPS), None))
+        self.assertEqual([resource.id for resource in self.result_of(listed(found))], [str(V)])
+        self.assertEqual(self.result_of(self.resources.count(alice, query, None, None)), 1)
+        for other in ("acme:user:bob", "acme:user:none", "no role"):
+            self.assert_refused(Forbidden, self.resources.list(alice, query, other, None))
+            self.assert_refused(Forbidden, self.resources.check(alice, V, "read", other))
+
+    def test_privileges(self) -> None:
+        """A check says whether a privilege is there; who doesn't see the resource is told that there is none."""
+        for privilege, expected in (("read", True), ("update", False)):
+            self.assertIs(self.result_of(self.resources.check(self.invoked(user("alice")), V, privilege, None)), expected)
+        for asked in (
+            self.resources.check(self.invoked(user("bob")), V, "read", None),
+            self.resources.permitted_roles(self.invoked(user("bob")), V, "read"),
+            self.resources.show(self.invoked(user("bob")), V),
+        ):
+            self.assert_refused(NotFound, asked)
+
+
+class PagesTests(ServiceCase):
+    """Tests of ``svc.services.pages``, whose lists are in ``tests.web.routes.test_listing``."""
+
+    def test_first(self) -> None:
+        """A page that fits a batch is read with a row more; of a longer one, or a whole list, a batch comes first."""
+        for limit, expected in ((1, 2), (BATCH, BATCH + 1), (BATCH + 1, BATCH), (None, BATCH)):
+            self.assertEqual(first_of(MembersQuery(OPS, limit=limit)).limit, expected)
+        self.assertLess(BATCH, SEARCH_BATCH)
+
+    def test_not_empty(self) -> None:
+        """Batches are handed on as they are, from the first that has anything; where none has, nothing is found."""
+
+        async def batches(*these: Sequence[int]) -> AsyncIterator[Sequence[int]]:
+            for batch in these:
+                yield batch
+
+        async def read(*these: Sequence[int]) -> list[int]:
+            return await listed(await not_empty(batches(*these), OPS))
+
+        self.assertEqual(self.result_of(read([], [1, 2], [], [3])), [1, 2, 3])
+        self.assert_refused(NotFound, read())
+        self.assert_refused(NotFound, read([], []))

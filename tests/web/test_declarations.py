@@ -1,0 +1,266 @@
+"""Routes declare all that clients need to know of them, and what they answer is what they declare."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from typing import Any
+
+import attrs
+from twisted.trial.unittest import SynchronousTestCase
+
+from svc.model.errors import Conflict, Refusal, StoreReadOnly
+from svc.model.limits import Limits
+from svc.model.names import RoleName
+from svc.web.http.declarations import NO_BODY, Answer, Body, BodySize, Parameter, PathName, Unaudited
+from svc.web.http.faults import ANSWERED
+from svc.web.http.response import Response
+from svc.web.http.routing import PUBLIC, REQUIRED, Call, Route, Routes
+from svc.web.http.shapes import ANY, BOOLEAN, INTEGER, NUMBER, TEXT, array, integer, keyed, obj, text
+from tests.web.declared import declared, misfit
+from tests.web.support import Client
+
+LATE = Parameter.text("late", "what is read by the route itself", late=True)
+
+
+def _described(route: Route) -> list[Parameter[Any]]:
+    """The parameters of a route, with the parts of those that are read together."""
+    return [part for parameter in route.parameters for part in parameter.parts or (parameter,)]
+
+
+def _missing(route: Route) -> list[str]:
+    """What a route does not declare."""
+    said = {
+        "answers": route.answers,
+        "privileges": route.privileges,
+        "audit": route.audit or (route.unaudited and route.unaudited.why),
+        "body": route.method in {"GET", "DELETE"} or route.body,
+        "docstring": route.handler.__doc__,
+        "descriptions": all([*(p.description for p in _described(route)), *(a.description for a in route.answers)]),
+    }
+    return [name for name, value in said.items() if not value]
+
+
+class DeclarationsTests(SynchronousTestCase):
+    """All routes of the server."""
+
+    def test_everything_is_declared(self) -> None:
+        """A route declares its answers, privileges, body and audit, or why there is none, each in words."""
+        missing = {
+            f"{route.handler.__module__}: {route}, {route.when}": gaps
+            for _, route in declared()
+            if (gaps := _missing(route))
+        }
+        self.assertEqual(missing, {})
+
+    def test_refusals_have_answers(self) -> None:
+        """Every refusal that a route declares, or that follows from its declaration, is one that is answered."""
+        refused = {refusal for _, route in declared() for refusal in route.refusals}
+        self.assertEqual(refused - ANSWERED, set())
+
+    def test_nothing_else_is_read(self) -> None:
+        """A route reads of a request what it declares: no header or parameter by hand, and no body without ``Body``."""
+        by_hand = re.compile(r"call\.(query\.\w+|header|form|parameters)\b")
+        for _, route in declared():
+            module = inspect.getmodule(route.handler)
+            assert module is not None
+            self.assertIsNone(by_hand.search(inspect.getsource(module)), module.__name__)
+            if "call.body" in inspect.getsource(route.handler):
+                self.assertNotIn(route.body, {None, NO_BODY}, str(route))
+
+    def test_names(self) -> None:
+        """No route declares two parameters, nor two answers of the same status and description, alike."""
+        for _, route in declared():
+            names = [parameter.name.lower() for parameter in _described(route)]
+            self.assertEqual(sorted(set(names)), sorted(names), str(route))
+            answers = [(answer.status, answer.description) for answer in route.answers]
+            self.assertEqual(len(set(answers)), len(answers), str(route))
+
+
+@attrs.define
+class Noun:
+    """A noun whose routes declare what they do, while the test lets them."""
+
+    routes = Routes()
+
+    response: Response = attrs.field(factory=lambda: Response.json({"n": 1}))
+    refusal: Refusal | None = None
+    told: list[object] = attrs.field(factory=list)
+
+    async def answer(self) -> Response:
+        """Answer as the test says."""
+        if self.refusal is not None:
+            raise self.refusal
+        return self.response
+
+    @routes.add("GET", "/x", when="first", caller=PUBLIC, query=(Parameter.natural("n", "n"),), answers=(Answer(204, ""),))
+    async def first(self, call: Call, *, n: int | None) -> Response:
+        """Tell the number."""
+        self.told.append(("first", n))
+        return Response.empty()
+
+    @routes.add("GET", "/x", when="second", caller=PUBLIC, answers=(Answer(204, ""),))
+    async def second(self, call: Call) -> Response:
+        """Tell that it was asked."""
+        self.told.append("second")
+        return Response.empty()
+
+    @routes.add("GET", "/x", caller=PUBLIC, answers=(Answer(200, "n", obj({"n": INTEGER})),), errors=(Conflict,))
+    async def rest(self, call: Call) -> Response:
+        """Answer as the test says."""
+        return await self.answer()
+
+    @routes.add(
+        "PUT",
+        "/y/<account>/<kind>/<identifier>",
+        when="flag",
+        kinds=frozenset({"user"}),
+        name=PathName("role", RoleName.of),
+        caller=PUBLIC,
+        query=(Parameter.natural("offset", "").ignored, LATE),
+        body=NO_BODY,
+        answers=(Answer(204, ""),),
+    )
+    async def named(self, call: Call, role: RoleName) -> Response:
+        """Tell the name, and a parameter that is read late."""
+        self.told.append((str(role), call.late(LATE)))
+        return Response.empty()
+
+
+class DeclaredTests(SynchronousTestCase):
+    """How a declaration works."""
+
+    def setUp(self) -> None:
+        """Serve one noun."""
+        self.noun = Noun()
+        self.client = Client(self.noun)
+
+    def test_flags(self) -> None:
+        """Of the routes of a path the first answers whose flag the query has, whatever its value, or the one without."""
+        for query, status in (("second=no", 204), ("second&first", 204), ("first&n=7", 204), ("", 200)):
+            self.assertEqual(self.client.get(f"/x?{query}").status, status)
+        self.assertEqual(self.noun.told, ["second", ("first", None), ("first", 7)])
+
+    def test_parameters(self) -> None:
+        """A parameter that is declared is read before the route runs; one that another route declares is not."""
+        self.assertEqual(self.client.get("/x?first&n=-1").status, 422)
+        self.assertEqual(self.client.get("/x?second&n=-1").status, 204)
+        self.assertEqual(self.noun.told, ["second"])
+
+    def test_path_names(self) -> None:
+        """The path's kind comes first, then the name, the flag, and the query; a kind that isn't declared is no route."""
+        for target, status in (
+            ("/y/a/group/i?offset=x", 404),
+            ("/y/a%20b/user/i", 422),
+            ("/y/a/user/i", 404),
+            ("/y/a/user/i?flag&offset=x", 422),
+            ("/y/a/user/i?flag&late=1", 204),
+        ):
+            self.assertEqual(self.client.put(target).status, status, target)
+        self.assertEqual(self.noun.told, [("a:user:i", "1")])
+
+    def test_undeclared_parameters(self) -> None:
+        """What a route does not declare as late can't be read as that."""
+
+        class Wrong:
+            routes = Routes()
+
+            @routes.add("GET", "/", caller=PUBLIC)
+            async def show(self, call: Call) -> Response:
+                call.late(Parameter.text("x", "x"))
+                raise AssertionError
+
+        self.assertEqual(Client(Wrong()).get("/").status, 500)
+        self.assertEqual(len(self.flushLoggedErrors(LookupError)), 1)
+
+    def test_signatures(self) -> None:
+        """A coroutine that doesn't take what is declared, or takes more, stops the import."""
+        query = (Parameter.text("a", "a"), Parameter.text("b", "b", late=True))
+
+        async def none(self: object, call: Call) -> Response:
+            raise AssertionError
+
+        async def positional(self: object, call: Call, a: str) -> Response:
+            raise AssertionError
+
+        async def late(self: object, call: Call, *, a: str, b: str) -> Response:
+            raise AssertionError
+
+        for handler in (none, positional, late):
+            self.assertRaises(TypeError, Routes().add("GET", "/", caller=PUBLIC, query=query), handler)
+        twice = (Parameter.text("a", "a"), Parameter.text("x", "b", field="a"))
+        self.assertRaises(TypeError, Routes().add("GET", "/", caller=PUBLIC, query=twice), late)
+
+    def test_alternatives(self) -> None:
+        """The routes of one path are alike in what comes before the query, and each has a flag of its own."""
+
+        async def show(self: object, call: Call) -> Response:
+            raise AssertionError
+
+        class Served:
+            def __init__(self, **second: object) -> None:
+                self.routes = Routes()
+                large = Body("text", size=BodySize.POLICY)
+                self.routes.add("POST", "/", caller=PUBLIC, when="a", body=large)(show)
+                other = {"caller": PUBLIC, "when": "b", "body": large, **second}
+                self.routes.add("POST", "/", **other)(show)  # type: ignore[arg-type]
+
+        client = Client(Served(), limits=Limits(body=10, policy_body=20))
+        for size, status in ((10, 404), (11, 404), (20, 404), (21, 413)):
+            self.assertEqual(client.post("/", b"x" * size).status, status)
+        self.assertRaises(ValueError, Client, Served(when="a"))
+        self.assertRaises(TypeError, Client, Served(caller=REQUIRED))
+        self.assertRaises(TypeError, Client, Served(writes=False))
+        self.assertRaises(TypeError, Client, Served(body=NO_BODY))
+
+    def test_answers_that_are_not_declared(self) -> None:
+        """The client of these tests fails on an answer, a shape and a refusal that the route does not declare."""
+        self.client.get("/x")
+        for response in (
+            Response.json({"n": "1"}),
+            Response.json({"n": 1, "m": 1}),
+            Response.json({}),
+            Response.json({"n": 1}, 201),
+            Response.text("n"),
+            Response.empty(200),
+        ):
+            self.noun.response = response
+            self.assertRaises(AssertionError, self.client.get, "/x")
+        self.noun.refusal = Conflict("t", "i", "m")
+        self.assertEqual(self.client.get("/x").status, 409)
+        self.noun.refusal = StoreReadOnly()
+        self.assertRaises(AssertionError, self.client.get, "/x")
+
+    def test_unaudited(self) -> None:
+        """A route that leaves no record says why."""
+        routes = Routes()
+
+        async def show(self: object, call: Call) -> Response:
+            raise AssertionError
+
+        routes.add("GET", "/", caller=PUBLIC, audit=Unaudited("it is public"))(show)
+        [route] = routes
+        self.assertEqual((route.audit, route.unaudited), (None, Unaudited("it is public")))
+
+
+class ShapesTests(SynchronousTestCase):
+    """What fits a shape."""
+
+    def test_shapes(self) -> None:
+        """Values fit the shape of their own type, within its bounds; an object has no member that isn't declared."""
+        record = obj({"a": TEXT}, {"b": array(INTEGER)})
+        for shape, fits, others in (
+            (TEXT, ["", "x"], [1, None, ["x"]]),
+            (text("a", "b"), ["a", "b"], ["c"]),
+            (INTEGER, [0, -1], [True, 1.5, "1"]),
+            (integer(1, 3), [1, 3], [0, 4]),
+            (NUMBER, [1, 1.5], [False, "1"]),
+            (BOOLEAN, [True, False], [0, None]),
+            (ANY, [None, 1, {"x": []}], []),
+            (TEXT.or_null(), [None, "x"], [1]),
+            (array(TEXT), [[], ["x"]], [["x", 1], {}, "x"]),
+            (record, [{"a": "x"}, {"a": "x", "b": [1]}], [{}, {"b": [1]}, {"a": "x", "b": ["1"]}, {"a": "x", "c": 1}]),
+            (keyed(INTEGER), [{}, {"x": 1}], [{"x": "1"}, []]),
+        ):
+            self.assertEqual([value for value in fits if misfit(shape, value)], [], shape)
+            self.assertEqual([value for value in others if not misfit(shape, value)], [], shape)
