@@ -25,7 +25,7 @@ def main(*arguments: str) -> None:
     """Be ``twistd`` with these arguments."""
     installReactor(settings.REACTOR)
     # These load what wants a reactor.
-    from svc.model.events import Trail  # noqa: PLC0415
+    from svc.model.events import EventBatch  # noqa: PLC0415
     from svc.web.http.router import Router  # noqa: PLC0415
     from svc.web.http.routing import Call  # noqa: PLC0415
 
@@ -39,7 +39,7 @@ def main(*arguments: str) -> None:
         return audited(router, noun, route, call) if on else _unaudited(noun, route, call)
 
     def events(call: Any) -> Any:
-        return trail.__get__(call) if on else Trail(call.origin)
+        return trail.__get__(call) if on else EventBatch(call.origin)
 
     Router._audited = answered  # type: ignore[method-assign, assignment]
     Call.trail = property(events)  # type: ignore[method-assign, assignment]

@@ -9,7 +9,7 @@ from twisted.internet.defer import Deferred
 from zope.interface import implementer
 
 from svc.model.errors import AuditUnavailable
-from svc.model.events import Event, IJournal, Origin, Outcome, Server
+from svc.model.events import AuditContext, Event, IJournal, Outcome, Server
 from svc.model.names import RoleName
 
 SERVER: Final = Server("machine", "svc")
@@ -20,20 +20,20 @@ class Chronicle:
     """Keeps what is recorded. ``away`` refuses everything; ``wait`` is what every taking waits for, once it is given."""
 
     def __init__(self) -> None:
-        self.taken: list[tuple[Origin, Event, Outcome]] = []
+        self.taken: list[tuple[AuditContext, Event, Outcome]] = []
         self.away = False
         self.wait: Deferred[None] | None = None
 
-    def origin(self, user: RoleName | None, client_ip: str, request_id: str) -> Origin:
+    def origin(self, user: RoleName | None, client_ip: str, request_id: str) -> AuditContext:
         """See ``IJournal``."""
-        return Origin(SERVER, None if user is None else str(user), client_ip, request_id)
+        return AuditContext(SERVER, None if user is None else str(user), client_ip, request_id)
 
     def admit(self) -> None:
         """See ``IJournal``."""
         if self.away:
             raise AuditUnavailable("it is away")
 
-    async def take(self, origin: Origin, events: Sequence[Event], outcome: Outcome) -> None:
+    async def take(self, origin: AuditContext, events: Sequence[Event], outcome: Outcome) -> None:
         """See ``IJournal``."""
         self.admit()
         self.taken += [(origin, event, outcome) for event in events]

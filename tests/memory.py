@@ -31,12 +31,12 @@ from svc.model.errors import (
     CallerReplaced,
     Conflict,
     InvalidParameter,
-    NotFound,
     PolicyConflict,
+    RecordNotFound,
     StoreReadOnly,
     StoreUnavailable,
 )
-from svc.model.events import Event, Origin, Trail
+from svc.model.events import AuditContext, Event, EventBatch
 from svc.model.expiration import LIFETIME, ROTATOR, Duration, is_about_expiration, lifetime_of
 from svc.model.host_factories import FactoryToken
 from svc.model.limits import RECORD_LIMITS
@@ -53,6 +53,7 @@ from svc.model.ownership import Ownership
 from svc.model.policy_rows import MembershipRow, PolicyVersion, RecordLimit, ResourceRow, Rows, Seen
 from svc.model.ports import IAccounts, IDatabaseState, IRoles, ISecrets
 from svc.model.query_results import (
+    AccessFacts,
     Asker,
     Caller,
     EffectiveMembers,
@@ -64,7 +65,6 @@ from svc.model.query_results import (
     RoleReading,
     Sealed,
     SecretReading,
-    Standing,
     StoredSigningKey,
 )
 from tests.memory_search import search_rank
@@ -131,7 +131,7 @@ class Memory:
     #: Tokens of host factories, by their digests.
     factory_tokens: dict[bytes, FactoryToken] = attrs.field(factory=dict)
     #: Events, with where they came from, by their numbers.
-    events: dict[int, tuple[Origin, Event]] = attrs.field(factory=dict)
+    events: dict[int, tuple[AuditContext, Event]] = attrs.field(factory=dict)
     #: The number of the last event when each account was made.
     since: dict[str, int] = attrs.field(factory=dict)
     canary: Sealed | None = None
@@ -171,7 +171,7 @@ class Memory:
         if self.standby:
             raise StoreReadOnly
 
-    def record(self, trail: Trail | None) -> tuple[int, int]:
+    def record(self, trail: EventBatch | None) -> tuple[int, int]:
         """Keep the events of a trail; their numbers come after the first that is returned, up to the second."""
         before = max(self.events, default=0)
         for number, event in enumerate(() if trail is None else trail.events, before + 1):
@@ -203,7 +203,7 @@ class Memory:
             raise CallerReplaced
         return name
 
-    def standing(self, caller: Asker | str, resource: str) -> Standing:
+    def access_facts(self, caller: Asker | str, resource: str) -> AccessFacts:
         """How ``caller`` stands towards ``resource``."""
         caller = caller if isinstance(caller, str) else self.asker(caller)
         held = self.held(caller)
@@ -213,7 +213,7 @@ class Memory:
             privilege for (thing, privilege, role) in self.permissions if thing == resource and role in held and not owns
         }
         holds = resource in self.roles and (owns or resource in held)
-        return Standing(caller in self.roles, owner is not None, owns, frozenset(given), holds, policy)
+        return AccessFacts(caller in self.roles, owner is not None, owns, frozenset(given), holds, policy)
 
     def ownership(self, placed: Iterable[str]) -> Ownership:
         """Whose all records are, and around which policies the ids ``placed`` are."""
@@ -392,7 +392,7 @@ class MemoryAccounts:
     memory: Memory
 
     async def create(
-        self, account: str, admin_key: Sealed, signing_key: StoredSigningKey, trail: Trail | None = None
+        self, account: str, admin_key: Sealed, signing_key: StoredSigningKey, trail: EventBatch | None = None
     ) -> None:
         """See ``IAccounts``."""
         self.memory.write()
@@ -412,11 +412,11 @@ class MemoryAccounts:
         self.memory.since[account] = max(self.memory.events, default=0)
         self.memory.record(trail)
 
-    async def delete(self, account: str, trail: Trail | None = None) -> None:
+    async def delete(self, account: str, trail: EventBatch | None = None) -> None:
         """See ``IAccounts``."""
         self.memory.write()
         if self.memory.accounts.pop(account, None) is None:
-            raise NotFound(account, "account", account)
+            raise RecordNotFound(account, "account", account)
         self.memory.delete_resources([name for name in self.memory.resources if name.startswith(f"{account}:")])
         self.memory.delete_roles([name for name in self.memory.roles if name.startswith(f"{account}:")])
         self.memory.record(trail)
@@ -446,7 +446,7 @@ class MemoryAccounts:
         """See ``IAccounts``."""
         self.memory.write()
         if new.account not in self.memory.accounts:
-            raise NotFound(new.account, "account", new.account)
+            raise RecordNotFound(new.account, "account", new.account)
         retired = [
             attrs.evolve(key, retires_at=retire_at if key.retires_at is None else min(key.retires_at, retire_at))
             for key in self.memory.accounts[new.account]
@@ -475,11 +475,11 @@ class MemoryCredentials:
             self.memory.creations.get(str(role), 0),
         )
 
-    async def set_api_key(self, role: RoleName, api_key: Sealed, trail: Trail | None = None) -> None:
+    async def set_api_key(self, role: RoleName, api_key: Sealed, trail: EventBatch | None = None) -> None:
         """See ``ICredentials``."""
         self.memory.write()
         if str(role) not in self.memory.roles:
-            raise NotFound.of(role)
+            raise RecordNotFound.of(role)
         self.memory.credentials[str(role)] = api_key
         self.memory.rotations[str(role)] = self.memory.made_at
         self.memory.record(trail)
@@ -490,7 +490,7 @@ class MemoryCredentials:
         return self.memory.rotations.get(str(role))
 
     async def set_password(
-        self, role: RoleName, password: Sealed, instead_of: Sealed | None = None, trail: Trail | None = None
+        self, role: RoleName, password: Sealed, instead_of: Sealed | None = None, trail: EventBatch | None = None
     ) -> bool:
         """See ``ICredentials``."""
         self.memory.write()
@@ -515,10 +515,10 @@ class MemoryRoles:
 
     memory: Memory
 
-    async def standing(self, caller: Asker, resource: ResourceName) -> Standing:
+    async def access_facts(self, caller: Asker, resource: ResourceName) -> AccessFacts:
         """See ``IRoles``."""
         self.memory.ask()
-        return self.memory.standing(caller, str(resource))
+        return self.memory.access_facts(caller, str(resource))
 
     async def remains(self, caller: Caller) -> bool:
         """See ``IRoles``."""
@@ -537,11 +537,11 @@ class MemoryRoles:
         """See ``IRoles``."""
         return _page(query, self._listed(query, 0), lambda row: row.member)
 
-    async def judged_members(self, caller: Asker, query: MembersQuery) -> tuple[Standing, list[Membership]]:
+    async def judged_members(self, caller: Asker, query: MembersQuery) -> tuple[AccessFacts, list[Membership]]:
         """See ``IRoles``."""
-        standing = await self.standing(caller, query.role.resource)
-        known = standing.owns or standing.holds or standing.privileges
-        return standing, await self.members(query) if known else []
+        access_facts = await self.access_facts(caller, query.role.resource)
+        known = access_facts.owns or access_facts.holds or access_facts.privileges
+        return access_facts, await self.members(query) if known else []
 
     async def count_members(self, query: MembersQuery) -> int:
         """See ``IRoles``."""
@@ -592,7 +592,7 @@ class MemoryRoles:
         role: RoleName,
         member: RoleName,
         decide: Callable[[MemberReading], None],
-        trail: Trail | None = None,
+        trail: EventBatch | None = None,
     ) -> bool:
         """See ``IRoles``."""
         self.memory.ask()
@@ -600,7 +600,7 @@ class MemoryRoles:
         self.memory.write()
         for name in (role, member):
             if str(name) not in self.memory.roles:
-                raise NotFound.of(name)
+                raise RecordNotFound.of(name)
         key = (str(role), str(member), False)
         if key in self.memory.memberships:
             return False
@@ -617,7 +617,7 @@ class MemoryRoles:
         role: RoleName,
         member: RoleName,
         decide: Callable[[MemberReading], None],
-        trail: Trail | None = None,
+        trail: EventBatch | None = None,
     ) -> bool:
         """See ``IRoles``."""
         self.memory.ask()
@@ -647,14 +647,14 @@ class MemoryRoles:
         return [] if rank is None else [rank if query.search.by_class else None]
 
     def _sees(self, caller: str, resource: str) -> bool:
-        standing = self.memory.standing(caller, resource)
-        return standing.owns or bool(standing.privileges)
+        access_facts = self.memory.access_facts(caller, resource)
+        return access_facts.owns or bool(access_facts.privileges)
 
     def _member_reading(self, caller: Asker, role: RoleName, member: RoleName) -> MemberReading:
-        standing = self.memory.standing(caller, str(role))
-        policy = standing.recorded_by
-        over_policy = None if policy is None else self.memory.standing(caller, policy)
-        return MemberReading(standing, over_policy, str(member) in self.memory.roles)
+        access_facts = self.memory.access_facts(caller, str(role))
+        policy = access_facts.recorded_by
+        over_policy = None if policy is None else self.memory.access_facts(caller, policy)
+        return MemberReading(access_facts, over_policy, str(member) in self.memory.roles)
 
 
 def _page(query: MembersQuery, rows: Iterable[L], name: Callable[[L], str]) -> list[L]:
@@ -696,7 +696,7 @@ class MemorySecrets:
         caller: Asker,
         variable: ResourceName,
         decide: Callable[[SecretReading], Sealed | None],
-        trail: Trail | None = None,
+        trail: EventBatch | None = None,
     ) -> int | None:
         """See ``ISecrets``."""
         self.memory.write()
@@ -712,11 +712,11 @@ class MemorySecrets:
         values = self.memory.secrets.get(str(variable), {})
         asked = max(values, default=0) if version is None else version
         mime_type, _ = self.memory.annotations.get((str(variable), f"{self.prefix}/mime_type"), (None, None))
-        standing = self.memory.standing(caller, str(variable))
+        access_facts = self.memory.access_facts(caller, str(variable))
         if asked not in values:
-            return SecretReading(standing, mime_type=mime_type)
+            return SecretReading(access_facts, mime_type=mime_type)
         ended_at = self.memory.ended_at(str(variable), asked)
-        return SecretReading(standing, None if ended_at else values[asked][1], asked, mime_type, ended_at)
+        return SecretReading(access_facts, None if ended_at else values[asked][1], asked, mime_type, ended_at)
 
 
 @implementer(IAuthenticatorReadings)
@@ -735,7 +735,7 @@ class MemoryAuthenticatorReadings:
     async def candidate(self, role: RoleName, branch: str, names: Sequence[str], annotated: str) -> LoginCandidate:
         """See ``IAuthenticatorReadings``."""
         self.memory.ask()
-        standing = self.memory.standing(str(role), f"{role.account}:webservice:{branch}")
+        access_facts = self.memory.access_facts(str(role), f"{role.account}:webservice:{branch}")
         annotations = {
             name: value
             for (resource, name), (value, _) in sorted(self.memory.annotations.items())
@@ -745,9 +745,9 @@ class MemoryAuthenticatorReadings:
         return LoginCandidate(
             self._edition(role.account, branch, names),
             role.account in self.memory.accounts,
-            standing.caller_exists,
-            standing.exists,
-            standing.owns or "authenticate" in standing.privileges,
+            access_facts.caller_exists,
+            access_facts.exists,
+            access_facts.owns or "authenticate" in access_facts.privileges,
             None if len(annotations) > ANNOTATIONS_LIMIT or size > ANNOTATIONS_BYTES else annotations,
             self.memory.newest_key(role.account),
             tuple(ip_network(cidr) for name, cidr in sorted(self.memory.restrictions) if name == str(role)),
@@ -807,13 +807,13 @@ class MemoryAuthenticators:
         accounts = sorted(name for name in self.memory.accounts if name > after)[:limit]
         return {name: [pair for pair in found if pair[0].account == name][:WEBSERVICES_EACH] for name in accounts}
 
-    async def switch(self, webservice: ResourceName, on: bool, trail: Trail | None = None) -> None:
+    async def switch(self, webservice: ResourceName, on: bool, trail: EventBatch | None = None) -> None:
         """See ``IAuthenticators``."""
         self._write(webservice)
         self.memory.record(trail)
         self.memory.switches[str(webservice)] = on
 
-    async def refresh(self, webservice: ResourceName, trail: Trail | None = None) -> int:
+    async def refresh(self, webservice: ResourceName, trail: EventBatch | None = None) -> int:
         """See ``IAuthenticators``."""
         self._write(webservice)
         self.memory.record(trail)
@@ -821,7 +821,7 @@ class MemoryAuthenticators:
         self.memory.refreshes[str(webservice)] = self.memory.refreshed
         return self.memory.refreshed
 
-    async def distrust(self, webservice: ResourceName, key: str, by: RoleName, trail: Trail | None = None) -> None:
+    async def distrust(self, webservice: ResourceName, key: str, by: RoleName, trail: EventBatch | None = None) -> None:
         """See ``IAuthenticators``."""
         self._write(webservice)
         others = [other for name, other in self.memory.distrusted if name == str(webservice) and other != key]
@@ -830,7 +830,7 @@ class MemoryAuthenticators:
         self.memory.distrusted.setdefault((str(webservice), key), (self.memory.made_at, str(by)))
         self.memory.record(trail)
 
-    async def trust(self, webservice: ResourceName, key: str, trail: Trail | None = None) -> bool:
+    async def trust(self, webservice: ResourceName, key: str, trail: EventBatch | None = None) -> bool:
         """See ``IAuthenticators``."""
         self._write(webservice)
         trusted = self.memory.distrusted.pop((str(webservice), key), None) is not None
@@ -846,7 +846,7 @@ class MemoryAuthenticators:
     def _write(self, webservice: ResourceName) -> None:
         self.memory.write()
         if str(webservice) not in self.memory.resources:
-            raise NotFound.of(webservice)
+            raise RecordNotFound.of(webservice)
 
 
 @implementer(IDatabaseState)

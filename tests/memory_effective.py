@@ -76,8 +76,8 @@ class MemoryEffectivePolicies:
     def _seen(self, name: str, query: EffectiveQuery) -> bool:
         if query.viewer is None:
             return True
-        standing = self.memory.standing(query.viewer, name)
-        return standing.owns or bool(standing.privileges)
+        access_facts = self.memory.access_facts(query.viewer, name)
+        return access_facts.owns or bool(access_facts.privileges)
 
     def _key_owner(self, name: str) -> str | None:
         """The user whose public key this is; ``None`` when it is something else."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import attrs
 from zope.interface import implementer
 
-from svc.model.events import Event, EventsQuery, IEvents, Origin, StoredEvent
+from svc.model.events import AuditContext, Event, EventsQuery, IEvents, StoredEvent
 from tests.memory import Memory
 
 SUBJECTS = ("role", "resource", "member")
@@ -26,7 +26,7 @@ class MemoryEvents:
         matching = [event for event in stored if since is not None and event.number > since and _matches(event, query)]
         return matching[query.offset : query.offset + query.limit]
 
-    async def after(self, number: int, last: int, origin: Origin, limit: int) -> list[tuple[int, Event]]:
+    async def after(self, number: int, last: int, origin: AuditContext, limit: int) -> list[tuple[int, Event]]:
         """See ``IEvents``."""
         self.memory.ask()
         found = [
@@ -44,7 +44,7 @@ class MemoryEvents:
             del self.memory.events[number]
         return len(old)
 
-    def _stored(self, number: int, origin: Origin, event: Event) -> StoredEvent:
+    def _stored(self, number: int, origin: AuditContext, event: Event) -> StoredEvent:
         user = event.user or origin.user or "-"
         auth = {"user": user, "authenticator": event.authenticator, "service": event.service}
         data = {

@@ -9,10 +9,10 @@ from typing import Any
 import attrs
 from zope.interface import implementer
 
-from svc.model.events import Trail
+from svc.model.events import EventBatch
 from svc.model.expiration import ROTATOR, Due, Duration, IExpirations, Turn
 from svc.model.names import ResourceName
-from svc.model.query_results import Asker, Sealed, Standing
+from svc.model.query_results import AccessFacts, Asker, Sealed
 from tests.memory import ExpirationRow, Memory, after, kind_of
 
 
@@ -91,7 +91,7 @@ class MemoryExpirations:
         return kept
 
     async def promote(
-        self, variable: ResourceName, candidate: Sealed, interval: Duration, trail: Trail | None = None
+        self, variable: ResourceName, candidate: Sealed, interval: Duration, trail: EventBatch | None = None
     ) -> int | None:
         """See ``IExpirations``."""
         self.memory.write()
@@ -115,12 +115,12 @@ class MemoryExpirations:
         return found
 
     async def clear(
-        self, caller: Asker, variable: ResourceName, decide: Callable[[Standing], None], trail: Trail | None = None
+        self, caller: Asker, variable: ResourceName, decide: Callable[[AccessFacts], None], trail: EventBatch | None = None
     ) -> None:
         """See ``IExpirations``."""
         self.memory.ask()
         name = str(variable)
-        decide(self.memory.standing(caller, name))
+        decide(self.memory.access_facts(caller, name))
         self.memory.write()
         self.memory.record(trail)
         for (thing, version), (set_at, _) in list(self.memory.lives.items()):

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 import attrs
 from zope.interface import implementer
 
-from svc.model.errors import Conflict, NotFound
-from svc.model.events import Trail
+from svc.model.errors import Conflict, RecordNotFound
+from svc.model.events import EventBatch
 from svc.model.host_factories import ExpiredToken, FactoryToken, IHostFactories, Recount, called
 from svc.model.names import RoleName
 from svc.model.policy_rows import AnnotationRow, MembershipRow, ResourceRow, Rows
@@ -24,11 +24,11 @@ class MemoryHostFactories:
 
     memory: Memory
 
-    async def add_tokens(self, digests: Sequence[bytes], token: FactoryToken, trail: Trail | None = None) -> None:
+    async def add_tokens(self, digests: Sequence[bytes], token: FactoryToken, trail: EventBatch | None = None) -> None:
         """See ``IHostFactories``."""
         self.memory.write()
         if str(token.factory) not in self.memory.resources:
-            raise NotFound.of(token.factory)
+            raise RecordNotFound.of(token.factory)
         self.memory.factory_tokens.update(dict.fromkeys(digests, token))
         self.memory.record(trail)
 
@@ -37,7 +37,7 @@ class MemoryHostFactories:
         self.memory.ask()
         return self.memory.factory_tokens.get(digest)
 
-    async def remove_token(self, digest: bytes, trail: Trail | None = None) -> bool:
+    async def remove_token(self, digest: bytes, trail: EventBatch | None = None) -> bool:
         """See ``IHostFactories``."""
         self.memory.write()
         removed = self.memory.factory_tokens.pop(digest, None) is not None
@@ -50,14 +50,14 @@ class MemoryHostFactories:
         host: RoleName,
         annotations: Mapping[str, str],
         api_key: Sealed,
-        trail: Trail | None = None,
+        trail: EventBatch | None = None,
     ) -> bool:
         """See ``IHostFactories``."""
         memory, name = self.memory, str(host)
         memory.write()
         token = memory.factory_tokens.get(digest)
         if token is None:
-            raise NotFound(host.account, "host_factory_token", "given")
+            raise RecordNotFound(host.account, "host_factory_token", "given")
         factory = str(token.factory)
         made = name not in memory.roles and name not in memory.resources
         if not made and (name not in memory.roles or memory.resources.get(name, ("",))[0] != factory):

@@ -9,7 +9,7 @@ import attrs
 from zope.interface import implementer
 
 from svc.model.errors import PolicyConflict
-from svc.model.events import Trail
+from svc.model.events import EventBatch
 from svc.model.names import RoleName
 from svc.model.ownership import Ownership
 from svc.model.policy_rows import (
@@ -27,7 +27,7 @@ from svc.model.policy_rows import (
     Surroundings,
 )
 from svc.model.ports import IPolicies, IPolicyTransaction
-from svc.model.query_results import Asker, Sealed, Standing
+from svc.model.query_results import AccessFacts, Asker, Sealed
 from tests.memory import KEPT, Memory, kind_of, remove
 
 T = TypeVar("T")
@@ -69,9 +69,9 @@ class MemoryPolicyTransaction:
         self.memory.locked.add(str(policy))
         self.locks.add(str(policy))
 
-    async def standing(self, caller: Asker, policy: RoleName) -> Standing:
+    async def access_facts(self, caller: Asker, policy: RoleName) -> AccessFacts:
         """See ``IPolicyTransaction``."""
-        return self.memory.standing(caller, str(policy))
+        return self.memory.access_facts(caller, str(policy))
 
     async def lacks_update_below(self, caller: RoleName, policy: RoleName) -> bool:
         """See ``IPolicyTransaction``."""
@@ -128,7 +128,7 @@ class MemoryPolicyTransaction:
     async def not_permittable(self, caller: RoleName, resources: Sequence[str]) -> list[str]:
         """See ``IPolicyTransaction``."""
         existing = self.memory.resources.keys() & set(resources)
-        return sorted(resource for resource in existing if not self.memory.standing(str(caller), resource).owns)
+        return sorted(resource for resource in existing if not self.memory.access_facts(str(caller), resource).owns)
 
     async def not_updatable(self, caller: RoleName, resources: Sequence[str]) -> list[str]:
         """See ``IPolicyTransaction``."""
@@ -184,7 +184,7 @@ class MemoryPolicyTransaction:
         history.pop(number - KEPT, None)
         return number
 
-    async def audit(self, trail: Trail) -> tuple[int, int]:
+    async def audit(self, trail: EventBatch) -> tuple[int, int]:
         """See ``IPolicyTransaction``."""
         self.memory.write()
         return self.memory.record(trail)
@@ -251,10 +251,12 @@ class MemoryPolicyTransaction:
 
     async def visible(self, caller: RoleName, resources: Sequence[str]) -> frozenset[str]:
         """See ``IPolicyTransaction``."""
-        standings = {name: self.memory.standing(str(caller), name) for name in resources}
-        return frozenset(name for name, found in standings.items() if found.exists and (found.owns or found.privileges))
+        access_facts_of_all = {name: self.memory.access_facts(str(caller), name) for name in resources}
+        return frozenset(
+            name for name, found in access_facts_of_all.items() if found.exists and (found.owns or found.privileges)
+        )
 
     def _updatable(self, caller: str, resource: str) -> bool:
         """Whether ``caller`` has ``update`` on ``resource``."""
-        standing = self.memory.standing(caller, resource)
-        return standing.owns or "update" in standing.privileges
+        access_facts = self.memory.access_facts(caller, resource)
+        return access_facts.owns or "update" in access_facts.privileges

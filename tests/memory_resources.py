@@ -13,12 +13,12 @@ from svc.model.errors import TooManyRoles
 from svc.model.names import ResourceName
 from svc.model.ports import IResources
 from svc.model.query_results import (
-    Annotation,
     Expiration,
     OutstandingToken,
     Permission,
     RecordedVersion,
     Resource,
+    ResourceAnnotation,
     ResourcesQuery,
     Search,
     SecretVersion,
@@ -133,7 +133,9 @@ class MemoryResources:
             if thing == resource
         ]
         annotations = [
-            Annotation(name, value, by) for (thing, name), (value, by) in memory.annotations.items() if thing == resource
+            ResourceAnnotation(name, value, by)
+            for (thing, name), (value, by) in memory.annotations.items()
+            if thing == resource
         ]
         layers = (
             [

@@ -81,8 +81,22 @@ class RulesTests(SynchronousTestCase):
         self.assertEqual(listed, there, "list the chapter in the table of docs/spec/README.md: file, prefix, subject")
 
 
+#: Documents that a clone of the project doesn't have.
+_ABSENT: Final = re.compile(r"\brulings?\b|wire facts|source document|\b(?:core|clients|authn) R?[0-9]+(?:\.[0-9]+)?\b")
+
+
 class CitationTests(SynchronousTestCase):
     """What cites rules."""
+
+    def test_sources(self) -> None:
+        """Nothing cites what isn't in the repository."""
+        wrong = [
+            f"{path.relative_to(ROOT)}:{number}: {line.strip()}"
+            for path in sources("svc", "tests", "bench")
+            for number, line in enumerate(path.read_text("utf-8").splitlines(), 1)
+            if _ABSENT.search(line) and path.name != "test_spec.py"
+        ]
+        self.assertEqual(wrong, [], "cite the rule of docs/spec that says this (POL-12), or an RFC")
 
     def test_resolve(self) -> None:
         """Whatever cites a rule cites one that there is."""

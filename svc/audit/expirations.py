@@ -11,7 +11,7 @@ from typing import Final
 
 from zope.interface import implementer
 
-from svc.model.events import Event, IJournal, Outcome, Trail
+from svc.model.events import Event, EventBatch, IJournal, Outcome
 from svc.model.expiration import IExpirationEvents
 from svc.model.host_factories import ExpiredToken
 from svc.model.names import ResourceName
@@ -38,13 +38,13 @@ class RecordedExpirations:
         self._inner.admit()
         self._journal.admit()
 
-    def rotation(self, variable: ResourceName, rotator: str) -> Trail:
+    def rotation(self, variable: ResourceName, rotator: str) -> EventBatch:
         """See ``IExpirationEvents``."""
-        return Trail(self._origin, (_rotation(variable, rotator),))
+        return EventBatch(self._origin, (_rotation(variable, rotator),))
 
-    def removal(self, tokens: Sequence[ExpiredToken]) -> Trail:
+    def removal(self, tokens: Sequence[ExpiredToken]) -> EventBatch:
         """See ``IExpirationEvents``."""
-        return Trail(self._origin, tuple(map(_removal, tokens)))
+        return EventBatch(self._origin, tuple(map(_removal, tokens)))
 
     async def expired(self, variable: ResourceName, at: float) -> None:
         """See ``IExpirationEvents``."""

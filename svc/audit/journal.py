@@ -32,7 +32,7 @@ from svc.audit.backlog import Backlog, ISink
 from svc.audit.record import Records
 from svc.model.clocks import WallClock
 from svc.model.errors import AuditUnavailable
-from svc.model.events import DEBUG, Event, IJournal, Origin, Outcome, Server
+from svc.model.events import DEBUG, AuditContext, Event, IJournal, Outcome, Server
 from svc.model.names import RoleName
 
 #: How many records a sink may be behind, and of how many bytes together, before it counts as full.
@@ -65,7 +65,7 @@ class _Line:
 
 
 @attrs.frozen(eq=False)
-class _Waiting:
+class _WaitingRecord:
     """A request that waits until the record of this number is taken, since a moment."""
 
     number: int
@@ -103,7 +103,7 @@ class Journal(Service):
         #: What the last check that was recorded found, and when that was.
         self._well: bool | None = None
         self._noted = 0.0
-        self._waiting: deque[_Waiting] = deque()
+        self._waiting: deque[_WaitingRecord] = deque()
         self._watch: IDelayedCall | None = None
         self._lost = 0
         self._reported: float | None = None
@@ -136,9 +136,9 @@ class Journal(Service):
                 _log.error("{count} audit records were not taken by {sink}", count=len(line.backlog), sink=line.sink.name)
         self._give_up("the server stops")
 
-    def origin(self, user: RoleName | None, client_ip: str, request_id: str) -> Origin:
+    def origin(self, user: RoleName | None, client_ip: str, request_id: str) -> AuditContext:
         """See ``IJournal``."""
-        return Origin(self._server, None if user is None else str(user), client_ip, request_id)
+        return AuditContext(self._server, None if user is None else str(user), client_ip, request_id)
 
     def admit(self) -> None:
         """See ``IJournal``."""
@@ -159,7 +159,7 @@ class Journal(Service):
         """Return the name of each sink, and how many records it has yet to take."""
         return [(line.sink.name, len(line.backlog)) for line in self._lines]
 
-    async def take(self, origin: Origin, events: Sequence[Event], outcome: Outcome) -> None:
+    async def take(self, origin: AuditContext, events: Sequence[Event], outcome: Outcome) -> None:
         """See ``IJournal``."""
         self.admit()
         if events:
@@ -255,7 +255,7 @@ class Journal(Service):
 
     async def _settled(self, number: int) -> None:
         """Wait until the record of this number is taken, or a sink is found to take none."""
-        waiting = _Waiting(number, self._clock.seconds(), Deferred())
+        waiting = _WaitingRecord(number, self._clock.seconds(), Deferred())
         self._waiting.append(waiting)
         if self._watch is None:
             self._watch = self._clock.callLater(PATIENCE, self._look)

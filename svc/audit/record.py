@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from svc.model.clocks import WallClock
-from svc.model.events import OUTCOME_UNKNOWN, WARNING, Event, Origin, Outcome, Server, Subject
+from svc.model.events import OUTCOME_UNKNOWN, WARNING, AuditContext, Event, Outcome, Server, Subject
 from svc.model.text import printable
 
 #: The longest value of a parameter, and the longest message, in bytes before they are escaped; what is longer is cut, and
@@ -29,10 +29,10 @@ MESSAGE_LIMIT: Final = 2400
 RECORD_LIMIT: Final = 16 * 1024
 SHORT: Final = 240
 
-#: The number under which the ids of structured data are registered (wire facts, core 6).
+#: The number under which the ids of structured data are registered (AUD-11).
 ENTERPRISE: Final = "43868"
 
-#: Who acts where the role of a login doesn't exist, and where there was no login (wire facts, authn 7).
+#: Who acts where the role of a login doesn't exist, and where there was no login (AUD-11).
 NOT_FOUND: Final = "not-found"
 
 #: What is known to need no escape: most values.
@@ -76,7 +76,7 @@ def field(text: str, limit: int) -> str:
     return _NO_FIELD.sub("?", text)[:limit] or "-"
 
 
-def message_of(origin: Origin, event: Event, outcome: Outcome) -> str:
+def message_of(origin: AuditContext, event: Event, outcome: Outcome) -> str:
     """Return the message of a record, in words."""
     user = event.user or origin.user or "somebody"
     if outcome.reason is None:
@@ -102,7 +102,7 @@ def _surroundings(
     policy: tuple[str, int] | None,
     limit: int,
 ) -> str:
-    """Return an event's structured data but for its subject (wire facts, core 6), which many events have in common."""
+    """Return an event's structured data but for its subject (AUD-11), which many events have in common."""
     auth = (("user", user), ("authenticator", authenticator), ("service", service))
     action = (("result", Outcome(reason).word), ("operation", operation))
     elements: list[tuple[str, Subject]] = [
@@ -115,7 +115,7 @@ def _surroundings(
     return "".join([_element(*each, limit) for each in elements])
 
 
-def _told(origin: Origin, event: Event, outcome: Outcome, limit: int) -> bytes:
+def _told(origin: AuditContext, event: Event, outcome: Outcome, limit: int) -> bytes:
     """Return a record from the kind of its message to its end, with values of at most so many bytes."""
     user = event.user or origin.user
     around = user, event.authenticator, event.service, origin.client_ip, event.operation, outcome.reason, event.policy
@@ -138,7 +138,7 @@ class Records:
         #: The priority of a record, and what follows its header.
         self._remembered: dict[tuple[Event, str | None, str, str | None], tuple[bytes, bytes]] = {}
 
-    def written(self, origin: Origin, events: Sequence[Event], outcome: Outcome) -> list[bytes]:
+    def written(self, origin: AuditContext, events: Sequence[Event], outcome: Outcome) -> list[bytes]:
         """Return the lines of events, without their ends."""
         now = self._wall.seconds()
         second = int(now)
@@ -155,7 +155,7 @@ class Records:
         return lines
 
     def _remember(
-        self, key: tuple[Event, str | None, str, str | None], origin: Origin, outcome: Outcome
+        self, key: tuple[Event, str | None, str, str | None], origin: AuditContext, outcome: Outcome
     ) -> tuple[bytes, bytes]:
         event = key[0]
         severity = event.severity if outcome.reason is None else WARNING

@@ -11,7 +11,7 @@ from twisted.logger import Logger
 from zope.interface import implementer
 
 from svc.model.authentication import Admitted, IAuthenticator, ILogin, LoginRequest, Refused
-from svc.model.events import Trail
+from svc.model.events import EventBatch
 from svc.model.expiration import IExpirationEvents
 from svc.model.host_factories import ExpiredToken
 from svc.model.names import ResourceName
@@ -78,10 +78,10 @@ class LoggedExpirations:
     def admit(self) -> None:
         """Return: the log takes everything."""
 
-    def rotation(self, variable: ResourceName, rotator: str) -> Trail | None:
+    def rotation(self, variable: ResourceName, rotator: str) -> EventBatch | None:
         """The log needs no transaction."""
 
-    def removal(self, tokens: Sequence[ExpiredToken]) -> Trail | None:
+    def removal(self, tokens: Sequence[ExpiredToken]) -> EventBatch | None:
         """The log needs no transaction."""
 
     async def expired(self, variable: ResourceName, at: float) -> None:

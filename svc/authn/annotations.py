@@ -1,5 +1,5 @@
 """Checks of a host's annotations: named after claims or their aliases, those that are enforced among them, and equal to
-what the token says (wire facts, authn 3.8).
+what the token says (AUTH-28 and AUTH-32 to AUTH-35).
 
 An *alias* is the name of an annotation that is compared with a claim of another name. Here ``aliases`` has the claims by
 their aliases, ``enforced`` names claims, and ``annotations`` are a host's for one authenticator, by the part of their name

@@ -1,6 +1,6 @@
 """The API key authenticator: a role's own key, as it stands in the vault, proves the role; at login its password does too.
 
-Note [Alike]. A client can't tell an unknown role from a wrong key: the answers are alike, and so is the work (rulings 2.11).
+Note [Alike]. A client can't tell an unknown role from a wrong key: the answers are alike, and so is the work (FAIL-18).
 Each request asks the store one question, opens one sealed key and compares it. Where the role has none, a decoy is opened
 and compared in its place. At a login, what isn't the key is compared with one hash of a password besides, if it can be a
 user's password: his own, or a decoy.
@@ -34,7 +34,7 @@ _NAMED: Final = 10
 
 @implementer(IAuthenticator, ILogin)
 class ApiKeyAuthenticator:
-    """Admits a user or host whose API key is the evidence, byte for byte (wire facts, authn 1.2 and 1.3)."""
+    """Admits a user or host whose API key is the evidence, byte for byte (TOK-2 and TOK-4)."""
 
     def __init__(self, credentials: ICredentials, vault: Vault, passwords: Passwords, wall: WallClock) -> None:
         self._credentials = credentials
@@ -44,7 +44,7 @@ class ApiKeyAuthenticator:
         self._decoy = vault.seal(DECOY, new_api_key().encode("ascii"))
 
     async def authenticate(self, request: LoginRequest) -> Admitted | Refused:
-        """Decide on one request. From where it may come is looked at last (wire facts, authn 1.3)."""
+        """Decide on one request. From where it may come is looked at last (TOK-6)."""
         found = await self._found(request)
         if isinstance(found, Refused):
             return found
@@ -130,7 +130,7 @@ class ApiKeyAuthenticator:
 
 
 def _misplaced(credential: Credential, client_ip: str) -> _Problem | None:
-    """Return why the role may not authenticate from this address; ``None`` when it may (wire facts, authn 1.5)."""
+    """Return why the role may not authenticate from this address; ``None`` when it may (TOK-20)."""
     networks = credential.restrictions
     if not networks or is_within(client_ip, networks):
         return None

@@ -25,7 +25,7 @@ from svc.model.text import shown
 #: Keys and networks that are named to operators.
 _NAMED: Final = 10
 
-#: The refusals that newer keys may mend, and that have them asked for (rulings 4). A provider may change its key and keep
+#: The refusals that newer keys may mend, and that have them asked for (AUTH-44). A provider may change its key and keep
 #: the id, or use no ids at all. Each other refusal is about keys that are known: one is distrusted, or is for another
 #: algorithm, or there are several to choose from.
 NEWER_KEYS_MAY_MEND: Final = frozenset({Reason.KEY_UNKNOWN, Reason.SIGNATURE_WRONG})
@@ -35,7 +35,7 @@ NEWER_KEYS_MAY_MEND: Final = frozenset({Reason.KEY_UNKNOWN, Reason.SIGNATURE_WRO
 
 
 def why_disabled(dialect: Dialect, service: str, listed: bool, switched: bool | None) -> Problem | None:
-    """Return why an authenticator may not be used; the dialect says how listing and switching go together (rulings 1)."""
+    """Return why an authenticator may not be used; the dialect says how listing and switching go together (AUTH-2)."""
     if dialect.enables(listed, switched):
         return None
     if dialect.switch_enables:
@@ -141,7 +141,7 @@ def _tell_keys(evaluation: Evaluation) -> str:
 async def _check_signature(evaluation: Evaluation) -> None:
     """Verify the signature. A failure that newer keys could mend asks for them, once, and counts when there are none.
 
-    While they can't be had nobody knows whether it would be one (rulings 9.1).
+    While they can't be had nobody knows whether it would be one (FAIL-12).
     """
     source, distrusted = evaluation.configuration.keys, evaluation.cached.settings.distrusted
     try:
@@ -241,7 +241,7 @@ def _tell_privilege(evaluation: Evaluation) -> str:
 
 
 def _check_origin(evaluation: Evaluation) -> None:
-    """Check that the client is where the role may log in from (wire facts, authn 1.5)."""
+    """Check that the client is where the role may log in from (TOK-20)."""
     networks = evaluation.candidate.restrictions
     if networks and not is_within(evaluation.request.client_ip, networks):
         among = ", ".join(map(str, networks[:_NAMED]))

@@ -40,7 +40,7 @@ def kind_of(value: object) -> str:
 
 
 def check_expiry(claims: SignedClaims, now: float, skew: float) -> None:
-    """Check that ``exp`` is there and lies ahead; from that second on the token is dead (RFC 7519 4.1.4; rulings 2.4).
+    """Check that ``exp`` is there and lies ahead; from that second on the token is dead (RFC 7519 4.1.4; AUTH-19).
 
     ``now`` is in seconds since the epoch, ``skew`` the seconds by which a provider's clock may differ.
     """
@@ -72,7 +72,7 @@ def issued_at(claims: SignedClaims) -> float | None:
 
 
 def _seconds(claims: SignedClaims, name: str) -> float:
-    """Return a ``NumericDate``: a JSON number that is finite as one (RFC 7519 2); numeric text isn't read (authn 8)."""
+    """Return a ``NumericDate``: a JSON number that is finite as one (RFC 7519 2); numeric text isn't read (AUTH-19)."""
     value = claims[name]
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise EvidenceRefused(Reason.TIME_CLAIM_INVALID, f"{name!r} is {kind_of(value)}, not a number")
@@ -91,7 +91,7 @@ def _seconds(claims: SignedClaims, name: str) -> float:
 def check_issuer(claims: SignedClaims, expected: str | None, *, mandatory: bool) -> None:
     """Check that ``iss`` is exactly the ``expected`` text, if one is.
 
-    It may be absent unless ``mandatory`` (rulings 1, 2.9).
+    It may be absent unless ``mandatory`` (AUTH-21 and AUTH-22).
     """
     if "iss" not in claims:
         if mandatory and expected is not None:
@@ -124,7 +124,7 @@ def check_audience(claims: SignedClaims, expected: str | None) -> None:
 
 
 def name_fault(name: str, *, nested: bool) -> str | None:
-    """Return what is wrong with ``name`` as the name of a claim, ``None`` when nothing is (wire facts, authn 3.8)."""
+    """Return what is wrong with ``name`` as the name of a claim, ``None`` when nothing is (AUTH-27)."""
     if "/" in name and not nested:
         return f"{shown(name)} is a path, and nested claims are not supported"
     if not _NAME.fullmatch(name):
@@ -154,7 +154,7 @@ def find(claims: Mapping[str, object], name: str, *, nested: bool) -> object:
 def host_of(claims: SignedClaims, account: str, name: str, path: str, *, nested: bool) -> RoleName:
     """Return the host that the claim ``name`` identifies, below the policy ``path`` unless that is empty.
 
-    It is always a host, and never one outside the path (wire facts, authn 3.7): no claim makes a token speak for a user or
+    It is always a host, and never one outside the path (AUTH-31): no claim makes a token speak for a user or
     for the path's own name.
     """
     value = find(claims, name, nested=nested)

@@ -1,9 +1,8 @@
 """The cloud authenticator: a token that the platform gave to one of its workloads, and the host that this is.
 
-Note [Order of checks]. ``cloud`` has every check in the order in which failures count: that of JWTs, and then that of the
-wire facts, authn 4. There the role comes before the token. Here it is looked at when the token has proven an identity, as
-the rulings' status for a missing privilege has it: nobody else learns which hosts exist, or has the store follow what the
-host of his choice holds (rulings 2.11).
+Note [Order of checks]. ``cloud`` has every check in the order in which failures count (AUTH-9). The role is looked
+at when the token has proven an identity, as the status for a missing privilege has it (AUTH-12): nobody else learns which
+hosts exist, or has the store follow what the host of his choice holds (FAIL-18).
 
 Note [One issuer for all]. The platform signs the tokens of all its tenants with the same keys. So ``iss`` is what tells a
 tenant's tokens from others', and must be there in either dialect, whatever holds for JWTs.

@@ -1,5 +1,5 @@
-"""Checks of a host's annotations for the cloud authenticator, and how a token is compared with them (wire facts, authn
-4).
+"""Checks of a host's annotations for the cloud authenticator, and how a token is compared with them (AUTH-38,
+AUTH-39).
 
 ``annotations`` are here what ``own`` picks out. The checks return when all is well and raise ``EvidenceRefused`` when it
 isn't.

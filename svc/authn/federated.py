@@ -7,18 +7,18 @@ afresh, from the signature on. So a login costs one round trip, and none is deci
 out of date when it was: an operator who replaces a provider's address locks its tokens out at once, on every server.
 
 Note [Same work]. That reading is made for every token, proven or not, and for a role that can't exist when none is known. So
-an unknown host, a wrong claim and a missing membership cost the same, and a stopwatch learns nothing (rulings 2.11). It also
+an unknown host, a wrong claim and a missing membership cost the same, and a stopwatch learns nothing (FAIL-18). It also
 makes refusals that depend on the settings as fresh as admissions.
 
 Note [Who can't be judged]. Who needs keys that can't be had is told to come again, and not that his token is bad
-(rulings 9.1). Whom a token speaks for is read once its signature is verified, and nobody looks up the host of a path before
+(FAIL-12). Whom a token speaks for is read once its signature is verified, and nobody looks up the host of a path before
 that. So this depends on the authenticator and the text of the token alone, and is the same for hosts that are there and
 others. What comes before the keys is unproven still: an authenticator that isn't enabled or defined, settings that don't
 fit, a text that is no token. An unknown account has no provider that could be away, and is unproven too: which accounts
 there are is no secret, since their own keys are published. In an account without a signing key everybody is put off alike.
 
 What is distrusted, what is switched off, and how often an operator asked for newer keys are settings in this sense: they
-hold on every server from the moment on at which its database has them (rulings 4).
+hold on every server from the moment on at which its database has them (AUTH-3).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The JWT authenticator: a token signed by a third party, and the host that it speaks for.
 
-Note [Order of checks]. ``JWT`` has every check in the order in which failures count. It is that of the wire facts, authn
-3.2, but for this: settings are looked at all at once, and so are the absence of a claim and its value; and whether the
+Note [Order of checks]. ``JWT`` has every check in the order in which failures count. It is that of AUTH-8:
+settings are looked at all at once, and so are the absence of a claim and its value; and whether the
 authenticator is enabled, which is no secret, comes before the account, and its webservice before the settings that lie
 beneath it.
 """
@@ -41,7 +41,7 @@ from svc.model.text import shown
 
 
 def _check_identity(evaluation: Evaluation) -> None:
-    """Take the identity from the token or from the path, as the settings say, and never from both (authn 3.7)."""
+    """Take the identity from the token or from the path, as the settings say, and never from both (AUTH-30)."""
     request, configuration = evaluation.request, evaluation.configuration
     if configuration.identity_claim is None:
         if request.login is None:
@@ -70,7 +70,7 @@ def _tell_identity(evaluation: Evaluation) -> str:
 
 
 def _of_service(annotations: Mapping[str, str], service: str) -> Mapping[str, str]:
-    """Return those for the service, by the rest of their names; general ones say nothing (wire facts, authn 3.8)."""
+    """Return those for the service, by the rest of their names; general ones say nothing (AUTH-32)."""
     under = f"{service}/"
     return {name.removeprefix(under): value for name, value in annotations.items()}
 

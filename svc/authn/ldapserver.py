@@ -1,6 +1,6 @@
 """The settings of LDAP authenticators: annotations of a webservice and variables below it, and the directory they mean.
 
-Annotations begin with ``ldap-authn/``, as those of the installed base do (wire facts, authn 6). Where these leave it open
+Annotations begin with ``ldap-authn/``, as those of the installed base do (AUTH-54). Where these leave it open
 whether the connection is encrypted, it is.
 """
 

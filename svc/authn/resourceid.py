@@ -1,16 +1,16 @@
 """Resource ids of the cloud platform: where a token's resource is, and its name.
 
-A token names it as a path, ``/subscriptions/<s>/resourcegroups/<g>/providers/<namespace>/<type>/<name>`` (wire facts, authn
-4). It is a workload, or an identity that workloads share.
+A token names it as a path, ``/subscriptions/<s>/resourcegroups/<g>/providers/<namespace>/<type>/<name>`` (AUTH-37).
+It is a workload, or an identity that workloads share.
 
 Note [By position]. Each part is known by its place alone: the three keywords stand where they must, and whatever stands
 elsewhere is a name, be it ``providers`` or ``my-subscriptions-rg``. Nothing is decoded, trimmed or skipped, and there are
 eight segments, no more and no fewer: no two readers of one text find two resources in it. A resource within another, such as
-a slot of an app, has more, and is refused, as in the wire facts. A host that is bound to a resource group alone would let it
+a slot of an app, has more, and is refused (AUTH-37). A host that is bound to a resource group alone would let it
 in unawares. It logs in with an identity that is assigned to it.
 
 Note [By namespace]. Whether a token is of an identity that was assigned, or of the workload's own, is told by the namespace
-of the resource and by nothing else (wire facts, authn 4). No workload is of the namespace of identities, whatever types that
+of the resource and by nothing else (AUTH-39). No workload is of the namespace of identities, whatever types that
 has one day. A resource there may be called like a workload, or have an object id that a host is bound to: it is none.
 """
 
@@ -80,7 +80,7 @@ class ResourceId:
 
 
 def _same_word(text: str, word: str) -> bool:
-    """Return whether these are the same but for case (rulings 2.19), that of ASCII letters alone."""
+    """Return whether these are the same but for case (AUTH-37), that of ASCII letters alone."""
     return text.isascii() and text.lower() == word
 
 

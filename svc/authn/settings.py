@@ -1,5 +1,5 @@
-"""The meaning of authenticators' variables, those of the JWT authenticator above all, and all that is wrong with them (wire
-facts, authn 3.3, 3.6, 3.8).
+"""The meaning of authenticators' variables, those of the JWT authenticator above all, and all that is wrong with them
+(AUTH-24 to AUTH-29).
 
 A variable that is declared means something: it must be set, fit the others and be readable, or nobody is admitted. Two are
 not looked at where nothing could use them: ``identity-path`` without ``token-app-property``, and ``mapping-claims``, the

@@ -1,6 +1,6 @@
 """Throttling of failed logins: failures are counted, by role and by address, for passwords and API keys alike.
 
-Wrappers around an authenticator and a login share one :class:`Throttle` (rulings 7, ``--login-throttle``):
+Wrappers around an authenticator and a login share one :class:`Throttle` (TOK-21 to TOK-24, ``--login-throttle``):
 
 * Ten failures in a minute to prove one role, from wherever they come, have further ones answered late: by one second, two,
   four … up to a minute, until there has been none for a minute. Who has the key is admitted at once, whatever others do:

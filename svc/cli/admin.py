@@ -15,7 +15,7 @@ from svc.cli.running import react
 from svc.crypto.keyring import AccountKeys
 from svc.crypto.vault import new_data_key
 from svc.model.credentials import new_api_key
-from svc.model.errors import Conflict, InvalidName, NotFound, OutcomeUnknown, Refusal
+from svc.model.errors import Conflict, InvalidName, OutcomeUnknown, RecordNotFound, Refusal
 from svc.model.names import account_name, admin_of
 from svc.server.bootstrap import Installation
 from svc.server.startup import reason_of
@@ -70,7 +70,7 @@ def _reason(refusal: Refusal) -> str:
     match refusal:
         case Conflict() | InvalidName():
             return refusal.message
-        case NotFound():
+        case RecordNotFound():
             return f"there is no account {refusal.account}"
         case _:
             return reason_of(refusal)

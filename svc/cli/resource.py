@@ -11,7 +11,7 @@ import click
 from svc.cli.connection import ApiConnection, over_http
 from svc.cli.table import print_table
 
-#: Resources that the server lists when it isn't told how many (core 3.1).
+#: Resources that the server lists when it isn't told how many (RES-5).
 UNASKED: Final = 1000
 
 

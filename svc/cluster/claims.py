@@ -37,7 +37,7 @@ _CHALLENGE: Final = re.compile(f"[0-9a-f]{{{2 * CHALLENGE_BYTES}}}", re.ASCII)
 _LIMIT: Final = 1 << 64
 
 
-class Claims:
+class PeerClaims:
     """Makes and reads questions and answers of one server (Notes [Sealed by the data key] and [Led back])."""
 
     def __init__(self, data_key: bytes) -> None:

@@ -1,4 +1,4 @@
-"""Questions to another server of the cluster, over HTTP and within the limits of the rulings on health."""
+"""Questions to another server of the cluster, over HTTP and within the limits of HEALTH-19."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from twisted.internet.endpoints import HostnameEndpoint, wrapClientTLS
 from twisted.internet.error import ConnectError, DNSLookupError
 from twisted.internet.interfaces import IStreamClientEndpoint
 
-from svc.cluster.claims import Claims
+from svc.cluster.claims import PeerClaims
 from svc.cluster.reports import UNREACHABLE, ProbeReply, read_reply
 from svc.model.errors import ConfigurationInvalid
 from svc.model.query_results import ClusterMember, DatabaseIdentity
-from svc.net.outgoing import Answer, Unanswered, get
+from svc.net.outgoing import HttpAnswer, Unanswered, get
 from svc.net.trust import Trust
 
-#: Seconds for everything from the look-up of the name to the last byte (rulings: health).
+#: Seconds for everything from the look-up of the name to the last byte (HEALTH-19).
 DEADLINE: Final = 5.0
 
-#: Most bytes that are read of an answer, its headers included (rulings: health).
+#: Most bytes that are read of an answer, its headers included (HEALTH-19).
 ANSWER_LIMIT: Final = 64 * 1024
 
 #: Seconds in which a server tells of its database: the first writes wait for that, and the first round of expiration, which
@@ -65,7 +65,7 @@ class Inquiry:
             return ProbeReply(fault=UNREACHABLE, why=f"no connection: {error}")
         return read_reply(answer.status, answer.body)
 
-    async def database(self, claims: Claims) -> DatabaseIdentity | None:
+    async def database(self, claims: PeerClaims) -> DatabaseIdentity | None:
         """Ask what its database is now; ``None`` when no answer comes in time that proves to know the data key."""
         challenge, code = claims.question()
         try:
@@ -74,7 +74,7 @@ class Inquiry:
             return None  # Its health tells why.
         return claims.read(challenge, answer.body) if answer.status == _OK else None
 
-    def _get(self, path: str, deadline: float) -> Deferred[Answer]:
+    def _get(self, path: str, deadline: float) -> Deferred[HttpAnswer]:
         try:
             endpoint = self._endpoint()
         except UnicodeError:

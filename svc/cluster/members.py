@@ -35,7 +35,7 @@ _log = Logger()
 
 
 @attrs.frozen
-class _Known:
+class _KnownReport:
     """A reply, when it came, and since when it is the same; both in epoch seconds."""
 
     reply: ProbeReply
@@ -64,7 +64,7 @@ class _Member:
         self._clock = clock
         self._wall = wall
         self._ask = ask
-        self._known: _Known | None = None
+        self._known: _KnownReport | None = None
         self._waiters: list[Deferred[None]] | None = None
 
     def inform(self) -> Deferred[None]:
@@ -115,7 +115,7 @@ class _Member:
             _log.failure("Asking the server {name} for its health met a bug", result, name=self.name)
             result = ProbeReply(fault=UNREACHABLE, why="an error of this program, which its log tells")
         before = self._known
-        fresh = _Known(result, self._clock.seconds(), None)
+        fresh = _KnownReport(result, self._clock.seconds(), None)
         if before is not None:
             changed = before.changed if before.state == fresh.state else self._wall.seconds()
             fresh = attrs.evolve(fresh, changed=changed)

@@ -1,7 +1,7 @@
 """Health reports of other servers, read strictly: what came, and whether it is a report at all.
 
 Note [Strict reports]. A report is a JSON object whose ``ok`` is a boolean that fits the status: true with 200, false with
-502 (rulings: health). Text that two readers could understand differently is none: members that stand there twice, ``NaN``,
+502 (HEALTH-19). Text that two readers could understand differently is none: members that stand there twice, ``NaN``,
 other encodings than UTF-8. A member that lies about its health can't be found out; one that contradicts itself can.
 """
 

@@ -3,7 +3,7 @@
 When a standby was promoted and the former primary is started again, both take writes, and one of them will be thrown away
 with all that it took. PostgreSQL counts promotions in the timeline, so that the newer one can be told from the older. Of
 two primaries the one on the older timeline takes no writes here; on equal timelines, as of a copy that was started beside
-its original, neither does (rulings 9.7).
+its original, neither does (CLU-16).
 
 Note [The same one]. Several servers may stand on one PostgreSQL, and see the same system on the same timeline. What tells
 one PostgreSQL from another is the moment at which it was started, in microseconds. So that a restart between two looks

@@ -21,7 +21,7 @@ from svc.model.signed_claims import EvidenceRefused, Unverified
 from svc.model.strict_json import Malformed, json_object
 from svc.model.text import shown
 
-#: Longest token, in bytes, unless the caller says otherwise (rulings 8).
+#: Longest token, in bytes, unless the caller says otherwise (LIM-5).
 TOKEN_LIMIT: Final = 16 * 1024
 
 #: Header parameters and their types (RFC 7515 4.1). Apart from ``kid`` nothing here reads them.

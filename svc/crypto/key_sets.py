@@ -54,7 +54,7 @@ def key_set(members: Mapping[str, object], algorithms: tuple[str, ...] = DEFAULT
     """Make a set of the members of a JWK set.
 
     Keys of other types, uses and algorithms are skipped, and told apart. Private, symmetric, weak and malformed keys are
-    left out and reported, and so are all that share an id without being the same key (rulings 2.5).
+    left out and reported, and so are all that share an id without being the same key (AUTH-40).
 
     :raises Malformed: it has no list of keys, or too long a one.
     """

@@ -152,7 +152,7 @@ class AccountKeys:
 
 
 @attrs.frozen
-class _Verified:
+class _VerifiedToken:
     key_id: str
     expires_at: int
     caller: Caller
@@ -179,7 +179,7 @@ class AccessTokens:
         self._wall = wall
         self._lifetimes = {"user": user_ttl, "host": host_ttl}
         self._remembered = remembered
-        self._verified: OrderedDict[bytes, _Verified] = OrderedDict()
+        self._verified: OrderedDict[bytes, _VerifiedToken] = OrderedDict()
 
     async def issue(self, admitted: Admitted) -> bytes:
         """Return the JSON text of a new access token for a user or host that was admitted.
@@ -217,10 +217,10 @@ class AccessTokens:
                 return
             self._verified.popitem(last=False)
 
-    async def _verify(self, authorization: bytes) -> _Verified:
+    async def _verify(self, authorization: bytes) -> _VerifiedToken:
         token = parse_authorization(authorization)
         key = await self._keys.verifier(token.key_id)
         if key is None:
             raise BearerRefused(INVALID)
         read = key.verify(token, self._wall.seconds())
-        return _Verified(token.key_id, read.expires_at, Caller(read.role, read.issued_at, read.creation))
+        return _VerifiedToken(token.key_id, read.expires_at, Caller(read.role, read.issued_at, read.creation))

@@ -45,7 +45,7 @@ T = TypeVar("T")
 LEAST: Final = 12
 MOST: Final = 128
 
-#: How many characters of each sort it has at least (wire facts, authn 1.4).
+#: How many characters of each sort it has at least (TOK-15).
 _PARTS: Final = (
     (2, frozenset(string.ascii_uppercase)),
     (2, frozenset(string.ascii_lowercase)),
@@ -80,7 +80,7 @@ RECOMMENDED: Final = Cost(19 * 1024, 2, 1)
 
 
 def can_be_password(evidence: bytes) -> bool:
-    """Whether a role could have these bytes for its password (wire facts, authn 1.4)."""
+    """Whether a role could have these bytes for its password (TOK-15)."""
     try:
         text = evidence.decode("utf-8")
     except UnicodeDecodeError:

@@ -37,7 +37,7 @@ from svc.model.strict_json import json_value
 #: Longest ``Authorization`` header that is looked at, in bytes; the token with the longest name that can log in fits.
 AUTHORIZATION_LIMIT: Final = 16 * 1024
 
-# The texts of the wire facts, authn 2.2.
+# The texts of WIRE-30.
 MISSING: Final = "Authorization missing"
 MALFORMED: Final = "Malformed authorization token"
 INVALID: Final = "Unauthorized: Invalid token"
@@ -49,7 +49,7 @@ _COORDINATE_BYTES: Final = 32
 _PLAIN: Final = b"+/"
 _URL_SAFE: Final = b"-_"
 _AUTHORIZATION: Final = re.compile(rb'Token token=("?)([^"]*)\1')
-#: The claim beside those of the wire facts: of which creation of its role a token is.
+#: The claim that says of which creation (TOK-28) of its role a token is.
 _CREATION: Final = "creation"
 _CREATIONS: Final = 2**63
 _KEY_ID: Final = re.compile(r"[A-Za-z0-9_-]{43}")
@@ -77,10 +77,10 @@ class AccessToken:
 
 
 def parse_authorization(header: bytes | None) -> UnverifiedToken:
-    """Read ``Token token="<base64>"``, or the same without quotation marks (rulings 2.8).
+    """Read ``Token token="<base64>"``, or the same without quotation marks (WIRE-28).
 
     The base64 is the standard one, with or without padding, broken by blanks and newlines at will. The JSON inside may
-    have been written anew by the client (clients R14): it is an object of the three members, whose texts count.
+    have been written anew by the client (TOK-30): it is an object of the three members, whose texts count.
 
     :raises BearerRefused: the header is absent, of another form, or doesn't hold a token of this service's form.
     """
@@ -125,7 +125,7 @@ class VerificationKey:
     def verify(self, token: UnverifiedToken, now: float) -> AccessToken:
         """Return what the token says, if this key signed it and it is still alive at ``now``.
 
-        The service grants its own tokens no leeway, and doesn't compare ``iat`` with the clock (wire facts, authn 2.2).
+        The service grants its own tokens no leeway, and doesn't compare ``iat`` with the clock (TOK-29).
 
         :raises BearerRefused: the signature is wrong, the claims are not those of an access token, or it has expired.
         """

@@ -57,7 +57,7 @@ log = Logger()
 
 @attrs.frozen
 class HealthReport:
-    """The health of this server: one word for each service and for the database (rulings: health).
+    """The health of this server: one word for each service and for the database (HEALTH-2, HEALTH-3).
 
     ``position`` is where the database's log stands; ``None`` unless the database is ok. ``moment`` is when the last round
     ended, and ``changed`` when each value became what it is, that of the database under ``database``: both in epoch seconds.
@@ -97,7 +97,7 @@ class HealthReport:
         return self.ready and self.writing == _OK
 
     def document(self) -> dict[str, Any]:
-        """Return the report as JSON has it (source document: health report)."""
+        """Return the report as JSON has it (HEALTH-2)."""
         location = f"{self.dialect.replication_prefix}current_xlog_location"
         return {
             "services": {**self.services, "ok": self.services_ok},
@@ -116,7 +116,7 @@ class HealthReport:
 
 
 def _lag(position: ReplicationPosition | None) -> dict[str, float | None]:
-    """Return how far a standby lags behind; nothing of a primary (rulings: health)."""
+    """Return how far a standby lags behind; nothing of a primary (HEALTH-6)."""
     if position is None or not position.standby:
         return {}
     seconds = position.lag_seconds

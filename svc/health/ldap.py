@@ -13,7 +13,7 @@ from twisted.internet.defer import CancelledError, Deferred
 from zope.interface import implementer
 
 from svc.health.probes import ProbeFailed
-from svc.health.turns import Turns
+from svc.health.turns import AccountTurns
 from svc.model.directories import DirectoryRefused, IDirectories, LdapServer
 from svc.model.names import ResourceName
 from svc.model.ports import IProbe
@@ -45,7 +45,7 @@ class LdapProbe:
     def __init__(self, servers: Servers, directories: Callable[[], IDirectories]) -> None:
         self._servers = servers
         self._directories = directories
-        self._turns: Turns[ResourceName] = Turns(self._seen, LOOKED, TRIED)
+        self._turns: AccountTurns[ResourceName] = AccountTurns(self._seen, LOOKED, TRIED)
 
     async def check(self) -> None:
         """Fail while one is known that can't be bound to, and name it. Each is asked once, however many name it."""

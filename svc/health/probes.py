@@ -1,4 +1,4 @@
-"""The checks of each service: every one does, on a small scale, what the service is for (rulings: health)."""
+"""The checks of each service: every one does, on a small scale, what the service is for (HEALTH-15)."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from twisted.internet.task import deferLater
 from zope.interface import implementer
 
 from svc.health.probes import ProbeFailed
-from svc.health.turns import Turns
+from svc.health.turns import AccountTurns
 from svc.model.authentication import Admitted
 from svc.model.errors import Refusal, StoreUnavailable
 from svc.model.names import admin_of
@@ -66,7 +66,7 @@ class AuthnProbe:
         self._keys = keys
         self._tokens = tokens
         self._clock = clock
-        self._turns: Turns[StoredSigningKey | None] = Turns(self._seen, LOOKED, TRIED)
+        self._turns: AccountTurns[StoredSigningKey | None] = AccountTurns(self._seen, LOOKED, TRIED)
 
     async def check(self) -> None:
         """Fail while an account is known that has no key, or whose key doesn't open, sign or verify."""

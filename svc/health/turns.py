@@ -24,7 +24,7 @@ _NAMED: Final = 5
 Look = Callable[[str, int], Coroutine[Any, Any, Sequence[tuple[str, Mapping[str, T]]]]]
 
 
-class Turns(Generic[T]):
+class AccountTurns(Generic[T]):
     """Takes turns among accounts. ``look`` is given an account and how many after it to find; it finds fewer at the end."""
 
     def __init__(self, look: Look[T], looked: int, tried: int) -> None:

@@ -17,7 +17,7 @@ from typing import Final
 import attrs
 from zope.interface import Interface
 
-from svc.model.events import Trail
+from svc.model.events import EventBatch
 from svc.model.key_sets import DEFAULT_ALGORITHMS, KeySet
 from svc.model.names import ResourceName, RoleName
 from svc.model.query_results import Network, Sealed
@@ -277,7 +277,7 @@ class IExplainer(Interface):
 
 
 class IProviderKeys(Interface):
-    """The verification keys of third parties (rulings: provider keys)."""
+    """The verification keys of third parties (AUTH-43 to AUTH-49)."""
 
     async def current(source: KeySource, refreshes: int = 0, request: LoginRequest | None = None) -> KeySet:
         """Return the set at hand for a source, fetching it when there is none.
@@ -339,22 +339,22 @@ class IAuthenticators(Interface):
         Each comes with its first ``WEBSERVICES_EACH`` webservices under ``<prefix>/``, as in ``webservices``.
         """
 
-    async def switch(webservice: ResourceName, on: bool, trail: Trail | None = None) -> None:
+    async def switch(webservice: ResourceName, on: bool, trail: EventBatch | None = None) -> None:
         """Switch an authenticator on or off.
 
         :raises NotFound: there is no such webservice; so do the next three.
         """
 
-    async def refresh(webservice: ResourceName, trail: Trail | None = None) -> int:
+    async def refresh(webservice: ResourceName, trail: EventBatch | None = None) -> int:
         """Note that an operator wants newer keys, and return the wish's number (see ``AuthenticatorSettings``)."""
 
-    async def distrust(webservice: ResourceName, key: str, by: RoleName, trail: Trail | None = None) -> None:
+    async def distrust(webservice: ResourceName, key: str, by: RoleName, trail: EventBatch | None = None) -> None:
         """Distrust a key, by its id or thumbprint; one that is distrusted already stays so, since when it was.
 
         :raises InvalidParameter: ``DISTRUSTED_LIMIT`` others are.
         """
 
-    async def trust(webservice: ResourceName, key: str, trail: Trail | None = None) -> bool:
+    async def trust(webservice: ResourceName, key: str, trail: EventBatch | None = None) -> bool:
         """Trust a key again, and return whether it was distrusted."""
 
     async def distrusted(webservice: ResourceName) -> tuple[DistrustedKey, ...]:

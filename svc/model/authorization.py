@@ -1,6 +1,6 @@
-"""May this role do this to that resource? A decision with its reason, made on a ``Standing``.
+"""May this role do this to that resource? A decision with its reason, made on a ``AccessFacts``.
 
-The rules (wire facts, core 1.7 and 2): who holds the owner's role has every privilege. A resource is visible to those who
+The rules (ROLE-1 to ROLE-8): who holds the owner's role has every privilege. A resource is visible to those who
 own it or have any privilege on it, by whatever name; to all others it doesn't exist. A member of a role doesn't see the
 role's resource by that.
 """
@@ -13,9 +13,9 @@ from typing import Final
 import attrs
 
 from svc.model.dialect import Dialect
-from svc.model.errors import Forbidden, NotFound, NoValue
+from svc.model.errors import Forbidden, NoValue, RecordNotFound
 from svc.model.names import ResourceName, RoleName
-from svc.model.query_results import Standing
+from svc.model.query_results import AccessFacts
 
 
 class Denial(enum.StrEnum):
@@ -45,83 +45,83 @@ _ALLOWED: Final = Allowed()
 _GONE: Final = "role of the token no longer exists"
 
 
-def sight(standing: Standing) -> Decision:
+def sight(access_facts: AccessFacts) -> Decision:
     """Decide whether the caller may know that the resource exists."""
-    if not standing.caller_exists:
+    if not access_facts.caller_exists:
         return Denied(Denial.CALLER_GONE)
-    if not standing.exists:
+    if not access_facts.exists:
         return Denied(Denial.MISSING)
-    if not (standing.owns or standing.privileges):
+    if not (access_facts.owns or access_facts.privileges):
         return Denied(Denial.INVISIBLE)
     return _ALLOWED
 
 
-def use(standing: Standing, privilege: str) -> Decision:
+def use(access_facts: AccessFacts, privilege: str) -> Decision:
     """Decide whether the caller has the privilege on the resource."""
-    seen = sight(standing)
-    if isinstance(seen, Allowed) and not (standing.owns or privilege in standing.privileges):
+    seen = sight(access_facts)
+    if isinstance(seen, Allowed) and not (access_facts.owns or privilege in access_facts.privileges):
         return Denied(Denial.PRIVILEGE_MISSING)
     return seen
 
 
-def role_sight(standing: Standing) -> Decision:
+def role_sight(access_facts: AccessFacts) -> Decision:
     """Decide whether the caller may know that the role of the resource's name exists.
 
-    A role is seen as its resource is; one without a resource, by itself and those who hold it (rulings: two dialects).
+    A role is seen as its resource is; one without a resource, by itself and those who hold it (ROLE-5).
     """
-    seen = sight(standing)
-    return _ALLOWED if seen == Denied(Denial.MISSING) and standing.holds else seen
+    seen = sight(access_facts)
+    return _ALLOWED if seen == Denied(Denial.MISSING) and access_facts.holds else seen
 
 
-def require_visible(standing: Standing, name: ResourceName) -> None:
+def require_visible(access_facts: AccessFacts, name: ResourceName) -> None:
     """Return when the caller may know that ``name`` exists.
 
     :raises Forbidden: the caller's own role is gone.
     :raises NotFound: it doesn't exist, or as good as.
     """
-    _enforce(sight(standing), name, "")
+    _enforce(sight(access_facts), name, "")
 
 
-def require(standing: Standing, privilege: str, name: ResourceName) -> None:
+def require(access_facts: AccessFacts, privilege: str, name: ResourceName) -> None:
     """Return when the caller has ``privilege`` on ``name``.
 
     :raises Forbidden: the caller sees it and lacks the privilege, or the caller's own role is gone.
     :raises NotFound: it doesn't exist, or as good as.
     """
-    _enforce(use(standing, privilege), name, privilege)
+    _enforce(use(access_facts, privilege), name, privilege)
 
 
-def require_ownership(standing: Standing, name: ResourceName) -> None:
+def require_ownership(access_facts: AccessFacts, name: ResourceName) -> None:
     """Return when the caller owns ``name``.
 
     :raises Forbidden: the caller sees it and doesn't own it, or the caller's own role is gone.
     :raises NotFound: it doesn't exist, or as good as.
     """
-    _enforce(sight(standing), name, "")
-    if not standing.owns:
+    _enforce(sight(access_facts), name, "")
+    if not access_facts.owns:
         raise Forbidden(f"doesn't own {name}")
 
 
-def require_value(standing: Standing, privilege: str, variable: ResourceName) -> None:
+def require_value(access_facts: AccessFacts, privilege: str, variable: ResourceName) -> None:
     """Return when the caller has ``privilege`` on the variable, where one that can't be seen is one without a value.
 
     :raises Forbidden: the caller sees it and lacks the privilege, or the caller's own role is gone.
     :raises NoValue: it doesn't exist, or as good as.
     """
     try:
-        require(standing, privilege, variable)
-    except NotFound as missing:
+        require(access_facts, privilege, variable)
+    except RecordNotFound as missing:
         raise NoValue(str(variable), hidden=missing.hidden) from None
 
 
-def require_role_visible(standing: Standing, role: RoleName, caller: RoleName, dialect: Dialect) -> None:
+def require_role_visible(access_facts: AccessFacts, role: RoleName, caller: RoleName, dialect: Dialect) -> None:
     """Return when the caller may know that ``role`` exists.
 
     :raises Forbidden: the caller's own role is gone; or, where the dialect has it so, the role exists in the caller's own
         account and may not be seen.
     :raises NotFound: it doesn't exist, or as good as.
     """
-    decision = role_sight(standing)
+    decision = role_sight(access_facts)
     hidden = decision == Denied(Denial.INVISIBLE) and role.account == caller.account
     if hidden and not dialect.hides_roles:
         raise Forbidden(f"may not see {role}")
@@ -135,4 +135,4 @@ def _enforce(decision: Decision, name: ResourceName | RoleName, privilege: str) 
         case Denied(Denial.PRIVILEGE_MISSING):
             raise Forbidden(f"lacks {privilege} on {name}")
         case Denied(denial):
-            raise NotFound.of(name, hidden=denial is Denial.INVISIBLE)
+            raise RecordNotFound.of(name, hidden=denial is Denial.INVISIBLE)

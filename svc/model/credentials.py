@@ -10,7 +10,7 @@ from typing import Final
 import attrs
 from zope.interface import Interface
 
-from svc.model.events import Trail
+from svc.model.events import EventBatch
 from svc.model.names import RoleName
 from svc.model.query_results import Network, Sealed
 
@@ -50,7 +50,7 @@ class ICredentials(Interface):
     async def credential(role: RoleName) -> Credential:
         """Return the credential of a role; an unknown role or account has an empty one."""
 
-    async def set_api_key(role: RoleName, api_key: Sealed, trail: Trail | None = None) -> None:
+    async def set_api_key(role: RoleName, api_key: Sealed, trail: EventBatch | None = None) -> None:
         """Replace the API key of a role, and note when; one that expires, expires when it did.
 
         :raises NotFound: there is no such role.
@@ -60,7 +60,7 @@ class ICredentials(Interface):
         """Return when the API key was last replaced, in seconds since the epoch; ``None`` when it never was."""
 
     async def set_password(
-        role: RoleName, password: Sealed, instead_of: Sealed | None = None, trail: Trail | None = None
+        role: RoleName, password: Sealed, instead_of: Sealed | None = None, trail: EventBatch | None = None
     ) -> bool:
         """Set the hash of a role's password: whatever stands there, or ``instead_of`` alone; return whether it was set.
 
@@ -77,7 +77,7 @@ class ICredentials(Interface):
 def new_api_key() -> str:
     """Make an API key: 32 random bytes as eight big-endian integers, each in Crockford's base32, lower case, unpadded.
 
-    It has at most 56 characters, and 50 to 56 nearly always (wire facts, authn 1.4).
+    It has at most 56 characters, and 50 to 56 nearly always (TOK-7).
     """
     return "".join(map(_base32, struct.unpack(">8I", os.urandom(32))))
 

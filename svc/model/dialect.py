@@ -15,7 +15,7 @@ from svc.model.errors import ConfigurationInvalid
 
 @attrs.frozen(kw_only=True)
 class Dialect:
-    """What differs between the vocabularies (rulings: two dialects)."""
+    """What differs between the vocabularies (CFG-26)."""
 
     #: The name by which the configuration chooses it.
     name: str

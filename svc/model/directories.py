@@ -16,7 +16,7 @@ PLACEHOLDER: Final = "%s"
 
 
 class Security(enum.Enum):
-    """How a connection to a directory is kept from being read; the values are those of policies (wire facts, authn 6)."""
+    """How a connection to a directory is kept from being read; the values are those of policies (AUTH-54)."""
 
     #: Not at all.
     PLAIN = "plain"

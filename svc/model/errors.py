@@ -40,7 +40,7 @@ class InvalidName(Refusal):
 class InvalidParameter(Refusal):
     """A query, header or form parameter has a value that cannot be used; raised by ``web`` and ``storage`` (422).
 
-    ``code`` is the word that stands in the error body (wire facts, core 0.4).
+    ``code`` is the word that stands in the error body (FAIL-4).
     """
 
     parameter: str
@@ -68,7 +68,7 @@ class BearerRefused(Refusal):
     """The access token in the ``Authorization`` header does not prove a caller; raised by ``tokens``, ``keyring`` and
     ``web`` (401).
 
-    ``message`` is one of the texts of the wire facts, authn 2.2.
+    ``message`` is one of the texts of WIRE-30.
     """
 
     message: str
@@ -103,7 +103,7 @@ class CredentialInsufficient(Refusal):
 class CredentialUnknown(Refusal):
     """The role whose credential is asked for is missing, or the caller may not see it; raised by ``web`` (404).
 
-    ``hidden`` is as in ``NotFound``.
+    ``hidden`` is as in ``RecordNotFound``.
     """
 
     name: str
@@ -149,10 +149,10 @@ class Forbidden(Refusal):
 
 
 @attrs.frozen(str=False)
-class NotFound(Refusal):
+class RecordNotFound(Refusal):
     """A record is missing, or the caller may not see it; raised by ``access`` and ``storage`` (404).
 
-    ``kind`` and ``identifier`` are those that were asked for, ``name`` is the full id (wire facts, core 0.4). ``hidden``,
+    ``kind`` and ``identifier`` are those that were asked for, ``name`` is the full id (ROLE-6). ``hidden``,
     for the audit alone, says that it is there.
     """
 
@@ -189,7 +189,7 @@ class NoValue(Refusal):
     """A variable has no value, is missing, or may not be seen; raised by ``access`` when a secret is read (404).
 
     ``ended_at``: when the value ended, in seconds since the epoch, if it had one; told to those who could have read it.
-    ``hidden`` is as in ``NotFound``.
+    ``hidden`` is as in ``RecordNotFound``.
     """
 
     name: str
@@ -247,7 +247,7 @@ class PolicyInvalid(Refusal):
     """A policy document says something that cannot be; raised by ``policy`` and ``storage`` (422).
 
     ``line`` and ``column`` count from 1 and are absent when the fault has no single place. ``bare``: on the wire the message
-    stands alone, though its place is known: a fault of meaning, not of grammar (wire facts, core 1.9).
+    stands alone, though its place is known: a fault of meaning, not of grammar (POL-52).
     """
 
     message: str

@@ -1,6 +1,6 @@
 """Events of the audit: what was done or tried, by whom, from where, and the outcome; and the seams by which they are kept.
 
-The words are those of the installed base (wire facts, core 6 and authn 7): ``msgid`` says what sort of event it is,
+The words are those of the installed base (AUD-3): ``msgid`` says what sort of event it is,
 ``operation`` what was done, ``subject`` to what. Records of RFC 5424 are made of them in ``journal``, rows in ``storage``.
 """
 
@@ -58,7 +58,7 @@ class Server:
 
 
 @attrs.frozen(slots=False)
-class Origin:
+class AuditContext:
     """Where events come from: the caller's full id, ``None`` before it is proven, its address, and the request's id."""
 
     server: Server
@@ -68,10 +68,10 @@ class Origin:
 
 
 @attrs.frozen
-class Trail:
+class EventBatch:
     """Events of one origin, for the transaction that makes the changes that they tell of."""
 
-    origin: Origin
+    origin: AuditContext
     events: tuple[Event, ...] = ()
 
 
@@ -87,7 +87,7 @@ class Outcome:
 
     @property
     def word(self) -> str:
-        """The word of the wire facts for it; they have none for what nobody knows."""
+        """The word of the record for it (AUD-12)."""
         return {None: "success", OUTCOME_UNKNOWN: "unknown"}.get(self.reason, "failure")
 
 
@@ -136,7 +136,7 @@ class EventsQuery:
 class IJournal(Interface):
     """What takes every event of a server before the request that it tells of is answered."""
 
-    def origin(user: RoleName | None, client_ip: str, request_id: str) -> Origin:
+    def origin(user: RoleName | None, client_ip: str, request_id: str) -> AuditContext:
         """Say where the events of one request come from."""
 
     def admit() -> None:
@@ -145,7 +145,7 @@ class IJournal(Interface):
         :raises AuditUnavailable: they can't, and requests are to be refused then.
         """
 
-    async def take(origin: Origin, events: Sequence[Event], outcome: Outcome) -> None:
+    async def take(origin: AuditContext, events: Sequence[Event], outcome: Outcome) -> None:
         """Return when events have been taken by all sinks.
 
         :raises AuditUnavailable: they have not, and requests are to be refused then.
@@ -161,7 +161,7 @@ class IEvents(Interface):
     async def listed(query: EventsQuery) -> list[StoredEvent]:
         """The events that the query matches, the newest first. None is older than the account."""
 
-    async def after(number: int, last: int, origin: Origin, limit: int) -> list[tuple[int, Event]]:
+    async def after(number: int, last: int, origin: AuditContext, limit: int) -> list[tuple[int, Event]]:
         """The events of one origin that are numbered after ``number``, up to ``last``, in order, ``limit`` at most."""
 
     async def purge(before: float) -> int:

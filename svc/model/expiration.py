@@ -1,7 +1,7 @@
 """Values and seam of expiration: how long values live, which of them are rotated, and what is due.
 
 Policy says it with annotations of a variable: ``expiration/ttl`` has its values end so long after they were set,
-``rotation/rotator`` with ``rotation/ttl`` has them replaced so often (wire facts, core 5). A variable that is rotated keeps
+``rotation/rotator`` with ``rotation/ttl`` has them replaced so often (SEC-21, SEC-28). A variable that is rotated keeps
 its value until there is another, so its values don't end.
 """
 
@@ -16,10 +16,10 @@ import attrs
 from zope.interface import Attribute, Interface
 
 from svc.model.errors import Refusal
-from svc.model.events import Trail
+from svc.model.events import EventBatch
 from svc.model.host_factories import ExpiredToken
 from svc.model.names import ResourceName
-from svc.model.query_results import Asker, Sealed, Standing
+from svc.model.query_results import AccessFacts, Asker, Sealed
 
 #: The annotations.
 LIFETIME: Final = "expiration/ttl"
@@ -146,7 +146,7 @@ class IExpirations(Interface):
         """
 
     async def promote(
-        variable: ResourceName, candidate: Sealed, interval: Duration, trail: Trail | None = None
+        variable: ResourceName, candidate: Sealed, interval: Duration, trail: EventBatch | None = None
     ) -> int | None:
         """Make the value that is kept the variable's newest, due to be replaced after ``interval``, and return its version.
 
@@ -157,9 +157,9 @@ class IExpirations(Interface):
         """The newest values of those that have one which hasn't ended, by full ids."""
 
     async def clear(
-        caller: Asker, variable: ResourceName, decide: Callable[[Standing], None], trail: Trail | None = None
+        caller: Asker, variable: ResourceName, decide: Callable[[AccessFacts], None], trail: EventBatch | None = None
     ) -> None:
-        """Let ``decide`` look, then have no value of the variable end: one that is rotated is due now (core 4).
+        """Let ``decide`` look, then have no value of the variable end: one that is rotated is due now (SEC-25).
 
         What ``decide`` raises ends it.
         """
@@ -178,10 +178,10 @@ class IExpirationEvents(Interface):
         :raises AuditUnavailable: it can't, and nothing is to be changed then.
         """
 
-    def rotation(variable: ResourceName, rotator: str) -> Trail | None:
+    def rotation(variable: ResourceName, rotator: str) -> EventBatch | None:
         """The events of a rotation, for the transaction that makes the new value the newest."""
 
-    def removal(tokens: Sequence[ExpiredToken]) -> Trail | None:
+    def removal(tokens: Sequence[ExpiredToken]) -> EventBatch | None:
         """The events of tokens that have expired, for the transaction that removes them."""
 
     async def expired(variable: ResourceName, at: float) -> None:

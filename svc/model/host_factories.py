@@ -1,4 +1,4 @@
-"""Values and port of host factories: tokens with which machines make hosts of their own (wire facts, core 5)."""
+"""Values and port of host factories: tokens with which machines make hosts of their own (HF-3, HF-11)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ipaddress import ip_network
 import attrs
 from zope.interface import Interface
 
-from svc.model.events import Trail
+from svc.model.events import EventBatch
 from svc.model.names import RoleName
 from svc.model.query_results import Sealed, is_within
 
@@ -50,7 +50,7 @@ class ExpiredToken:
 
 
 #: Returns the events of tokens that were removed.
-Recount = Callable[[Sequence[ExpiredToken]], Trail | None]
+Recount = Callable[[Sequence[ExpiredToken]], EventBatch | None]
 
 
 class IHostFactories(Interface):
@@ -59,7 +59,7 @@ class IHostFactories(Interface):
     Every method may raise ``StoreUnavailable``, and those that write ``StoreReadOnly``, as in ``interfaces``; so ``trail``.
     """
 
-    async def add_tokens(digests: Sequence[bytes], token: FactoryToken, trail: Trail | None = None) -> None:
+    async def add_tokens(digests: Sequence[bytes], token: FactoryToken, trail: EventBatch | None = None) -> None:
         """Add tokens that are alike.
 
         :raises NotFound: there is no such factory.
@@ -68,11 +68,11 @@ class IHostFactories(Interface):
     async def token(digest: bytes) -> FactoryToken | None:
         """Return the token, expired or not; ``None`` when there is none."""
 
-    async def remove_token(digest: bytes, trail: Trail | None = None) -> bool:
+    async def remove_token(digest: bytes, trail: EventBatch | None = None) -> bool:
         """Remove a token, and return whether there was one."""
 
     async def create_host(
-        digest: bytes, host: RoleName, annotations: Mapping[str, str], api_key: Sealed, trail: Trail | None = None
+        digest: bytes, host: RoleName, annotations: Mapping[str, str], api_key: Sealed, trail: EventBatch | None = None
     ) -> bool:
         """Make a host of the token's factory, or give the one that it has made another API key; return whether it was made.
 
@@ -81,7 +81,7 @@ class IHostFactories(Interface):
 
         :raises NotFound: the token is gone.
         :raises Conflict: the id belongs to another, or did; or it lies beneath a policy, and the factory isn't that policy's
-            own (rulings 9.4).
+            own (HF-17, HF-19).
         """
 
     async def remove_expired(now: float, recount: Recount) -> list[ExpiredToken]:

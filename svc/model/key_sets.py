@@ -10,7 +10,7 @@ import attrs
 #: The algorithms that exist here, by their exact names (RFC 7518 3.1, RFC 8037 3.1), in the order in which they are told.
 ALGORITHMS: Final = ("RS256", "RS384", "RS512", "ES256", "ES384", "PS256", "PS384", "PS512", "EdDSA")
 
-#: Those that an authenticator takes whose operator says nothing (rulings 9.9).
+#: Those that an authenticator takes whose operator says nothing (AUTH-17).
 DEFAULT_ALGORITHMS: Final = ALGORITHMS[:3]
 
 #: Problems of keys that one message shows.
@@ -35,7 +35,7 @@ class ProviderKey:
 class KeySet:
     """The usable keys that one document held, what was wrong with others, and which are for something else, a sentence each.
 
-    Keys have distinct ids; a key without id is alone in its set (rulings 2.5). Two sets are never equal: what was fetched
+    Keys have distinct ids; a key without id is alone in its set (AUTH-41). Two sets are never equal: what was fetched
     later is another set.
     """
 

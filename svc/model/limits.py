@@ -17,7 +17,7 @@ _OTHER_FILES: Final = 384
 
 @attrs.frozen(kw_only=True)
 class Limits:
-    """The limits that the HTTP edge holds every request to (rulings: bad input). Sizes in bytes, times in seconds."""
+    """The limits that the HTTP edge holds every request to (LIM-1). Sizes in bytes, times in seconds."""
 
     #: A request body; more is 413.
     body: int = 1024 * 1024

@@ -13,7 +13,7 @@ import attrs
 
 from svc.model.errors import InvalidName
 
-#: Longest identifier, in bytes of UTF-8, unless the configuration says otherwise (rulings: bad input).
+#: Longest identifier, in bytes of UTF-8, unless the configuration says otherwise (NAME-7).
 IDENTIFIER_LIMIT: Final = 1024
 
 #: Longest account name, in bytes of UTF-8: a key of two full ids and a privilege must fit into a page of an index.
@@ -122,7 +122,7 @@ class RoleName(_Name):
     def from_login(cls, account: str, login: str) -> RoleName:
         """Read a login: ``alice`` and ``user/alice`` are users, ``host/a/b`` is a host.
 
-        Any other first segment belongs to the identifier of a user (wire facts of the installed base, authn 1.3).
+        Any other first segment belongs to the identifier of a user (NAME-13).
 
         :raises InvalidName: the account or the rest is not well formed.
         """

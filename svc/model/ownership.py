@@ -1,4 +1,4 @@
-"""Whose records are: by their owners, one after the other, and by the policy that their ids belong to (rulings 9.2 and 9.4).
+"""Whose records are: by their owners, one after the other, and by the policy that their ids belong to (POL-56, POL-66).
 
 A policy *owns* a record when the record's owner is the policy, or is owned by it, and so on. What is loaded into the root
 belongs to the account's admin instead, who comes to own everybody in the end. So to the root belongs what is its own, or the

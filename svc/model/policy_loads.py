@@ -12,7 +12,7 @@ from typing import Final, Generic, NamedTuple, TypeVar
 
 import attrs
 
-from svc.model.events import Origin
+from svc.model.events import AuditContext
 from svc.model.names import RoleName
 from svc.model.query_results import Caller
 
@@ -23,7 +23,7 @@ BATCH: Final = 32 * 1024
 
 
 class LoadMode(enum.StrEnum):
-    """The three ways to load a policy (wire facts, core 1.8)."""
+    """The three ways to load a policy (POL-37)."""
 
     APPEND = "append"
     UPDATE = "update"
@@ -42,7 +42,7 @@ class Load:
     client_ip: str
     document: bytes = attrs.field(repr=False)
     dry_run: bool = False
-    origin: Origin | None = None
+    origin: AuditContext | None = None
 
 
 @attrs.frozen
@@ -81,7 +81,7 @@ class Loaded:
     audited: tuple[int, int] = (0, 0)
 
 
-#: A thing at one moment, in the fields of the wire (wire facts, core 1.9): full ids, in lists and by privilege, and texts.
+#: A thing at one moment, in the fields of the wire (POL-69): full ids, in lists and by privilege, and texts.
 #: One that is too long for a batch comes in parts. The first has ``identifier`` alone; each other has some of one field, and
 #: goes on where the one before ended if it names the same.
 Item = dict[str, object]

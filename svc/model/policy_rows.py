@@ -84,7 +84,7 @@ class Present:
 @attrs.frozen
 class Removals:
     """What a document takes away expressly, by keys: resources by whomever they were recorded, memberships (role, member)
-    and permissions where the policy itself recorded them (wire facts, core 1.8).
+    and permissions where the policy itself recorded them (POL-43, POL-44).
     """
 
     resources: tuple[str, ...] = ()

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from zope.interface import Attribute, Interface
 
-from svc.model.events import Trail
+from svc.model.events import EventBatch
 from svc.model.names import ResourceName, RoleName
 from svc.model.ownership import Ownership
 from svc.model.policy_loads import Load, LoadOutcome
@@ -29,6 +29,7 @@ from svc.model.policy_rows import (
     Surroundings,
 )
 from svc.model.query_results import (
+    AccessFacts,
     Asker,
     Caller,
     EffectiveMembers,
@@ -41,7 +42,6 @@ from svc.model.query_results import (
     RoleReading,
     Sealed,
     SecretReading,
-    Standing,
     StoredSigningKey,
 )
 
@@ -54,7 +54,9 @@ Seal = Callable[[SecretReading], Sealed | None]
 class IAccounts(Interface):
     """Accounts and their signing keys."""
 
-    async def create(account: str, admin_key: Sealed, signing_key: StoredSigningKey, trail: Trail | None = None) -> None:
+    async def create(
+        account: str, admin_key: Sealed, signing_key: StoredSigningKey, trail: EventBatch | None = None
+    ) -> None:
         """Make an account with its ``admin`` user, root policy and first signing key.
 
         The service's own account gets ``ACCOUNTS_WEBSERVICE`` too, which its admin owns.
@@ -62,7 +64,7 @@ class IAccounts(Interface):
         :raises Conflict: an account of that name exists.
         """
 
-    async def delete(account: str, trail: Trail | None = None) -> None:
+    async def delete(account: str, trail: EventBatch | None = None) -> None:
         """Delete an account and all that it holds, in one transaction, however long that takes.
 
         :raises NotFound: there is no such account.
@@ -88,9 +90,9 @@ class IAccounts(Interface):
 
 
 class IRoles(Interface):
-    """Roles, their standing and their members."""
+    """Roles, their access facts and their members."""
 
-    async def standing(caller: Asker, resource: ResourceName) -> Standing:
+    async def access_facts(caller: Asker, resource: ResourceName) -> AccessFacts:
         """How ``caller`` stands towards ``resource``."""
 
     async def remains(caller: Caller) -> bool:
@@ -104,7 +106,7 @@ class IRoles(Interface):
         first. A search by class comes by class before that.
         """
 
-    async def judged_members(caller: Asker, query: MembersQuery) -> tuple[Standing, list[Membership]]:
+    async def judged_members(caller: Asker, query: MembersQuery) -> tuple[AccessFacts, list[Membership]]:
         """How ``caller`` stands towards the role's resource, and ``members``, in one round trip.
 
         There are no members for who neither owns nor holds the role, nor has any privilege on its resource.
@@ -137,13 +139,13 @@ class IRoles(Interface):
         """The memberships around a role, as pairs of a role and a direct member of it, in order, each once, in batches.
 
         They are those of the roles that it holds, of those that hold it, and its own, as far as the caller sees the resource
-        of the pair's first (wire facts, core 2).
+        of the pair's first (ROLE-31).
 
         :raises TooManyRoles: they are too many to be followed; before the first batch.
         """
 
     async def add_member(
-        caller: Asker, role: RoleName, member: RoleName, decide: Decide, trail: Trail | None = None
+        caller: Asker, role: RoleName, member: RoleName, decide: Decide, trail: EventBatch | None = None
     ) -> bool:
         """Let ``decide`` look, then grant the role to the member, without admin option, as recorded by no policy.
 
@@ -156,7 +158,7 @@ class IRoles(Interface):
         """
 
     async def remove_member(
-        caller: Asker, role: RoleName, member: RoleName, decide: Decide, trail: Trail | None = None
+        caller: Asker, role: RoleName, member: RoleName, decide: Decide, trail: EventBatch | None = None
     ) -> bool:
         """Let ``decide`` look, as in ``add_member``, then take the grant back, whoever recorded it.
 
@@ -191,7 +193,7 @@ class ISecrets(Interface):
     """Sealed values of variables, with their versions."""
 
     async def read(caller: Asker, variable: ResourceName, version: int | None = None) -> SecretReading:
-        """Read a value, the newest unless ``version`` is given, and the caller's standing, in one round trip."""
+        """Read a value, the newest unless ``version`` is given, and the caller's access facts, in one round trip."""
 
     async def read_all(caller: Asker, resources: Sequence[ResourceName], most: int) -> list[SecretReading]:
         """Read the newest value of each, in the order given, in one round trip; no ``mime_type`` is looked for.
@@ -199,7 +201,7 @@ class ISecrets(Interface):
         Where all values together have more than ``most`` bytes, sealed, none is told, though each has its ``version``.
         """
 
-    async def write(caller: Asker, variable: ResourceName, decide: Seal, trail: Trail | None = None) -> int | None:
+    async def write(caller: Asker, variable: ResourceName, decide: Seal, trail: EventBatch | None = None) -> int | None:
         """Let ``decide`` look at the variable, locked against other writers, and store what it returns as a new version.
 
         Keeps the newest ``VERSIONS_KEPT`` versions. ``decide`` may be called again when it lost against another transaction.
@@ -216,11 +218,11 @@ class IPolicyTransaction(Interface):
         :raises PolicyConflict: one is under way.
         """
 
-    async def standing(caller: Asker, policy: RoleName) -> Standing:
-        """How ``caller`` stands towards the policy; as ``IRoles.standing``."""
+    async def access_facts(caller: Asker, policy: RoleName) -> AccessFacts:
+        """How ``caller`` stands towards the policy; as ``IRoles.access_facts``."""
 
     async def lacks_update_below(caller: RoleName, policy: RoleName) -> bool:
-        """Whether a resource whose identifier begins with ``<policy id>/`` denies the caller ``update`` (core 1.8).
+        """Whether a resource whose identifier begins with ``<policy id>/`` denies the caller ``update`` (POL-41).
 
         Hosts that host factories made don't count: no document changes them, and somebody else may have made them.
         """
@@ -240,10 +242,10 @@ class IPolicyTransaction(Interface):
         """Whose those of ``records`` are that exist, and which policies are around the ids ``placed``, taken or not."""
 
     async def not_grantable(caller: RoleName, roles: Sequence[str]) -> list[str]:
-        """Those of the existing ``roles`` that the caller doesn't hold with admin option (rulings 2.13)."""
+        """Those of the existing ``roles`` that the caller doesn't hold with admin option (POL-58)."""
 
     async def not_permittable(caller: RoleName, resources: Sequence[str]) -> list[str]:
-        """Those of the existing ``resources`` that the caller doesn't own (rulings 2.13)."""
+        """Those of the existing ``resources`` that the caller doesn't own (POL-58)."""
 
     async def not_updatable(caller: RoleName, resources: Sequence[str]) -> list[str]:
         """Those of the existing ``resources`` on which the caller hasn't ``update``."""
@@ -269,7 +271,7 @@ class IPolicyTransaction(Interface):
     async def record(version: PolicyVersion) -> int:
         """Add a version to the policy's history and return its number, counting from 1."""
 
-    async def audit(trail: Trail) -> tuple[int, int]:
+    async def audit(trail: EventBatch) -> tuple[int, int]:
         """Write events, and return their numbers: after the first of the two, up to the second."""
 
     async def deleted_with(resources: Sequence[str], most: int) -> Rows | None:
@@ -285,7 +287,7 @@ class IPolicyTransaction(Interface):
         """What stands around ``resources``; of rows that name one of them, ``each`` for each, sort and end."""
 
     async def visible(caller: RoleName, resources: Sequence[str]) -> frozenset[str]:
-        """Those of ``resources`` that exist and that the caller sees: owned, or with any privilege on them (core 1.7)."""
+        """Those of ``resources`` that exist and that the caller sees: owned, or with any privilege on them (ROLE-4)."""
 
 
 class IPolicies(Interface):

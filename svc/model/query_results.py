@@ -54,8 +54,8 @@ class Caller:
     """The role that a verified access token names; ``issued_at`` in seconds since the epoch.
 
     ``creation``: the number that the store gave the role when it was made, 0 for one that was there before these numbers.
-    Whether the role still exists is for the route's own reading to find (``Standing.caller_exists``). A reading that is
-    given a caller, and finds a role of that name and of another creation, raises ``CallerReplaced`` (rulings 9.8).
+    Whether the role still exists is for the route's own reading to find (``AccessFacts.caller_exists``). A reading that is
+    given a caller, and finds a role of that name and of another creation, raises ``CallerReplaced`` (ROLE-8).
     """
 
     role: RoleName
@@ -69,7 +69,7 @@ Asker = Caller | RoleName
 
 
 @attrs.frozen
-class Standing:
+class AccessFacts:
     """How a caller stands towards a resource: the facts on which ``access`` decides.
 
     ``owns``: the caller holds the owner's role (itself included), which implies every privilege. ``privileges``: those that
@@ -88,7 +88,7 @@ class Standing:
 
 @attrs.frozen
 class Membership:
-    """A membership as the role-members route tells it (source document: membership record).
+    """A membership as the role-members route tells it (ROLE-15).
 
     ``rank`` is the class in which a search by class found it (see ``Search``), ``None`` in other listings.
     """
@@ -128,11 +128,11 @@ class EffectiveMembers:
 
 @attrs.frozen
 class Search:
-    """What a listing is narrowed to: records in which every word of ``text`` is found (wire facts, core 3.3).
+    """What a listing is narrowed to: records in which every word of ``text`` is found (RES-10, RES-11).
 
     Without a word that counts, nothing is found. ``split``: the values of annotations are split at ``.`` ``/`` ``-``, as
     identifiers are. ``by_class``: what is found comes by its class, then by id. The class is the lowest in which any word is
-    found: 0 identifier or annotation ``name``, 1 another annotation's value, 2 kind (rulings: two dialects).
+    found: 0 identifier or annotation ``name``, 1 another annotation's value, 2 kind (RES-13).
     """
 
     text: str
@@ -187,12 +187,12 @@ class RoleReading:
 class MemberReading:
     """What bears on a change of a role's members, read in the transaction that makes it.
 
-    ``standing``: the caller's towards the role; ``over_policy``: that towards the policy that recorded the role's resource,
-    ``None`` when none did; ``member_exists``: whether there is such a role to be added or removed.
+    ``access_facts`` is about the role, ``over_policy`` about the policy that recorded the role's resource, ``None`` when
+    none did; ``member_exists``: whether there is such a role to be added or removed.
     """
 
-    standing: Standing
-    over_policy: Standing | None
+    access_facts: AccessFacts
+    over_policy: AccessFacts | None
     member_exists: bool
 
 
@@ -223,7 +223,7 @@ class Permission:
 
 
 @attrs.frozen
-class Annotation:
+class ResourceAnnotation:
     """An annotation of a resource, and the policy that recorded it, if one did."""
 
     name: str
@@ -277,7 +277,7 @@ class Expiration:
 
 @attrs.frozen
 class Resource:
-    """A resource with all that its route tells of it (wire facts, core 3.2).
+    """A resource with all that its route tells of it (RES-16, RES-18).
 
     ``permissions`` come by role, then privilege; ``annotations`` by name. ``secret_versions``: the values that a variable
     has, ascending; ``expiration`` is for those that end or are rotated. ``history``: the versions of a policy, ascending.
@@ -292,7 +292,7 @@ class Resource:
     policy: str | None
     created_at: float
     permissions: tuple[Permission, ...] = ()
-    annotations: tuple[Annotation, ...] = ()
+    annotations: tuple[ResourceAnnotation, ...] = ()
     secret_versions: tuple[SecretVersion, ...] = ()
     history: tuple[RecordedVersion, ...] = ()
     layers: tuple[str, ...] = ()
@@ -310,7 +310,7 @@ class SecretReading:
     than was wanted, and where the value has ended: then ``ended_at`` says when. ``mime_type`` comes from the annotation.
     """
 
-    standing: Standing
+    access_facts: AccessFacts
     sealed: Sealed | None = attrs.field(default=None, repr=False)
     version: int | None = None
     mime_type: str | None = None

@@ -92,7 +92,7 @@ class RefusalKind(enum.StrEnum):
 
 
 #: Reasons that say nothing of the credentials: who can't be judged, or not be served, is postponed and may come again, and
-#: no failure is counted (rulings 9.1). What is due to a single role or entry is none of them, even where it is no fault of
+#: no failure is counted (FAIL-13). What is due to a single role or entry is none of them, even where it is no fault of
 #: the client's: strangers would learn from that kind of refusal that it exists.
 PUT_OFF: Final = frozenset(
     {

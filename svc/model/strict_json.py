@@ -8,7 +8,7 @@ from typing import Final
 
 import attrs
 
-#: Deepest nesting of an object (rulings 8).
+#: Deepest nesting of an object (WIRE-26).
 NESTING_LIMIT: Final = 64
 
 

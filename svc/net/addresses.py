@@ -1,7 +1,7 @@
 """Which addresses the service connects to because a policy names them.
 
 Whoever may set a variable chooses what this server fetches, from inside the network that the server stands in. Hence only
-public addresses are spoken to, and further networks where the configuration lists them (rulings 4). The tables follow the
+public addresses are spoken to, and further networks where the configuration lists them (NET-9). The tables follow the
 IANA special-purpose registries (RFC 6890), and list what they refuse rather than trust a library's idea of "private".
 """
 

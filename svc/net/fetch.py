@@ -34,10 +34,10 @@ T = TypeVar("T")
 #: ``trust.client_tls``.
 ClientTLS = Callable[[str, str | None], IOpenSSLClientConnectionCreator]
 
-#: Seconds for everything from the look-up of the first name to the last byte (rulings 4).
+#: Seconds for everything from the look-up of the first name to the last byte (NET-15).
 DEADLINE: Final = 5.0
 
-#: Most bytes that are read of an answer, its headers included (rulings 4).
+#: Most bytes that are read of an answer, its headers included (NET-15).
 ANSWER_LIMIT: Final = 256 * 1024
 
 _URI_LIMIT: Final = 2048
@@ -80,7 +80,7 @@ class _Target:
 
 
 class GuardedClient:
-    """Fetches over treq, within the limits of rulings 4: time, size, scheme, addresses; no redirect, no proxy.
+    """Fetches over treq, within the limits of NET-12 to NET-16: time, size, scheme, addresses; no redirect, no proxy.
 
     ``reactor`` provides ``IReactorTCP`` and ``IReactorTime``. ``private_networks`` are those that may be connected to
     although they aren't public. ``deadline`` is in seconds, ``limit`` in bytes.

@@ -33,7 +33,7 @@ class Unanswered(Refusal):
 
 
 @attrs.frozen
-class Answer:
+class HttpAnswer:
     """What was answered: the status, and the whole body."""
 
     status: int
@@ -46,7 +46,7 @@ async def get(
     url: str,
     limit: int,
     demand: Callable[[int], object] = lambda _: None,
-) -> Answer:
+) -> HttpAnswer:
     """Ask for ``url``, of what the endpoint connects to; may be cancelled, which ends the connection.
 
     :param url: ``http`` or ``https``, in ASCII, without user and fragment, and with a path. Nothing of it is written anew.
@@ -73,7 +73,7 @@ async def get(
         line.hang_up()
     if line.overrun:  # which looks like a normal end where the end of a body is that of its connection
         raise Unanswered(f"the answer is longer than {limit} bytes")
-    return Answer(status, b"".join(body))
+    return HttpAnswer(status, b"".join(body))
 
 
 def _sentence(error: Exception) -> str:

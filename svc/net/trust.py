@@ -92,18 +92,18 @@ class Trust:
         """
         try:
             wanted: DNS_ID | IPAddress_ID = IPAddress_ID(ip_address(host))
-            return _Verified(self, wanted, None)
+            return _VerifiedContext(self, wanted, None)
         except ValueError:
             name = idna.encode(host).lower()
         try:
-            return _Verified(self, DNS_ID(name.decode("ascii")), name)
+            return _VerifiedContext(self, DNS_ID(name.decode("ascii")), name)
         except ValueError as error:
             raise UnicodeError(str(error)) from None
 
 
 @implementer(IOpenSSLClientConnectionCreator)
 @attrs.frozen
-class _Verified:
+class _VerifiedContext:
     """Makes connections to one host; ``server_name`` is what it is told to be asked for (RFC 6066 3), never a number."""
 
     trust: Trust

@@ -1,4 +1,4 @@
-"""What to do about a fault in a policy document: a sentence beneath the message of each kind (wire facts, core 1.9)."""
+"""What to do about a fault in a policy document: a sentence beneath the message of each kind (POL-73)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a load disposes of, and on whose authority (rulings 2.13, 9.2 and 9.4).
+"""What a load disposes of, and on whose authority (POL-55 to POL-67).
 
 Note [Acting as the policy]. Who may load a policy acts as the policy's role, on what the policy owns. A record that another
 owns takes that owner's authority, or ``update`` on the policy that recorded it and owns it: also one that lies beneath the
@@ -49,7 +49,7 @@ class Disposed:
     factories: Sequence[str]
 
     @property
-    def standing(self) -> list[str]:
+    def access_facts(self) -> list[str]:
         """Those that are there, and the policy: their owners are to be known."""
         return [str(self.policy), *self.granted, *self.changed, *self.deleted, *self.declared, *self.factories]
 
@@ -60,7 +60,7 @@ class Disposed:
 
 
 @attrs.frozen
-class Claims:
+class RequiredAuthority:
     """Full ids of what takes more than to act as the policy, each with the policies of which ``update`` will do instead.
 
     The caller must be entitled to grant the ``roles``, and to permit what is done with the ``resources``.
@@ -128,7 +128,7 @@ def _factories(records: Iterable[str], owners: Mapping[str, str]) -> list[str]:
     return sorted(owner for owner in found if _kind(owner) == "host_factory")
 
 
-def claims(disposed: Disposed, ownership: Ownership) -> Claims:
+def claims(disposed: Disposed, ownership: Ownership) -> RequiredAuthority:
     """Return what of this takes more authority than to act as the policy.
 
     :raises Forbidden: the document declares a host that somebody else made.
@@ -144,7 +144,7 @@ def claims(disposed: Disposed, ownership: Ownership) -> Claims:
         judging.change(full)
     for full in disposed.deleted:
         judging.delete_host(full)
-    return Claims(judging.roles, judging.resources)
+    return RequiredAuthority(judging.roles, judging.resources)
 
 
 def left_alone(resolved: Resolved, present: Present) -> tuple[str, ...]:
@@ -185,14 +185,14 @@ class _Judging:
             self._claim(resource, self._vouching(resource))
 
     def delete_host(self, host: str) -> None:
-        """Judge a host that is deleted: whoever may update the policy around it may delete it (rulings 9.4)."""
+        """Judge a host that is deleted: whoever may update the policy around it may delete it (POL-67)."""
         if not self._at_hand(host):
             self._claim(host, self._vouching(host) | {self._ownership.around[host]})
 
     def make(self, record: str) -> None:
         """Judge a record that comes to be: beneath the policy of another owner that takes authority over it.
 
-        What has no id of its own has the policy's, and so lies beneath the policy around that (rulings 9.3).
+        What has no id of its own has the policy's, and so lies beneath the policy around that (POL-25).
         """
         around = self._ownership.around[record]
         if around == self._policy or self._ownership.owns(self._policy, around):

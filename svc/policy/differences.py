@@ -1,4 +1,4 @@
-"""What a load would change, thing by thing, as the caller may know it (wire facts, core 1.9).
+"""What a load would change, thing by thing, as the caller may know it (POL-69 to POL-72).
 
 An *item* is a thing as it stands at one moment, in the shape of the wire. What an item lists of itself is complete as far as
 anything changes; of what stays as it is, it may list but a part.

@@ -34,7 +34,7 @@ from svc.model.limits import RECORD_LIMITS, RecordLimits
 
 @attrs.frozen(kw_only=True)
 class Bounds:
-    """How much a document may ask for (rulings: bad input); more is refused."""
+    """How much a document may ask for (LIM-11); more is refused."""
 
     #: Levels of nesting, aliases followed.
     nesting: int = 64

@@ -1,4 +1,4 @@
-"""The effective policy: rows back to statements that declare them (wire facts, core 1.10).
+"""The effective policy: rows back to statements that declare them (POL-75 to POL-81).
 
 What a policy holds is told, whoever recorded it, in the form in which it loads back to the same rows: into the root from the
 root, into the policy around it from any other.
@@ -12,8 +12,8 @@ what else there is about it isn't. Whatever else is told stays true.
 Note [What is hidden]. The owner of a policy needn't see all that lies beneath it by name: a record there may be somebody
 else's. Of one that he doesn't see nothing is told but that there is one of its kind, by an id that no record can have, so
 that the document doesn't load, and nobody replaces his policy by a part of it. What is told of records that he sees is what
-the routes of resources and roles tell him: the ids of their owners, members and grantees, seen or not (wire facts, core 2
-and 3.2). Who sees everything has a document that loads.
+the routes of resources and roles tell him: the ids of their owners, members and grantees, seen or not (ROLE-11
+and RES-16). Who sees everything has a document that loads.
 
 Note [Users and namesakes]. A user's id doesn't tell its policy: ``bob@a-b`` may be of ``a/b``, of ``a-b``, or of the root.
 Neither does that of a thing that is called like a policy. Of other policies than the root, the owner must not learn of
@@ -30,7 +30,7 @@ from svc.model.names import RoleName, admin_of, root_policy
 from svc.model.policy_rows import AnnotationRow, Effective, EffectiveQuery, MembershipRow, PermissionRow, RestrictionRow
 from svc.policy.differences import REDACTED
 from svc.policy.ids import NAMED, climbed, identifier_of, under
-from svc.policy.writing import Body, Tagged, Value
+from svc.policy.writing import PolicyBody, Tagged, Value
 
 T = TypeVar("T")
 
@@ -46,7 +46,7 @@ TAGS: Final = {
     "group": "group",
 }
 
-#: How many words a public key has at least: algorithm, key and name (wire facts, core 1.3).
+#: How many words a public key has at least: algorithm, key and name (KEY-3).
 _KEY_WORDS: Final = 3
 
 #: How deep policies stand in each other; those below stand beside them, with longer ids. Documents may nest 64 levels, of
@@ -344,7 +344,7 @@ class _Printing:
             bodies = (self._records, self._granted, self._permitted)
             hidden = identifier == self._top and self._effective.hidden
             if hidden or any(identifier in body for body in bodies):
-                attributes["body"] = Body(self._statements(identifier))
+                attributes["body"] = PolicyBody(self._statements(identifier))
         return Tagged(TAGS[kind], attributes)
 
     def _grant(self, role: str) -> Tagged:

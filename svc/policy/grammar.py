@@ -1,4 +1,4 @@
-"""The policy language: nodes of YAML to statements (wire facts, core 1.1 to 1.3).
+"""The policy language: nodes of YAML to statements (POL-1 to POL-20).
 
 Note [Aliases]. An alias where a thing is referred to (owner, role, member, resource) means the thing that stands at the
 anchor, in the scope where it stands there, as the installed base has it: ``*app`` is the same host in every policy. An alias
@@ -59,7 +59,7 @@ _PROPERTIES: Final = {
     "gidnumber": scalars.integer,
 }
 
-#: What a message says of a public key that is none (wire facts, core 1.3).
+#: What a message says of a public key that is none (KEY-4).
 _NO_KEY: Final = "Invalid public key format"
 
 

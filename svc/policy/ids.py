@@ -1,4 +1,4 @@
-"""How ids are written relative to policies, and made full (wire facts, core 1.4; rulings 2.13).
+"""How ids are written relative to policies, and made full (POL-24 to POL-31).
 
 A *path* is the id with all policies around it in front: ``prod/db/password``. It is the identifier, but for users.
 """
@@ -15,7 +15,7 @@ PUBLIC_KEY: Final = "public_key"
 #: Kinds whose ids don't begin with that of the policy in which they are declared.
 OF_USERS: Final = frozenset({"user", PUBLIC_KEY})
 
-#: Kinds of records that have ids of their own; one of another kind may do with that of its policy (rulings 9.3).
+#: Kinds of records that have ids of their own; one of another kind may do with that of its policy (POL-25).
 NAMED: Final = frozenset({"policy", "user", "host", "host_factory"})
 
 

@@ -1,4 +1,4 @@
-"""What a policy load changed, as events of the audit: one for each row (wire facts, core 6).
+"""What a policy load changed, as events of the audit: one for each row (AUD-5).
 
 What goes with a resource that is deleted, since it belongs to it, has no events of its own.
 """

@@ -18,7 +18,7 @@ from svc.model.names import RoleName
 from svc.model.policy_rows import MembershipRow, PermissionRow, Removals, Rows
 
 
-class Place(NamedTuple):
+class SourcePlace(NamedTuple):
     """Where in the document; both count from 1."""
 
     line: int
@@ -62,9 +62,9 @@ class Resolved:
 
     policy: RoleName
     declared: Rows
-    references: Mapping[str, Place]
-    roles_granted: Mapping[str, Place]
-    resources_permitted: Mapping[str, Place]
+    references: Mapping[str, SourcePlace]
+    roles_granted: Mapping[str, SourcePlace]
+    resources_permitted: Mapping[str, SourcePlace]
     warnings: tuple[str, ...]
     public_keys: Mapping[str, str]
     deletes: bool

@@ -1,4 +1,4 @@
-"""What a load has to do: wanted rows and present rows to changes (wire facts, core 1.8).
+"""What a load has to do: wanted rows and present rows to changes (POL-42 to POL-49).
 
 Note [Order of changes]. Whoever applies changes creates first, then updates, then deletes: a thing may pass from an owner
 that goes to one that comes, and the store deletes what a deleted role owns.

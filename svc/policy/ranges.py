@@ -1,4 +1,4 @@
-"""Ranges of addresses, from which users and hosts may be restricted to log in (wire facts, core 1.3)."""
+"""Ranges of addresses, from which users and hosts may be restricted to log in (POL-14)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _RANGE: Final = re.compile(r"([0-9A-Fa-f:.]+)(?:/(?:0|[1-9][0-9]{0,2}))?")
 def cidr(text: str) -> str:
     """Write an IPv4 or IPv6 address or range as it is stored: in one spelling, and always with its mask.
 
-    :raises ValueError: it is none, or has bits beyond its mask; the message is that of the wire facts.
+    :raises ValueError: it is none, or has bits beyond its mask; the message is that of POL-14.
     """
     message = f"Invalid IP address or CIDR range '{shown(text)}'"
     matched = _RANGE.fullmatch(text)

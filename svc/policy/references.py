@@ -12,7 +12,7 @@ from svc.policy.resolve import described
 
 
 def refuse_deletions(mode: LoadMode, resolved: Resolved) -> None:
-    """Refuse to take anything away by ``APPEND`` (wire facts, core 1.8).
+    """Refuse to take anything away by ``APPEND`` (POL-42).
 
     :raises InvalidParameter: the document would.
     """

@@ -1,6 +1,6 @@
 """What a document means: statements to rows, with every id full, and what those rows rest on.
 
-Rules of ids and owners: wire facts, core 1.4 to 1.6; rulings 2.2 and 2.13. A document that is loaded into a policy other
+Rules of ids and owners: POL-24 to POL-36. A document that is loaded into a policy other
 than the root is that policy's body.
 """
 
@@ -15,7 +15,7 @@ from svc.model.names import identifier as checked_identifier
 from svc.model.policy_rows import AnnotationRow, MembershipRow, ResourceRow, RestrictionRow, Rows
 from svc.policy.document import shown
 from svc.policy.ids import NAMED, PUBLIC_KEY, climbed, identifier_of, inside, under
-from svc.policy.meaning import Granted, Permitted, Place, Resolved
+from svc.policy.meaning import Granted, Permitted, Resolved, SourcePlace
 from svc.policy.statements import (
     Annotation,
     Delete,
@@ -78,7 +78,7 @@ def resolve(statements: Iterable[Statement], policy: RoleName, prefix: str) -> R
 
 
 def described(full: str) -> str:
-    """Return a full id as messages name it: ``Host_factory 'x'`` (wire facts, core 0.4)."""
+    """Return a full id as messages name it: ``Host_factory 'x'`` (ROLE-6)."""
     _, kind, identifier = full.split(":", 2)
     return f"{kind.capitalize()} '{identifier}'"
 
@@ -92,7 +92,7 @@ class _Resolution:
         self._account = policy.account
         self._is_root = policy == root_policy(policy.account)
         self._namespaces: dict[Scope | None, str] = {None: "" if self._is_root else policy.identifier}
-        self._declared: dict[str, Place] = {}
+        self._declared: dict[str, SourcePlace] = {}
         self._owners: dict[str, str] = {}
         self._annotations: list[AnnotationRow] = []
         self._restrictions: dict[RestrictionRow, None] = {}
@@ -103,9 +103,9 @@ class _Resolution:
         self._denied: list[Permitted] = []
         self._deleted: dict[str, None] = {}
         self._deletes = False
-        self._named: dict[str, Place] = {}
-        self._roles_granted: dict[str, Place] = {}
-        self._resources_permitted: dict[str, Place] = {}
+        self._named: dict[str, SourcePlace] = {}
+        self._roles_granted: dict[str, SourcePlace] = {}
+        self._resources_permitted: dict[str, SourcePlace] = {}
         self._warnings: dict[str, None] = {}
         self._unsound: list[str] = []
         self._counted = 0
@@ -235,7 +235,7 @@ class _Resolution:
     def _enter(self, full: str, name: Reference) -> None:
         if full in self._declared:
             raise _refused(f"{described(full)} is declared more than once", name)
-        self._declared[full] = Place(name.line, name.column)
+        self._declared[full] = SourcePlace(name.line, name.column)
 
     def _annotate(self, record: Record, path: str, full: str) -> None:
         name = record.name
@@ -285,13 +285,13 @@ class _Resolution:
             raise _refused(f"{described(full)} can't be deleted by a document that is loaded into it", record)
         self._deleted[full] = None
 
-    def _direct(self, name: Reference, outside: dict[str, Place]) -> str:
+    def _direct(self, name: Reference, outside: dict[str, SourcePlace]) -> str:
         """Return the full id of a role to grant, or a resource to permit: it must be there, and may lie outside."""
         full = self._minded(name, outside)
         self._mention(name, full)
         return full
 
-    def _minded(self, name: Reference, outside: dict[str, Place]) -> str:
+    def _minded(self, name: Reference, outside: dict[str, SourcePlace]) -> str:
         """Return the full id of a thing that is disposed of, remembered when it lies outside."""
         full = self._literal(name)
         self._mind(name, full, outside)
@@ -313,11 +313,11 @@ class _Resolution:
 
     def _mention(self, name: Reference, full: str) -> None:
         if full not in self._named:
-            self._named[full] = Place(name.line, name.column)
+            self._named[full] = SourcePlace(name.line, name.column)
 
-    def _mind(self, name: Reference, full: str, outside: dict[str, Place]) -> None:
+    def _mind(self, name: Reference, full: str, outside: dict[str, SourcePlace]) -> None:
         if full not in outside and not inside(self._policy, *full.split(":", 2)[1:]):
-            outside[full] = Place(name.line, name.column)
+            outside[full] = SourcePlace(name.line, name.column)
 
     def _path(self, name: Reference) -> str:
         if name.account is not None and name.account != self._account:

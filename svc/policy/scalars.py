@@ -1,4 +1,4 @@
-"""What YAML scalars mean: unquoted ones may be numbers, dates, truth values or nothing (wire facts, core 1.3).
+"""What YAML scalars mean: unquoted ones may be numbers, dates, truth values or nothing (POL-7 to POL-9).
 
 The words for what they are stand in messages; they come from the language of the installed base.
 """

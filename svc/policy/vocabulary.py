@@ -1,4 +1,4 @@
-"""The words of the policy language: its types of record and statement, and their attributes (wire facts, core 1.2, 1.3)."""
+"""The words of the policy language: its types of record and statement, and their attributes (POL-10, POL-17)."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ _SINGULARS: Final = {
     "roles": "role",
 }
 
-#: Every attribute of the language. An annotation of such a name is likely to be a misplaced attribute (core 1.9).
+#: Every attribute of the language. An annotation of such a name is likely to be a misplaced attribute (POL-36).
 ATTRIBUTES: Final = frozenset(_SINGULARS).union(*(known.attributes for known in _TYPES.values()))
 
 #: The tags that make a scalar a text and nothing else, and no tag.

@@ -18,7 +18,7 @@ import attrs
 
 
 @attrs.frozen(eq=False)
-class Body:
+class PolicyBody:
     """What stands in a policy; to be read once."""
 
     statements: Iterator[Tagged]
@@ -33,7 +33,7 @@ class Tagged:
 
 
 #: A text, a truth value, a thing, short texts in a row, things below each other, named texts, or a body.
-Value = str | bool | Tagged | tuple[str, ...] | list[Tagged] | dict[str, str] | Body
+Value = str | bool | Tagged | tuple[str, ...] | list[Tagged] | dict[str, str] | PolicyBody
 
 #: Texts that need no quotes. What begins with a digit, a sign or a dot may be a number or a date.
 _PLAIN: Final = re.compile(r"[A-Za-z_/][A-Za-z0-9_/.@+-]*(?: [A-Za-z0-9_/.@+]+)*")
@@ -124,7 +124,7 @@ def _attribute(name: str, value: Value, indent: str) -> Iterator[str]:
             yield _pair(quoted(key), quoted(text), f"{indent}  ")
     else:
         yield f"{indent}{name}:\n"
-        for thing in value.statements if isinstance(value, Body) else value:
+        for thing in value.statements if isinstance(value, PolicyBody) else value:
             yield from _item(thing, f"{indent}  ")
 
 
@@ -138,7 +138,7 @@ def _object(thing: Tagged) -> Iterator[str]:
         yield f"{before}{json.dumps(name)}:"
         if isinstance(value, Tagged):
             yield from _object(value)
-        elif isinstance(value, Body):
+        elif isinstance(value, PolicyBody):
             yield from as_json(value.statements)
         elif isinstance(value, list):
             yield from as_json(value)

@@ -1,4 +1,4 @@
-"""The rotator of passwords of PostgreSQL: ``postgresql/password`` (wire facts, core 5).
+"""The rotator of passwords of PostgreSQL: ``postgresql/password`` (SEC-32 to SEC-35).
 
 Beside the password stand ``url``, the address of the database, and ``username``. The role logs in as itself, with the
 password that is stored, and gives itself another one: so nobody's rights are needed but its own.

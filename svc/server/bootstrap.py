@@ -27,7 +27,7 @@ from svc.model.errors import (
     StoreUnavailable,
     WrongDataKey,
 )
-from svc.model.events import Trail
+from svc.model.events import EventBatch
 from svc.model.names import admin_of
 from svc.settings.config import Settings
 from svc.storage.accounts import AccountStore
@@ -103,7 +103,7 @@ class Installation:
         vault = await _replicated(reactor, settings.database_wait, lambda: _vault(data_key, state))
         return cls(reactor, MachineClock(), dsn, database, state, AccountStore(database), data_key, vault)
 
-    async def create_account(self, account: str, api_key: str, trail: Trail | None = None) -> None:
+    async def create_account(self, account: str, api_key: str, trail: EventBatch | None = None) -> None:
         """Make an account, whose admin has that API key.
 
         :raises Conflict: it exists.
@@ -187,7 +187,7 @@ async def _replicated(clock: IReactorTime, wait: float, work: Callable[[], Await
 
 
 async def _vault(data_key: bytes, state: DatabaseState) -> Vault:
-    """Return the vault under the data key, once that is known to be the database's (rulings: starting and configuring)."""
+    """Return the vault under the data key, once that is known to be the database's (DATA-8)."""
     vault = Vault(data_key)
     try:
         vault.open(CANARY, await state.establish_canary(vault.seal(CANARY, _SONG)))

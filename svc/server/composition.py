@@ -19,7 +19,7 @@ from svc.authn.apikey import ApiKeyAuthenticator
 from svc.authn.ldap.authenticator import LdapAuthenticator
 from svc.authn.ldapserver import NAME as LDAP
 from svc.authn.throttling import Throttle, ThrottledAuthenticator, ThrottledLogin
-from svc.cluster.claims import Claims
+from svc.cluster.claims import PeerClaims
 from svc.crypto.keyring import AccessTokens, AccountKeys
 from svc.crypto.passwords import ModestPool, Passwords
 from svc.health.ldap import LdapProbe
@@ -62,7 +62,7 @@ from svc.storage.secrets import SecretStore
 from svc.telemetry.metrics import CountedAuthenticator, Metrics, ReactorLag
 from svc.web.http.measured import Measured
 from svc.web.http.origin import TrustedProxies
-from svc.web.http.request import Edge
+from svc.web.http.request import HttpConfig
 from svc.web.http.router import Router
 from svc.web.http.site import Site
 from svc.web.routes.accounts import Accounts
@@ -122,7 +122,7 @@ class Composition:
         for endpoint in filter(None, [*self.endpoints, self.metrics_endpoint]):
             if endpoint.certificate is not None:
                 renewals.watch(endpoint.certificate)
-        parts, claims = Parts(reactor, settings, installation, renewals), Claims(installation.data_key)
+        parts, claims = Parts(reactor, settings, installation, renewals), PeerClaims(installation.data_key)
         inquiries = parts.inquiries()
         rivals = parts.rivals(inquiries, claims, replication)
         rivals.setServiceParent(server)  # type: ignore[no-untyped-call] # Twisted's
@@ -181,7 +181,7 @@ class Composition:
         )
         respond = router.respond if metrics is None else Measured(router.respond, reactor, metrics.count_request)
         site = Site(
-            Edge(
+            HttpConfig(
                 respond=respond,
                 limits=settings.limits,
                 clock=reactor,

@@ -106,7 +106,7 @@ def be_patient(port: Any) -> None:
 
 
 def url_of(port: IListeningPort) -> str:
-    """Return the URL by which a client on this machine reaches a port (rulings: starting and configuring)."""
+    """Return the URL by which a client on this machine reaches a port (CFG-12)."""
     scheme = "https" if isinstance(getattr(port, "factory", None), TLSMemoryBIOFactory) else "http"
     match port.getHost():
         case IPv4Address(host=host, port=number) | IPv6Address(host=host, port=number):

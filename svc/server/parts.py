@@ -27,7 +27,7 @@ from svc.authn.ldap.authenticator import LdapAuthenticator
 from svc.authn.ldapserver import LdapServers
 from svc.authn.providers.discovery import Publications
 from svc.authn.providers.keys import ProviderKeys
-from svc.cluster.claims import Claims
+from svc.cluster.claims import PeerClaims
 from svc.cluster.inquiry import Inquiry, trust_of
 from svc.cluster.members import Members
 from svc.cluster.rivals import Rivals
@@ -144,7 +144,7 @@ class Parts:
         """Return the other servers, asked for their health."""
         return Members(self.reactor, self.installation.wall, {name: inquiry.ask for name, inquiry in inquiries.items()})
 
-    def rivals(self, inquiries: Mapping[str, Inquiry], claims: Claims, replication: Replication) -> Rivals:
+    def rivals(self, inquiries: Mapping[str, Inquiry], claims: PeerClaims, replication: Replication) -> Rivals:
         """Return the same, asked for their databases."""
         return Rivals(
             self.reactor,

@@ -1,4 +1,4 @@
-"""Accounts: made, listed and deleted by those whom the policy of the service's own account permits (wire facts, core 5).
+"""Accounts: made, listed and deleted by those whom the policy of the service's own account permits (NAME-20).
 
 They take privileges on the webservice ``accounts`` of the account ``!``, which nobody has until that account is made on the
 command line.
@@ -15,8 +15,8 @@ from twisted.logger import Logger
 from svc.crypto.keyring import AccountKeys
 from svc.model.authorization import Allowed, use
 from svc.model.credentials import new_api_key
-from svc.model.errors import Conflict, Forbidden, InvalidName, InvalidParameter, NotFound
-from svc.model.events import Trail
+from svc.model.errors import Conflict, Forbidden, InvalidName, InvalidParameter, RecordNotFound
+from svc.model.events import EventBatch
 from svc.model.names import ACCOUNTS_WEBSERVICE, RESERVED_ACCOUNT, account_name
 from svc.model.ports import IAccounts, IRoles
 from svc.model.text import printable, shown
@@ -43,7 +43,7 @@ class AccountService:
     store: IAccounts
     roles: IRoles
     keys: AccountKeys
-    make: Callable[[str, str, Trail | None], Awaitable[None]]
+    make: Callable[[str, str, EventBatch | None], Awaitable[None]]
 
     async def create(self, invocation: Invocation, name: Callable[[], str | None]) -> NewAccount:
         """Make an account; the caller needs ``execute``.
@@ -79,7 +79,7 @@ class AccountService:
         """
         await self._demand(invocation, "update")
         if account == RESERVED_ACCOUNT:
-            raise NotFound(account, "account", account)
+            raise RecordNotFound(account, "account", account)
         await self.store.delete(account, invocation.recorder.trail)
         self.keys.forget(account)
         _log_change(invocation, "deleted", account)
@@ -87,7 +87,7 @@ class AccountService:
     async def _demand(self, invocation: Invocation, privilege: str) -> None:
         """Return when the caller has the privilege; one who hasn't is told no more than that."""
         caller = invocation.caller
-        if use(await self.roles.standing(caller, ACCOUNTS_WEBSERVICE), privilege) != Allowed():
+        if use(await self.roles.access_facts(caller, ACCOUNTS_WEBSERVICE), privilege) != Allowed():
             raise Forbidden(f"{caller.role} lacks {privilege} on {ACCOUNTS_WEBSERVICE}")
 
 

@@ -1,4 +1,4 @@
-"""The audit, read: the events that changed something, newest first (wire facts, core 5).
+"""The audit, read: the events that changed something, newest first (AUD-27).
 
 Who may read them, the source leaves open; so it is what is safe. The owner of the account's root policy, as its admin does,
 reads all of the account's events. Others read those of a resource, or of a role, whose owner they are. Nobody reads another
@@ -10,7 +10,7 @@ from __future__ import annotations
 import attrs
 
 from svc.model.authorization import require_ownership
-from svc.model.errors import Forbidden, NotFound
+from svc.model.errors import Forbidden, RecordNotFound
 from svc.model.events import EventsQuery, IEvents, StoredEvent
 from svc.model.names import ResourceName, root_policy
 from svc.model.ports import IRoles
@@ -43,9 +43,9 @@ class AuditService:
         """
         account = invocation.caller.role.account
         if name.account != account:
-            raise NotFound.of(name)
+            raise RecordNotFound.of(name)
         if not await self._reads_all(invocation):
-            require_ownership(await self.roles.standing(invocation.caller, name), name)
+            require_ownership(await self.roles.access_facts(invocation.caller, name), name)
         query = attrs.evolve(query, account=account)
         if parameter is None:
             return await self.events.listed(attrs.evolve(query, about=str(name)))
@@ -56,4 +56,4 @@ class AuditService:
 
     async def _reads_all(self, invocation: Invocation) -> bool:
         caller = invocation.caller
-        return (await self.roles.standing(caller, root_policy(caller.role.account).resource)).owns
+        return (await self.roles.access_facts(caller, root_policy(caller.role.account).resource)).owns

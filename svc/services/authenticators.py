@@ -13,7 +13,7 @@ from svc.model.authentication import AuthenticatorStatus, Explanation, IAuthenti
 from svc.model.authorization import Denial, Denied, require, use
 from svc.model.clocks import WallClock
 from svc.model.dialect import Dialect
-from svc.model.errors import AuthenticationRefused, Forbidden, NotFound, TooLarge, TooOften
+from svc.model.errors import AuthenticationRefused, Forbidden, RecordNotFound, TooLarge, TooOften
 from svc.model.names import ResourceName
 from svc.model.ports import IRoles
 from svc.model.reasons import Reason
@@ -54,7 +54,7 @@ class AuthenticatorService:
     dialect: Dialect
 
     async def known(self) -> KnownAuthenticators:
-        """Return which types there are, and which authenticators policy defines and may be used (wire facts, authn 1.7).
+        """Return which types there are, and which authenticators policy defines and may be used (AUTH-4).
 
         Accounts are not told apart: one that is enabled in any of them is, and so is one that is listed and defined in none.
         Anyone may ask, so only so many webservices are looked at (``IAuthenticators.webservices``).
@@ -74,7 +74,7 @@ class AuthenticatorService:
         return KnownAuthenticators(sorted({DEFAULT, *self.installed}), sorted(configured), sorted({DEFAULT, *enabled}))
 
     async def switch(self, invocation: Invocation, account: str, name: str, on: Callable[[], bool]) -> None:
-        """Switch an authenticator on or off, in one account alone (wire facts, authn 1.9; rulings 2.3).
+        """Switch an authenticator on or off, in one account alone (AUTH-3, AUTH-5, AUTH-6).
 
         ``on`` is called once the caller may, and refuses what can't be read. A foreign account is as good as none.
 
@@ -85,7 +85,7 @@ class AuthenticatorService:
         if account != caller.role.account:
             raise AuthenticationRefused(Reason.ACCOUNT_UNKNOWN)
         webservice = _webservice(self.dialect, account, name)
-        match use(await self.roles.standing(caller, webservice), "update"):
+        match use(await self.roles.access_facts(caller, webservice), "update"):
             case Denied(Denial.MISSING):
                 raise AuthenticationRefused(Reason.WEBSERVICE_UNKNOWN)
             case _ if _nested(name):
@@ -137,12 +137,12 @@ class FederatedService:
     _refreshed: dict[ResourceName, float] = attrs.field(factory=dict, init=False)
 
     async def status(self, invocation: Invocation, account: str, service_id: str) -> AuthenticatorReport:
-        """Return all that is wrong with an authenticator, and what is known of its keys (wire facts, authn 5).
+        """Return all that is wrong with an authenticator, and what is known of its keys (AUTH-59).
 
         This and the next two take ``read`` on the webservice's ``status``; who lacks it is told so whether he sees that or
         not.
 
-        :raises NotFound: there is no such account, or it isn't the caller's (rulings 2.17), or no such webservice.
+        :raises NotFound: there is no such account, or it isn't the caller's (AUTH-59), or no such webservice.
         :raises Forbidden: the caller may not.
         """
         webservice = await self._operated(invocation, account, service_id)
@@ -174,7 +174,7 @@ class FederatedService:
         return explanation
 
     async def refresh_keys(self, invocation: Invocation, account: str, service_id: str) -> AuthenticatorReport:
-        """Have the provider's keys fetched again, here at once, elsewhere by the next login (rulings 4).
+        """Have the provider's keys fetched again, here at once, elsewhere by the next login (AUTH-63).
 
         :raises TooOften: they were a moment ago.
         """
@@ -189,7 +189,7 @@ class FederatedService:
         return self._report(await self.explainer.status(account, service_id), service_id)
 
     async def distrust(self, invocation: Invocation, account: str, service_id: str, key: str) -> None:
-        """Let a key, by its id or its thumbprint, verify nothing any more (rulings 4).
+        """Let a key, by its id or its thumbprint, verify nothing any more (AUTH-64).
 
         This and the next take ``update`` on the webservice.
 
@@ -207,7 +207,7 @@ class FederatedService:
         """
         webservice = await self._changeable(invocation, account, service_id)
         if not await self.store.trust(webservice, key, invocation.recorder.trail):
-            raise NotFound(account, "key", key)
+            raise RecordNotFound(account, "key", key)
         _log_key(invocation, "trusts again", key, webservice)
 
     def _spend_refresh(self, webservice: ResourceName) -> None:
@@ -227,25 +227,25 @@ class FederatedService:
         invocation.recorder.tell(authenticator=self.name)
         caller = invocation.caller
         if account != caller.role.account:
-            raise NotFound(account, "account", account)
+            raise RecordNotFound(account, "account", account)
         webservice = _webservice(self.dialect, account, f"{self.name}/{service_id}")
         status = _webservice(self.dialect, account, f"{self.name}/{service_id}/status")
-        match use(await self.roles.standing(caller, status), "read"):
+        match use(await self.roles.access_facts(caller, status), "read"):
             case Denied(Denial.MISSING):
-                raise NotFound.of(status)
+                raise RecordNotFound.of(status)
             case Denied(Denial.CALLER_GONE):
                 raise Forbidden("no longer exists")
             case Denied():
                 raise Forbidden(f"lacks read on {status}")
-        if not (await self.roles.standing(caller, webservice)).exists:
-            raise NotFound.of(webservice)
+        if not (await self.roles.access_facts(caller, webservice)).exists:
+            raise RecordNotFound.of(webservice)
         return webservice
 
     async def _changeable(self, invocation: Invocation, account: str, service_id: str) -> ResourceName:
         """Return the webservice of an authenticator that the caller may change."""
         invocation.recorder.tell(authenticator=self.name)
         webservice = _webservice(self.dialect, account, f"{self.name}/{service_id}")
-        require(await self.roles.standing(invocation.caller, webservice), "update", webservice)
+        require(await self.roles.access_facts(invocation.caller, webservice), "update", webservice)
         return webservice
 
     def _report(self, status: AuthenticatorStatus, service_id: str) -> AuthenticatorReport:

@@ -1,4 +1,4 @@
-"""The use cases of credentials: a user changes his password, and API keys are rotated (wire facts, authn 1.4).
+"""The use cases of credentials: a user changes his password, and API keys are rotated (TOK-9, TOK-14).
 
 Note [Strength]. An access token lasts for minutes, and may have been stolen: it may not be turned into a key that lasts. So
 one's own credentials are changed with a password or API key alone. Others' API keys are rotated with a token alone, by who
@@ -27,7 +27,7 @@ from svc.model.errors import (
     CredentialInsufficient,
     CredentialUnknown,
     Forbidden,
-    NotFound,
+    RecordNotFound,
 )
 from svc.model.names import ACTOR_KINDS, RoleName
 from svc.model.ports import IRoles
@@ -100,7 +100,7 @@ class CredentialService:
         sealed = self.vault.seal(api_key_name(role), api_key.encode("ascii"))
         try:
             await self.store.set_api_key(role, sealed, recorder.trail)
-        except NotFound:
+        except RecordNotFound:
             # It was deleted in between.
             raise CredentialUnknown(str(role)) from None
         _log.info(
@@ -133,10 +133,10 @@ class CredentialService:
         recorder.tell(target=str(role))
         if role == proven and not by_token:
             return proven, role
-        standing = await self.roles.standing(caller if isinstance(caller, Caller) else proven, role.resource)
+        access_facts = await self.roles.access_facts(caller if isinstance(caller, Caller) else proven, role.resource)
         try:
-            require_visible(standing, role.resource)
-        except NotFound as missing:
+            require_visible(access_facts, role.resource)
+        except RecordNotFound as missing:
             if role == proven:
                 raise CredentialInsufficient from None
             raise CredentialUnknown(str(role), missing.hidden) from None
@@ -144,7 +144,7 @@ class CredentialService:
             raise CredentialInsufficient
         if not by_token:
             raise AuthenticationRefused(Reason.CREDENTIALS_WRONG)
-        require(standing, "update", role.resource)
+        require(access_facts, "update", role.resource)
         if role.kind not in ACTOR_KINDS:
             raise CredentialImpossible(str(role))
         return proven, role

@@ -1,4 +1,4 @@
-"""Loads that are undone: what a load would change (wire facts, core 1.9).
+"""Loads that are undone: what a load would change (POL-68 to POL-74).
 
 Note [The load itself]. A dry run is the load itself, in its transaction, which is left by an exception: what it tells is
 what the database made of it, and nothing of it stays. What may change is read before and after.
@@ -72,7 +72,7 @@ class Comparison:
         self._before = await self._transaction.stored(self._touched.rows)
         self._surroundings = await self._transaction.surroundings(concerned, each)
         # Who owns the root holds all roles of the account, and they are many.
-        root = await self._transaction.standing(self._caller, root_policy(self._policy.account))
+        root = await self._transaction.access_facts(self._caller, root_policy(self._policy.account))
         self._visible = None if root.owns else await self._seen()
 
     async def end(self, warnings: tuple[str, ...]) -> DryRun:

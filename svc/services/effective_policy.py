@@ -1,4 +1,4 @@
-"""The effective policy: what stands in a policy now, whoever recorded it (wire facts, core 1.10)."""
+"""The effective policy: what stands in a policy now, whoever recorded it (POL-75)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from twisted.internet.task import deferLater
 
 from svc.crypto.vault import Vault
 from svc.model.authorization import require_ownership
-from svc.model.errors import InvalidParameter, NotFound
+from svc.model.errors import InvalidParameter, RecordNotFound
 from svc.model.names import RoleName, root_policy
 from svc.model.policy_rows import Effective, Excess
 from svc.model.ports import IEffectivePolicies, IRoles
@@ -19,7 +19,7 @@ from svc.policy.effective import asked, statements
 from svc.policy.writing import Tagged
 from svc.services.invocation import Invocation
 
-#: The greatest limit, which is also the usual one (wire facts, core 1.10).
+#: The greatest limit, which is also the usual one (POL-81).
 LIMIT_MOST: Final = 100_000
 
 #: How many public keys are opened before others get their turn.
@@ -47,12 +47,12 @@ class EffectivePolicyService:
         :raises InvalidParameter: it holds more than the limit.
         """
         caller = invocation.caller
-        require_ownership(await self.roles.standing(caller, policy.resource), policy.resource)
+        require_ownership(await self.roles.access_facts(caller, policy.resource), policy.resource)
         root = root_policy(policy.account).resource
-        sees_all = policy.resource == root or (await self.roles.standing(caller, root)).owns
+        sees_all = policy.resource == root or (await self.roles.access_facts(caller, root)).owns
         effective = await self.store.effective(asked(policy, depth, limit, None if sees_all else caller.role))
         if effective is None:
-            raise NotFound.of(policy)
+            raise RecordNotFound.of(policy)
         if isinstance(effective, Excess):
             raise _too_large(effective)
         return statements(policy, effective, await self._public_keys(effective))

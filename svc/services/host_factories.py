@@ -1,4 +1,4 @@
-"""The use cases of host factories: tokens, and the hosts that machines make of themselves with them (wire facts, core 5).
+"""The use cases of host factories: tokens, and the hosts that machines make of themselves with them (HF-1).
 
 A token is a bearer secret, so nothing tells it again: the log and outcomes name one by the beginning of its SHA-256.
 
@@ -20,7 +20,7 @@ from svc.model.authorization import require, require_visible
 from svc.model.clocks import WallClock, iso_seconds
 from svc.model.credentials import new_api_key
 from svc.model.dialect import Dialect
-from svc.model.errors import AuthenticationRefused, Conflict, Forbidden, InvalidParameter, NotFound
+from svc.model.errors import AuthenticationRefused, Conflict, Forbidden, InvalidParameter, RecordNotFound
 from svc.model.host_factories import FactoryToken, IHostFactories, called, digest_of
 from svc.model.limits import RECORD_LIMITS, RecordLimits
 from svc.model.names import ResourceName, RoleName, identifier
@@ -84,18 +84,18 @@ class HostFactoryService:
     ) -> NewTokens:
         """Make tokens of a factory, which takes ``execute`` on it.
 
-        In the order of the wire facts: who may not see the factory is told neither its kind nor what else is wrong.
+        In the order of HF-5: who may not see the factory is told neither its kind nor what else is wrong.
 
         :raises NotFound: there is no such factory, or the caller may not see it.
         :raises Forbidden: the caller lacks the privilege.
         :raises InvalidParameter: it is no factory, or such tokens can't be.
         """
         caller, recorder = invocation.caller, invocation.recorder
-        standing = await self.roles.standing(caller, factory)
-        require_visible(standing, factory)
+        access_facts = await self.roles.access_facts(caller, factory)
+        require_visible(access_facts, factory)
         if factory.kind != "host_factory":
             raise InvalidParameter("host_factory", f"Invalid resource kind: {factory.kind}")
-        require(standing, "execute", factory)
+        require(access_facts, "execute", factory)
         asked = wanted()
         recorder.tell(count=asked.count)
         expires_at = _instant(asked.expiration)
@@ -123,14 +123,14 @@ class HostFactoryService:
         """
         caller, recorder, digest = invocation.caller, invocation.recorder, digest_of(token)
         recorder.tell(token=called(digest))
-        missing = NotFound(caller.role.account, "host_factory_token", called(digest))
+        missing = RecordNotFound(caller.role.account, "host_factory_token", called(digest))
         found = await self.store.token(digest)
         if found is None:
             raise missing
         recorder.tell(factory=str(found.factory))
         try:
-            require(await self.roles.standing(caller, found.factory.resource), "update", found.factory.resource)
-        except NotFound:
+            require(await self.roles.access_facts(caller, found.factory.resource), "update", found.factory.resource)
+        except RecordNotFound:
             raise missing from None
         if not await self.store.remove_token(digest, recorder.trail):
             raise missing
@@ -168,7 +168,7 @@ class HostFactoryService:
         sealed = self.vault.seal(api_key_name(host), api_key.encode("ascii"))
         try:
             made = await self.store.create_host(digest, host, given, sealed, recorder.trail)
-        except NotFound:
+        except RecordNotFound:
             raise _refused(digest, Reason.CREDENTIALS_WRONG, client_ip, recorder) from None
         except Conflict as refusal:
             raise Forbidden(refusal.message) from None
@@ -209,7 +209,7 @@ class HostFactoryService:
 
 
 def _instant(text: str) -> float:
-    """Read an ISO 8601 date, or date and time, as seconds since the epoch; without an offset it is UTC (clients R11).
+    """Read an ISO 8601 date, or date and time, as seconds since the epoch; without an offset it is UTC (HF-6).
 
     Fractions are dropped, as they are where it is told: rounded up, the last moment of the year 9999 could not be.
     """

@@ -6,7 +6,7 @@ from typing import Protocol
 
 import attrs
 
-from svc.model.events import Trail
+from svc.model.events import EventBatch
 from svc.model.query_results import Caller
 
 
@@ -17,7 +17,7 @@ class Recorder(Protocol):
         """Record facts of what is done, as soon as they are known; never a secret."""
 
     @property
-    def trail(self) -> Trail | None:
+    def trail(self) -> EventBatch | None:
         """The events as known so far, for the transaction of the change; ``None`` where nothing is recorded."""
 
 
@@ -29,7 +29,7 @@ class Unrecorded:
         """Keep nothing."""
 
     @property
-    def trail(self) -> Trail | None:
+    def trail(self) -> EventBatch | None:
         """Return ``None``."""
         return None
 

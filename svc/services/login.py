@@ -11,7 +11,7 @@ from twisted.logger import Logger
 
 from svc.crypto.keyring import AccessTokens, AccountKeys
 from svc.model.authentication import IAuthenticator, ILogin, LoginRequest, Refused, moment
-from svc.model.errors import AuthenticationRefused, Forbidden, InvalidName, NotFound, WrongDataKey
+from svc.model.errors import AuthenticationRefused, Forbidden, InvalidName, RecordNotFound, WrongDataKey
 from svc.model.names import account_name
 from svc.model.ports import IRoles
 from svc.model.query_results import Caller
@@ -82,7 +82,7 @@ class AccessTokenService:
             raise Forbidden("the token's role no longer exists")
 
     async def public_keys(self, account: str) -> list[dict[str, str]]:
-        """Return the keys that verify an account's access tokens now, as members of a JWK set (rulings 3).
+        """Return the keys that verify an account's access tokens now, as members of a JWK set (TOK-33).
 
         :raises NotFound: there is no such account.
         """
@@ -91,5 +91,5 @@ class AccessTokenService:
         except InvalidName:
             keys = []
         if not keys:
-            raise NotFound(account, "account", account)
+            raise RecordNotFound(account, "account", account)
         return keys

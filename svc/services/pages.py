@@ -15,7 +15,7 @@ from typing import Final, Generic, TypeVar
 
 import attrs
 
-from svc.model.errors import NotFound
+from svc.model.errors import RecordNotFound
 from svc.model.query_results import Membership, MembersQuery, Place
 
 R_co = TypeVar("R_co", covariant=True)
@@ -109,4 +109,4 @@ async def not_empty(batches: AsyncIterator[Sequence[R_co]], name: object) -> Asy
     async for first in batches:
         if first:
             return resumed(first)
-    raise NotFound.of(name)
+    raise RecordNotFound.of(name)

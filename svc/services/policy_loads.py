@@ -22,7 +22,7 @@ from svc.model.authorization import require
 from svc.model.credentials import new_api_key
 from svc.model.dialect import Dialect
 from svc.model.errors import Forbidden, PolicyInvalid
-from svc.model.events import Event, IEvents, IJournal, Origin, Outcome, Trail
+from svc.model.events import AuditContext, Event, EventBatch, IEvents, IJournal, Outcome
 from svc.model.limits import RecordLimits
 from svc.model.names import RoleName
 from svc.model.policy_loads import Batches, Load, Loaded, LoadMode, LoadOutcome
@@ -41,7 +41,7 @@ from svc.policy.resolve import resolve
 from svc.services.dry_run import Comparison, Undone, undone
 from svc.services.invocation import Invocation
 
-#: The privilege on the policy that each mode takes (wire facts, core 1.8).
+#: The privilege on the policy that each mode takes (POL-40).
 PRIVILEGES: Final = {LoadMode.APPEND: "create", LoadMode.UPDATE: "update", LoadMode.REPLACE: "update"}
 
 #: How long a document may be that is read near, in bytes: it takes some 5 ms.
@@ -57,7 +57,7 @@ EVENTS: Final = 5000
 EVENTS_READ: Final = 100
 
 
-class TooLarge(Exception):
+class LoadTooLarge(Exception):
     """A load is too large for where it was begun; nothing of it remains."""
 
 
@@ -79,7 +79,7 @@ class PolicyLoadService:
         """
         invocation.recorder.tell(dry_run=dry_run)
         # What a document costs to read is not spent on those who may not load it.
-        require(await self.roles.standing(invocation.caller, policy.resource), PRIVILEGES[mode], policy.resource)
+        require(await self.roles.access_facts(invocation.caller, policy.resource), PRIVILEGES[mode], policy.resource)
         trail = invocation.recorder.trail
         origin = None if trail is None else trail.origin
         load = Load(policy, mode, invocation.caller, invocation.client_ip, document, dry_run, origin)
@@ -88,7 +88,7 @@ class PolicyLoadService:
             await self._record(origin, *outcome.audited)
         return outcome
 
-    async def _record(self, origin: Origin, after: int, last: int) -> None:
+    async def _record(self, origin: AuditContext, after: int, last: int) -> None:
         """Have the journal take the events that the database has between these numbers."""
         while after < last:
             found = await self.events.after(after, last, origin, EVENTS_READ)
@@ -112,7 +112,7 @@ class NearAndFar:
         if len(load.document) <= NEAR_BYTES and b"*" not in load.document and not load.dry_run:
             try:
                 return await self.near.load(load)
-            except TooLarge:
+            except LoadTooLarge:
                 pass
         return await self.far.load(load)
 
@@ -162,7 +162,7 @@ class Loads:
             await comparison.begin(changes)
         api_keys = await self._apply(transaction, load, resolved, present, changes)
         await _refuse_grown(transaction, changes, self.bounds.records)
-        if not (await transaction.standing(caller, policy)).exists:
+        if not (await transaction.access_facts(caller, policy)).exists:
             raise PolicyInvalid("the policy would be deleted with its owner, whom the document does not keep")
         if load.dry_run:
             raise Undone(await comparison.end(warnings))
@@ -188,7 +188,7 @@ class Loads:
 
     def _bound(self, exceeds: bool) -> None:
         if exceeds and self.most is not None:
-            raise TooLarge
+            raise LoadTooLarge
 
     async def _apply(
         self, transaction: IPolicyTransaction, load: Load, resolved: Resolved, present: Present, changes: Changes
@@ -220,11 +220,11 @@ class Loads:
         return self.vault.seal(api_key_name(RoleName.parse(actor)), api_key.encode("ascii"))
 
 
-async def _audit(transaction: IPolicyTransaction, origin: Origin, events: Iterator[Event]) -> tuple[int, int]:
+async def _audit(transaction: IPolicyTransaction, origin: AuditContext, events: Iterator[Event]) -> tuple[int, int]:
     """Write the events of a load, some at a time, and return their numbers as ``IPolicyTransaction.audit`` does."""
     ranges = []
     while some := tuple(islice(events, EVENTS)):
-        ranges.append(await transaction.audit(Trail(origin, some)))
+        ranges.append(await transaction.audit(EventBatch(origin, some)))
     return (ranges[0][0], ranges[-1][1]) if ranges else (0, 0)
 
 
@@ -240,7 +240,7 @@ async def _admit(transaction: IPolicyTransaction, caller: Caller, policy: RoleNa
     :raises NotFound: the policy doesn't exist, or as good as.
     :raises Forbidden: the caller lacks the privilege, or, to replace, has it not on everything in the policy.
     """
-    require(await transaction.standing(caller, policy), PRIVILEGES[mode], policy.resource)
+    require(await transaction.access_facts(caller, policy), PRIVILEGES[mode], policy.resource)
     if mode is LoadMode.REPLACE and await transaction.lacks_update_below(caller.role, policy):
         raise Forbidden(f"lacks update on something in {policy}")
 
@@ -257,13 +257,13 @@ async def _refuse_grown(transaction: IPolicyTransaction, changes: Changes, limit
 
 
 async def _authorize(transaction: IPolicyTransaction, caller: RoleName, load: Disposed) -> None:
-    """Return when the caller may dispose of all that the load disposes of (rulings 2.13, 9.2 and 9.4).
+    """Return when the caller may dispose of all that the load disposes of (POL-55 to POL-67).
 
     :raises Forbidden: a delegated owner would help himself, or the document declares a host that somebody else made.
     """
     if not (load.placed or load.granted or load.changed):
         return
-    claimed = claims(load, await transaction.ownership(load.standing, load.placed))
+    claimed = claims(load, await transaction.ownership(load.access_facts, load.placed))
     denied = []
     if claimed.roles:
         lacking = await transaction.not_grantable(caller, tuple(claimed.roles))

@@ -17,7 +17,7 @@ from svc.services.secrets import holds
 
 @attrs.frozen
 class PublicKeyService:
-    """The use cases of public keys (wire facts, core 4 and 5). Policy declares them, with the first value of each."""
+    """The use cases of public keys (KEY-1). Policy declares them, with the first value of each."""
 
     store: IPublicKeys
     values: ISecrets
@@ -36,7 +36,7 @@ class PublicKeyService:
         """
 
         def decide(reading: SecretReading) -> Sealed | None:
-            require(reading.standing, "update", name)
+            require(reading.access_facts, "update", name)
             try:
                 line = public_key(key.decode("utf-8")).encode("utf-8")
             except ValueError:

@@ -8,7 +8,7 @@ from typing import Final
 import attrs
 
 from svc.model.authorization import Allowed, require_visible, role_sight, use
-from svc.model.errors import Forbidden, InvalidName, InvalidParameter, NotFound
+from svc.model.errors import Forbidden, InvalidName, InvalidParameter, RecordNotFound
 from svc.model.names import ResourceName, RoleName
 from svc.model.ports import IResources, IRoles
 from svc.model.query_results import Resource, ResourcesQuery
@@ -56,7 +56,7 @@ class ResourceService:
 
         :raises NotFound: there is none, or the caller may not see it.
         """
-        require_visible(await self.roles.standing(invocation.caller, name), name)
+        require_visible(await self.roles.access_facts(invocation.caller, name), name)
         return await not_empty(self.store.described([str(name)], TEXTS_MOST), name)
 
     async def check(self, invocation: Invocation, name: ResourceName, privilege: str, acting_as: str | None) -> bool:
@@ -66,11 +66,11 @@ class ResourceService:
         """
         caller = invocation.caller.role
         role = caller if acting_as is None else await self._acting(invocation, acting_as)
-        standing = await self.roles.standing(invocation.caller, name)
-        require_visible(standing, name)
+        access_facts = await self.roles.access_facts(invocation.caller, name)
+        require_visible(access_facts, name)
         if role != caller:
-            standing = await self.roles.standing(role, name)
-        return use(standing, privilege) == Allowed()
+            access_facts = await self.roles.access_facts(role, name)
+        return use(access_facts, privilege) == Allowed()
 
     async def permitted_roles(self, invocation: Invocation, name: ResourceName, privilege: str) -> Sequence[str]:
         """Return the full ids of the roles that have a privilege on a resource, in order.
@@ -78,7 +78,7 @@ class ResourceService:
         :raises NotFound: there is no such resource, or the caller may not see it.
         :raises TooManyRoles: they are more than ``PERMITTED_MOST``.
         """
-        require_visible(await self.roles.standing(invocation.caller, name), name)
+        require_visible(await self.roles.access_facts(invocation.caller, name), name)
         return await self.store.permitted(name, privilege, PERMITTED_MOST)
 
     async def _narrowed(
@@ -98,7 +98,7 @@ class ResourceService:
             role = caller if acting_as is None else RoleName.parse(acting_as)
         except InvalidName as refusal:
             raise Forbidden(f"{caller} may not act as what is no role: {refusal.message}") from None
-        if not (await self.roles.standing(invocation.caller, role.resource)).holds:
+        if not (await self.roles.access_facts(invocation.caller, role.resource)).holds:
             raise Forbidden(f"{caller} may not act as {role}")
         return role
 
@@ -115,8 +115,8 @@ class ResourceService:
         try:
             owner = RoleName.of(account, kind, identifier)
         except InvalidName:
-            raise NotFound(account, kind, identifier) from None
-        standing = await self.roles.standing(viewer, owner.resource)
-        if not (standing.holds or role_sight(standing) == Allowed()):
-            raise NotFound.of(owner, hidden=standing.exists)
+            raise RecordNotFound(account, kind, identifier) from None
+        access_facts = await self.roles.access_facts(viewer, owner.resource)
+        if not (access_facts.holds or role_sight(access_facts) == Allowed()):
+            raise RecordNotFound.of(owner, hidden=access_facts.exists)
         return owner

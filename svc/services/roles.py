@@ -1,7 +1,7 @@
 """The use cases of roles: who belongs to one, what it belongs to, and changes of its members.
 
 A role is seen as its resource is (``model.authorization.require_role_visible``). Every reading looks at that first, and
-refuses with ``Forbidden`` or ``NotFound`` there.
+refuses with ``Forbidden`` or ``RecordNotFound`` there.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import attrs
 
 from svc.model.authorization import require, require_role_visible
 from svc.model.dialect import Dialect
-from svc.model.errors import Forbidden, InvalidParameter, NotFound
+from svc.model.errors import Forbidden, InvalidParameter, RecordNotFound
 from svc.model.names import ResourceName, RoleName
 from svc.model.ports import IRoles
 from svc.model.query_results import EffectiveMembers, MemberReading, Membership, MembersQuery, Place, RoleReading
@@ -50,8 +50,8 @@ class RoleService:
 
     async def members(self, invocation: Invocation, query: MembersQuery) -> Page[Membership]:
         """Return the direct members of a role, ordered by id."""
-        standing, first = await self.store.judged_members(invocation.caller, first_of(query))
-        require_role_visible(standing, query.role, invocation.caller.role, self.dialect)
+        access_facts, first = await self.store.judged_members(invocation.caller, first_of(query))
+        require_role_visible(access_facts, query.role, invocation.caller.role, self.dialect)
         return await MembershipList(self.store.members, _member_place).page(query, first)
 
     async def count_members(self, invocation: Invocation, query: MembersQuery) -> int:
@@ -121,7 +121,7 @@ class RoleService:
         await self._see(invocation, role)
         reading = await self.store.role(role)
         if reading is None:
-            raise NotFound.of(role)
+            raise RecordNotFound.of(role)
 
         query = MembersQuery(role)
 
@@ -151,11 +151,11 @@ class RoleService:
         """
         decide = self._decide(invocation, role, member, "update")
         if not await self.store.remove_member(invocation.caller, role, member, decide, invocation.recorder.trail):
-            raise NotFound.of(member)
+            raise RecordNotFound.of(member)
 
     async def _see(self, invocation: Invocation, role: RoleName) -> None:
-        standing = await self.store.standing(invocation.caller, role.resource)
-        require_role_visible(standing, role, invocation.caller.role, self.dialect)
+        access_facts = await self.store.access_facts(invocation.caller, role.resource)
+        require_role_visible(access_facts, role, invocation.caller.role, self.dialect)
 
     def _decide(
         self, invocation: Invocation, role: RoleName, member: RoleName, privilege: str
@@ -165,15 +165,15 @@ class RoleService:
         caller = invocation.caller.role
 
         def decide(reading: MemberReading) -> None:
-            require_role_visible(reading.standing, role, caller, self.dialect)
-            if reading.over_policy is None or reading.standing.recorded_by is None:
+            require_role_visible(reading.access_facts, role, caller, self.dialect)
+            if reading.over_policy is None or reading.access_facts.recorded_by is None:
                 raise Forbidden(f"{role} is of no policy, so that nobody has {privilege} on that")
             try:
-                require(reading.over_policy, privilege, ResourceName.parse(reading.standing.recorded_by))
-            except NotFound:
+                require(reading.over_policy, privilege, ResourceName.parse(reading.access_facts.recorded_by))
+            except RecordNotFound:
                 raise Forbidden(f"may not see the policy of {role}") from None
             if not reading.member_exists:
-                raise NotFound.of(member)
+                raise RecordNotFound.of(member)
 
         return decide
 

@@ -12,7 +12,7 @@ import attrs
 from svc.crypto.vault import Vault
 from svc.model.authorization import Allowed, require, require_value, use
 from svc.model.credentials import same_key
-from svc.model.errors import InvalidName, InvalidParameter, NotFound, NoValue, TooLarge, WrongDataKey
+from svc.model.errors import InvalidName, InvalidParameter, NoValue, RecordNotFound, TooLarge, WrongDataKey
 from svc.model.expiration import IExpirations
 from svc.model.names import ResourceName
 from svc.model.ports import ISecrets
@@ -43,7 +43,7 @@ class Secret:
 
 @attrs.frozen
 class SecretService:
-    """The use cases of secrets (wire facts, core 4)."""
+    """The use cases of secrets (SEC-25)."""
 
     store: ISecrets
     expirations: IExpirations
@@ -66,7 +66,7 @@ class SecretService:
         :raises WrongDataKey: the value doesn't open.
         """
         reading = await self.store.read(invocation.caller, variable, version)
-        require_value(reading.standing, "execute", variable)
+        require_value(reading.access_facts, "execute", variable)
         if reading.sealed is None:
             raise NoValue(str(variable), reading.ended_at)
         tag = self._tag(reading.version, reading.sealed)
@@ -76,8 +76,8 @@ class SecretService:
     async def read_several(self, invocation: Invocation, ids: Sequence[str]) -> dict[str, bytes]:
         """Return the newest values of several resources by their full ids; the caller needs ``execute`` on each.
 
-        One that is seen without ``execute`` is told first, then one that isn't seen, then one without a value (wire facts,
-        core 4 and 10; rulings 2.18). Values that are too long together come last.
+        Refused is first one that is visible without ``execute``, then one that isn't visible, then one without a value; last
+        come values that are too long together (SEC-13, SEC-14).
 
         :param ids: full ids, each once; a text that can't be one is an id that isn't seen.
         :raises InvalidParameter: they are more than ``BATCH_MOST``.
@@ -93,8 +93,8 @@ class SecretService:
         readings = await self.store.read_all(invocation.caller, tuple(names.values()), BATCH_BYTES)
         seen: dict[str, SecretReading] = {}
         for (text, name), reading in zip(names.items(), readings, strict=True):
-            with contextlib.suppress(NotFound):
-                require(reading.standing, "execute", name)
+            with contextlib.suppress(RecordNotFound):
+                require(reading.access_facts, "execute", name)
                 seen[text] = reading
         for text in ids:
             if text not in seen:
@@ -133,11 +133,11 @@ class SecretService:
 
         def decide(reading: SecretReading) -> Sealed | None:
             nonlocal kept, sealed
-            require(reading.standing, "update", variable)
+            require(reading.access_facts, "update", variable)
             if not value.strip():
                 raise InvalidParameter("value", "'value' may not be empty")
             precondition(None if reading.sealed is None else self._tag(reading.version, reading.sealed))
-            readable = use(reading.standing, "execute") == Allowed()
+            readable = use(reading.access_facts, "execute") == Allowed()
             if readable and reading.sealed is not None and holds(self.vault, variable, reading.sealed, value):
                 kept, sealed = reading.version, reading.sealed
                 return None
@@ -154,7 +154,10 @@ class SecretService:
         :raises Forbidden: the caller sees the variable and may not set its value.
         """
         await self.expirations.clear(
-            invocation.caller, variable, lambda standing: require(standing, "update", variable), invocation.recorder.trail
+            invocation.caller,
+            variable,
+            lambda access_facts: require(access_facts, "update", variable),
+            invocation.recorder.trail,
         )
 
     def _tag(self, version: int | None, sealed: Sealed) -> str:

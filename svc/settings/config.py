@@ -2,7 +2,7 @@
 
 Note [One table]. Each field of :class:`Settings` is one setting, and all that a user sees of it follows from the field: the
 option ``--some-name`` with its help, the environment variable ``SERVICE_SOME_NAME``, and the key ``some_name`` of the TOML
-file that ``--config`` names. The first of these that gives a value counts (rulings: starting and configuring).
+file that ``--config`` names. The first of these that gives a value counts (CFG-1).
 """
 
 # ruff: noqa: RUF009 - what stands to the right of a field's = describes the field; it isn't a default that fields share

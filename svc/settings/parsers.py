@@ -206,7 +206,7 @@ def _authenticator(text: str) -> str:
 
 
 def _member(name: str, url: str, ca: str | None = None) -> ClusterMember:
-    """Return another server of the cluster (rulings: health)."""
+    """Return another server of the cluster (HEALTH-18)."""
     if len(name) > HOST_LIMIT or not _HOST.fullmatch(name):
         raise ValueError(f"names {_shown(name)}, which is no name of a host")
     address = _URL.fullmatch(url) if len(url) <= _URL_LIMIT else None

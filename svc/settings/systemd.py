@@ -37,7 +37,7 @@ class SystemdUnit:
     def audit_file(
         self, chosen: Path | None, data_dir: Path, *, daemon: bool, stdout: tuple[int, int] | None
     ) -> Path | None:
-        """Return the file that audit records go to; ``None`` for standard output (rulings: starting and configuring).
+        """Return the file that audit records go to; ``None`` for standard output (AUD-15).
 
         Nobody reads a daemon's standard output, and the journal, where a unit's goes, may drop what comes too fast: records
         go there where that is ``chosen``. ``stdout`` is the device and the inode of standard output.

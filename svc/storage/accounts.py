@@ -8,8 +8,8 @@ from typing import Any, Final
 import attrs
 from zope.interface import implementer
 
-from svc.model.errors import Conflict, NotFound
-from svc.model.events import Trail
+from svc.model.errors import Conflict, RecordNotFound
+from svc.model.events import EventBatch
 from svc.model.names import ACCOUNTS_WEBSERVICE, RESERVED_ACCOUNT, admin_of, root_policy
 from svc.model.ports import IAccounts
 from svc.model.query_results import Sealed, StoredSigningKey
@@ -106,7 +106,7 @@ class AccountStore:
     _database: Database
 
     async def create(
-        self, account: str, admin_key: Sealed, signing_key: StoredSigningKey, trail: Trail | None = None
+        self, account: str, admin_key: Sealed, signing_key: StoredSigningKey, trail: EventBatch | None = None
     ) -> None:
         """See ``IAccounts``."""
         admin, root = str(admin_of(account)), str(root_policy(account))
@@ -127,12 +127,12 @@ class AccountStore:
 
         await self._database.transact(work)
 
-    async def delete(self, account: str, trail: Trail | None = None) -> None:
+    async def delete(self, account: str, trail: EventBatch | None = None) -> None:
         """See ``IAccounts``. What is added meanwhile goes with its owner, or waits and then finds him gone."""
 
         async def work(transaction: Transaction) -> None:
             if not await transaction.fetch(_LOCK, account):
-                raise NotFound(account, "account", account)
+                raise RecordNotFound(account, "account", account)
             await _empty(transaction, _SOME_RESOURCES, account, (_FREE_ROLES, _DELETE_RESOURCES))
             for kind in _KINDS:
                 await _empty(transaction, _SOME_ROLES, f"{account}:{kind}", (_DELETE_ROLES,))
@@ -163,7 +163,7 @@ class AccountStore:
 
         async def work(transaction: Transaction) -> None:
             if not await transaction.fetch(_LOCK, new.account):
-                raise NotFound(new.account, "account", new.account)
+                raise RecordNotFound(new.account, "account", new.account)
             await transaction.fetch(_RETIRE_KEYS, new.account, retire_at)
             await _add_key(transaction, new.account, new)
 

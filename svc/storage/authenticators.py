@@ -25,8 +25,8 @@ from svc.model.authentication import (
     IAuthenticators,
     LoginCandidate,
 )
-from svc.model.errors import InvalidParameter, NotFound
-from svc.model.events import Trail
+from svc.model.errors import InvalidParameter, RecordNotFound
+from svc.model.events import EventBatch
 from svc.model.names import ResourceName, RoleName
 from svc.storage.driver.columns import column
 from svc.storage.driver.database import Database, Statement, Transaction
@@ -250,20 +250,20 @@ class AuthenticatorStore:
                 found.append((ResourceName.parse(name), switch))
         return seen
 
-    async def switch(self, webservice: ResourceName, on: bool, trail: Trail | None = None) -> None:
+    async def switch(self, webservice: ResourceName, on: bool, trail: EventBatch | None = None) -> None:
         """See ``IAuthenticators``."""
         await self._told(trail, _SWITCH, webservice, on)
 
-    async def refresh(self, webservice: ResourceName, trail: Trail | None = None) -> int:
+    async def refresh(self, webservice: ResourceName, trail: EventBatch | None = None) -> int:
         """See ``IAuthenticators``."""
         return int(await self._told(trail, _REFRESH, webservice))
 
-    async def distrust(self, webservice: ResourceName, key: str, by: RoleName, trail: Trail | None = None) -> None:
+    async def distrust(self, webservice: ResourceName, key: str, by: RoleName, trail: EventBatch | None = None) -> None:
         """See ``IAuthenticators``."""
         if not await self._told(trail, _DISTRUST, webservice, key, str(by), DISTRUSTED_LIMIT):
             raise InvalidParameter("key", f"{DISTRUSTED_LIMIT} keys are distrusted already: trust some of them again first")
 
-    async def trust(self, webservice: ResourceName, key: str, trail: Trail | None = None) -> bool:
+    async def trust(self, webservice: ResourceName, key: str, trail: EventBatch | None = None) -> bool:
         """See ``IAuthenticators``."""
         return bool(await self._told(trail, _TRUST, webservice, key))
 
@@ -272,7 +272,7 @@ class AuthenticatorStore:
         return tuple(DistrustedKey(*row) for row in await self._database.fetch(_DISTRUSTED, str(webservice)))
 
     async def _told(
-        self, trail: Trail | None, statement: Statement, webservice: ResourceName, *more: str | bool | int
+        self, trail: EventBatch | None, statement: Statement, webservice: ResourceName, *more: str | bool | int
     ) -> Any:
         """Tell a webservice something, and return what the statement does; false when that changed nothing.
 
@@ -289,7 +289,7 @@ class AuthenticatorStore:
         except ForeignKeyViolation:  # it went meanwhile
             rows = []
         if not rows:
-            raise NotFound.of(webservice)
+            raise RecordNotFound.of(webservice)
         return rows[0][0]
 
 

@@ -13,8 +13,8 @@ from zope.interface import implementer
 
 from svc.model.authentication import RESTRICTIONS_LIMIT
 from svc.model.credentials import Credential, ICredentials
-from svc.model.errors import NotFound, StoreReadOnly, StoreUnavailable
-from svc.model.events import Trail
+from svc.model.errors import RecordNotFound, StoreReadOnly, StoreUnavailable
+from svc.model.events import EventBatch
 from svc.model.names import RoleName
 from svc.model.query_results import Sealed
 from svc.storage.driver.database import Database, Statement, Transaction
@@ -74,14 +74,14 @@ class CredentialStore:
         restrictions, known = tuple(map(ip_network, networks)), creation is not None
         return Credential(account_exists, known, api_key, signing_key, password, expires_at, restrictions, creation or 0)
 
-    async def set_api_key(self, role: RoleName, api_key: Sealed, trail: Trail | None = None) -> None:
+    async def set_api_key(self, role: RoleName, api_key: Sealed, trail: EventBatch | None = None) -> None:
         """See ``ICredentials``."""
         try:
             found = await self._set(trail, _SET_API_KEY, str(role), api_key)
         except ForeignKeyViolation:  # the role went meanwhile
             found = False
         if not found:
-            raise NotFound.of(role)
+            raise RecordNotFound.of(role)
 
     async def rotated_at(self, role: RoleName) -> float | None:
         """See ``ICredentials``."""
@@ -89,7 +89,7 @@ class CredentialStore:
         return rows[0][0] if rows else None
 
     async def set_password(
-        self, role: RoleName, password: Sealed, instead_of: Sealed | None = None, trail: Trail | None = None
+        self, role: RoleName, password: Sealed, instead_of: Sealed | None = None, trail: EventBatch | None = None
     ) -> bool:
         """See ``ICredentials``."""
         return await self._set(trail, _SET_PASSWORD, str(role), password, instead_of)
@@ -108,7 +108,7 @@ class CredentialStore:
         except (StoreReadOnly, StoreUnavailable) as refusal:
             _log.debug("The hash of a password stays as it is: {why}", why=str(refusal))
 
-    async def _set(self, trail: Trail | None, statement: Statement, *parameters: object) -> bool:
+    async def _set(self, trail: EventBatch | None, statement: Statement, *parameters: object) -> bool:
         """Change a credential, and record that with it; whether there was one to change."""
 
         async def work(transaction: Transaction) -> bool:

@@ -27,7 +27,7 @@ from svc.storage.driver.columns import column, for_each, rows_of
 from svc.storage.driver.database import Database, Statement, Transaction
 from svc.storage.sql.impact import visible
 
-#: The most rows of a sort that are read, whatever the limit of the query (wire facts, core 1.10).
+#: The most rows of a sort that are read, whatever the limit of the query (POL-81).
 MOST: Final = 100_000
 
 #: The most bytes of ids and texts that are read: twice of what a document may have.

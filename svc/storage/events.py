@@ -8,7 +8,7 @@ from typing import Any, Final
 import attrs
 from zope.interface import implementer
 
-from svc.model.events import Event, EventsQuery, IEvents, Origin, StoredEvent, Trail
+from svc.model.events import AuditContext, Event, EventBatch, EventsQuery, IEvents, StoredEvent
 from svc.storage.driver.columns import for_each
 from svc.storage.driver.database import Database, Statement, Transaction
 
@@ -121,7 +121,7 @@ _PURGE: Final = Statement(
 )
 
 
-async def record(transaction: Transaction, trail: Trail | None) -> tuple[int, int]:
+async def record(transaction: Transaction, trail: EventBatch | None) -> tuple[int, int]:
     """Write the events of a trail, and return their numbers: after the first of the two, up to the second."""
     if trail is None or not trail.events:
         return 0, 0
@@ -168,7 +168,7 @@ class EventStore:
         statement = _LISTED if way is None else _NARROWED[way]
         return [_stored(row) for row in await self._database.fetch(statement, *parameters)]
 
-    async def after(self, number: int, last: int, origin: Origin, limit: int) -> list[tuple[int, Event]]:
+    async def after(self, number: int, last: int, origin: AuditContext, limit: int) -> list[tuple[int, Event]]:
         """See ``IEvents``."""
         asked = (number, last, origin.request_id, origin.user or "-", origin.client_ip)
         rows = await self._database.fetch(_AFTER, *asked, limit)

@@ -16,14 +16,14 @@ from typing import Final
 import attrs
 from zope.interface import implementer
 
-from svc.model.events import Trail
+from svc.model.events import EventBatch
 from svc.model.expiration import LIFETIME, ROTATION_PREFIX, ROTATOR, Due, Duration, IExpirations, Turn
 from svc.model.names import ResourceName
-from svc.model.query_results import Asker, Sealed, Standing
+from svc.model.query_results import AccessFacts, Asker, Sealed
 from svc.storage.driver.columns import column
 from svc.storage.driver.database import Database, Statement, Transaction
 from svc.storage.events import record
-from svc.storage.roles import standing
+from svc.storage.roles import access_facts
 from svc.storage.secrets import ENDED_AT, LOCK, WRITE, span
 
 #: The key of the advisory lock, ``svc`` and a blank in ASCII, then 2: of this program, for this purpose.
@@ -213,7 +213,7 @@ class ExpirationStore:
         return None
 
     async def promote(
-        self, variable: ResourceName, candidate: Sealed, interval: Duration, trail: Trail | None = None
+        self, variable: ResourceName, candidate: Sealed, interval: Duration, trail: EventBatch | None = None
     ) -> int | None:
         """See ``IExpirations``."""
 
@@ -235,13 +235,13 @@ class ExpirationStore:
         return {name: Sealed(sealed) for name, sealed in rows}
 
     async def clear(
-        self, caller: Asker, variable: ResourceName, decide: Callable[[Standing], None], trail: Trail | None = None
+        self, caller: Asker, variable: ResourceName, decide: Callable[[AccessFacts], None], trail: EventBatch | None = None
     ) -> None:
         """See ``IExpirations``."""
 
         async def work(transaction: Transaction) -> None:
             await transaction.fetch(LOCK, str(variable))
-            decide(await standing(transaction, caller, str(variable)))
+            decide(await access_facts(transaction, caller, str(variable)))
             await transaction.fetch(_CLEAR, str(variable))
             await transaction.fetch(_CLEARED, str(variable))
             await record(transaction, trail)

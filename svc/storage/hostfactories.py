@@ -8,8 +8,8 @@ from typing import Final
 import attrs
 from zope.interface import implementer
 
-from svc.model.errors import Conflict, NotFound
-from svc.model.events import Trail
+from svc.model.errors import Conflict, RecordNotFound
+from svc.model.events import EventBatch
 from svc.model.host_factories import ExpiredToken, FactoryToken, IHostFactories, Recount, called
 from svc.model.names import INTERNAL_ACCOUNT, RoleName
 from svc.model.query_results import Sealed
@@ -94,7 +94,7 @@ class HostFactoryStore:
 
     _database: Database
 
-    async def add_tokens(self, digests: Sequence[bytes], token: FactoryToken, trail: Trail | None = None) -> None:
+    async def add_tokens(self, digests: Sequence[bytes], token: FactoryToken, trail: EventBatch | None = None) -> None:
         """See ``IHostFactories``."""
 
         async def work(transaction: Transaction) -> None:
@@ -104,7 +104,7 @@ class HostFactoryStore:
         try:
             await self._database.transact(work)
         except ForeignKeyViolation:
-            raise NotFound.of(token.factory) from None
+            raise RecordNotFound.of(token.factory) from None
 
     async def token(self, digest: bytes) -> FactoryToken | None:
         """See ``IHostFactories``."""
@@ -112,7 +112,7 @@ class HostFactoryStore:
             return FactoryToken(RoleName(*factory.split(":", 2)), expires_at, tuple(networks))
         return None
 
-    async def remove_token(self, digest: bytes, trail: Trail | None = None) -> bool:
+    async def remove_token(self, digest: bytes, trail: EventBatch | None = None) -> bool:
         """See ``IHostFactories``."""
 
         async def work(transaction: Transaction) -> bool:
@@ -128,7 +128,7 @@ class HostFactoryStore:
         host: RoleName,
         annotations: Mapping[str, str],
         api_key: Sealed,
-        trail: Trail | None = None,
+        trail: EventBatch | None = None,
     ) -> bool:
         """See ``IHostFactories``."""
 
@@ -165,7 +165,7 @@ async def _make(transaction: Transaction, digest: bytes, host: str, annotations:
     """Make a host unless it is there; whether it was made."""
     rows = await transaction.fetch(_TOKEN, digest)
     if not rows:
-        raise NotFound(host.partition(":")[0], "host_factory_token", "given")
+        raise RecordNotFound(host.partition(":")[0], "host_factory_token", "given")
     factory = rows[0][0]
     if not await transaction.fetch(_ADD_ROLE, host):
         if await transaction.fetch(_OWNER, host) != [(factory,)]:

@@ -18,13 +18,13 @@ from typing import Any, Final, Self
 import attrs
 
 from svc.model.names import ROLE_KINDS
-from svc.model.query_results import Asker, Membership, MembersQuery, Place, Standing
+from svc.model.query_results import AccessFacts, Asker, Membership, MembersQuery, Place
 from svc.storage.driver.columns import column
 from svc.storage.driver.database import Database, Statement
-from svc.storage.sql.access_facts import WITH_STANDING, identity, standing_of
+from svc.storage.sql.access_facts import WITH_ACCESS_FACTS, access_facts_of, identity
 from svc.storage.sql.search import ASKED, CLASS, FOUND, MATCHING, SHORT
 
-#: How many columns a row of ``standing`` has.
+#: How many columns a row of ``access_facts`` has.
 _FACTS: Final = 6
 
 _PARAMETER: Final = re.compile(r"\$([0-9]+)")
@@ -34,7 +34,7 @@ _START: Final = Place("")
 
 
 @attrs.frozen
-class MembershipList:
+class MembershipStatements:
     """The memberships that have one role in one column, listed by the other column."""
 
     _first_page: Statement
@@ -138,29 +138,31 @@ class MembershipList:
 
 
 @attrs.frozen
-class JudgedListing:
+class JudgedMemberships:
     """A listing that is read together with how a caller stands towards its role, in one statement.
 
     Who neither owns nor holds the role, and has no privilege on it, reads no rows.
     """
 
-    _listing: MembershipList
+    _listing: MembershipStatements
     _pages: Mapping[str, Statement]
 
     @classmethod
-    def of(cls, listing: MembershipList) -> Self:
+    def of(cls, listing: MembershipStatements) -> Self:
         """Make the statements from those of a listing, where the role is ``$1`` and here ``$2``."""
         first, page, search = listing.pages
         return cls(listing, {each.name: _judged(each, columns) for each, columns in ((first, 5), (page, 5), (search, 6))})
 
-    async def page(self, database: Database, caller: Asker, query: MembersQuery) -> tuple[Standing, list[Membership]] | None:
-        """Return the caller's standing and the rows that the query asks for, in order; ``None`` when none can match."""
+    async def page(
+        self, database: Database, caller: Asker, query: MembersQuery
+    ) -> tuple[AccessFacts, list[Membership]] | None:
+        """Return the caller's access facts and the rows that the query asks for, in order; ``None`` when none can match."""
         if (asked := self._listing.asked(query)) is None:
             return None
         page, role, *rest = asked
         asker, creation = identity(caller)
         judged, *rows = await database.fetch(self._pages[page.name], asker, role, creation, *rest)
-        return standing_of(judged[:_FACTS]), [Membership(*row[_FACTS:]) for row in rows]
+        return access_facts_of(judged[:_FACTS]), [Membership(*row[_FACTS:]) for row in rows]
 
 
 def _judged(page: Statement, columns: int) -> Statement:
@@ -168,11 +170,11 @@ def _judged(page: Statement, columns: int) -> Statement:
     return Statement(
         f"{page.name}_judged",
         f"""
-        {WITH_STANDING}
-        SELECT standing.*{", NULL" * columns} FROM standing
+        {WITH_ACCESS_FACTS}
+        SELECT access_facts.*{", NULL" * columns} FROM access_facts
         UNION ALL
         SELECT {"NULL, " * _FACTS}page.* FROM ({shifted}) AS page
-        WHERE (SELECT owns OR holds OR privileges <> '{{}}' FROM standing)
+        WHERE (SELECT owns OR holds OR privileges <> '{{}}' FROM access_facts)
         """,
     )
 
@@ -192,6 +194,6 @@ def _bounds(query: MembersQuery) -> tuple[Any, ...] | None:
     return str(query.role), f"{account}:{kinds[0]}:", f"{account}:{kinds[-1]};", narrowed
 
 
-MEMBERS: Final = MembershipList.by("members", "role_id", "member_id")
-MEMBERS_JUDGED: Final = JudgedListing.of(MEMBERS)
-MEMBERSHIPS: Final = MembershipList.by("memberships", "member_id", "role_id")
+MEMBERS: Final = MembershipStatements.by("members", "role_id", "member_id")
+MEMBERS_JUDGED: Final = JudgedMemberships.of(MEMBERS)
+MEMBERSHIPS: Final = MembershipStatements.by("memberships", "member_id", "role_id")

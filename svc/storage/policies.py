@@ -10,17 +10,17 @@ from twisted.logger import Logger
 from zope.interface import implementer
 
 from svc.model.errors import PolicyConflict
-from svc.model.events import Trail
+from svc.model.events import EventBatch
 from svc.model.names import RESOURCE_KINDS, RoleName
 from svc.model.ownership import Ownership
 from svc.model.policy_rows import Changes, PolicyVersion, Present, RecordLimit, Rows, Surroundings
 from svc.model.ports import IPolicies, IPolicyTransaction
-from svc.model.query_results import Asker, Sealed, Standing
+from svc.model.query_results import AccessFacts, Asker, Sealed
 from svc.storage.driver.columns import column, for_each
 from svc.storage.driver.database import Database, Statement, Transaction
 from svc.storage.driver.failures import ForeignKeyViolation, UniqueViolation, summary
 from svc.storage.events import record
-from svc.storage.roles import standing
+from svc.storage.roles import access_facts
 from svc.storage.secrets import VERSIONS_KEPT
 from svc.storage.sql import impact, record_limits, recorded_rows
 from svc.storage.sql.owners import ownership
@@ -28,7 +28,7 @@ from svc.storage.sql.role_closure import CALLER, UPDATABLE, held_among, updating
 
 T = TypeVar("T")
 
-#: How many versions of a policy its history keeps (wire facts, core 1.9).
+#: How many versions of a policy its history keeps (POL-39).
 HISTORY_KEPT: Final = 20
 
 #: How long one statement of a load may take, in seconds: a deletion may reach far.
@@ -204,9 +204,9 @@ class _PolicyTransaction:
         if not locked:
             raise PolicyConflict
 
-    async def standing(self, caller: Asker, policy: RoleName) -> Standing:
+    async def access_facts(self, caller: Asker, policy: RoleName) -> AccessFacts:
         """See ``IPolicyTransaction``."""
-        return await standing(self._transaction, caller, str(policy))
+        return await access_facts(self._transaction, caller, str(policy))
 
     async def lacks_update_below(self, caller: RoleName, policy: RoleName) -> bool:
         """See ``IPolicyTransaction``."""
@@ -278,7 +278,7 @@ class _PolicyTransaction:
         )
         return int(number)
 
-    async def audit(self, trail: Trail) -> tuple[int, int]:
+    async def audit(self, trail: EventBatch) -> tuple[int, int]:
         """See ``IPolicyTransaction``."""
         return await record(self._transaction, trail)
 

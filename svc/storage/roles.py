@@ -1,4 +1,4 @@
-"""The store of roles on PostgreSQL: their standing towards resources, and their members."""
+"""The store of roles on PostgreSQL: their access facts towards resources, and their members."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from typing import Any, Final
 import attrs
 from zope.interface import implementer
 
-from svc.model.errors import CallerReplaced, InvalidParameter, NotFound
-from svc.model.events import Trail
+from svc.model.errors import CallerReplaced, InvalidParameter, RecordNotFound
+from svc.model.events import EventBatch
 from svc.model.limits import RECORD_LIMITS
 from svc.model.names import ResourceName, RoleName
 from svc.model.policy_rows import RecordLimit
 from svc.model.ports import IRoles
 from svc.model.query_results import (
+    AccessFacts,
     Asker,
     Caller,
     EffectiveMembers,
@@ -22,17 +23,16 @@ from svc.model.query_results import (
     Membership,
     MembersQuery,
     RoleReading,
-    Standing,
 )
 from svc.storage import memberships
 from svc.storage.driver.database import Database, Statement, Transaction
 from svc.storage.driver.failures import ForeignKeyViolation
 from svc.storage.events import record
 from svc.storage.sql import membership_graph
-from svc.storage.sql.access_facts import CURRENT, WITH_STANDING, identity, standing_of
+from svc.storage.sql.access_facts import CURRENT, WITH_ACCESS_FACTS, access_facts_of, identity
 from svc.storage.sql.record_limits import exceeding
 
-_STANDING: Final = Statement("standing", f"{WITH_STANDING} SELECT * FROM standing")
+_ACCESS_FACTS: Final = Statement("access_facts", f"{WITH_ACCESS_FACTS} SELECT * FROM access_facts")
 
 _EXISTS: Final = Statement("role_exists", "SELECT EXISTS (SELECT FROM roles WHERE role_id = $1::text)")
 _PRESENT: Final = Statement("role_present", f"SELECT {CURRENT.format(number='$2', caller='$1::text')}")
@@ -67,14 +67,14 @@ _REMOVE: Final = Statement(
 Decide = Callable[[MemberReading], None]
 
 
-async def standing(asked: Database | Transaction, caller: Asker, resource: str) -> Standing:
+async def access_facts(asked: Database | Transaction, caller: Asker, resource: str) -> AccessFacts:
     """Return how a caller stands towards a resource, given by its full id; be it within a transaction.
 
     :raises CallerReplaced: see ``access_facts``, Note [The caller of a token].
     """
     role, creation = identity(caller)
-    (row,) = await asked.fetch(_STANDING, role, resource, creation)
-    return standing_of(row)
+    (row,) = await asked.fetch(_ACCESS_FACTS, role, resource, creation)
+    return access_facts_of(row)
 
 
 @implementer(IRoles)
@@ -84,9 +84,9 @@ class RoleStore:
 
     _database: Database
 
-    async def standing(self, caller: Asker, resource: ResourceName) -> Standing:
+    async def access_facts(self, caller: Asker, resource: ResourceName) -> AccessFacts:
         """See ``IRoles``."""
-        return await standing(self._database, caller, str(resource))
+        return await access_facts(self._database, caller, str(resource))
 
     async def remains(self, caller: Caller) -> bool:
         """See ``IRoles``."""
@@ -107,10 +107,10 @@ class RoleStore:
         """See ``IRoles``."""
         return await memberships.MEMBERS.page(self._database, query)
 
-    async def judged_members(self, caller: Asker, query: MembersQuery) -> tuple[Standing, list[Membership]]:
+    async def judged_members(self, caller: Asker, query: MembersQuery) -> tuple[AccessFacts, list[Membership]]:
         """See ``IRoles``."""
         found = await memberships.MEMBERS_JUDGED.page(self._database, caller, query)
-        return (await self.standing(caller, query.role.resource), []) if found is None else found
+        return (await self.access_facts(caller, query.role.resource), []) if found is None else found
 
     async def count_members(self, query: MembersQuery) -> int:
         """See ``IRoles``."""
@@ -137,7 +137,7 @@ class RoleStore:
         return membership_graph.graph(self._database, caller, role)
 
     async def add_member(
-        self, caller: Asker, role: RoleName, member: RoleName, decide: Decide, trail: Trail | None = None
+        self, caller: Asker, role: RoleName, member: RoleName, decide: Decide, trail: EventBatch | None = None
     ) -> bool:
         """See ``IRoles``."""
 
@@ -153,10 +153,10 @@ class RoleStore:
             return await self._database.transact(work)
         except ForeignKeyViolation:
             there = _true(await self._database.fetch(_EXISTS, str(member)))
-            raise NotFound.of(role if there else member) from None
+            raise RecordNotFound.of(role if there else member) from None
 
     async def remove_member(
-        self, caller: Asker, role: RoleName, member: RoleName, decide: Decide, trail: Trail | None = None
+        self, caller: Asker, role: RoleName, member: RoleName, decide: Decide, trail: EventBatch | None = None
     ) -> bool:
         """See ``IRoles``."""
 
@@ -177,9 +177,9 @@ async def _weigh(transaction: Transaction, factory: RoleName) -> None:
 
 
 async def _reading(transaction: Transaction, caller: Asker, role: RoleName, member: RoleName) -> MemberReading:
-    towards_role = await standing(transaction, caller, str(role))
+    towards_role = await access_facts(transaction, caller, str(role))
     policy = towards_role.recorded_by
-    over_policy = None if policy is None else await standing(transaction, caller, policy)
+    over_policy = None if policy is None else await access_facts(transaction, caller, policy)
     return MemberReading(towards_role, over_policy, _true(await transaction.fetch(_EXISTS, str(member))))
 
 

@@ -9,7 +9,7 @@ import attrs
 from zope.interface import implementer
 
 from svc.model.dialect import Dialect
-from svc.model.events import Trail
+from svc.model.events import EventBatch
 from svc.model.expiration import LIFETIME, ROTATOR, Duration, lifetime_of
 from svc.model.names import ResourceName
 from svc.model.ports import ISecrets
@@ -17,9 +17,9 @@ from svc.model.query_results import Asker, Sealed, SecretReading
 from svc.storage.driver.columns import column
 from svc.storage.driver.database import Database, Statement, Transaction
 from svc.storage.events import record
-from svc.storage.sql.access_facts import CURRENT, HELD, WITH_STANDING, administrators_of, identity, standing_of
+from svc.storage.sql.access_facts import CURRENT, HELD, WITH_ACCESS_FACTS, access_facts_of, administrators_of, identity
 
-#: How many versions of a value are kept (wire facts, core 4).
+#: How many versions of a value are kept (SEC-4).
 VERSIONS_KEPT: Final = 20
 
 #: The largest number of a version that the column can hold.
@@ -33,11 +33,11 @@ ENDED_AT: Final = f"""
 """
 
 _READ: Final = f"""
-    {WITH_STANDING}
+    {WITH_ACCESS_FACTS}
     SELECT
-        standing.*, CASE WHEN ended_at IS NULL THEN secret.sealed END, secret.version,
+        access_facts.*, CASE WHEN ended_at IS NULL THEN secret.sealed END, secret.version,
         (SELECT value FROM annotations WHERE resource_id = $2 AND name = $4::text), ended_at
-    FROM standing LEFT JOIN LATERAL
+    FROM access_facts LEFT JOIN LATERAL
 """
 _ENDED: Final = (
     f"LEFT JOIN LATERAL (SELECT {ENDED_AT.format(value='secret', resource='$2')} AS ended_at OFFSET 0) AS ended ON true"
@@ -170,7 +170,7 @@ class SecretStore:
         caller: Asker,
         variable: ResourceName,
         decide: Callable[[SecretReading], Sealed | None],
-        trail: Trail | None = None,
+        trail: EventBatch | None = None,
     ) -> int | None:
         """See ``ISecrets``."""
 
@@ -193,5 +193,5 @@ class SecretStore:
 
 
 def _reading_of(row: tuple[Any, ...]) -> SecretReading:
-    *standing, sealed, version, mime_type, ended_at = row
-    return SecretReading(standing_of(tuple(standing)), sealed, version, mime_type, ended_at)
+    *access_facts, sealed, version, mime_type, ended_at = row
+    return SecretReading(access_facts_of(tuple(access_facts)), sealed, version, mime_type, ended_at)

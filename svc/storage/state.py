@@ -10,9 +10,9 @@ from zope.interface import implementer
 from svc.model.errors import StoreUnavailable
 from svc.model.names import INTERNAL_ACCOUNT, ResourceName, RoleName
 from svc.model.ports import IDatabaseState
-from svc.model.query_results import ReplicationPosition, Sealed, Standing
+from svc.model.query_results import AccessFacts, ReplicationPosition, Sealed
 from svc.storage.driver.database import Database, Statement, Transaction
-from svc.storage.roles import standing
+from svc.storage.roles import access_facts
 
 _ANSWER: Final = Statement("state_answer", "SELECT 1")
 _STANDBY: Final = Statement("state_standby", "SELECT pg_is_in_recovery(), beaten_at FROM heartbeat")
@@ -47,7 +47,7 @@ _POSITION: Final = Statement(
 # The schema makes these. The caller's group has been given one privilege, and owns nothing.
 _ASKER: Final = RoleName(INTERNAL_ACCOUNT, "user", "health")
 _ASKED: Final = ResourceName(INTERNAL_ACCOUNT, "webservice", "health")
-_KNOWN: Final = Standing(caller_exists=True, exists=True, privileges=frozenset({"read"}))
+_KNOWN: Final = AccessFacts(caller_exists=True, exists=True, privileges=frozenset({"read"}))
 
 
 @implementer(IDatabaseState)
@@ -88,7 +88,7 @@ class DatabaseState:
 
     async def privilege_known(self) -> bool:
         """See ``IDatabaseState``. What is asked is asked with the statement that real requests use."""
-        return await standing(self._database, _ASKER, str(_ASKED)) == _KNOWN
+        return await access_facts(self._database, _ASKER, str(_ASKED)) == _KNOWN
 
     async def position(self) -> ReplicationPosition:
         """See ``IDatabaseState``."""

@@ -1,4 +1,4 @@
-"""Counters for monitoring, served as Prometheus text on an endpoint of their own (rulings: health).
+"""Counters for monitoring, served as Prometheus text on an endpoint of their own (HEALTH-26).
 
 Where nothing is served nothing is counted, and the library isn't loaded, which would make every start longer.
 

@@ -68,7 +68,7 @@ class Workers(Service):
         self._task = task
         self._command = command
         self._workers: set[_Worker] = set()
-        self._waiting: deque[_Waiting] = deque()
+        self._waiting: deque[_WaitingLoad] = deque()
 
     async def load(self, load: Load) -> LoadOutcome:
         """See ``ILoads``."""
@@ -104,14 +104,14 @@ class Workers(Service):
             raise LoadsUnavailable(f"{EACH} policy loads of the same role are under way already")
         if len(waiting) >= WAITING:
             raise LoadsUnavailable(f"{WAITING} policy loads wait already")
-        entry = _Waiting(caller, Deferred(lambda _: self._waiting.remove(entry)))
+        entry = _WaitingLoad(caller, Deferred(lambda _: self._waiting.remove(entry)))
         self._waiting.append(entry)
         return await entry.worker
 
     def _is_served(self, caller: RoleName) -> bool:
         return any(worker.caller == caller for worker in self._workers)
 
-    def _next(self) -> _Waiting | None:
+    def _next(self) -> _WaitingLoad | None:
         """Return the load that has waited longest of those whose caller has no worker, and take it off the list."""
         for entry in self._waiting:
             if not self._is_served(entry.caller):
@@ -142,7 +142,7 @@ class Workers(Service):
 
 
 @attrs.frozen(eq=False)
-class _Waiting:
+class _WaitingLoad:
     """A load of a caller's that waits for its worker."""
 
     caller: RoleName

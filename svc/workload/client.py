@@ -71,7 +71,7 @@ _BACKOFF: Final = 0.25
 #: The parts of a token's life between which it is renewed (Note [Fresh tokens]).
 _RENEWED: Final = (0.7, 0.85)
 
-#: The longest list of ids in one request, in bytes: the service takes more (rulings 8), but what stands before it may not.
+#: The longest list of ids in one request, in bytes: the service takes more (LIM-1), but what stands before it may not.
 _LIST_LIMIT: Final = 7 * 1024
 
 
@@ -288,7 +288,7 @@ class Client:
         raise AssertionError("the last try returns or raises")
 
     def _demand_base64(self, reply: Reply) -> None:
-        """Without this header the answer is plain (wire facts, core 4), and many a plain text can be read as base64 too.
+        """Without this header the answer is plain (SEC-15), and many a plain text can be read as base64 too.
 
         :raises BadAnswer: the answer doesn't say that it is in base64.
         """

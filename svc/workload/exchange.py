@@ -203,7 +203,7 @@ def _told(reason: Failure) -> str:
 class UncompressedAgent:
     """An agent that takes no compressed answers: a few compressed bytes can become a gigabyte.
 
-    The service reads ``base64`` in the same header, alone there (wire facts, core 4); treq would add its own.
+    The service reads ``base64`` in the same header, alone there (SEC-15); treq would add its own.
     """
 
     agent: IAgent

@@ -18,7 +18,7 @@ _REMEDY: Final = "use the platform's managed identity of a machine, an app servi
 
 @attrs.frozen
 class Machine:
-    """What a cloud authenticator compares with a host's annotations (source document: host for that authenticator).
+    """What a cloud authenticator compares with a host's annotations (AUTH-38).
 
     Values are as the token has them, since they are compared as they are. ``user_assigned_identity`` is ``None`` for a
     system-assigned identity, whose ``object_id`` counts then.

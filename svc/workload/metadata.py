@@ -1,6 +1,6 @@
 """The identity token that a cloud platform gives to a workload, from the metadata service of the machine itself.
 
-There are two such services, of one platform (source document: the metadata service). A virtual machine, and a container
+There are two such services, of one platform (NET-25, NET-26). A virtual machine, and a container
 instance, ask at a fixed link-local address with the header ``Metadata: true``. App services and functions are told an
 address and a secret in their environment (``IDENTITY_ENDPOINT`` and ``IDENTITY_HEADER``), and send the latter as
 ``X-IDENTITY-HEADER``. Neither is ever asked through a proxy, nor followed anywhere else.
@@ -33,7 +33,7 @@ from svc.workload.sharing import Shared
 #: Where a virtual machine asks.
 LINK_LOCAL: Final = "http://169.254.169.254"
 
-#: For whom tokens are made where nobody says: the platform's own management (source document).
+#: For whom tokens are made where nobody says: the platform's own management.
 RESOURCE: Final = "https://management.azure.com/"
 
 #: Seconds for a token, all tries included.

@@ -10,12 +10,12 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.audit.record import MESSAGE_LIMIT, RECORD_LIMIT, VALUE_LIMIT, Records, field, quoted
-from svc.model.events import AUTH, NOTICE, OUTCOME_UNKNOWN, Event, Origin, Outcome, Server
+from svc.model.events import AUTH, NOTICE, OUTCOME_UNKNOWN, AuditContext, Event, Outcome, Server
 from svc.model.text import printable
 from tests.audit.parsing import Parsed, parse
 
 NOW = 1_700_000_000.125
-ORIGIN = Origin(Server("machine.example", "svc"), "acme:host:web", "192.0.2.7", "req-1")
+ORIGIN = AuditContext(Server("machine.example", "svc"), "acme:host:web", "192.0.2.7", "req-1")
 FETCH = Event("fetch", "fetch", (("resource", "acme:variable:db"),), "fetched acme:variable:db", "fetch acme:variable:db")
 SUCCESS = Outcome()
 
@@ -24,7 +24,7 @@ tricky = st.text('"\\]= [\n\r\x00é\u2028\u202e\ud800😀a', max_size=60)
 anything = st.one_of(texts, tricky)
 
 
-def written(event: Event = FETCH, outcome: Outcome = SUCCESS, origin: Origin = ORIGIN) -> bytes:
+def written(event: Event = FETCH, outcome: Outcome = SUCCESS, origin: AuditContext = ORIGIN) -> bytes:
     """A record."""
     clock = Clock()
     clock.advance(NOW)
@@ -32,7 +32,7 @@ def written(event: Event = FETCH, outcome: Outcome = SUCCESS, origin: Origin = O
     return line
 
 
-def read(event: Event = FETCH, outcome: Outcome = SUCCESS, origin: Origin = ORIGIN) -> Parsed:
+def read(event: Event = FETCH, outcome: Outcome = SUCCESS, origin: AuditContext = ORIGIN) -> Parsed:
     """A record, as it is read."""
     return parse(written(event, outcome, origin))
 
@@ -42,7 +42,7 @@ maybe = st.one_of(st.none(), few)
 subjects = st.lists(st.tuples(few, few), max_size=2).map(tuple)
 policies = st.one_of(st.none(), st.tuples(few, st.integers(1, 2)))
 events = st.builds(Event, few, few, subjects, few, few, maybe, maybe, maybe, policies, st.integers(3, 4), st.integers(5, 6))
-origins = st.builds(Origin, st.just(ORIGIN.server), maybe, few, few)
+origins = st.builds(AuditContext, st.just(ORIGIN.server), maybe, few, few)
 
 
 class FormTests(SynchronousTestCase):
@@ -86,7 +86,7 @@ class FormTests(SynchronousTestCase):
         """A login names the authenticator and the service, and the role that acts even before it is proven (AUD-11)."""
         login = Event("authn", "login", (), "did", "do", user="not-found", authenticator="authn-jwt", service="authn-jwt/ci")
         self.assertEqual(
-            read(login, origin=Origin(ORIGIN.server, None, "::1", "r")).data["auth@43868"],
+            read(login, origin=AuditContext(ORIGIN.server, None, "::1", "r")).data["auth@43868"],
             {"user": "not-found", "authenticator": "authn-jwt", "service": "authn-jwt/ci"},
         )
 
@@ -144,7 +144,7 @@ class EscapeTests(SynchronousTestCase):
     def test_nothing_is_forged(self, user: str, client_ip: str, words: str) -> None:
         """Nothing from outside ends a line, adds an element or a parameter, or changes the outcome (AUD-13)."""
         event = Event("fetch", "fetch", (("resource", words),), words, words, user=user or "u", authenticator=client_ip)
-        parsed = read(event, Outcome("forbidden"), Origin(ORIGIN.server, None, client_ip, "r"))
+        parsed = read(event, Outcome("forbidden"), AuditContext(ORIGIN.server, None, client_ip, "r"))
         self.assertEqual(
             {name: [*parameters] for name, parameters in parsed.data.items()},
             {
@@ -158,7 +158,7 @@ class EscapeTests(SynchronousTestCase):
         self.assertTrue(parsed.message.isprintable())
 
     @given(st.lists(st.tuples(events, origins, maybe), max_size=20))
-    def test_nothing_is_mistaken(self, told: list[tuple[Event, Origin, str | None]]) -> None:
+    def test_nothing_is_mistaken(self, told: list[tuple[Event, AuditContext, str | None]]) -> None:
         """What was written before makes no difference to a record."""
         clock = Clock()
         clock.advance(NOW)

@@ -7,7 +7,7 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.audit.retention import INTERVAL, Retention
-from svc.model.events import Event, Trail
+from svc.model.events import Event, EventBatch
 from tests.chronicle import Chronicle
 from tests.memory import Memory
 from tests.memory_events import MemoryEvents
@@ -20,7 +20,7 @@ class RetentionTests(SynchronousTestCase):
         """Record it, and begin."""
         self.memory, self.clock = Memory(), Clock()
         origin = attrs.evolve(Chronicle().origin(None, "::1", "r"), user="acme:user:u")
-        self.memory.record(Trail(origin, (Event("update", "update", (), "did", "do"),)))
+        self.memory.record(EventBatch(origin, (Event("update", "update", (), "did", "do"),)))
         self.clock.advance(self.memory.made_at)
         self.retention = Retention(
             self.clock, self.clock, MemoryEvents(self.memory), 10 * INTERVAL, self.memory.demand_primary

@@ -1,5 +1,5 @@
-"""Every rule of the wire facts, authn 4, that the cloud authenticator keeps, in both dialects: each test names its code in
-the installed base where it has one, or the ruling by which it departs.
+"""Every rule that the cloud authenticator keeps, in both dialects: each test names its code in
+the installed base where it has one.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class AdmissionTests(CloudCase):
             self.assert_admitted(token(CLAIMS), role=ALICE, login=login)
 
     def test_every_algorithm(self) -> None:
-        """RS256, RS384 and RS512 are good (rulings 2.15)."""
+        """RS256, RS384 and RS512 are good."""
         for algorithm in ("RS256", "RS384", "RS512"):
             self.assert_admitted(token(CLAIMS, algorithm=algorithm))
 
@@ -70,7 +70,7 @@ class AdmissionTests(CloudCase):
             self.row("resource", Reason.CLAIM_MISMATCH)
 
     def test_case_of_keywords(self) -> None:
-        """Keywords and the namespace compare without case (rulings 2.19)."""
+        """Keywords and the namespace compare without case."""
         self.assert_admitted(self.claims(xms_mirid=MACHINE.replace("resourcegroups", "resourceGroups")))
         self.annotate({**BOUND, SHARED: "web"})
         self.assert_admitted(self.claims(xms_mirid=ASSIGNED.replace("Microsoft.M", "microsoft.m")))
@@ -85,7 +85,7 @@ class OrderTests(CloudCase):
     """In which order failures count."""
 
     def test_checks_have_names(self) -> None:
-        """Every check has a name of its own, of a fixed list, in the order of authn 4 (but see ``cloud``'s first note)
+        """Every check has a name of its own, of a fixed list, in the order of AUTH-9 (see ``cloud``'s first note)
         (AUTH-9).
         """
         self.assertEqual(
@@ -304,7 +304,7 @@ class KeyTests(CloudCase):
         self.assert_admitted(token(CLAIMS))
 
     def test_algorithms(self) -> None:
-        """No other algorithm is good, whatever discovery lists (rulings 2.15) (AUTH-17)."""
+        """No other algorithm is good, whatever discovery lists (AUTH-17)."""
         for algorithm in ("none", "HS256", "ES256", "PS256", "EdDSA", "rs256"):
             evidence = signed({"alg": algorithm, "kid": "k1"}, CLAIMS)
             self.row("token", Reason.TOKEN_UNSIGNED if algorithm == "none" else Reason.ALGORITHM_REFUSED, evidence)
@@ -317,7 +317,7 @@ class KeyTests(CloudCase):
         self.assert_admitted(token(CLAIMS))
 
     def test_rotation(self) -> None:
-        """The request that makes keys be fetched anew is decided with the new ones (rulings 2.15)."""
+        """The request that makes keys be fetched anew is decided with the new ones."""
         self.assert_admitted(token(CLAIMS))
         self.provider.published[TENANT] = jwks(jwk("k2"))
         self.assert_admitted(token(CLAIMS, "k2"))
@@ -340,7 +340,7 @@ class ClaimTests(CloudCase):
     """What the token must say."""
 
     def test_expiry(self) -> None:
-        """``exp`` is required (rulings 2.4), and counts to the second."""
+        """``exp`` is required (AUTH-19), and counts to the second."""
         self.row("expiry", Reason.EXPIRY_MISSING, self.claims(exp=...))
         self.row("expiry", Reason.TOKEN_EXPIRED, self.claims(exp=NOW))
         self.row("expiry", Reason.TIME_CLAIM_INVALID, self.claims(exp="1800000000"))
@@ -387,7 +387,7 @@ class ClaimTests(CloudCase):
             self.row("resource-id", Reason.RESOURCE_ID_MALFORMED, self.claims(xms_mirid=text))
 
     def test_repeated_keyword(self) -> None:
-        """A keyword can't be said twice to have the last one count (authn 8)."""
+        """A keyword can't be said twice to have the last one count (AUTH-37)."""
         for text in (
             f"/subscriptions/evil{MACHINE}",
             f"/subscriptions/evil/resourcegroups/evil{MACHINE}",
@@ -490,7 +490,7 @@ class AnnotationTests(CloudCase):
             self.assertIn(repr(value), detail)
 
     def test_case_alone(self) -> None:
-        """A difference in case alone is refused too, for a reason of its own (rulings 2.19) (AUTH-39)."""
+        """A difference in case alone is refused too, for a reason of its own (AUTH-39)."""
         upper = MACHINE.replace(SUBSCRIPTION, "ABCDEF").replace("web", "WEB")
         for name, value, evidence in (
             ("subscription-id", "abcdef", self.claims(xms_mirid=upper)),

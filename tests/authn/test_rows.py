@@ -1,4 +1,4 @@
-"""Every rule of the wire facts, authn 3, that the authenticator keeps: each test names its row there, and the code of the
+"""Every rule that the authenticator keeps: each test names its row there, and the code of the
 installed base where it has one. Deciding and explaining say the same, and of no two ways to be refused the same.
 """
 
@@ -62,31 +62,31 @@ class EveryRowTests(Rows):
     """Rows that hold in both dialects."""
 
     def test_account(self) -> None:
-        """3.2 1, CONJ00008E: the account must exist."""
+        """CONJ00008E: the account must exist (AUTH-8)."""
         self.row("account", Reason.ACCOUNT_UNKNOWN, account="other")
 
     def test_enabled(self) -> None:
-        """3.2 2, CONJ00004E: the authenticator must be enabled, whether it has a webservice or not."""
+        """CONJ00004E: the authenticator must be enabled, whether it has a webservice or not (AUTH-2)."""
         self.readings.webservices[f"{self.dialect.prefix}/authn-jwt/off"] = Webservice()
         self.row("enabled", Reason.AUTHENTICATOR_NOT_ENABLED, service="off")
         self.row("enabled", Reason.AUTHENTICATOR_NOT_ENABLED, service="offer")
 
     def test_token_missing(self) -> None:
-        """3.2 3, 3.9, CONJ00009E: a request without token is a bad one, and is told so."""
+        """CONJ00009E: a request without token is a bad one, and is told so (FAIL-14)."""
         self.row("token", Reason.TOKEN_MISSING, b" ", status=400)
 
     def test_token_malformed(self) -> None:
-        """3.2 3, CONJ00077E: a token is three parts in base64url with dots between."""
+        """CONJ00077E: a token is three parts in base64url with dots between (AUTH-14)."""
         self.row("token", Reason.TOKEN_MALFORMED, b"a.b")
         self.row("token", Reason.TOKEN_MALFORMED, b"..a")
         self.row("token", Reason.TOKEN_MALFORMED, b"a!.b.c")
 
     def test_token_unsigned(self) -> None:
-        """3.2 3: a token must be signed."""
+        """A token must be signed (AUTH-16)."""
         self.row("token", Reason.TOKEN_UNSIGNED, token(CLAIMS).rpartition(b".")[0] + b".")
 
     def test_unset(self) -> None:
-        """3.3, CONJ00037E: every variable that is declared must have a value."""
+        """CONJ00037E: every variable that is declared must have a value (AUTH-25)."""
         for name in ("jwks_uri", "issuer", "audience", "enforced_claims", "claim_aliases", "mapping_claims", "ca_cert"):
             self.faulty(**{name: None})
         for name in ("token_app_property", "identity_path"):
@@ -95,100 +95,100 @@ class EveryRowTests(Rows):
         self.faulty("jwks-uri", provider_uri=None)
 
     def test_no_source(self) -> None:
-        """3.3, CONJ00122E: one of jwks-uri, public-keys and provider-uri must be declared."""
+        """CONJ00122E: one of jwks-uri, public-keys and provider-uri must be declared (AUTH-24)."""
         self.faulty("jwks-uri")
 
     def test_three_sources(self) -> None:
-        """3.3, CONJ00122E: not all three of them."""
+        """CONJ00122E: not all three of them (AUTH-24)."""
         self.faulty(public_keys=KEYS, provider_uri=PROVIDER)
 
     def test_two_sources(self) -> None:
-        """3.3, CONJ00122E: not any two of them."""
+        """CONJ00122E: not any two of them (AUTH-24)."""
         self.faulty(provider_uri=PROVIDER)
         self.faulty(public_keys=KEYS)
         self.faulty("jwks-uri", public_keys=KEYS, provider_uri=PROVIDER)
 
     def test_authority_without_address(self) -> None:
-        """3.3, CONJ00122E: ca-cert needs jwks-uri or provider-uri."""
+        """CONJ00122E: ca-cert needs jwks-uri or provider-uri (AUTH-26)."""
         self.faulty("jwks-uri", public_keys=KEYS, ca_cert=PEM)
 
     def test_authority_of_http(self) -> None:
-        """3.3, CONJ00087E: ca-cert is of no use for an address of http."""
+        """CONJ00087E: ca-cert is of no use for an address of http (AUTH-26)."""
         self.faulty(ca_cert=PEM, jwks_uri="http://idp.example/keys")
 
     def test_public_keys_without_issuer(self) -> None:
-        """3.3, CONJ00122E: public-keys needs issuer."""
+        """CONJ00122E: public-keys needs issuer (AUTH-26)."""
         self.faulty("jwks-uri", "issuer", public_keys=KEYS)
 
     def test_public_keys(self) -> None:
-        """3.10, CONJ00120E: public-keys is an object, its type is jwks, its value is one, and that has keys."""
+        """CONJ00120E: public-keys is an object, its type is jwks, its value is one, and that has keys (AUTH-26)."""
         for text in ("?", "[]", '{"value": {}}', '{"type": "jwks"}', '{"type": "jwks", "value": {}}'):
             self.faulty("jwks-uri", public_keys=text)
         self.faulty("jwks-uri", public_keys='{"type": "jwks", "value": {"keys": []}}')
 
     def test_keys(self) -> None:
-        """3.2 5, CONJ00087E and its kin: there must be keys; the provider's failure is told."""
+        """CONJ00087E and its kin: there must be keys; the provider's failure is told (FAIL-13)."""
         for why in ("idp.example: connection refused", "idp.example: status 404", "idp.example: the answer is no JWK set"):
             self.provider.refused = why
             self.row("keys", Reason.KEYS_UNAVAILABLE, status=503)
 
     def test_algorithm(self) -> None:
-        """3.4: RS256, RS384 and RS512 are all that there is."""
+        """RS256, RS384 and RS512 are all that there is (AUTH-17)."""
         for algorithm in ("ES256", "HS256", "PS256", "EdDSA", "rs256"):
             self.row("token", Reason.ALGORITHM_REFUSED, signed({"alg": algorithm, "kid": "k1"}, CLAIMS))
 
     def test_algorithm_of_the_key(self) -> None:
-        """3.4: a key that is for one of them is not for the others (AUTH-17)."""
+        """A key that is for one of them is not for the others (AUTH-17)."""
         self.provider.published[URI] = jwks(jwk(alg="RS512"))
         self.row("signature", Reason.ALGORITHM_REFUSED)
 
     def test_key_id(self) -> None:
-        """3.4: a key id is text, and must be there when there are several keys."""
+        """A key id is text, and must be there when there are several keys (AUTH-41)."""
         self.row("token", Reason.TOKEN_MALFORMED, signed({"alg": "RS256", "kid": 1}, CLAIMS))
         self.provider.published[URI] = jwks(jwk("k1"), jwk("k2"))
         self.row("signature", Reason.KEY_ID_MISSING, token(CLAIMS, kid=None))
 
     def test_key_unknown(self) -> None:
-        """3.4, CONJ00035E: the key id must be that of a key."""
+        """CONJ00035E: the key id must be that of a key (AUTH-41)."""
         self.row("signature", Reason.KEY_UNKNOWN, token(CLAIMS, "k2"))
 
     def test_signature(self) -> None:
-        """3.2 6, CONJ00035E: the signature must be by that key, also after the keys were fetched anew."""
+        """CONJ00035E: the signature must be by that key, also after the keys were fetched anew (AUTH-44)."""
         self.row("signature", Reason.SIGNATURE_WRONG, token(CLAIMS, "k2", kid="k1"))
         self.assertGreater(self.provider.fetches, 1)
 
     def test_signature_before_expiry(self) -> None:
-        """3.4: of a token with a bad signature that is expired too the signature is told."""
+        """Of a token with a bad signature that is expired too the signature is told (AUTH-8)."""
         expired = {**CLAIMS, "exp": NOW - 1}
         self.provider.published[URI] = jwks(jwk(kid="k3"))
         self.row("signature", Reason.SIGNATURE_WRONG, token(expired, "k2", kid="k3"))
 
     def test_critical_header(self) -> None:
-        """3.4: a header that nothing here understands is refused, though the installed base ignores it."""
+        """A header that nothing here understands is refused, though the installed base ignores it (AUTH-18)."""
         self.row("token", Reason.CRITICAL_HEADER, token(CLAIMS, crit=["exp"]))
 
     def test_no_claims(self) -> None:
-        """3.2 7, CONJ00085E: a token must have claims."""
+        """CONJ00085E: a token must have claims (AUTH-19)."""
         self.row("expiry", Reason.EXPIRY_MISSING, token({}))
 
     def test_expiry_missing(self) -> None:
-        """3.2 8, CONJ00091E: a token must say when it expires."""
+        """CONJ00091E: a token must say when it expires (AUTH-19)."""
         self.row("expiry", Reason.EXPIRY_MISSING, self.claims(exp=...))
 
     def test_expired(self) -> None:
-        """3.2 6 and 9, 3.9, CONJ00016E: a token is dead from its expiry on; the client learns no more than otherwise."""
+        """CONJ00016E: a token is dead from its expiry on; the client learns no more than otherwise (AUTH-19)."""
         self.row("expiry", Reason.TOKEN_EXPIRED, self.claims(exp=NOW))
 
     def test_not_yet_valid(self) -> None:
-        """3.2 9, 3.4: a token may not be from the future by nbf."""
+        """A token may not be from the future by nbf (AUTH-19)."""
         self.row("not-before", Reason.TOKEN_NOT_YET_VALID, self.claims(nbf=NOW + 1))
 
     def test_issued_in_the_future(self) -> None:
-        """3.2 9, 3.4: a token may not be from the future by iat, not by a fraction."""
+        """A token may not be from the future by iat, not by a fraction (AUTH-19)."""
         self.row("issued-at", Reason.TOKEN_NOT_YET_VALID, self.claims(iat=NOW + 0.5))
 
     def test_times(self) -> None:
-        """3.4: times are finite numbers; nothing else is read, though the installed base reads text and null."""
+        """Times are finite numbers; nothing else is read, though the installed base reads text and null (AUTH-19)."""
         for name, check in (("exp", "expiry"), ("nbf", "not-before"), ("iat", "issued-at")):
             values: tuple[object, ...] = ("1800000000", None, True, [], {})
             for value in values:
@@ -196,12 +196,12 @@ class EveryRowTests(Rows):
             self.row(check, Reason.TIME_CLAIM_INVALID, self.claims(**{name: 10**400}))
 
     def test_issuer(self) -> None:
-        """3.2 9, 3.6: iss is exactly the issuer; an array never is."""
+        """``iss`` is exactly the issuer; an array never is (AUTH-21)."""
         self.row("issuer", Reason.ISSUER_WRONG, self.claims(iss=f"{ISSUER}/"))
         self.row("issuer", Reason.ISSUER_WRONG, self.claims(iss=[ISSUER]))
 
     def test_issuer_of_the_provider(self) -> None:
-        """3.6: without the variable issuer it is the whole of provider-uri."""
+        """Without the variable issuer it is the whole of provider-uri (AUTH-21)."""
         self.readings.unset(self.branch, "issuer", "jwks-uri")
         self.readings.set(self.branch, provider_uri=f"{PROVIDER}/a/")
         self.provider.published[f"{PROVIDER}/a/"] = jwks()
@@ -209,84 +209,82 @@ class EveryRowTests(Rows):
         self.row("issuer", Reason.ISSUER_WRONG, self.claims(iss=f"{PROVIDER}/a"))
 
     def test_audience_missing(self) -> None:
-        """3.2 8, CONJ00091E: aud must be there when an audience is configured."""
+        """CONJ00091E: aud must be there when an audience is configured (AUTH-23)."""
         self.readings.set(self.branch, audience="svc")
         self.row("audience", Reason.AUDIENCE_MISSING)
 
     def test_audience(self) -> None:
-        """3.2 9, 3.3: aud is the audience, or an array that holds it."""
+        """``aud`` is the audience, or an array that holds it (AUTH-23)."""
         self.readings.set(self.branch, audience="svc")
         self.assert_admitted(self.claims(aud=["x", "svc"]))
         self.row("audience", Reason.AUDIENCE_WRONG, self.claims(aud="x"))
         self.row("audience", Reason.AUDIENCE_WRONG, self.claims(aud=[]))
 
     def test_audience_blank(self) -> None:
-        """3.2 8, CONJ00115E: the audience may not be blank."""
+        """CONJ00115E: the audience may not be blank (AUTH-25)."""
         self.faulty(audience=" ")
 
     def test_identity_from_both(self) -> None:
-        """3.7, CONJ00098E: not both the token and the path may name the host, even when they agree."""
+        """CONJ00098E: not both the token and the path may name the host, even when they agree (AUTH-30)."""
         self.row("identity", Reason.IDENTITY_AMBIGUOUS, login=HOST.login)
 
     def test_identity_from_neither(self) -> None:
-        """3.7, CONJ00098E: one of them must."""
+        """CONJ00098E: one of them must (AUTH-30)."""
         self.readings.unset(self.branch, "token-app-property")
         self.row("identity", Reason.IDENTITY_AMBIGUOUS)
 
     def test_identity_claim_missing(self) -> None:
-        """3.7, CONJ00081E: the claim that names the host must be there."""
+        """CONJ00081E: the claim that names the host must be there (AUTH-31)."""
         self.row("identity", Reason.IDENTITY_CLAIM_MISSING, self.claims(app=...))
 
     def test_identity_claim_type(self) -> None:
-        """3.7, CONJ00118E: it must be text."""
+        """CONJ00118E: it must be text (AUTH-31)."""
         self.row("identity", Reason.IDENTITY_CLAIM_INVALID, self.claims(app=7))
         self.row("identity", Reason.IDENTITY_CLAIM_INVALID, self.claims(app=["build"]))
 
     def test_identity_claim_name(self) -> None:
-        """3.7, CONJ00117E and CONJ00116E: its name must be one that a claim can have."""
+        """CONJ00117E and CONJ00116E: its name must be one that a claim can have (AUTH-27)."""
         self.faulty(token_app_property="app[0]")
         self.faulty(token_app_property="a//b")
 
     def test_role(self) -> None:
-        """3.2 11, CONJ00007E: the role must exist."""
+        """CONJ00007E: the role must exist (AUTH-8)."""
         self.row("role", Reason.ROLE_UNKNOWN, self.claims(app="other"))
 
     def test_host_is_no_user(self) -> None:
-        """3.7: a claim that begins like the login of a host or user names a host below the path all the same."""
+        """A claim that begins like the login of a host or user names a host below the path all the same (AUTH-31)."""
         self.row("role", Reason.ROLE_UNKNOWN, self.claims(app="host/build"))
         self.row("role", Reason.ROLE_UNKNOWN, self.claims(app="user/alice"))
 
     def test_webservice(self) -> None:
-        """3.2 11, CONJ00005E: the webservice must exist."""
+        """CONJ00005E: the webservice must exist (AUTH-8)."""
         self.readings.webservice_missing = True
         self.row("webservice", Reason.WEBSERVICE_UNKNOWN)
 
     def test_privilege(self) -> None:
-        """3.2 11, 3.9, CONJ00006E: the role must have the privilege; the client learns so where the dialect tells it
-        (AUTH-12).
-        """
+        """CONJ00006E: the role must have the privilege; the client learns so where the dialect tells it (AUTH-12)."""
         self.readings.permitted.clear()
         self.row("privilege", Reason.PRIVILEGE_MISSING, status=privilege_missing_status(self.dialect))
 
     def test_origin(self) -> None:
-        """3.2 12, CONJ00003E: the request must come from where the role may log in."""
+        """CONJ00003E: the request must come from where the role may log in (TOK-20)."""
         self.readings.restrictions[HOST] = ("198.51.100.0/24",)
         self.row("origin", Reason.ORIGIN_REFUSED)
 
     def test_enforced_claims(self) -> None:
-        """3.8, CONJ00104E to 108E: a list that is blank, has an empty item, one twice, or a name that is none."""
+        """CONJ00104E to 108E: a list that is blank, has an empty item, one twice, or a name that is none (AUTH-28)."""
         for text in (" ", "a,", "a,a", "1a", "iss"):
             self.faulty(enforced_claims=text)
 
     def test_claim_aliases(self) -> None:
-        """3.8, CONJ00109E to 114E: a list that is blank, has an empty item, one without two sides, a slash on the left, a
-        name that is none, or one twice.
+        """CONJ00109E to 114E: a list that is blank, has an empty item, one without two sides, a slash on the left, a name
+        that is none, or one twice (AUTH-28).
         """
         for text in (" ", "a:b,", "a", "a:b:c", "a/b:c", "1a:b", "a:1b", "exp:a", "a:aud", "a:b,a:c", "a:c,b:c"):
             self.faulty(claim_aliases=text)
 
     def test_mapping_claims(self) -> None:
-        """0, 3.3: the same under the old name."""
+        """The same under the old name (AUTH-24)."""
         self.faulty(mapping_claims="a")
 
     def test_annotations_excessive(self) -> None:
@@ -295,54 +293,54 @@ class EveryRowTests(Rows):
         self.row("annotations-extent", Reason.ANNOTATIONS_EXCESSIVE)
 
     def test_annotation_names(self) -> None:
-        """3.2 14, CONJ00119E: an annotation has a name that a claim could have."""
+        """CONJ00119E: an annotation has a name that a claim could have (AUTH-27)."""
         self.annotated("annotation-names", Reason.ANNOTATION_NAME_INVALID, {"a[0]": "x"})
 
     def test_annotations_missing(self) -> None:
-        """3.2 15, CONJ00099E: there must be one for this service; those for others, or for all, are none."""
+        """CONJ00099E: there must be one for this service; those for others, or for all, are none (AUTH-32)."""
         self.readings.annotations[HOST] = {"authn-jwt/repo": "org/app", "authn-jwt/other/repo": "org/app"}
         self.row("annotations", Reason.ANNOTATIONS_MISSING)
 
     def test_enforced(self) -> None:
-        """3.2 15, CONJ00057E: every enforced claim must be among them."""
+        """CONJ00057E: every enforced claim must be among them (AUTH-35)."""
         self.readings.set(self.branch, enforced_claims="repo,ref")
         self.row("enforced-claims", Reason.ANNOTATION_ENFORCED)
 
     def test_enforced_by_alias(self) -> None:
-        """3.8: an enforced claim with an alias must be among them by that."""
+        """An enforced claim with an alias must be among them by that (AUTH-35)."""
         self.readings.set(self.branch, enforced_claims="repo", claim_aliases="repository: repo")
         self.row("enforced-claims", Reason.ANNOTATION_ENFORCED)
 
     def test_forbidden(self) -> None:
-        """3.2 15, CONJ00069E: none is named after a registered claim."""
+        """CONJ00069E: none is named after a registered claim (AUTH-34)."""
         for name in ("iss", "exp", "nbf", "iat", "jti", "aud"):
             self.annotated("permitted-names", Reason.ANNOTATION_FORBIDDEN, {"repo": "org/app", name: "x"})
 
     def test_forbidden_by_alias(self) -> None:
-        """3.2 15, 3.8, CONJ00069E: none is named after a claim that has an alias."""
+        """CONJ00069E: none is named after a claim that has an alias (AUTH-34)."""
         self.readings.set(self.branch, claim_aliases="repository: repo")
         self.annotated("permitted-names", Reason.ANNOTATION_FORBIDDEN, {"repo": "x", "repository": "x"})
 
     def test_annotation_empty(self) -> None:
-        """3.2 16, CONJ00100E: none is blank."""
+        """CONJ00100E: none is blank (AUTH-33)."""
         self.annotated("claims", Reason.ANNOTATION_EMPTY, {"repo": " "}, self.claims(repo=" "))
 
     def test_claim_missing(self) -> None:
-        """3.2 16, CONJ00084E: the claim of each must be there."""
+        """CONJ00084E: the claim of each must be there (AUTH-33)."""
         self.row("claims", Reason.CLAIM_MISSING, self.claims(repo=...))
 
     def test_claim_missing_by_alias(self) -> None:
-        """3.10, CONJ00084E: of a claim with an alias both names are told."""
+        """CONJ00084E: of a claim with an alias both names are told (AUTH-34)."""
         self.readings.set(self.branch, claim_aliases="repository: repo")
         self.annotated("claims", Reason.CLAIM_MISSING, {"repository": "x"}, self.claims(repo=...))
         self.assertIn("'repo' (annotation 'repository')", self.told[-1][1])
 
     def test_claim_mismatch(self) -> None:
-        """3.2 16, CONJ00049E: the claim must be equal."""
+        """CONJ00049E: the claim must be equal (AUTH-33)."""
         self.row("claims", Reason.CLAIM_MISMATCH, self.claims(repo="org/App"))
 
     def test_claim_type(self) -> None:
-        """3.8: the claim must be text; each other type has its own reason."""
+        """The claim must be text; each other type has its own reason (AUTH-33)."""
         for value, reason in (
             (1, Reason.CLAIM_IS_NUMBER),
             (True, Reason.CLAIM_IS_BOOLEAN),
@@ -365,7 +363,7 @@ class EveryRowTests(Rows):
         self.assertGreater(len(seen), 100)
 
     def test_order(self) -> None:
-        """3.2: of several things that are wrong the first is told, in the order of the checks (AUTH-8)."""
+        """Of several things that are wrong the first is told, in the order of the checks (AUTH-8)."""
         self.readings.set(self.branch, audience=None)
         self.readings.annotations.clear()
         self.readings.permitted.clear()
@@ -414,22 +412,22 @@ class AdmittedRowTests(Rows):
     """Rows by which a token is good, in both dialects."""
 
     def test_success(self) -> None:
-        """3.2 17: when nothing is wrong the identity is admitted."""
+        """When nothing is wrong the identity is admitted (AUTH-8)."""
         self.assert_admitted(token(CLAIMS))
 
     def test_algorithms(self) -> None:
-        """3.4: RS256, RS384 and RS512 are good."""
+        """RS256, RS384 and RS512 are good (AUTH-17)."""
         for algorithm in ("RS256", "RS384", "RS512"):
             self.assert_admitted(token(CLAIMS, algorithm=algorithm))
 
     def test_keys_beside(self) -> None:
-        """3.4: keys of other types in the set are harmless, those of a type that nobody knows too (rulings 2.5)."""
+        """Keys of other types in the set are harmless, those of a type that nobody knows too (AUTH-40)."""
         others = ({"kty": "EC", "kid": "e"}, {"kty": "OKP", "kid": "o"}, {"kty": "AKP", "kid": "p"})
         self.provider.published[URI] = jwks(*others, jwk("k1"))
         self.assert_admitted(token(CLAIMS))
 
     def test_headers_that_name_keys(self) -> None:
-        """3.4: jku, jwk, x5c and x5u are ignored."""
+        """jku, jwk, x5c and x5u are ignored (AUTH-18)."""
         evil: dict[str, Any] = {
             "jku": "https://evil.example",
             "x5u": "https://evil.example",
@@ -439,7 +437,7 @@ class AdmittedRowTests(Rows):
         self.assert_admitted(token(CLAIMS, **evil))
 
     def test_public_keys_are_not_cached(self) -> None:
-        """3.3: keys in a variable are those that it has now."""
+        """Keys in a variable are those that it has now (AUTH-43)."""
         self.readings.unset(self.branch, "jwks-uri")
         for key in ("k1", "k2"):
             entries = {"type": "jwks", "value": {"keys": [jwk(key)]}}
@@ -447,7 +445,7 @@ class AdmittedRowTests(Rows):
             self.assert_admitted(token(CLAIMS, key))
 
     def test_refresh(self) -> None:
-        """3.2 6, 3.5: a failing signature makes the keys be fetched anew and the token be tried again; expiry never does."""
+        """A failing signature makes the keys be fetched anew and the token be tried again; expiry never does (AUTH-44)."""
         self.assert_admitted(token(CLAIMS))
         self.attempt(self.claims(exp=NOW))
         self.assertEqual(self.provider.fetches, 1)
@@ -456,24 +454,24 @@ class AdmittedRowTests(Rows):
         self.assertEqual(self.provider.fetches, 2)
 
     def test_issuer_comes_first(self) -> None:
-        """3.6: the variable issuer comes before provider-uri (AUTH-21)."""
+        """The variable issuer comes before provider-uri (AUTH-21)."""
         self.readings.unset(self.branch, "jwks-uri")
         self.readings.set(self.branch, provider_uri=PROVIDER)
         self.assert_admitted(token(CLAIMS))
 
     def test_optional_times(self) -> None:
-        """3.2 8: nbf and iat may be absent."""
+        """``nbf`` and ``iat`` may be absent (AUTH-19)."""
         self.assert_admitted(self.claims(nbf=..., iat=...))
 
     def test_identity_from_the_token(self) -> None:
-        """3.7: the claim names a host below identity-path, joined with single slashes."""
+        """The claim names a host below identity-path, joined with single slashes (AUTH-31)."""
         for path in ("jwt-apps", "/jwt-apps/"):
             self.readings.set(self.branch, identity_path=path)
             for value in ("build", "/build"):
                 self.assert_admitted(self.claims(app=value))
 
     def test_identity_from_the_path(self) -> None:
-        """3.7: without token-app-property the path names a host or user, and identity-path is not looked at."""
+        """Without token-app-property the path names a host or user, and identity-path is not looked at (AUTH-30)."""
         self.readings.unset(self.branch, "token-app-property")
         self.readings.annotations[ALICE] = {"authn-jwt/ci/repo": "org/app"}
         self.readings.permitted.add(ALICE)
@@ -483,19 +481,19 @@ class AdmittedRowTests(Rows):
             self.assert_admitted(token(CLAIMS), role=ALICE, login="alice")
 
     def test_enforced_and_aliases(self) -> None:
-        """3.8: an enforced claim is satisfied by its alias, and the claim is compared."""
+        """An enforced claim is satisfied by its alias, and the claim is compared (AUTH-35)."""
         self.readings.set(self.branch, enforced_claims=" repo ", claim_aliases="repository: repo")
         self.readings.annotations[HOST] = {"authn-jwt/ci/repository": "org/app"}
         self.assert_admitted(token(CLAIMS))
 
     def test_chain_of_aliases(self) -> None:
-        """3.8: aliases are followed once."""
+        """Aliases are followed once (AUTH-34)."""
         self.readings.set(self.branch, claim_aliases="a: repo, repo: c")
         self.readings.annotations[HOST] = {"authn-jwt/ci/a": "org/app"}
         self.assert_admitted(self.claims(c="other"))
 
     def test_other_annotations(self) -> None:
-        """3.8: annotations for the authenticator in general, and for other services, count for nothing."""
+        """Annotations for the authenticator in general, and for other services, count for nothing (AUTH-32)."""
         self.readings.annotations[HOST] |= {"authn-jwt/repo": "x", "authn-jwt/other/repo": "x", "authn-jwt": "x"}
         self.assert_admitted(token(CLAIMS))
 
@@ -506,13 +504,13 @@ class ConjurAdmittedRowTests(AdmittedRowTests):
     dialect = CONJUR
 
     def test_nested_identity(self) -> None:
-        """0, 3.7: the claim that names the host may be nested; a flat one of that name comes first."""
+        """The claim that names the host may be nested; a flat one of that name comes first (AUTH-27)."""
         self.readings.set(self.branch, token_app_property="k8s/app")
         self.assert_admitted(self.claims(k8s={"app": "build"}))
         self.assert_admitted(self.claims(k8s={"app": "other"}, **{"k8s/app": "build"}))
 
     def test_nested_alias(self) -> None:
-        """0, 3.8: an alias may stand for a nested claim, which may be enforced."""
+        """An alias may stand for a nested claim, which may be enforced (AUTH-27)."""
         self.readings.set(self.branch, claim_aliases="pod: k8s/pod", enforced_claims="k8s/pod")
         self.readings.annotations[HOST] = {"authn-jwt/ci/pod": "p"}
         self.assert_admitted(self.claims(k8s={"pod": "p"}))
@@ -524,29 +522,29 @@ class ConjurEveryRowTests(EveryRowTests):
     dialect = CONJUR
 
     def test_issuer_missing(self) -> None:
-        """0, 3.2 8, CONJ00091E: iss must be there when an issuer can be determined."""
+        """CONJ00091E: iss must be there when an issuer can be determined (AUTH-22)."""
         self.row("issuer", Reason.ISSUER_MISSING, self.claims(iss=...))
 
     def test_issuer_of_the_address(self) -> None:
-        """3.6: without the variables issuer and provider-uri it is the host of jwks-uri (AUTH-21)."""
+        """Without the variables issuer and provider-uri it is the host of jwks-uri (AUTH-21)."""
         self.readings.unset(self.branch, "issuer")
         self.assert_admitted(self.claims(iss="idp.example"))
         self.row("issuer", Reason.ISSUER_WRONG)
         self.row("issuer", Reason.ISSUER_MISSING, self.claims(iss=...))
 
     def test_issuer_of_no_address(self) -> None:
-        """3.6, CONJ00079E and CONJ00080E: an address without host tells no issuer."""
+        """CONJ00079E and CONJ00080E: an address without host tells no issuer (AUTH-21)."""
         self.faulty("issuer", jwks_uri="idp.example/keys")
 
     def test_nested(self) -> None:
-        """0, 3.8: a path leads through objects alone, and to text alone."""
+        """A path leads through objects alone, and to text alone (AUTH-27)."""
         self.readings.annotations[HOST] = {"authn-jwt/ci/k8s/pod": "p"}
         self.assert_admitted(self.claims(k8s={"pod": "p"}))
         self.row("claims", Reason.CLAIM_MISSING, self.claims(k8s="p"))
         self.row("claims", Reason.CLAIM_IS_ARRAY, self.claims(k8s={"pod": ["p"]}))
 
     def test_flat_name_first(self) -> None:
-        """0, 3.8: a claim whose whole name is the path comes before the one at its end."""
+        """A claim whose whole name is the path comes before the one at its end (AUTH-27)."""
         self.readings.annotations[HOST] = {"authn-jwt/ci/example.org/role": "r"}
         self.assert_admitted(self.claims(**{"example.org/role": "r", "example.org": {"role": "x"}}))
         self.row("claims", Reason.CLAIM_MISMATCH, self.claims(**{"example.org/role": "x", "example.org": {"role": "r"}}))
@@ -561,14 +559,14 @@ class NativeRowTests(Rows):
         self.row("enabled", Reason.AUTHENTICATOR_NOT_ENABLED)
 
     def test_nested(self) -> None:
-        """0: a path is no claim, wherever one is named."""
+        """A path is no claim, wherever one is named (AUTH-27)."""
         for name, value in (("enforced_claims", "a/b"), ("claim_aliases", "x: a/b"), ("token_app_property", "a/b")):
             self.faulty(**{name: value})
         self.readings.annotations[HOST] = {"authn-jwt/ci/k8s/pod": "p"}
         self.row("annotation-names", Reason.ANNOTATION_NAME_INVALID, self.claims(k8s={"pod": "p"}))
 
     def test_issuer_of_another_type(self) -> None:
-        """0: where no issuer is known any text will do, and nothing else."""
+        """Where no issuer is known any text will do, and nothing else (AUTH-21)."""
         self.readings.unset(self.branch, "issuer")
         self.assert_admitted(self.claims(iss="whoever"))
         self.row("issuer", Reason.ISSUER_WRONG, self.claims(iss=7))

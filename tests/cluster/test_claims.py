@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.cluster.claims import KNOWN, Claims
+from svc.cluster.claims import KNOWN, PeerClaims
 from svc.model.query_results import DatabaseIdentity
 
-CLAIMS = Claims(bytes(32))
+CLAIMS = PeerClaims(bytes(32))
 IDENTITY = DatabaseIdentity(7_711_051_369_545_791_476, 3, 1_795_369_055_073_057, False)
 NUMBERS = st.integers(0, (1 << 64) - 1)
 
@@ -24,13 +24,13 @@ class ClaimsTests(SynchronousTestCase):
     @given(st.builds(DatabaseIdentity, NUMBERS, NUMBERS, NUMBERS, st.booleans()), st.binary(min_size=32, max_size=32))
     def test_told(self, identity: DatabaseIdentity, data_key: bytes) -> None:
         """Every identity is read as it was told, by who has the data key and asked; by nobody else (CLU-20)."""
-        asking, answering = Claims(data_key), Claims(data_key)
+        asking, answering = PeerClaims(data_key), PeerClaims(data_key)
         challenge, code = asking.question()
         self.assertTrue(answering.is_asked(challenge, code))
         body = json.dumps(answering.answer(challenge, identity)).encode()
         self.assertEqual(asking.read(challenge, body), identity)
         self.assertIsNone(asking.read(asking.question()[0], body))
-        stranger = Claims(bytes(reversed(data_key)) + b"x")
+        stranger = PeerClaims(bytes(reversed(data_key)) + b"x")
         self.assertFalse(stranger.is_asked(challenge, code))
         self.assertIsNone(stranger.read(challenge, body))
 
@@ -46,7 +46,7 @@ class ClaimsTests(SynchronousTestCase):
 
     def test_led_back(self) -> None:
         """No server answers what it has asked itself, so that nobody shows it its own database for another's (CLU-20)."""
-        asking, answering = Claims(bytes(32)), Claims(bytes(32))
+        asking, answering = PeerClaims(bytes(32)), PeerClaims(bytes(32))
         challenge, code = asking.question()
         self.assertFalse(asking.is_asked(challenge, code))
         self.assertTrue(answering.is_asked(challenge, code))

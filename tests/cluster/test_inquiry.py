@@ -14,7 +14,7 @@ from twisted.internet.testing import MemoryReactorClock, StringTransport
 from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.cluster.claims import Claims
+from svc.cluster.claims import PeerClaims
 from svc.cluster.inquiry import ANSWER_LIMIT, CLAIM_DEADLINE, DEADLINE, Inquiry, trust_of
 from svc.cluster.reports import INVALID, UNREACHABLE, ProbeReply
 from svc.model.errors import ConfigurationInvalid
@@ -146,9 +146,9 @@ class InquiryTests(SynchronousTestCase):
         """What a member says of its database counts when it answers this very question, in time, and knows the data key
         (CLU-21).
         """
-        claims, member, identity = Claims(bytes(32)), Claims(bytes(32)), DatabaseIdentity(1, 2, 3, False)
+        claims, member, identity = PeerClaims(bytes(32)), PeerClaims(bytes(32)), DatabaseIdentity(1, 2, 3, False)
 
-        def asked(answering: Claims, status: bytes = b"200 OK", late: bool = False) -> object:
+        def asked(answering: PeerClaims, status: bytes = b"200 OK", late: bool = False) -> object:
             asking = Deferred.fromCoroutine(
                 Inquiry(self.reactor, ClusterMember("b", "http://127.0.0.1:1/b")).database(claims)
             )
@@ -165,7 +165,7 @@ class InquiryTests(SynchronousTestCase):
             return self.successResultOf(asking)
 
         self.assertEqual(asked(member), identity)
-        self.assertIsNone(asked(Claims(bytes([1] * 32))))
+        self.assertIsNone(asked(PeerClaims(bytes([1] * 32))))
         self.assertIsNone(asked(member, b"404 Not Found"))
         self.assertIsNone(asked(member, late=True))
 

@@ -19,7 +19,7 @@ JSON = st.recursive(
 
 
 class ProbeReplyTests(SynchronousTestCase):
-    """An answer is a report or it isn't (rulings: health)."""
+    """An answer is a report or it isn't (HEALTH-19)."""
 
     def test_reports(self) -> None:
         """A JSON object whose ok is a boolean that fits the status is a report, which is handed on as it was written

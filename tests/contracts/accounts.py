@@ -6,12 +6,12 @@ import attrs
 from zope.interface.verify import verifyObject
 
 from svc.model.credentials import Credential
-from svc.model.errors import Conflict, NotFound
+from svc.model.errors import Conflict, RecordNotFound
 from svc.model.host_factories import FactoryToken
 from svc.model.names import ACCOUNTS_WEBSERVICE, RESERVED_ACCOUNT, RESOURCE_KINDS, admin_of, root_policy
 from svc.model.policy_rows import Effective, EffectiveQuery
 from svc.model.ports import IAccounts
-from svc.model.query_results import Membership, MembersQuery, Sealed, Standing
+from svc.model.query_results import AccessFacts, Membership, MembersQuery, Sealed
 from tests.contracts.base import ACCOUNT, ADMIN, ROOT, Contract, Draft, load, resource, role, scenario, signing_key
 
 
@@ -30,8 +30,8 @@ class AccountsContract(Contract):
         await stores.accounts.create(ACCOUNT, Sealed(b"\x00key\\"), signing_key(ACCOUNT, "k1"))
         self.assertEqual(await stores.credentials.credential(ADMIN), Credential(True, True, Sealed(b"\x00key\\"), "k1"))
         self.assertEqual(
-            await stores.roles.standing(ADMIN, ADMIN.resource),
-            Standing(caller_exists=True, exists=True, owns=True, holds=True),
+            await stores.roles.access_facts(ADMIN, ADMIN.resource),
+            AccessFacts(caller_exists=True, exists=True, owns=True, holds=True),
         )
         self.assertEqual(
             await stores.roles.members(MembersQuery(ADMIN)), [Membership(str(ADMIN), str(ADMIN), True, True, None)]
@@ -42,13 +42,13 @@ class AccountsContract(Contract):
         """A new account has a root policy, owned by its admin and recorded by no policy (NAME-16)."""
         stores = await self.stores_with_account()
         self.assertEqual(
-            await stores.roles.standing(ADMIN, ROOT.resource),
-            Standing(caller_exists=True, exists=True, owns=True, holds=True),
+            await stores.roles.access_facts(ADMIN, ROOT.resource),
+            AccessFacts(caller_exists=True, exists=True, owns=True, holds=True),
         )
         self.assertEqual(
             await stores.roles.members(MembersQuery(ROOT)), [Membership(str(ROOT), str(ADMIN), True, True, None)]
         )
-        self.assertFalse((await stores.roles.standing(ROOT, ADMIN.resource)).holds)
+        self.assertFalse((await stores.roles.access_facts(ROOT, ADMIN.resource)).holds)
 
     @scenario
     async def test_conflict(self) -> None:
@@ -68,8 +68,8 @@ class AccountsContract(Contract):
         """
         stores = await self.stores_with_account(RESERVED_ACCOUNT)
         admin = admin_of(RESERVED_ACCOUNT)
-        self.assertTrue((await stores.roles.standing(admin, ACCOUNTS_WEBSERVICE)).owns)
-        self.assertFalse((await stores.roles.standing(ADMIN, ACCOUNTS_WEBSERVICE)).owns)
+        self.assertTrue((await stores.roles.access_facts(admin, ACCOUNTS_WEBSERVICE)).owns)
+        self.assertFalse((await stores.roles.access_facts(ADMIN, ACCOUNTS_WEBSERVICE)).owns)
         query = EffectiveQuery(root_policy(RESERVED_ACCOUNT), tuple(sorted(RESOURCE_KINDS)), None, 100, "@", ())
         effective = await stores.effective.effective(query)
         assert isinstance(effective, Effective)
@@ -85,7 +85,7 @@ class AccountsContract(Contract):
     async def test_no_reserved(self) -> None:
         """Until it is made, nobody has a privilege on accounts (NAME-19)."""
         stores = await self.stores_with_account()
-        self.assertFalse((await stores.roles.standing(ADMIN, ACCOUNTS_WEBSERVICE)).exists)
+        self.assertFalse((await stores.roles.access_facts(ADMIN, ACCOUNTS_WEBSERVICE)).exists)
 
     @scenario
     async def test_delete(self) -> None:
@@ -113,7 +113,7 @@ class AccountsContract(Contract):
         for account, there in ((ACCOUNT, False), ("acct2", True)):
             for name in ("user:admin", "policy:root", "policy:p", "user:u", "host:h1", "host:made", "group:g1499"):
                 self.assertIs(await stores.has_role(role(name, account)), there, name)
-                self.assertIs((await stores.roles.standing(ADMIN, resource(name, account))).exists, there, name)
+                self.assertIs((await stores.roles.access_facts(ADMIN, resource(name, account))).exists, there, name)
             reading = await stores.secrets.read(admin_of(account), resource("variable:v", account))
             self.assertEqual(reading.sealed, b"value" if there else None)
             self.assertIs((await stores.credentials.credential(role("host:h1", account))).api_key is not None, there)
@@ -127,7 +127,7 @@ class AccountsContract(Contract):
         """An account that doesn't exist can't be deleted (NAME-26)."""
         stores = await self.stores_with_account()
         for account in ("nobody", "acc", "%", ""):
-            with self.assertRaises(NotFound):
+            with self.assertRaises(RecordNotFound):
                 await stores.accounts.delete(account)
         self.assertTrue(await stores.has_role(ADMIN))
 
@@ -193,7 +193,7 @@ class AccountsContract(Contract):
     async def test_rotation_of_nothing(self) -> None:
         """The key of an account that does not exist cannot be rotated."""
         stores = await self.stores_with_account()
-        with self.assertRaises(NotFound):
+        with self.assertRaises(RecordNotFound):
             await stores.accounts.rotate_signing_key(signing_key("nobody", "k"), 1.0)
         self.assertEqual(await stores.accounts.signing_keys_named(["k"]), [])
 
@@ -202,4 +202,6 @@ class AccountsContract(Contract):
         """The admin of one account has no standing in another (NAME-18)."""
         stores = await self.stores_with_account("other")
         for name in (admin_of("other"), root_policy("other")):
-            self.assertEqual(await stores.roles.standing(ADMIN, name.resource), Standing(caller_exists=True, exists=True))
+            self.assertEqual(
+                await stores.roles.access_facts(ADMIN, name.resource), AccessFacts(caller_exists=True, exists=True)
+            )

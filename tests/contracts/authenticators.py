@@ -16,7 +16,7 @@ from svc.model.authentication import (
     IAuthenticators,
     LoginCandidate,
 )
-from svc.model.errors import InvalidParameter, NotFound
+from svc.model.errors import InvalidParameter, RecordNotFound
 from svc.model.names import ResourceName, RoleName, root_policy
 from svc.model.policy_rows import Changes, ResourceRow, Rows
 from svc.model.query_results import Sealed
@@ -450,7 +450,7 @@ class AuthenticatorsContract(Contract):
                 stores.operated.distrust(missing, "k", ADMIN),
                 stores.operated.trust(missing, "k"),
             ):
-                with self.assertRaises(NotFound):
+                with self.assertRaises(RecordNotFound):
                     await telling
             self.assertEqual(await stores.operated.distrusted(missing), ())
 

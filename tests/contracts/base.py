@@ -36,7 +36,7 @@ from svc.model.ports import (
     ISecrets,
 )
 from svc.model.public_keys import IPublicKeys
-from svc.model.query_results import Resource, Sealed, Standing, StoredSigningKey
+from svc.model.query_results import AccessFacts, Resource, Sealed, StoredSigningKey
 
 C = TypeVar("C", bound="Contract")
 
@@ -223,7 +223,7 @@ class Contract(SynchronousTestCase):
         """Make an account."""
         await stores.accounts.create(account, Sealed(b"key of admin"), signing_key(account, f"{account}-1"))
 
-    async def assert_standings(self, stores: Stores, expected: Iterable[tuple[str, str, Standing]]) -> None:
+    async def assert_standings(self, stores: Stores, expected: Iterable[tuple[str, str, AccessFacts]]) -> None:
         """Each caller stands towards each resource as expected."""
-        for caller, thing, standing in expected:
-            self.assertEqual(await stores.roles.standing(role(caller), resource(thing)), standing, (caller, thing))
+        for caller, thing, access_facts in expected:
+            self.assertEqual(await stores.roles.access_facts(role(caller), resource(thing)), access_facts, (caller, thing))

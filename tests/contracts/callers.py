@@ -54,12 +54,12 @@ class CallersContract(Contract):
     def readings(self, stores: Stores, caller: Caller) -> dict[str, Callable[[], Awaitable[object]]]:
         """All that is asked for a caller."""
 
-        async def standing(transaction: IPolicyTransaction) -> object:
-            return await transaction.standing(caller, ROOT)
+        async def access_facts(transaction: IPolicyTransaction) -> object:
+            return await transaction.access_facts(caller, ROOT)
 
         return {
-            "standing": lambda: stores.roles.standing(caller, VARIABLE),
-            "standing towards nothing": lambda: stores.roles.standing(caller, resource("variable:none")),
+            "standing": lambda: stores.roles.access_facts(caller, VARIABLE),
+            "standing towards nothing": lambda: stores.roles.access_facts(caller, resource("variable:none")),
             "judged members": lambda: stores.roles.judged_members(caller, MembersQuery(GROUP)),
             "judged members of no kind": lambda: stores.roles.judged_members(caller, MembersQuery(GROUP, kinds=("none",))),
             "remains": lambda: stores.roles.remains(caller),
@@ -70,7 +70,7 @@ class CallersContract(Contract):
             "clear": lambda: stores.expirations.clear(caller, VARIABLE, lambda _: None),
             "add": lambda: stores.roles.add_member(caller, GROUP, ALICE, lambda _: None),
             "remove": lambda: stores.roles.remove_member(caller, GROUP, ALICE, lambda _: None),
-            "load": lambda: stores.policies.transact(standing),
+            "load": lambda: stores.policies.transact(access_facts),
         }
 
     @scenario
@@ -79,7 +79,7 @@ class CallersContract(Contract):
         stores = await self.stores_with_account()
         for creation in (0, await self.made(stores)):
             gone = Caller(role("user:nobody"), 0, creation)
-            self.assertFalse((await stores.roles.standing(gone, VARIABLE)).caller_exists)
+            self.assertFalse((await stores.roles.access_facts(gone, VARIABLE)).caller_exists)
             self.assertFalse(await stores.roles.remains(gone))
 
     @scenario
@@ -90,7 +90,7 @@ class CallersContract(Contract):
         await change(stores, Changes(update=Rows((ResourceRow(str(ALICE), f"{ALICE.account}:group:g"),))))
         self.assertTrue(await stores.roles.remains(caller))
         for asker in (caller, ALICE):
-            self.assertTrue((await stores.roles.standing(asker, VARIABLE)).owns)
+            self.assertTrue((await stores.roles.access_facts(asker, VARIABLE)).owns)
 
     @scenario
     async def test_an_account(self) -> None:

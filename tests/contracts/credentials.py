@@ -7,7 +7,7 @@ from ipaddress import ip_network
 from zope.interface.verify import verifyObject
 
 from svc.model.credentials import Credential, ICredentials
-from svc.model.errors import NotFound
+from svc.model.errors import RecordNotFound
 from svc.model.names import INTERNAL_ACCOUNT, RoleName
 from svc.model.policy_rows import Changes, ResourceRow, Rows
 from svc.model.query_results import Sealed
@@ -97,7 +97,7 @@ class CredentialsContract(Contract):
         self.assertEqual((await stores.credentials.credential(TWO)).api_key, b"two")
         self.assertIsNone(await stores.credentials.rotated_at(TWO))
         for unknown in (role("host:none"), role("host:one", "other")):
-            with self.assertRaises(NotFound):
+            with self.assertRaises(RecordNotFound):
                 await stores.credentials.set_api_key(unknown, Sealed(b"x"), events.trail(events.event()))
             self.assertIsNone(await stores.credentials.rotated_at(unknown))
         self.assertEqual(await events.operations(stores), ["rotate"])

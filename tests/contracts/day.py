@@ -15,8 +15,8 @@ from svc.crypto.keyring import AccessTokens, AccountKeys, new_signing_key
 from svc.crypto.vault import Vault, api_key_name
 from svc.model.authentication import LoginRequest
 from svc.model.dialect import NATIVE
-from svc.model.errors import AuthenticationRefused, Forbidden, NotFound, NoValue
-from svc.model.events import Event, EventsQuery, Trail
+from svc.model.errors import AuthenticationRefused, Forbidden, NoValue, RecordNotFound
+from svc.model.events import Event, EventBatch, EventsQuery
 from svc.model.names import RESERVED_ACCOUNT, ResourceName, RoleName, admin_of, root_policy
 from svc.model.policy_loads import DocumentFaults, DryRun, Loaded, LoadMode
 from svc.model.query_results import MembersQuery, ResourcesQuery
@@ -74,7 +74,7 @@ UNRECORDED = Unrecorded()
 class Recorded:
     """A recorder of one event."""
 
-    trail: Trail
+    trail: EventBatch
     facts: dict[str, Any] = attrs.field(factory=dict)
 
     def tell(self, **facts: object) -> None:
@@ -109,7 +109,7 @@ class Services:
         self.authenticators = AuthenticatorService(stores.operated, stores.roles, ("authn-jwt",), frozenset({JWT}), NATIVE)
         self.audit = AuditService(stores.events, stores.roles)
 
-    async def make_account(self, account: str, api_key: str, trail: Trail | None = None) -> None:
+    async def make_account(self, account: str, api_key: str, trail: EventBatch | None = None) -> None:
         """Make an account, as the server does."""
         sealed = self._vault.seal(api_key_name(admin_of(account)), api_key.encode())
         signing_key = new_signing_key(self._vault, account, self._clock.seconds())
@@ -125,7 +125,7 @@ class Services:
         """Return the same invocation with a recorder of an event about ``name``."""
         origin = self._journal.origin(by.caller.role, IP, "request-1")
         event = Event(msgid, operation, (("resource", str(name)),), f"{operation} {name}", f"{operation} {name}")
-        return attrs.evolve(by, recorder=Recorded(Trail(origin, (event,))))
+        return attrs.evolve(by, recorder=Recorded(EventBatch(origin, (event,))))
 
     def journalled(self) -> list[str]:
         """Return the operations that the journal took, which it forgets."""
@@ -309,7 +309,7 @@ class DayContract(Contract):
             services.factories.create_tokens(stranger, FACTORY, lambda: TokensWanted(1, "2033-01-01")),
         )
         for asked in missing:
-            with self.assertRaises(NotFound):
+            with self.assertRaises(RecordNotFound):
                 await asked
         self.assertEqual(await services.audit.all_events(stranger, EventsQuery(ACCOUNT)), [])
         with self.assertRaises(Forbidden):
@@ -328,7 +328,7 @@ class DayContract(Contract):
             await services.enter(ALICE, keys[str(ALICE)])
         with self.assertRaises(Forbidden):
             await services.access_tokens.check_caller(admin.caller)
-        with self.assertRaises(NotFound):
+        with self.assertRaises(RecordNotFound):
             await services.access_tokens.public_keys(ACCOUNT)
         account = await services.accounts.create(operator, lambda: ACCOUNT)
         await services.enter(admin_of(ACCOUNT), account.api_key)

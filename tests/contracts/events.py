@@ -7,12 +7,12 @@ from collections.abc import Callable
 import attrs
 
 from svc.model.errors import InvalidParameter
-from svc.model.events import NOTICE, Event, EventsQuery, Origin, Server, Trail
+from svc.model.events import NOTICE, AuditContext, Event, EventBatch, EventsQuery, Server
 from svc.model.ports import IPolicyTransaction
 from svc.model.query_results import MemberReading, Sealed, SecretReading
 from tests.contracts.base import ACCOUNT, ADMIN, ROOT, Contract, Draft, Stores, load, resource, role, scenario, signing_key
 
-ORIGIN = Origin(Server("machine", "svc"), str(ADMIN), "192.0.2.7", "request-1")
+ORIGIN = AuditContext(Server("machine", "svc"), str(ADMIN), "192.0.2.7", "request-1")
 
 
 def event(msgid: str = "update", operation: str = "update", **subject: str) -> Event:
@@ -20,12 +20,12 @@ def event(msgid: str = "update", operation: str = "update", **subject: str) -> E
     return Event(msgid, operation, tuple(subject.items()), "did it", "do it")
 
 
-def trail(*events: Event, origin: Origin = ORIGIN) -> Trail:
+def trail(*events: Event, origin: AuditContext = ORIGIN) -> EventBatch:
     """A trail of events."""
-    return Trail(origin, events)
+    return EventBatch(origin, events)
 
 
-async def record(stores: Stores, *events: Event, origin: Origin = ORIGIN) -> tuple[int, int]:
+async def record(stores: Stores, *events: Event, origin: AuditContext = ORIGIN) -> tuple[int, int]:
     """Have a load record events."""
 
     async def work(transaction: IPolicyTransaction) -> tuple[int, int]:
@@ -91,7 +91,7 @@ class EventsContract(Contract):
         """Each filter leaves what is equal to it, alone and together with others (AUD-30)."""
         stores = await self.stores_with_account()
         await record(stores, event(operation="a", role="acct:user:u"), event("policy", "b", resource="acct:user:u"))
-        other = Origin(Server("other", "svc"), "acct:user:bob", "::1", "request-2")
+        other = AuditContext(Server("other", "svc"), "acct:user:bob", "::1", "request-2")
         await record(stores, event(operation="c", member="acct:user:u", resource="acct:variable:v", note="n"), origin=other)
         for filters, expected in (
             ({"msgid": "policy"}, ["b"]),

@@ -7,7 +7,7 @@ from zope.interface.verify import verifyObject
 from svc.model.errors import Forbidden
 from svc.model.expiration import Due, Duration, IExpirations, Turn
 from svc.model.policy_rows import AnnotationRow, Changes, ResourceRow, Rows
-from svc.model.query_results import Sealed, SecretVersion, Standing
+from svc.model.query_results import AccessFacts, Sealed, SecretVersion
 from tests.contracts import events
 from tests.contracts.base import ACCOUNT, ADMIN, Contract, Draft, Stores, change, described, load, resource, scenario
 from tests.contracts.secrets import OWNED, always
@@ -271,7 +271,7 @@ class ExpirationsContract(Contract):
         stores = await self.annotated(LIFETIME, ROTATION)
         [due] = [each for each in await stores.expirations.due(10) if each.variable == VARIABLE]
         await stores.expirations.set_lifetime(due, PAST)
-        seen: list[Standing] = []
+        seen: list[AccessFacts] = []
         trail = events.trail(events.event(operation="clear", resource=str(VARIABLE)))
         await stores.expirations.clear(ADMIN, VARIABLE, seen.append, trail)
         self.assertEqual(await events.operations(stores), ["clear"])
@@ -290,8 +290,8 @@ class ExpirationsContract(Contract):
         stores = await self.annotated(LIFETIME)
         await stores.expirations.set_lifetime(await self.one(stores), PAST)
 
-        def refuse(standing: Standing) -> None:
-            raise Forbidden(str(standing.exists))
+        def refuse(access_facts: AccessFacts) -> None:
+            raise Forbidden(str(access_facts.exists))
 
         for variable, exists in ((VARIABLE, True), (resource("variable:no"), False)):
             with self.assertRaises(Forbidden) as caught:

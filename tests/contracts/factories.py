@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from twisted.internet.defer import Deferred, gatherResults
 from zope.interface.verify import verifyObject
 
-from svc.model.errors import Conflict, NotFound
-from svc.model.events import EventsQuery, Trail
+from svc.model.errors import Conflict, RecordNotFound
+from svc.model.events import EventBatch, EventsQuery
 from svc.model.host_factories import ExpiredToken, FactoryToken, IHostFactories, called, digest_of
 from svc.model.policy_rows import Changes, ResourceRow, Rows
-from svc.model.query_results import Annotation, MembersQuery, OutstandingToken, Sealed, Search
+from svc.model.query_results import MembersQuery, OutstandingToken, ResourceAnnotation, Sealed, Search
 from tests.contracts import events
 from tests.contracts.base import (
     ACCOUNT,
@@ -71,7 +71,7 @@ class HostFactoriesContract(Contract):
     async def test_no_factory(self) -> None:
         """There are no tokens of what doesn't exist, and none outlives its factory (HF-25)."""
         stores = await self._factories()
-        with self.assertRaises(NotFound):
+        with self.assertRaises(RecordNotFound):
             await stores.factories.add_tokens([ONE], FactoryToken(role("host_factory:none"), 1.0))
         await stores.factories.add_tokens([ONE], TOKEN)
         await stores.factories.add_tokens([TWO], FactoryToken(role("host_factory:g"), 1.0))
@@ -100,14 +100,16 @@ class HostFactoriesContract(Contract):
         self.assertIs(await stores.factories.create_host(ONE, HOST, {"name": "frontend", "a'b": ""}, KEY), True)
         (host,) = await described(stores, [str(HOST)])
         self.assertEqual((host.owner, host.policy, host.permissions), (str(FACTORY), None, ()))
-        self.assertEqual(host.annotations, (Annotation("a'b", "", None), Annotation("name", "frontend", None)))
+        self.assertEqual(
+            host.annotations, (ResourceAnnotation("a'b", "", None), ResourceAnnotation("name", "frontend", None))
+        )
         self.assertEqual((await stores.credentials.credential(HOST)).api_key, KEY)
         (owner,) = await stores.roles.members(MembersQuery(HOST))
         self.assertEqual((owner.member, owner.ownership, owner.admin_option, owner.policy), (str(FACTORY), True, True, None))
         memberships = await stores.roles.memberships(MembersQuery(HOST))
         self.assertEqual([row.role for row in memberships], ["acct:layer:a", "acct:layer:b"])
         self.assertEqual({(row.ownership, row.admin_option, row.policy) for row in memberships}, {(False, False, None)})
-        self.assertTrue((await stores.roles.standing(FACTORY, HOST.resource)).owns)
+        self.assertTrue((await stores.roles.access_facts(FACTORY, HOST.resource)).owns)
         found = await stores.roles.members(
             MembersQuery(role("layer:a"), search=Search("frontend", split=True, by_class=False))
         )
@@ -189,7 +191,7 @@ class HostFactoriesContract(Contract):
     async def test_no_token(self) -> None:
         """Without a token there is no host."""
         stores = await self._factories()
-        with self.assertRaises(NotFound):
+        with self.assertRaises(RecordNotFound):
             await stores.factories.create_host(ONE, HOST, {}, KEY)
         self.assertFalse(await stores.has_role(HOST))
 
@@ -213,7 +215,7 @@ class HostFactoriesContract(Contract):
             host = role(f"host:{identifier}")
             self.assertIs(await stores.factories.create_host(ONE, host, {identifier: identifier}, KEY), True)
             (found,) = await described(stores, [str(host)])
-            self.assertEqual(found.annotations, (Annotation(identifier, identifier, None),))
+            self.assertEqual(found.annotations, (ResourceAnnotation(identifier, identifier, None),))
 
     @scenario
     async def test_hosts_go_with_their_factory(self) -> None:
@@ -223,7 +225,7 @@ class HostFactoriesContract(Contract):
         await stores.factories.add_tokens([TWO], FactoryToken(role("host_factory:g"), 1.0))
         await stores.factories.create_host(ONE, HOST, {}, KEY)
         await change(stores, Changes(delete=Rows(resources=(ResourceRow(str(FACTORY), str(ADMIN)),))))
-        self.assertFalse((await stores.roles.standing(ADMIN, HOST.resource)).exists)
+        self.assertFalse((await stores.roles.access_facts(ADMIN, HOST.resource)).exists)
         with self.assertRaises(Conflict):
             await stores.factories.create_host(TWO, HOST, {}, KEY)
 
@@ -233,7 +235,7 @@ class HostFactoriesContract(Contract):
         stores = await self._factories()
         factories, counts = stores.factories, list[int]()
 
-        def recount(tokens: Sequence[ExpiredToken]) -> Trail:
+        def recount(tokens: Sequence[ExpiredToken]) -> EventBatch:
             counts.append(len(tokens))
             return events.trail(*(events.event(resource=str(token.factory), token=token.name) for token in tokens))
 
@@ -269,4 +271,4 @@ class HostFactoriesContract(Contract):
         assert token is not None
         self.assertEqual(token.factory.account, "other")
         self.assertEqual((await described(stores, [f"{ACCOUNT}:host_factory:f"]))[0].tokens, ())
-        self.assertFalse((await stores.roles.standing(ADMIN, resource("host_factory:f", "other"))).owns)
+        self.assertFalse((await stores.roles.access_facts(ADMIN, resource("host_factory:f", "other"))).owns)

@@ -7,10 +7,10 @@ from itertools import pairwise
 
 import attrs
 
-from svc.model.errors import Forbidden, NotFound
+from svc.model.errors import Forbidden, RecordNotFound
 from svc.model.names import RoleName
 from svc.model.policy_rows import Changes
-from svc.model.query_results import EffectiveMembers, MemberReading, Membership, MembersQuery, Place, Search, Standing
+from svc.model.query_results import AccessFacts, EffectiveMembers, MemberReading, Membership, MembersQuery, Place, Search
 from tests.contracts.base import ADMIN, ODD_IDENTIFIERS, ROOT, Contract, Draft, Stores, change, load, role, scenario
 
 GROUP = role("group:g")
@@ -334,14 +334,14 @@ class ListsContract(Contract):
                 ("user:v", True, str(ROOT)),
             ],
         )
-        owner = Standing(True, True, owns=True, holds=True, recorded_by=str(ROOT))
+        owner = AccessFacts(True, True, owns=True, holds=True, recorded_by=str(ROOT))
         self.assertEqual(seen[0], MemberReading(owner, attrs.evolve(owner, recorded_by=None), member_exists=True))
         for gone in ((GROUP, role("user:none")), (role("group:none"), role("user:u"))):
-            with self.assertRaises(NotFound) as caught:
+            with self.assertRaises(RecordNotFound) as caught:
                 await stores.roles.add_member(ADMIN, *gone, seen.append)
             self.assertIn("none", caught.exception.name)
         self.assertFalse(seen[-2].member_exists)
-        self.assertEqual((seen[-1].standing.exists, seen[-1].over_policy), (False, None))
+        self.assertEqual((seen[-1].access_facts.exists, seen[-1].over_policy), (False, None))
 
     @scenario
     async def test_remove_member(self) -> None:

@@ -16,7 +16,7 @@ from svc.model.policy_rows import (
     RestrictionRow,
     Rows,
 )
-from svc.model.query_results import MembersQuery, Sealed, Standing
+from svc.model.query_results import AccessFacts, MembersQuery, Sealed
 from tests.contracts.base import ACCOUNT, ADMIN, ODD_IDENTIFIERS, ROOT, Draft, change, load, resource, role, scenario
 from tests.contracts.policies import TEAM, PolicyCase, sets, team
 from tests.contracts.secrets import always
@@ -52,7 +52,7 @@ class LoadsContract(PolicyCase):
                 (
                     "user:admin",
                     "variable:v",
-                    Standing(caller_exists=True, exists=True, owns=True, recorded_by=str(ROOT)),
+                    AccessFacts(caller_exists=True, exists=True, owns=True, recorded_by=str(ROOT)),
                 )
             ],
         )
@@ -73,8 +73,8 @@ class LoadsContract(PolicyCase):
         self.assertIn(AnnotationRow("acct:host:team/h", "b", "2"), own.annotations)
         self.assertEqual(len(own.annotations), 3)
         outsider = role("user:outsider")
-        self.assertTrue((await stores.roles.standing(outsider, resource("variable:team/v"))).owns)
-        self.assertFalse((await stores.roles.standing(TEAM, resource("variable:team/v"))).owns)
+        self.assertTrue((await stores.roles.access_facts(outsider, resource("variable:team/v"))).owns)
+        self.assertFalse((await stores.roles.access_facts(TEAM, resource("variable:team/v"))).owns)
 
     @scenario
     async def test_owner_of_a_role_changes(self) -> None:
@@ -91,10 +91,10 @@ class LoadsContract(PolicyCase):
             ),
             TEAM,
         )
-        standing = await stores.roles.standing(role("user:outsider"), resource("host:team/h"))
-        self.assertTrue(standing.owns and standing.holds)
-        standing = await stores.roles.standing(TEAM, resource("host:team/h"))
-        self.assertFalse(standing.owns or standing.holds)
+        access_facts = await stores.roles.access_facts(role("user:outsider"), resource("host:team/h"))
+        self.assertTrue(access_facts.owns and access_facts.holds)
+        access_facts = await stores.roles.access_facts(TEAM, resource("host:team/h"))
+        self.assertFalse(access_facts.owns or access_facts.holds)
 
     @scenario
     async def test_delete(self) -> None:
@@ -260,7 +260,7 @@ class LoadsContract(PolicyCase):
         await change(stores, Changes(delete=Rows(resources=(ResourceRow("acct:group:a", "?"),))))
         for name in ("group:a", "group:b"):
             self.assertFalse(await stores.has_role(role(name)))
-            self.assertFalse((await stores.roles.standing(ADMIN, resource(name))).exists)
+            self.assertFalse((await stores.roles.access_facts(ADMIN, resource(name))).exists)
 
     @scenario
     async def test_delete_owner_of_unrecorded(self) -> None:
@@ -269,7 +269,7 @@ class LoadsContract(PolicyCase):
         await change(stores, Changes(delete=Rows(resources=(ResourceRow(str(ADMIN), "?"),))))
         self.assertFalse(await stores.has_role(ADMIN))
         self.assertTrue(await stores.has_role(ROOT))
-        self.assertFalse((await stores.roles.standing(ROOT, ROOT.resource)).exists)
+        self.assertFalse((await stores.roles.access_facts(ROOT, ROOT.resource)).exists)
 
     @scenario
     async def test_remains(self) -> None:
@@ -285,9 +285,9 @@ class LoadsContract(PolicyCase):
         await self.assert_standings(
             stores,
             [
-                ("host:h", "group:vip", Standing(True, True, recorded_by=str(ROOT))),
-                ("host:h", "variable:team/v", Standing(True, True, recorded_by=str(TEAM))),
-                ("user:admin", "host:h", Standing(True, True, owns=True, holds=True, recorded_by=str(TEAM))),
+                ("host:h", "group:vip", AccessFacts(True, True, recorded_by=str(ROOT))),
+                ("host:h", "variable:team/v", AccessFacts(True, True, recorded_by=str(TEAM))),
+                ("user:admin", "host:h", AccessFacts(True, True, owns=True, holds=True, recorded_by=str(TEAM))),
             ],
         )
 

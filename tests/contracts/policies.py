@@ -173,12 +173,12 @@ class PoliciesContract(PolicyCase):
         async def work(transaction: IPolicyTransaction) -> None:
             for caller in (ADMIN, TEAM, role("user:outsider"), role("user:nobody")):
                 self.assertEqual(
-                    await transaction.standing(caller, TEAM), await stores.roles.standing(caller, TEAM.resource)
+                    await transaction.access_facts(caller, TEAM), await stores.roles.access_facts(caller, TEAM.resource)
                 )
             await transaction.apply(ROOT, Changes(create=Draft().permit("policy:team", "user:outsider", "update").rows), {})
-            standing = await transaction.standing(role("user:outsider"), TEAM)
-            self.assertEqual(standing.privileges, {"update"})
-            self.assertFalse((await transaction.standing(ADMIN, role("policy:none"))).exists)
+            access_facts = await transaction.access_facts(role("user:outsider"), TEAM)
+            self.assertEqual(access_facts.privileges, {"update"})
+            self.assertFalse((await transaction.access_facts(ADMIN, role("policy:none"))).exists)
 
         await stores.policies.transact(work)
 
@@ -405,8 +405,8 @@ class PoliciesContract(PolicyCase):
             for name in ("other:group:g", "other:user:admin", "other:policy:root"):
                 self.assertEqual(await transaction.not_grantable(ADMIN, [name]), [name])
                 self.assertEqual(await transaction.not_permittable(ADMIN, [name]), [name])
-            self.assertTrue((await transaction.standing(ADMIN, role("policy:root", "other"))).exists)
-            self.assertFalse((await transaction.standing(ADMIN, role("policy:root", "other"))).owns)
+            self.assertTrue((await transaction.access_facts(ADMIN, role("policy:root", "other"))).exists)
+            self.assertFalse((await transaction.access_facts(ADMIN, role("policy:root", "other"))).owns)
 
         await stores.policies.transact(work)
 

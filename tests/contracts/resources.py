@@ -9,7 +9,7 @@ from svc.model.errors import TooManyRoles
 from svc.model.names import RoleName
 from svc.model.policy_rows import Changes, PermissionRow, PolicyVersion, Rows
 from svc.model.ports import IPolicyTransaction, IResources
-from svc.model.query_results import Annotation, Permission, ResourcesQuery, Search, SecretVersion
+from svc.model.query_results import Permission, ResourceAnnotation, ResourcesQuery, Search, SecretVersion
 from tests.contracts.base import (
     ACCOUNT,
     ADMIN,
@@ -268,9 +268,9 @@ class ResourcesContract(Contract):
         self.assertEqual(
             found.annotations,
             (
-                Annotation("a", '{"it\'s": \\}', "acct:policy:p"),
-                Annotation("m", "", "acct:policy:p"),
-                Annotation("z", "NULL", "acct:policy:p"),
+                ResourceAnnotation("a", '{"it\'s": \\}', "acct:policy:p"),
+                ResourceAnnotation("m", "", "acct:policy:p"),
+                ResourceAnnotation("z", "NULL", "acct:policy:p"),
             ),
         )
         self.assertGreater(found.created_at, 0)

@@ -9,7 +9,7 @@ from zope.interface.verify import verifyObject
 
 from svc.model.names import ResourceName, RoleName
 from svc.model.ports import IRoles
-from svc.model.query_results import Membership, MembersQuery, Place, Search, Standing
+from svc.model.query_results import AccessFacts, Membership, MembersQuery, Place, Search
 from tests.contracts.base import (
     ACCOUNT,
     ADMIN,
@@ -24,16 +24,16 @@ from tests.contracts.base import (
     scenario,
 )
 
-NOBODY = Standing(caller_exists=False, exists=False)
-STRANGER = Standing(caller_exists=True, exists=True, recorded_by=str(ROOT))
+NOBODY = AccessFacts(caller_exists=False, exists=False)
+STRANGER = AccessFacts(caller_exists=True, exists=True, recorded_by=str(ROOT))
 
 
-def given(*privileges: str, holds: bool = False) -> Standing:
+def given(*privileges: str, holds: bool = False) -> AccessFacts:
     """The standing of a caller that has been given privileges and owns nothing."""
     return attrs.evolve(STRANGER, privileges=frozenset(privileges), holds=holds)
 
 
-def owner(*, holds: bool = False) -> Standing:
+def owner(*, holds: bool = False) -> AccessFacts:
     """The standing of an owner."""
     return attrs.evolve(STRANGER, owns=True, holds=holds)
 
@@ -50,7 +50,7 @@ class RolesContract(Contract):
     async def test_nothing(self) -> None:
         """Where nothing is stored, nobody exists, and nothing does."""
         stores = await self.stores()
-        self.assertEqual(await stores.roles.standing(ADMIN, ROOT.resource), NOBODY)
+        self.assertEqual(await stores.roles.access_facts(ADMIN, ROOT.resource), NOBODY)
         self.assertFalse(await stores.has_role(ADMIN))
         self.assertEqual(await stores.roles.members(MembersQuery(ROOT)), [])
         self.assertEqual(await stores.roles.count_members(MembersQuery(ROOT)), 0)
@@ -70,7 +70,7 @@ class RolesContract(Contract):
         """A caller or a resource that does not exist is said to be missing, each by itself."""
         stores = await self.stores_with_account()
         await load(stores, Draft().define("variable:v"))
-        missing = Standing(caller_exists=True, exists=False)
+        missing = AccessFacts(caller_exists=True, exists=False)
         await self.assert_standings(
             stores,
             [
@@ -204,8 +204,8 @@ class RolesContract(Contract):
         for caller, thing in product((ACCOUNT, "acct2", "other"), repeat=2):
             for name in ("host:h", "user:admin"):
                 for target in ("variable:v", "group:g", "host:h"):
-                    standing = await stores.roles.standing(role(name, caller), resource(target, thing))
-                    known = bool(standing.owns or standing.privileges or standing.holds)
+                    access_facts = await stores.roles.access_facts(role(name, caller), resource(target, thing))
+                    known = bool(access_facts.owns or access_facts.privileges or access_facts.holds)
                     self.assertEqual(known, caller == thing, (caller, name, thing, target))
 
     @scenario
@@ -322,9 +322,9 @@ class RolesContract(Contract):
         ]
         for name in ("user:admin", "user:reader", "host:h01", "user:stranger", "user:absent"):
             for asked in queries:
-                standing, found = await stores.roles.judged_members(role(name), asked)
-                self.assertEqual(standing, await stores.roles.standing(role(name), asked.role.resource))
-                known = standing.owns or standing.holds or standing.privileges
+                access_facts, found = await stores.roles.judged_members(role(name), asked)
+                self.assertEqual(access_facts, await stores.roles.access_facts(role(name), asked.role.resource))
+                known = access_facts.owns or access_facts.holds or access_facts.privileges
                 self.assertEqual(found, await stores.roles.members(asked) if known else [], (name, asked))
 
     @scenario
@@ -343,7 +343,7 @@ class RolesContract(Contract):
             sorted((f"{ACCOUNT}:host:{name}" for name in ODD_IDENTIFIERS), key=str.encode),
         )
         for caller, thing in product(ODD_IDENTIFIERS, repeat=2):
-            standing = await stores.roles.standing(
+            access_facts = await stores.roles.access_facts(
                 RoleName(ACCOUNT, "host", caller), ResourceName(ACCOUNT, "variable", thing)
             )
-            self.assertEqual(standing, given("read") if caller == thing else STRANGER)
+            self.assertEqual(access_facts, given("read") if caller == thing else STRANGER)

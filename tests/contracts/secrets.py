@@ -12,11 +12,11 @@ from svc.model.errors import Forbidden
 from svc.model.names import ResourceName
 from svc.model.policy_rows import Changes, ResourceRow, Rows
 from svc.model.ports import ISecrets
-from svc.model.query_results import Sealed, SecretReading, Standing
+from svc.model.query_results import AccessFacts, Sealed, SecretReading
 from tests.contracts.base import ACCOUNT, ADMIN, ODD_IDENTIFIERS, Contract, Draft, change, load, resource, role, scenario
 
 VARIABLE = resource("variable:v")
-OWNED = Standing(caller_exists=True, exists=True, owns=True, recorded_by="acct:policy:root")
+OWNED = AccessFacts(caller_exists=True, exists=True, owns=True, recorded_by="acct:policy:root")
 
 
 def always(value: bytes) -> Callable[[SecretReading], Sealed | None]:
@@ -44,7 +44,7 @@ class SecretsContract(Contract):
         """A variable that does not exist has no value either."""
         stores = await self.stores_with_account()
         self.assertEqual(
-            await stores.secrets.read(ADMIN, VARIABLE), SecretReading(Standing(caller_exists=True, exists=False))
+            await stores.secrets.read(ADMIN, VARIABLE), SecretReading(AccessFacts(caller_exists=True, exists=False))
         )
 
     @scenario
@@ -131,12 +131,12 @@ class SecretsContract(Contract):
         await load(stores, draft)
         await stores.secrets.write(ADMIN, VARIABLE, always(b"value"))
         reading = await stores.secrets.read(role("host:h"), VARIABLE)
-        self.assertEqual(reading.standing, await stores.roles.standing(role("host:h"), VARIABLE))
-        self.assertEqual(reading.standing.privileges, {"read", "execute"})
+        self.assertEqual(reading.access_facts, await stores.roles.access_facts(role("host:h"), VARIABLE))
+        self.assertEqual(reading.access_facts.privileges, {"read", "execute"})
         for stranger in ("host:other", "host:nobody"):
             reading = await stores.secrets.read(role(stranger), VARIABLE)
-            self.assertEqual(reading.standing, await stores.roles.standing(role(stranger), VARIABLE))
-            self.assertEqual(reading.standing.privileges, set())
+            self.assertEqual(reading.access_facts, await stores.roles.access_facts(role(stranger), VARIABLE))
+            self.assertEqual(reading.access_facts.privileges, set())
 
     @scenario
     async def test_mime_type(self) -> None:

@@ -19,7 +19,7 @@ from svc.crypto.keyring import AccessTokens, AccountKeys, new_signing_key
 from svc.crypto.tokens import INVALID, MISSING
 from svc.crypto.vault import Vault, signing_key_name
 from svc.model.authentication import Admitted
-from svc.model.errors import AuthenticationRefused, BearerRefused, NotFound, StoreUnavailable, WrongDataKey
+from svc.model.errors import AuthenticationRefused, BearerRefused, RecordNotFound, StoreUnavailable, WrongDataKey
 from svc.model.names import RoleName
 from svc.model.query_results import Caller, Sealed, StoredSigningKey
 from tests.memory import Memory, MemoryAccounts
@@ -161,7 +161,7 @@ class AccountKeysTests(KeyringCase):
 
     def test_rotation_needs_an_account(self) -> None:
         """The keys of an account that doesn't exist can't be rotated."""
-        self.refusal(self.keys.rotate("nobody", 600), NotFound)
+        self.refusal(self.keys.rotate("nobody", 600), RecordNotFound)
 
     def test_public_keys(self) -> None:
         """An account's public keys are those that verify now, the newest last; another account's aren't among them

@@ -23,7 +23,7 @@ GOOD = b"My-Password-1"
 
 
 class RulesTests(SynchronousTestCase):
-    """What a password must be (wire facts, authn 1.4)."""
+    """What a password must be (TOK-15)."""
 
     def test_good_ones(self) -> None:
         """Twelve to 128 characters will do, with two of either case, a digit and a special one, a blank among these

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.health.turns import Turns
+from svc.health.turns import AccountTurns
 
 LOOKED, TRIED = 5, 4
 
@@ -19,7 +19,7 @@ class TurnsTests(SynchronousTestCase):
         """There are none."""
         self.things: dict[str, dict[str, int]] = {}
         self.looks: list[tuple[str, int]] = []
-        self.turns: Turns[int] = Turns(self._look, LOOKED, TRIED)
+        self.turns: AccountTurns[int] = AccountTurns(self._look, LOOKED, TRIED)
 
     async def _look(self, after: str, limit: int) -> Sequence[tuple[str, Mapping[str, int]]]:
         self.looks.append((after, limit))
@@ -78,7 +78,7 @@ class TurnsTests(SynchronousTestCase):
 
     def test_many_failing(self) -> None:
         """Many that fail take half of a round at most; of many some are named."""
-        self.turns = Turns(self._look, 100, TRIED)
+        self.turns = AccountTurns(self._look, 100, TRIED)
         self.add(*(f"{number:02}" for number in range(20)))
         for number in range(10):
             self.things[f"{number:02}"][f"{number:02}"] = -1

@@ -1,7 +1,7 @@
 """The whole way of a cloud workload, on sockets: metadata service, identity token, access token, secret.
 
-The platform is the one in small (``tests/cloudplatform.py``); the rules are those of the wire facts, authn 4, and of rulings
-2.4 and 2.15.
+The platform is the one in small (``tests/cloudplatform.py``); the rules are AUTH-36 to
+AUTH-39, AUTH-17 and AUTH-19.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A day with a JWT authenticator in the vocabulary of the installed base, on one server, with ``svc`` as real processes.
 
-The rules are those of rulings 1 (dialects) and 5 (metrics), and of the wire facts, authn 1.5, 3.7 to 3.9 and 5.
+The rules are CFG-26, TOK-20, AUTH-27 to AUTH-35, AUTH-59 and AUTH-60.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ from svc.model.limits import Limits
 from svc.model.names import RoleName
 from svc.web.http.declarations import Body, BodySize
 from svc.web.http.origin import TrustedProxies
-from svc.web.http.request import Edge
+from svc.web.http.request import HttpConfig
 from svc.web.http.response import Response
 from svc.web.http.router import Router
 from svc.web.http.routing import PUBLIC, REQUIRED, Call, Routes
@@ -180,7 +180,7 @@ class EdgeTestCase(TestCase):
             dialect=NATIVE,
         )
         self.site = Site(
-            Edge(
+            HttpConfig(
                 respond=router.respond,
                 limits=self.limits,
                 clock=reactor,

@@ -153,8 +153,8 @@ class PolicyRoutesTests(InPostgres):
             outcomes.add((made, status))
             api_key = (await stores.credentials.credential(host)).api_key
             self.assertEqual(made, api_key == b"its")
-            standing = await stores.roles.standing(host, ResourceName(ACCOUNT, "variable", f"p{number}/v"))
-            self.assertEqual(bool(standing.privileges), not made)
+            access_facts = await stores.roles.access_facts(host, ResourceName(ACCOUNT, "variable", f"p{number}/v"))
+            self.assertEqual(bool(access_facts.privileges), not made)
         self.assertLessEqual(outcomes, {(True, 403), (True, 409), (False, 201)})
 
     @scenario

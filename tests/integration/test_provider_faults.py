@@ -1,6 +1,6 @@
 """One server, and a provider with TLS that does everything wrong in turn: who is refused, who isn't, what operators read.
 
-The rules are those of rulings 4: one deadline for a fetch, and keys at hand serve whatever becomes of it.
+The rules are those of NET-15 and AUTH-43: one deadline for a fetch, and keys at hand serve whatever becomes of it.
 """
 
 from __future__ import annotations

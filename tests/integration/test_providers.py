@@ -207,7 +207,7 @@ class PlainTests(Case):
         self.assertEqual(peers.met, 0)
 
     async def test_no_proxy(self) -> None:
-        """A proxy that the environment names is not asked (rulings 4) (NET-14)."""
+        """A proxy that the environment names is not asked (NET-14)."""
         proxy, keys = Peers(Peer), Keys(jwks())
         uri = f"http://127.0.0.1:{self.listen(proxy)}"
         proxies = dict.fromkeys(("http_proxy", "https_proxy", "all_proxy"), uri)

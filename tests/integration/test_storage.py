@@ -12,7 +12,7 @@ from twisted.internet.defer import Deferred, gatherResults
 from twisted.internet.interfaces import IReactorTime
 
 from svc.model.dialect import CONJUR
-from svc.model.errors import CallerReplaced, Conflict, NotFound, PolicyConflict, StoreReadOnly
+from svc.model.errors import CallerReplaced, Conflict, PolicyConflict, RecordNotFound, StoreReadOnly
 from svc.model.host_factories import FactoryToken, digest_of
 from svc.model.names import ACCOUNT_LIMIT, IDENTIFIER_LIMIT
 from svc.model.policy_rows import Changes, Present, ResourceRow, Rows
@@ -177,7 +177,7 @@ class HostFactoryStoreTests(factories.HostFactoriesContract, InPostgres):
             await stores.state.connected()
 
         await stores.policies.transact(first)
-        with self.assertRaises(NotFound):
+        with self.assertRaises(RecordNotFound):
             await late[0]
         self.assertFalse(await stores.has_role(role("host:h")))
 
@@ -296,8 +296,8 @@ class LoadTests(loads.LoadsContract, InPostgres):
         draft = Draft(account).define(first, second, thing, owner=first).grant(first, second).grant(second, first)
         draft.permit(thing, second, random_text(64)).annotate(thing, {random_text(1024): "value"})
         await load(stores, draft, role("policy:root", account))
-        standing = await stores.roles.standing(role(second, account), resource(thing, account))
-        self.assertTrue(standing.owns)
+        access_facts = await stores.roles.access_facts(role(second, account), resource(thing, account))
+        self.assertTrue(access_facts.owns)
 
     @scenario
     async def test_owners_of_owners(self) -> None:
@@ -307,8 +307,8 @@ class LoadTests(loads.LoadsContract, InPostgres):
         for number in range(1, 2000):
             draft.define(f"group:{number}", owner=f"group:{number - 1}")
         await load(stores, draft.define("variable:last", owner="group:1999"))
-        self.assertTrue((await stores.roles.standing(ADMIN, resource("variable:last"))).owns)
-        self.assertTrue((await stores.roles.standing(role("group:0"), resource("variable:last"))).owns)
+        self.assertTrue((await stores.roles.access_facts(ADMIN, resource("variable:last"))).owns)
+        self.assertTrue((await stores.roles.access_facts(role("group:0"), resource("variable:last"))).owns)
         await change(stores, Changes(delete=Rows(resources=(ResourceRow("acct:group:0", "?"),))))
         await self._assert_own(stores, ROOT, Rows())
         self.assertFalse(await stores.has_role(role("group:1999")))
@@ -476,7 +476,7 @@ class SecretStoreTests(secrets.SecretsContract, InPostgres):
 
         await stores.policies.transact(first)
         self.assertIsNone(await late[0])
-        self.assertEqual([reading.standing.exists for reading in seen], [False])
+        self.assertEqual([reading.access_facts.exists for reading in seen], [False])
 
 
 class DatabaseStateTests(state.StateContract, InPostgres):

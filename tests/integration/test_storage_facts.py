@@ -143,7 +143,7 @@ class PlanTests(DatabaseTestCase):
             await stores.credentials.credential(caller)
             await stores.secrets.read(caller, resource("variable:v"))
             await stores.secrets.read(caller, resource("variable:v"), 1)
-            await stores.roles.standing(caller, ROOT.resource)
+            await stores.roles.access_facts(caller, ROOT.resource)
             await stores.roles.members(MembersQuery(ROOT, limit=1))
             await stores.roles.count_members(MembersQuery(ROOT, kinds=("host", "user")))
             searched = MembersQuery(ROOT, search=Search("admin", split=True, by_class=True))
@@ -260,7 +260,7 @@ class AgreementTests(InPostgres):
         callers = [RoleName.parse(f"{account}:{name}") for name in (*ROLES, "user:admin", "user:nobody")]
         things = [ResourceName.parse(f"{account}:{name}") for name in (*ROLES, *VARIABLES[:2], "user:admin", "variable:no")]
         answers: dict[object, object] = {
-            (caller, thing): await stores.roles.standing(caller, thing) for caller, thing in product(callers, things)
+            (caller, thing): await stores.roles.access_facts(caller, thing) for caller, thing in product(callers, things)
         }
         for most, caller, owner in product((5000, 1), callers, (None, callers[1])):
             # From starting points, and by walks.

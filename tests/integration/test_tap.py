@@ -25,7 +25,7 @@ from tests.integration.process import DATA_KEY
 
 reactor: Any = installed_reactor
 
-#: What the report tells of (source document, health report).
+#: What the report tells of (HEALTH-2).
 SERVICES = {"ldap", "authn", "authz", "expiration", "host-factory", "core", "pubkeys", "audit"}
 
 
@@ -64,7 +64,7 @@ class TapTests(PostgresTestCase):
         return json.loads(await treq.content(await Agent(reactor).request(b"GET", f"{url}/health".encode("ascii"))))
 
     async def test_health(self) -> None:
-        """When a server is ready its first round of health is done, and every service is in the report (source document)
+        """When a server is ready its first round of health is done, and every service is in the report
         (CFG-12).
         """
         [url] = await self.start(self.settings(account="acme"), self.hear).ready()

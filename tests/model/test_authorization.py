@@ -20,24 +20,24 @@ from svc.model.authorization import (
     use,
 )
 from svc.model.dialect import CONJUR, NATIVE
-from svc.model.errors import Forbidden, NotFound, NoValue
+from svc.model.errors import Forbidden, NoValue, RecordNotFound
 from svc.model.names import ResourceName, RoleName
-from svc.model.query_results import Standing
+from svc.model.query_results import AccessFacts
 
 CALLER = RoleName("acct", "user", "alice")
 VARIABLE = ResourceName("acct", "variable", "db/password")
 GROUP = RoleName("acct", "group", "ops")
 FOREIGN = RoleName("other", "group", "ops")
 
-OWNER = Standing(caller_exists=True, exists=True, owns=True)
-READER = Standing(caller_exists=True, exists=True, privileges=frozenset({"read"}))
-STRANGER = Standing(caller_exists=True, exists=True)
-HOLDER = Standing(caller_exists=True, exists=True, holds=True)
-NOTHING = Standing(caller_exists=True, exists=False)
-BARE = Standing(caller_exists=True, exists=False, holds=True)
+OWNER = AccessFacts(caller_exists=True, exists=True, owns=True)
+READER = AccessFacts(caller_exists=True, exists=True, privileges=frozenset({"read"}))
+STRANGER = AccessFacts(caller_exists=True, exists=True)
+HOLDER = AccessFacts(caller_exists=True, exists=True, holds=True)
+NOTHING = AccessFacts(caller_exists=True, exists=False)
+BARE = AccessFacts(caller_exists=True, exists=False, holds=True)
 
 STANDINGS = st.builds(
-    Standing,
+    AccessFacts,
     caller_exists=st.booleans(),
     exists=st.booleans(),
     owns=st.booleans(),
@@ -61,7 +61,7 @@ class DecisionTests(SynchronousTestCase):
 
     def test_any_privilege_shows_the_resource(self) -> None:
         """A resource is visible to who has any privilege on it, also one that the service doesn't know (ROLE-4)."""
-        self.assertEqual(sight(Standing(caller_exists=True, exists=True, privileges=frozenset({"juggle"}))), Allowed())
+        self.assertEqual(sight(AccessFacts(caller_exists=True, exists=True, privileges=frozenset({"juggle"}))), Allowed())
 
     def test_to_others_it_is_invisible(self) -> None:
         """A resource is invisible to who has nothing on it, and to a mere member of the role of its name (ROLE-4)."""
@@ -75,23 +75,23 @@ class DecisionTests(SynchronousTestCase):
         self.assertEqual(sight(BARE), Denied(Denial.MISSING))
 
     @given(STANDINGS, st.sampled_from(["read", "execute"]))
-    def test_what_may_be_used_may_be_seen(self, standing: Standing, privilege: str) -> None:
+    def test_what_may_be_used_may_be_seen(self, access_facts: AccessFacts, privilege: str) -> None:
         """Nothing can be used that can't be seen, and a role is seen wherever its resource is."""
-        if use(standing, privilege) == Allowed():
-            self.assertEqual(sight(standing), Allowed())
-        if sight(standing) == Allowed():
-            self.assertEqual(role_sight(standing), Allowed())
+        if use(access_facts, privilege) == Allowed():
+            self.assertEqual(sight(access_facts), Allowed())
+        if sight(access_facts) == Allowed():
+            self.assertEqual(role_sight(access_facts), Allowed())
 
-    @given(STANDINGS.filter(lambda standing: not standing.caller_exists), st.sampled_from(["read", "execute"]))
-    def test_who_is_gone_may_nothing(self, standing: Standing, privilege: str) -> None:
+    @given(STANDINGS.filter(lambda access_facts: not access_facts.caller_exists), st.sampled_from(["read", "execute"]))
+    def test_who_is_gone_may_nothing(self, access_facts: AccessFacts, privilege: str) -> None:
         """A caller whose role no longer exists is denied for that reason, before any other is looked at (ROLE-8)."""
         gone = Denied(Denial.CALLER_GONE)
-        self.assertEqual([use(standing, privilege), sight(standing), role_sight(standing)], [gone] * 3)
+        self.assertEqual([use(access_facts, privilege), sight(access_facts), role_sight(access_facts)], [gone] * 3)
         for attempt in (
-            lambda: require(standing, privilege, VARIABLE),
-            lambda: require_value(standing, privilege, VARIABLE),
-            lambda: require_visible(standing, VARIABLE),
-            lambda: require_role_visible(standing, FOREIGN, CALLER, CONJUR),
+            lambda: require(access_facts, privilege, VARIABLE),
+            lambda: require_value(access_facts, privilege, VARIABLE),
+            lambda: require_visible(access_facts, VARIABLE),
+            lambda: require_role_visible(access_facts, FOREIGN, CALLER, CONJUR),
         ):
             self.assertEqual(self.assertRaises(Forbidden, attempt).why, "role of the token no longer exists")
 
@@ -101,9 +101,9 @@ class DemandTests(SynchronousTestCase):
 
     def test_missing_and_invisible_look_alike(self) -> None:
         """A resource that is missing and one that can't be seen are not found, with the same words (ROLE-6)."""
-        for standing in (NOTHING, STRANGER):
-            refusal = self.assertRaises(NotFound, require, standing, "read", VARIABLE)
-            self.assertEqual(str(refusal), "NotFound: acct: variable: db/password")
+        for access_facts in (NOTHING, STRANGER):
+            refusal = self.assertRaises(RecordNotFound, require, access_facts, "read", VARIABLE)
+            self.assertEqual(str(refusal), "RecordNotFound: acct: variable: db/password")
 
     def test_seen_without_privilege_is_forbidden(self) -> None:
         """A resource that the caller sees, without the privilege asked for, is forbidden; the log learns which one
@@ -118,20 +118,20 @@ class DemandTests(SynchronousTestCase):
         require_ownership(OWNER, VARIABLE)
         refusal = self.assertRaises(Forbidden, require_ownership, READER, VARIABLE)
         self.assertEqual(refusal.why, "doesn't own acct:variable:db/password")
-        for standing in (NOTHING, STRANGER):
-            self.assertRaises(NotFound, require_ownership, standing, VARIABLE)
+        for access_facts in (NOTHING, STRANGER):
+            self.assertRaises(RecordNotFound, require_ownership, access_facts, VARIABLE)
 
     def test_a_hidden_variable_has_no_value(self) -> None:
         """A variable that is missing or can't be seen is one without a value, by its full id (SEC-9)."""
-        for standing in (NOTHING, STRANGER):
-            refusal = self.assertRaises(NoValue, require_value, standing, "execute", VARIABLE)
+        for access_facts in (NOTHING, STRANGER):
+            refusal = self.assertRaises(NoValue, require_value, access_facts, "execute", VARIABLE)
             self.assertEqual(refusal.name, "acct:variable:db/password")
 
     def test_a_value_needs_its_privilege(self) -> None:
         """A variable that is visible without the privilege is forbidden; its owner and who was permitted may (SEC-9)."""
         self.assertRaises(Forbidden, require_value, READER, "execute", VARIABLE)
         require_value(OWNER, "execute", VARIABLE)
-        require_value(Standing(caller_exists=True, exists=True, privileges=frozenset({"execute"})), "execute", VARIABLE)
+        require_value(AccessFacts(caller_exists=True, exists=True, privileges=frozenset({"execute"})), "execute", VARIABLE)
 
 
 class SeeTests(SynchronousTestCase):
@@ -139,11 +139,11 @@ class SeeTests(SynchronousTestCase):
 
     def test_what_is_visible_is_seen(self) -> None:
         """Owners and holders of any privilege see a resource; to others, mere holders of its role too, it is not found."""
-        for standing in (OWNER, READER):
-            require_visible(standing, VARIABLE)
-        for standing in (NOTHING, STRANGER, HOLDER, BARE):
+        for access_facts in (OWNER, READER):
+            require_visible(access_facts, VARIABLE)
+        for access_facts in (NOTHING, STRANGER, HOLDER, BARE):
             self.assertEqual(
-                self.assertRaises(NotFound, require_visible, standing, VARIABLE).name, "acct:variable:db/password"
+                self.assertRaises(RecordNotFound, require_visible, access_facts, VARIABLE).name, "acct:variable:db/password"
             )
 
 
@@ -153,13 +153,13 @@ class SeeRoleTests(SynchronousTestCase):
     def test_a_visible_role_is_seen(self) -> None:
         """Owners, holders of a privilege on its resource, and holders of a role without resource see it in both dialects."""
         for dialect in (NATIVE, CONJUR):
-            for standing in (OWNER, READER, BARE):
-                require_role_visible(standing, GROUP, CALLER, dialect)
+            for access_facts in (OWNER, READER, BARE):
+                require_role_visible(access_facts, GROUP, CALLER, dialect)
 
     def test_a_missing_role_is_not_found(self) -> None:
         """A role that doesn't exist is not found in both dialects."""
         for dialect in (NATIVE, CONJUR):
-            refusal = self.assertRaises(NotFound, require_role_visible, NOTHING, GROUP, CALLER, dialect)
+            refusal = self.assertRaises(RecordNotFound, require_role_visible, NOTHING, GROUP, CALLER, dialect)
             self.assertEqual(refusal.name, "acct:group:ops")
 
     def test_a_hidden_role_is_forbidden_in_the_native_dialect(self) -> None:
@@ -168,9 +168,9 @@ class SeeRoleTests(SynchronousTestCase):
 
     def test_a_hidden_role_is_missing_in_the_conjur_dialect(self) -> None:
         """The same role is as if missing in the conjur dialect (ROLE-10)."""
-        self.assertRaises(NotFound, require_role_visible, STRANGER, GROUP, CALLER, CONJUR)
+        self.assertRaises(RecordNotFound, require_role_visible, STRANGER, GROUP, CALLER, CONJUR)
 
     def test_a_foreign_role_is_missing(self) -> None:
         """A hidden role of another account is as if missing in both dialects (ROLE-10)."""
         for dialect in (NATIVE, CONJUR):
-            self.assertRaises(NotFound, require_role_visible, STRANGER, FOREIGN, CALLER, dialect)
+            self.assertRaises(RecordNotFound, require_role_visible, STRANGER, FOREIGN, CALLER, dialect)

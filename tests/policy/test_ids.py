@@ -61,7 +61,7 @@ class PathTests(SynchronousTestCase):
 
 
 class InsideTests(SynchronousTestCase):
-    """What a policy may dispose of by the name alone (rulings 2.13)."""
+    """What a policy may dispose of by the name alone (POL-57)."""
 
     def test_what_lies_beneath(self) -> None:
         """What lies beneath a policy is inside; the policy itself, whose role others may have given something to, is not."""

@@ -163,7 +163,7 @@ class IdTests(ResolveTests):
         self.assertEqual(user.rows.annotations, (AnnotationRow("acct:user:bob@dev", "x", "dev/y"),))
 
     def test_foreign_accounts(self) -> None:
-        """No record and no reference may name another account; one's own is no news (rulings 2.2) (POL-30)."""
+        """No record and no reference may name another account; one's own is no news (POL-30)."""
         self.assertEqual(ids(resolved("- !host {id: h, account: acct}")), ["host:h"])
         for text in (
             "- !host {id: h, account: other}",
@@ -514,7 +514,7 @@ class RowTests(ResolveTests):
             self.assertEqual(self.told(text), "More than 2000 grants and permissions")
 
     def test_warnings(self) -> None:
-        """An annotation that is called like an attribute is warned of, once (core 1.9) (POL-36)."""
+        """An annotation that is called like an attribute is warned of, once (POL-36)."""
         text = (
             "- !host {id: a, annotations: {owner: x, fine: y}}\n- !host {id: b, annotations: {owner: x, restricted_to: y}}"
         )

@@ -90,7 +90,7 @@ class VocabularyTests(SynchronousTestCase):
         self.assertEqual(self.told(attributes, tagged("!grant"), GRANT), ("No such attribute 'id' on type Grant", 3, 5))
 
     def test_attributes_of_each_type(self) -> None:
-        """Each type has the attributes of the wire facts, and no others (POL-10)."""
+        """Each type has its attributes, and no others (POL-10)."""
         common = {"id", "account", "owner", "annotations"}
         for tag, more in (
             ("!policy", {"body"}),

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.policy.document import FASTEST, Alias, Bounds, Mapping, Scalar, Sequence, nodes
-from svc.policy.writing import Body, Tagged, Value, as_json, as_yaml, quoted
+from svc.policy.writing import PolicyBody, Tagged, Value, as_json, as_yaml, quoted
 from tests.strategies import IDENTIFIERS
 
 _TEXTS = st.one_of(
@@ -100,7 +100,7 @@ class YamlTests(SynchronousTestCase):
                     "id": "dev",
                     "owner": Tagged("user", {"id": "/alice"}),
                     "annotations": {"note": "it's", "n": "1"},
-                    "body": Body(
+                    "body": PolicyBody(
                         iter(
                             [
                                 Tagged("layer", {}),
@@ -163,7 +163,7 @@ class JsonTests(SynchronousTestCase):
             yield Tagged("layer", {})
             yield Tagged("host", {"id": "<h>"})
 
-        text = "".join(as_json([Tagged("policy", {"id": "p", "body": Body(body())})]))
+        text = "".join(as_json([Tagged("policy", {"id": "p", "body": PolicyBody(body())})]))
         self.assertEqual(json.loads(text), [{"policy": {"id": "p", "body": [{"layer": {}}, {"host": {"id": "<h>"}}]}}])
 
 

@@ -13,7 +13,7 @@ from zope.interface import implementer
 
 from svc.crypto.vault import Vault
 from svc.model.errors import PrimaryContested
-from svc.model.events import Trail
+from svc.model.events import EventBatch
 from svc.model.expiration import IExpirationEvents, IRotator, Rotation, RotationFailed
 from svc.model.host_factories import ExpiredToken
 from svc.model.names import ResourceName
@@ -39,10 +39,10 @@ class Events:
     def admit(self) -> None:
         """All can be told."""
 
-    def rotation(self, variable: ResourceName, rotator: str) -> Trail | None:
+    def rotation(self, variable: ResourceName, rotator: str) -> EventBatch | None:
         """Nothing is told to transactions."""
 
-    def removal(self, tokens: Sequence[ExpiredToken]) -> Trail | None:
+    def removal(self, tokens: Sequence[ExpiredToken]) -> EventBatch | None:
         """Nothing is told to transactions."""
 
     async def expired(self, variable: ResourceName, at: float) -> None:

@@ -22,7 +22,7 @@ METHODS = {LoadMode.APPEND: "POST", LoadMode.UPDATE: "PATCH", LoadMode.REPLACE: 
 
 
 class DryRunTests(WorldCase):
-    """``?dryRun=true`` (wire facts, core 1.9)."""
+    """``?dryRun=true`` (POL-68 to POL-74)."""
 
     def setUp(self) -> None:
         """Load a policy with a team's own inside."""

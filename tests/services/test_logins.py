@@ -16,7 +16,7 @@ from svc.model.errors import (
     CredentialInsufficient,
     CredentialUnknown,
     Forbidden,
-    NotFound,
+    RecordNotFound,
     Refusal,
     StoreReadOnly,
 )
@@ -124,7 +124,7 @@ class LoginsTests(WorldCase):
                 self.assertEqual((refusal.reason, refusal.kind), (reason, RefusalKind.UNPROVEN))
         self.refused(self.access_tokens.check_caller(Caller(user("nobody"), NOW)), Forbidden)
         for account in ("nowhere", "no such name"):
-            self.refused(self.access_tokens.public_keys(account), NotFound)
+            self.refused(self.access_tokens.public_keys(account), RecordNotFound)
 
     def test_credentials(self) -> None:
         """One's own API key is rotated by itself, another's by a token and ``update``."""
@@ -159,7 +159,7 @@ class LoginsTests(WorldCase):
         self.assertEqual(host.role, RoleName("acme", "host", "web-1"))
         self.result_of(self.login.authenticate(self.request(host.api_key.encode("ascii"), "host/web-1"), UNRECORDED))
         self.refused(self.factories.revoke_token(invocation(ALICE), token), Forbidden)
-        self.refused(self.factories.revoke_token(invocation(EVE), token), NotFound)
+        self.refused(self.factories.revoke_token(invocation(EVE), token), RecordNotFound)
         self.result_of(self.factories.revoke_token(invocation(ADMIN), token))
         self.refused(self.factories.create_host(token, self.may_write, *arguments), AuthenticationRefused)
 
@@ -175,7 +175,7 @@ class LoginsTests(WorldCase):
             ),
             (credentials.rotate_api_key(wrong, unread, ADDRESS, UNRECORDED), AuthenticationRefused),
             (credentials.rotation(wrong, unread, UNRECORDED), AuthenticationRefused),
-            (factories.create_tokens(invocation(EVE), FLEET, unread), NotFound),
+            (factories.create_tokens(invocation(EVE), FLEET, unread), RecordNotFound),
             (factories.create_tokens(invocation(ALICE), FLEET, unread), Forbidden),
             (factories.create_host(None, unread, unread, unread, ADDRESS, UNRECORDED), AuthenticationRefused),
             (factories.create_host("forged", unread, unread, unread, ADDRESS, UNRECORDED), AuthenticationRefused),
@@ -183,7 +183,7 @@ class LoginsTests(WorldCase):
             (self.authenticators.switch(invocation(ALICE), "acme", "authn-jwt/ci", unread), Forbidden),
             (self.authenticators.switch(invocation(ALICE), "other", "authn-jwt/ci", unread), AuthenticationRefused),
             (self.federated.explain(invocation(ALICE), *ci, None, unread), Forbidden),
-            (self.federated.explain(invocation(ALICE), "other", "ci", None, unread), NotFound),
+            (self.federated.explain(invocation(ALICE), "other", "ci", None, unread), RecordNotFound),
         ):
             self.refused(use_case, refusal)
 

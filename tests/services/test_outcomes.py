@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from twisted.internet.defer import Deferred
 
-from svc.model.errors import Forbidden, InvalidParameter, NotFound, PolicyInvalid
+from svc.model.errors import Forbidden, InvalidParameter, PolicyInvalid, RecordNotFound
 from svc.model.names import RoleName, root_policy
 from svc.model.policy_loads import DocumentFault, DocumentFaults, DryRun, Loaded, LoadMode, LoadOutcome
 from svc.model.query_results import Caller
@@ -77,9 +77,9 @@ class OutcomeTests(WorldCase):
             self.begin("- !user bob\n- !group g\n- !permit { role: !user bob, privilege: read, resource: !group g }\n")
         )
         for dry_run in (False, True):
-            self.failureResultOf(self.begin("[]\n", user("bob"), dry_run), NotFound)
+            self.failureResultOf(self.begin("[]\n", user("bob"), dry_run), RecordNotFound)
         asked = self.effective.statements(invocation(user("bob")), ROOT)
-        self.failureResultOf(Deferred.fromCoroutine(asked), NotFound)
+        self.failureResultOf(Deferred.fromCoroutine(asked), RecordNotFound)
         self.successResultOf(self.begin("- !permit { role: !user bob, privilege: read, resource: !policy root }\n"))
         self.failureResultOf(self.begin("[]\n", user("bob")), Forbidden)
 

@@ -7,8 +7,8 @@ from typing import Any, TypeVar
 
 import attrs
 
-from svc.model.errors import Forbidden, InvalidParameter, NotFound, Refusal
-from svc.model.events import Trail
+from svc.model.errors import Forbidden, InvalidParameter, RecordNotFound, Refusal
+from svc.model.events import EventBatch
 from svc.model.names import ResourceName, RoleName
 from svc.model.query_results import Caller, MembersQuery, ResourcesQuery
 from svc.services.invocation import Invocation, Recorder, Unrecorded
@@ -46,7 +46,7 @@ class Facts:
         self.told.update(facts)
 
     @property
-    def trail(self) -> Trail | None:
+    def trail(self) -> EventBatch | None:
         """There are no events."""
         return None
 
@@ -115,7 +115,7 @@ class RoleServiceTests(ServiceCase):
         members = [row.member for row in self.result_of(listed(page.batches))]
         self.assertEqual(members, ["acme:user:admin", "acme:user:alice", "acme:user:bob"])
         self.result_of(self.roles.revoke(self.invoked(), OPS, user("bob")))
-        self.assert_refused(NotFound, self.roles.revoke(self.invoked(), OPS, user("bob")))
+        self.assert_refused(RecordNotFound, self.roles.revoke(self.invoked(), OPS, user("bob")))
 
     def test_one_account(self) -> None:
         """A role has members of its own account alone, whichever interface asks."""
@@ -146,7 +146,7 @@ class ResourceServiceTests(ServiceCase):
             self.resources.permitted_roles(self.invoked(user("bob")), V, "read"),
             self.resources.show(self.invoked(user("bob")), V),
         ):
-            self.assert_refused(NotFound, asked)
+            self.assert_refused(RecordNotFound, asked)
 
 
 class PagesTests(ServiceCase):
@@ -169,5 +169,5 @@ class PagesTests(ServiceCase):
             return await listed(await not_empty(batches(*these), OPS))
 
         self.assertEqual(self.result_of(read([], [1, 2], [], [3])), [1, 2, 3])
-        self.assert_refused(NotFound, read())
-        self.assert_refused(NotFound, read([], []))
+        self.assert_refused(RecordNotFound, read())
+        self.assert_refused(RecordNotFound, read([], []))

@@ -45,7 +45,7 @@ class ConfigTests(SynchronousTestCase):
         return refusal
 
     def test_defaults(self) -> None:
-        """Without a word from the operator the settings are those of the rulings (CFG-8)."""
+        """Without a word from the operator the settings have the defaults of their table (CFG-8)."""
         settings = self.read()
         self.assertEqual(
             attrs.asdict(settings, recurse=False),

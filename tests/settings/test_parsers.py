@@ -121,7 +121,7 @@ class FormsTests(SynchronousTestCase):
         self.assertEqual(parsers.AUTHENTICATORS.from_toml(["authn-jwt/a/b"]), ("authn-jwt/a/b",))
 
     def test_unknown_authenticator(self) -> None:
-        """An authenticator of unknown type is refused by its name (wire facts, authn 0) (CFG-9)."""
+        """An authenticator of unknown type is refused by its name (CFG-9)."""
         for text in ("authn-jwtx/ci", "jwt/ci", "authn/ci", "/", "authn-JWT/ci"):
             self.assertIn(repr(text), self.refused(parsers.AUTHENTICATORS, f"authn,{text}"))
 

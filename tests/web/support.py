@@ -1,4 +1,4 @@
-"""A client in memory: requests go as bytes through the whole edge and router, and nothing waits for anything.
+"""A client in memory: requests go as bytes through the whole of ``web.http`` and the router, and nothing waits for anything.
 
 ``Client(noun, …)`` serves nouns; ``client.get("/whoami", role=ALICE)`` asks, and returns the answer. A route that waits for
 something is asked with ``client.begin(…)``, which returns the connection: later ``connection.answer()`` has the answer, and
@@ -28,10 +28,10 @@ from svc.model.query_results import Caller
 from svc.web.http.connection import Channel
 from svc.web.http.incoming import Incoming
 from svc.web.http.origin import TrustedProxies
-from svc.web.http.request import Edge
+from svc.web.http.request import HttpConfig
 from svc.web.http.response import Response
 from svc.web.http.router import Router
-from svc.web.http.routing import Noun, Route
+from svc.web.http.routing import ResourceRoutes, Route
 from svc.web.http.site import Site
 from tests.chronicle import Chronicle
 from tests.web.declared import undeclared
@@ -308,7 +308,7 @@ class Client:
 
     def __init__(
         self,
-        *nouns: Noun,
+        *nouns: ResourceRoutes,
         limits: Limits | None = None,
         proxies: TrustedProxies | None = None,
         demand_primary: Callable[[], Awaitable[None]] = primary,
@@ -330,7 +330,7 @@ class Client:
             dialect=dialect,
         )
         self.site = Site(
-            Edge(
+            HttpConfig(
                 respond=self.router.respond,
                 limits=limits,
                 clock=self.clock,

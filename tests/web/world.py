@@ -24,7 +24,7 @@ from svc.model.authentication import IProviderKeys, KeySource, KeysState, LoginR
 from svc.model.dialect import NATIVE, Dialect
 from svc.model.directories import DirectoryRefused, IDirectories, LdapServer
 from svc.model.errors import KeysUnavailable
-from svc.model.events import Trail
+from svc.model.events import EventBatch
 from svc.model.key_sets import KeySet
 from svc.model.limits import RECORD_LIMITS, RecordLimits
 from svc.model.names import RoleName, admin_of
@@ -225,7 +225,7 @@ class WorldCase(SynchronousTestCase):
             dialect=self.dialect,
         )
 
-    async def create_account(self, account: str, api_key: str, trail: Trail | None = None) -> None:
+    async def create_account(self, account: str, api_key: str, trail: EventBatch | None = None) -> None:
         """Make an account, as the server does."""
         admin_key = self.vault.seal(api_key_name(admin_of(account)), api_key.encode())
         await MemoryAccounts(self.memory).create(account, admin_key, new_signing_key(self.vault, account, NOW), trail)

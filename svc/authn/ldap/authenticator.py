@@ -3,17 +3,17 @@
 A role's own API key proves it here too, and then no directory is asked: that is how clients go on that were told their key.
 
 Note [Same work]. A directory is asked about every request whose evidence isn't the role's API key, be there such a role, may
-it log in from there, or not. So an unknown role, a missing privilege and a wrong password take the same time (rulings 2.11),
+it log in from there, or not. So an unknown role, a missing privilege and a wrong password take the same time (FAIL-18),
 and only an authenticator that can't be used is refused before. What speaks against the request besides is told first:
-failures count in the order of the wire facts, authn 1.5.
+failures count in the order of TOK-6.
 
 Note [Who can't be judged]. When the directory couldn't be asked, that counts before all else, so that everybody of whom it
-would have been asked is told to come again, whether there is such a role or not (rulings 9.1). Which reasons these are
+would have been asked is told to come again, whether there is such a role or not (AUTH-57). Which reasons these are
 ``reasons.PUT_OFF`` says. What the directory says of a single entry, in whatever words, is unproven. So is what comes before
 it is asked: a login that can't be one, an authenticator that isn't enabled or defined, settings that don't fit.
 
 Note [Who may]. Entries of a directory are people, so hosts don't log in here. Neither does ``admin``, whom a directory's
-administrators would otherwise be (wire facts, authn 6).
+administrators would otherwise be (AUTH-53).
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class LdapAuthenticator:
         return Admitted(tried.role, tried.candidate.signing_key, tried.candidate.creation)
 
     async def api_key(self, request: LoginRequest) -> bytes | Refused:
-        """Return the role's API key, for its owner to log in with: from where he may do so is asked then (authn 1.2).
+        """Return the role's API key, for its owner to log in with: from where he may do so is asked then (TOK-3).
 
         :raises StoreUnavailable: the store can't be asked.
         """

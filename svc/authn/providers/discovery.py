@@ -1,7 +1,7 @@
 """Where identity providers publish their keys: at an address, or at the one that their discovery document names.
 
 The document is that of OpenID Connect Discovery 1.0. Its ``issuer`` must be the provider that was asked, so that one
-provider can't hand out the keys of another (4.3 there; rulings 4).
+provider can't hand out the keys of another (4.3 there; AUTH-50).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _WELL_KNOWN: Final = "/.well-known/openid-configuration"
 
 
 def document_uri(provider: str) -> str:
-    """The address of a provider's discovery document; one final slash of the provider's is dropped (rulings 4).
+    """The address of a provider's discovery document; one final slash of the provider's is dropped (AUTH-50).
 
     :raises KeysUnavailable: the provider's address has a query, so that nothing can be added to its path.
     """
@@ -54,7 +54,7 @@ class Publications:
     _client: GuardedClient
 
     async def key_set(self, source: KeySource) -> KeySet:
-        """Fetch the key set of a source. Discovery and all look-ups of names share one deadline (rulings 4).
+        """Fetch the key set of a source. Discovery and all look-ups of names share one deadline (NET-15).
 
         :raises KeysUnavailable: it can't be had, or has no usable key.
         """

@@ -3,9 +3,9 @@
 Note [Budget]. Anyone can send a token that no key verifies, and each might be the first of a new key. So logins have a
 source asked at most once in an interval, whatever comes of it, and who needs more inside the interval is answered at once:
 forged tokens can make this server neither a hammer against a provider nor a queue of waiting logins, and a true rotation is
-learnt within one interval (rulings 4). No unknown key id needs to be remembered for that. The answer is that of the newest
+learnt within one interval (AUTH-44). No unknown key id needs to be remembered for that. The answer is that of the newest
 set, if the provider gave it within the interval and wasn't asked in vain since; else nobody knows, and the login may come
-again (rulings 9.1). What no stranger causes doesn't count: the first fetch of a source, one for each wish of an operator for
+again (AUTH-45). What no stranger causes doesn't count: the first fetch of a source, one for each wish of an operator for
 newer keys, and those of the two notes that follow.
 
 Note [Retries]. A provider that fails is back before the interval is over, as a rule, and perhaps with other keys. So a fetch
@@ -23,7 +23,7 @@ while it is under way lets it end, and begins another.
 
 Note [Ages]. With an age set, a set of keys is fetched anew in the background when three quarters of the age have passed, and
 again and again while that fails, as long as somebody uses the source. A set that has reached the age is used only where
-the provider was just asked in vain, and for no longer than the settings say; then it is dropped (rulings 4).
+the provider was just asked in vain, and for no longer than the settings say; then it is dropped (AUTH-49).
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ _log = Logger()
 
 
 @attrs.define(eq=False)
-class _Known:
+class _KnownKeys:
     """What is known of one source; moments are in seconds.
 
     ``set_at``: when the fetch of ``keys`` began; ``asked_at``: when the last one did; ``spent_at``: when the last one that
@@ -124,8 +124,8 @@ class ProviderKeys:
         self._limit = limit
         self._chance = chance
         self._room = WaitingRoom(clock, self._put_out)
-        self._sources: OrderedDict[KeySource, _Known] = OrderedDict()
-        self._retried: set[_Known] = set()
+        self._sources: OrderedDict[KeySource, _KnownKeys] = OrderedDict()
+        self._retried: set[_KnownKeys] = set()
 
     async def current(self, source: KeySource, refreshes: int = 0, request: LoginRequest | None = None) -> KeySet:
         """See ``IProviderKeys``."""
@@ -183,11 +183,11 @@ class ProviderKeys:
 
     # -- sources ------------------------------------------------------------------------------------------------------
 
-    def _known(self, source: KeySource) -> _Known:
+    def _known(self, source: KeySource) -> _KnownKeys:
         now = self._clock.seconds()
         known = self._sources.get(source)
         if known is None:
-            known = self._sources[source] = _Known(source, now)
+            known = self._sources[source] = _KnownKeys(source, now)
             if len(self._sources) > self._limit:
                 self._forget(known)
         else:
@@ -195,37 +195,37 @@ class ProviderKeys:
             self._sources.move_to_end(source)
         return known
 
-    def _forget(self, newest: _Known) -> None:
+    def _forget(self, newest: _KnownKeys) -> None:
         """Make room. Sources that never gave any keys, which cost nothing to name, can't displace those that did."""
         others = [each for each in self._sources.values() if each is not newest]
         forgotten = next((each for each in others if each.keys is None), others[0])
         del self._sources[forgotten.source]
         self._put_off(forgotten)
 
-    def _at_hand(self, known: _Known) -> KeySet | None:
+    def _at_hand(self, known: _KnownKeys) -> KeySet | None:
         """The set that may be used, if only while the provider can't be asked; one that is too old for that is dropped."""
         if known.keys is not None and self._age(known) >= self._max_age + self._stale_if_error:
             known.keys = None
             _log.info("the keys of {uri} are too old, and are dropped", uri=known.source.uri)
         return known.keys
 
-    def _age(self, known: _Known) -> float:
+    def _age(self, known: _KnownKeys) -> float:
         return self._clock.seconds() - known.set_at
 
-    def _is_due(self, known: _Known) -> bool:
+    def _is_due(self, known: _KnownKeys) -> bool:
         """Whether the set at hand has reached the age, and the provider wasn't just asked for another in vain."""
         if self._age(known) < self._max_age:
             return False
         return known.failure is None or not 0 <= self._clock.seconds() - known.asked_at < self._again()
 
-    def _is_newest(self, known: _Known) -> bool:
+    def _is_newest(self, known: _KnownKeys) -> bool:
         """Whether nobody may know of newer keys than those at hand: they just came, and there is no fetch to be had."""
         answered = known.failure is None and self._age(known) < self._refetch_interval
         return answered and known.crowd is None and self._left(known.spent_at) > 0
 
     # -- fetches ------------------------------------------------------------------------------------------------------
 
-    def _fetched(self, known: _Known, request: LoginRequest | None, *, free: bool = False) -> Waiter:
+    def _fetched(self, known: _KnownKeys, request: LoginRequest | None, *, free: bool = False) -> Waiter:
         """Wait for the fetch that is under way, or begin one (Notes [Shared fetch] and [Budget])."""
         address, size = ("", 0) if request is None else (counted_as(request.client_ip), len(request.evidence))
         if known.crowd is not None:
@@ -247,14 +247,14 @@ class ProviderKeys:
     def _crowded(self) -> KeysUnavailable:
         return KeysUnavailable("more logins wait for keys than there is room for", moment(chance=self._chance))
 
-    async def _end(self, known: _Known, request: LoginRequest | None) -> None:
+    async def _end(self, known: _KnownKeys, request: LoginRequest | None) -> None:
         """Wait for the end of the fetch that is under way, whatever comes of it."""
         try:
             await self._fetched(known, request)
         except KeysUnavailable:
             return
 
-    def _spend(self, known: _Known) -> None:
+    def _spend(self, known: _KnownKeys) -> None:
         """Take this interval's fetch, or see to it that the server itself makes one (Note [Retries])."""
         wait = self._left(known.spent_at)
         if not wait:
@@ -269,14 +269,14 @@ class ProviderKeys:
         """Return what is left of the interval that began then, in seconds."""
         return 0.0 if since is None else max(0.0, self._refetch_interval - (self._clock.seconds() - since))
 
-    def _later(self, known: _Known) -> int:
+    def _later(self, known: _KnownKeys) -> int:
         """The seconds after which a login may come again that lacks these keys: there will have been a fetch, or may be."""
         wait = self._left(known.spent_at)
         if known.look is not None:
             wait = min(wait, max(0.0, known.look_at - self._clock.seconds()))
         return moment(wait, self._chance)
 
-    def _begin(self, known: _Known, crowd: Crowd) -> None:
+    def _begin(self, known: _KnownKeys, crowd: Crowd) -> None:
         self._put_off(known)
         known.crowd = crowd
         known.fulfilled = known.wished
@@ -286,7 +286,7 @@ class ProviderKeys:
     async def _read(self, source: KeySource) -> KeySet:
         return await self._fetch(source)
 
-    def _arrived(self, result: KeySet | Failure, known: _Known, began: float) -> None:
+    def _arrived(self, result: KeySet | Failure, known: _KnownKeys, began: float) -> None:
         """Keep a new set, and tell everyone who waits. A set that is at hand outlives a fetch that failed."""
         crowd, known.crowd = known.crowd, None
         assert crowd is not None
@@ -315,14 +315,14 @@ class ProviderKeys:
         """Seconds after which a set that couldn't be renewed is tried again."""
         return max(self._refetch_interval, self._max_age * _AGAIN)
 
-    def _is_lacking(self, known: _Known) -> bool:
+    def _is_lacking(self, known: _KnownKeys) -> bool:
         """Whether a login needed other keys than those at hand within the interval, and the provider couldn't be asked."""
         return known.failure is not None and self._left(known.lacked_at) > 0
 
-    def _may_be_retried(self, known: _Known) -> bool:
+    def _may_be_retried(self, known: _KnownKeys) -> bool:
         return len(self._retried) < RETRIED_LIMIT and self._is_lacking(known)
 
-    def _plan(self, known: _Known, pause: float) -> None:
+    def _plan(self, known: _KnownKeys, pause: float) -> None:
         """Look at a source again after that many seconds, unless it has no keys to renew; sooner if its keys are lacking."""
         self._put_off(known)
         if self._sources.get(known.source) is not known:
@@ -337,7 +337,7 @@ class ProviderKeys:
             known.look_at = self._clock.seconds() + pause
             known.look = self._clock.callLater(pause, self._look, known)
 
-    def _look(self, known: _Known, /) -> None:
+    def _look(self, known: _KnownKeys, /) -> None:
         known.look = None
         is_used = self._clock.seconds() - known.used_at < max(_UNUSED, self._max_age)
         if self._is_lacking(known) or (known.renews and is_used):
@@ -345,7 +345,7 @@ class ProviderKeys:
         else:
             self._plan(known, self._again())
 
-    def _put_off(self, known: _Known) -> None:
+    def _put_off(self, known: _KnownKeys) -> None:
         self._retried.discard(known)
         if known.look is not None:
             known.look.cancel()

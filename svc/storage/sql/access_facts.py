@@ -3,10 +3,10 @@
 Note [The caller of a token]
 
 A token is of one creation of its role (``records.Caller``). Whatever is read for its caller has a row of
-``standing``, or its like, in which ``caller_current`` tells whether that is the creation of the role that there is now; and
-``standing_of``, through which every such row goes, raises ``CallerReplaced`` where it is not. So none can be forgotten, and
-none costs a round trip more. A role that is judged by its name alone, since the caller was found to hold it, is handed over
-as a ``RoleName``.
+``access_facts``, or its like, in which ``caller_current`` tells whether that is the creation of the role that exists now;
+and ``access_facts_of``, through which every row of that kind goes, raises ``CallerReplaced`` where it is not. So none can be
+forgotten, and none costs a round trip more. A role that is judged by its name alone, since the caller was found to hold it,
+is handed over as a ``RoleName``.
 
 Note [Standing in one statement]
 
@@ -33,7 +33,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from svc.model.errors import CallerReplaced
-from svc.model.query_results import Asker, Caller, Standing
+from svc.model.query_results import AccessFacts, Asker, Caller
 
 #: A common table expression: the roles that ``caller`` holds, itself included. ``UNION`` ends circles of memberships.
 HELD: Final = """
@@ -68,7 +68,7 @@ def administrators_of(role: str) -> str:
     return f"WITH RECURSIVE {administrators(f'SELECT {role}')} SELECT role_id FROM administrators"
 
 
-#: Common table expressions after ``held`` of role ``$1``, the last of them with one row, ``standing``: that towards resource
+#: Common table expressions after ``held`` of role ``$1``, the last of them with one row, ``access_facts``, about resource
 #: ``$2``, of the role whose creation is ``$3``. Where there is no such resource nothing is looked for in ``held``.
 JUDGED: Final = f"""
     {administrators("SELECT owner_id FROM resources WHERE resource_id = $2::text")},
@@ -76,7 +76,7 @@ JUDGED: Final = f"""
         SELECT CASE WHEN EXISTS (SELECT FROM administrators)
             THEN EXISTS (SELECT FROM held WHERE role_id IN (SELECT role_id FROM administrators)) ELSE false END
     ),
-    standing (caller_current, resource_exists, owns, privileges, holds, policy_id) AS (
+    access_facts (caller_current, resource_exists, owns, privileges, holds, policy_id) AS (
         SELECT
             {CURRENT.format(number="$3", caller="$1")},
             resource_id IS NOT NULL,
@@ -93,8 +93,8 @@ JUDGED: Final = f"""
     )
 """
 
-#: The beginning of a statement with one row ``standing``: that of role ``$1``, its creation ``$3``, towards resource ``$2``.
-WITH_STANDING: Final = f"WITH RECURSIVE {HELD.format(caller='$1')}, {JUDGED}"
+#: The beginning of a statement with one row ``access_facts``: of role ``$1``, its creation ``$3``, about resource ``$2``.
+WITH_ACCESS_FACTS: Final = f"WITH RECURSIVE {HELD.format(caller='$1')}, {JUDGED}"
 
 
 def identity(caller: Asker) -> tuple[str, int | None]:
@@ -102,12 +102,12 @@ def identity(caller: Asker) -> tuple[str, int | None]:
     return (str(caller.role), caller.creation) if isinstance(caller, Caller) else (str(caller), None)
 
 
-def standing_of(row: tuple[Any, ...]) -> Standing:
-    """Make a ``Standing`` of a row of ``standing``.
+def access_facts_of(row: tuple[Any, ...]) -> AccessFacts:
+    """Make a ``AccessFacts`` of a row of ``access_facts``.
 
     :raises CallerReplaced: there is a role of the caller's name, and of another creation.
     """
     current, exists, owns, privileges, holds, recorded_by = row
     if current is False:
         raise CallerReplaced
-    return Standing(current is not None, exists, owns, frozenset(privileges), holds, recorded_by)
+    return AccessFacts(current is not None, exists, owns, frozenset(privileges), holds, recorded_by)

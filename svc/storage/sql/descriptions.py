@@ -21,12 +21,12 @@ import attrs
 from svc.model.expiration import is_about_expiration
 from svc.model.limits import RECORD_LIMITS
 from svc.model.query_results import (
-    Annotation,
     Expiration,
     OutstandingToken,
     Permission,
     RecordedVersion,
     Resource,
+    ResourceAnnotation,
     SecretVersion,
 )
 from svc.storage.driver.columns import column
@@ -215,7 +215,7 @@ async def _resources(database: Database, rows: Sequence[tuple[Any, ...]], text_l
             policy,
             created_at,
             tuple(Permission(*permission) for permission in permissions),
-            tuple(Annotation(*annotation) for annotation in annotations),
+            tuple(ResourceAnnotation(*annotation) for annotation in annotations),
             tuple(map(SecretVersion, versions, ends)),
             tuple(history.get(name, ())),
             tuple(layers),
@@ -242,7 +242,9 @@ async def _parts(database: Database, resource: Resource, row: tuple[Any, ...]) -
     while annotations := await database.fetch(_ANNOTATIONS_AFTER, resource.id, name, _ANNOTATIONS, PORTION):
         about_expiration = about_expiration or any(is_about_expiration(found) for found, *_ in annotations)
         yield [
-            attrs.evolve(resource, annotations=tuple(Annotation(*annotation) for annotation in annotations), continued=True)
+            attrs.evolve(
+                resource, annotations=tuple(ResourceAnnotation(*annotation) for annotation in annotations), continued=True
+            )
         ]
         name = annotations[-1][0]
     yield [attrs.evolve(resource, expiration=_expiration(row[10]) if about_expiration else None)]

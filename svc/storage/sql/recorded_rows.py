@@ -309,7 +309,7 @@ _DELETE_RESTRICTIONS: Final = Statement(
     """,
 )
 
-# Whoever recorded these: an explicit deletion reaches beyond the loaded policy (wire facts, core 1.8). The schema sees to
+# Whoever recorded these: an explicit deletion reaches beyond the loaded policy (POL-45). The schema sees to
 # what goes with them. Roles that go are found here nevertheless: row by row, PostgreSQL can't follow a thousand owners.
 _GONE: Final = """
     WITH RECURSIVE gone (role_id) AS (

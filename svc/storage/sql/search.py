@@ -1,6 +1,6 @@
 """Search, as PostgreSQL does it: the documents of resources, and the pieces of SQL that statements with a search share.
 
-The rules are those of the wire facts, core 3.3, and of the rulings: a record matches when every word of the query, less stop
+The rules are RES-10 to RES-13: a record matches when every word of the query, less stop
 words, stands in its document. The characters ``.`` ``/`` ``-`` in a query part words, and nothing in it is an operator.
 
 Note [Searches from both ends]

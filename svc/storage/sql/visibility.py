@@ -1,6 +1,6 @@
 """Which resources a role sees, found from whichever side there is less to read.
 
-A resource is seen by its owner, through whatever roles, and by those who have any privilege on it (wire facts, core 1.7).
+A resource is seen by its owner, through whatever roles, and by those who have any privilege on it (ROLE-4).
 
 Note [Starting points and walks]
 

@@ -37,7 +37,7 @@ from svc.web.http.framing import is_sound
 from svc.web.http.occupancy import Occupancy
 from svc.web.http.origin import plain
 from svc.web.http.pacing import HELD, PIECE, TRAILERS, Turns, Unread
-from svc.web.http.request import Edge, Request
+from svc.web.http.request import HttpConfig, Request
 from svc.web.http.response import Response
 from svc.web.http.stream import Stream
 
@@ -65,9 +65,9 @@ class Channel(HTTPChannel):
     timeOut = None
     transport: ITCPTransport
 
-    def __init__(self, edge: Edge, turns: Turns, occupancy: Occupancy, on_closed: Callable[[Channel], None]) -> None:
+    def __init__(self, config: HttpConfig, turns: Turns, occupancy: Occupancy, on_closed: Callable[[Channel], None]) -> None:
         super().__init__()
-        limits = edge.limits
+        limits = config.limits
         self.peer = "127.0.0.1"
         self.overflow = False
         self.requestFactory = self._new_request  # type: ignore[assignment]  # a callable will do
@@ -75,7 +75,7 @@ class Channel(HTTPChannel):
         self.totalHeadersSize = limits.request_line + limits.header_block
         self.maxHeaders = limits.header_count
         self.MAX_LENGTH = limits.request_line
-        self._edge = edge
+        self._config = config
         self._turns = turns
         self._occupancy = occupancy
         self._idle_seconds, self._request_seconds = limits.idle_seconds, limits.request_seconds
@@ -97,7 +97,7 @@ class Channel(HTTPChannel):
         self._closing = False
         self._stalled = False
         self._chunks = True
-        self._deadline = Deadline(edge.clock, self._is_overdue)
+        self._deadline = Deadline(config.clock, self._is_overdue)
 
     # -- what a request asks of its connection
 
@@ -159,11 +159,11 @@ class Channel(HTTPChannel):
             self._close()
 
     def _new_request(self, *_: object) -> Request:
-        return Request(self, self._edge)
+        return Request(self, self._config)
 
     def _write(self, response: Response, request: Request | None, *, chunked: bool = True) -> None:
         head, body = response.wire(
-            self._edge.common_headers(),
+            self._config.common_headers(),
             request_id=request.request_id if request else None,
             close=not self.persistent,
             head=request is not None and request.head,
@@ -223,7 +223,7 @@ class Channel(HTTPChannel):
         if not first:
             self._header_bytes += len(line) + len(self.delimiter)
             self._header_lines += bool(line)
-            limits = self._edge.limits
+            limits = self._config.limits
             if self._header_bytes > limits.header_block or self._header_lines > limits.header_count:
                 self.refuse(HEADERS_TOO_LARGE)
                 return
@@ -231,7 +231,7 @@ class Channel(HTTPChannel):
         if first and not self._refusing:
             self._in_headers = True
             self._header_bytes = self._header_lines = self._blank_lines = 0
-            self.MAX_LENGTH = self._edge.limits.header_block
+            self.MAX_LENGTH = self._config.limits.header_block
 
     def lineLengthExceeded(self, line: bytes) -> None:  # noqa: ARG002
         """Refuse a line of a request's head that is longer than all of it may be."""
@@ -250,7 +250,7 @@ class Channel(HTTPChannel):
         """Begin to answer a request whose body is still to come."""
         [request] = self.requests
         self._in_headers = False
-        self.MAX_LENGTH = self._edge.limits.request_line
+        self.MAX_LENGTH = self._config.limits.request_line
         self.persistent = self.checkPersistence(request, self._version)
         self._chunks = self._version == b"HTTP/1.1"
         if not is_sound(request.requestHeaders, self._version):

@@ -1,4 +1,4 @@
-"""What the service may refuse with, turned into answers: the one table (wire facts, core 0.4; rulings 2)."""
+"""What the service may refuse with, turned into answers: the one table (FAIL-6)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def _fault(status: int, code: str | int, message: str, **more: object) -> Respon
 
 
 def _named(parameter: str, message: str) -> str:
-    """Return a message that names the parameter; many of the wire facts' own do already, some of them with a capital."""
+    """Return a message that names the parameter; many do already, some of them with a capital."""
     return message if parameter.lower() in message.lower() else f"{parameter}: {message}"
 
 
@@ -29,7 +29,7 @@ def _invalid_parameter(refusal: errors.InvalidParameter) -> Response:
     return _fault(422, refusal.code, f"{refusal.parameter} {refusal.message}", details=details)
 
 
-def _not_found(refusal: errors.NotFound) -> Response:
+def _not_found(refusal: errors.RecordNotFound) -> Response:
     return _fault(
         404,
         "not_found",
@@ -40,7 +40,7 @@ def _not_found(refusal: errors.NotFound) -> Response:
 
 
 def _no_value(refusal: errors.NoValue) -> Response:
-    # Published clients look for these words, whatever follows them (wire facts, clients R29).
+    # Published clients look for these words, whatever follows them (FAIL-9).
     message = f"CONJ00076E Variable {refusal.name} is empty or not found."
     if refusal.ended_at is not None:
         ended = datetime.fromtimestamp(refusal.ended_at, UTC).isoformat(timespec="milliseconds")
@@ -107,7 +107,7 @@ def _too_often(refusal: errors.TooOften) -> Response:
     return _later(_fault(429, "too_many_requests", refusal.message), refusal.retry_after)
 
 
-#: The statuses of refused logins (rulings 2.10).
+#: The statuses of refused logins (FAIL-3).
 _LOGIN_STATUSES: Final[Mapping[RefusalKind, int]] = {
     RefusalKind.UNPROVEN: 401,
     RefusalKind.MALFORMED: 400,
@@ -128,7 +128,7 @@ def _later(response: Response, seconds: int) -> Response:
 
 
 def no_route(path: str) -> Response:
-    """Return the answer where no route has the method and path, with a token or without (rulings 2.7 and 2.17)."""
+    """Return the answer where no route has the method and path, with a token or without (WIRE-16)."""
     return _fault(404, "not_found", f"there is no route for this method and {path}"[:200])
 
 
@@ -147,7 +147,7 @@ _FAULTS: Final[Mapping[type[errors.Refusal], Callable[[Any], Response]]] = {
     ),
     errors.PasswordsBusy: lambda r: _later(_fault(503, "unavailable", "too many passwords wait"), r.retry_after),
     errors.Forbidden: lambda r: Response.empty(403) if r.told is None else _fault(403, "forbidden", r.told),
-    errors.NotFound: _not_found,
+    errors.RecordNotFound: _not_found,
     errors.TooManyRoles: lambda r: _fault(
         422,
         "unprocessable_entity",
@@ -179,7 +179,7 @@ ANSWERED: Final = frozenset(_FAULTS)
 #: What the audit calls each; what isn't here is ``invalid``.
 _REASONS: Final[Mapping[type[errors.Refusal], str]] = {
     errors.Forbidden: "forbidden",
-    errors.NotFound: "not-found",
+    errors.RecordNotFound: "not-found",
     errors.NoValue: "not-found",
     errors.RouteNotFound: "not-found",
     errors.CredentialUnknown: "not-found",
@@ -216,10 +216,10 @@ def answer_to(refusal: errors.Refusal) -> Response | None:
 
 
 def reason_of(refusal: errors.Refusal) -> str:
-    """Return the code of a refusal in the audit; there what is hidden from the caller is forbidden (wire facts, core 6)."""
+    """Return the code of a refusal in the audit; there what is hidden from the caller is forbidden (AUD-4)."""
     if isinstance(refusal, errors.AuthenticationRefused):
         return refusal.reason.value
-    if isinstance(refusal, errors.NotFound | errors.NoValue | errors.CredentialUnknown) and refusal.hidden:
+    if isinstance(refusal, errors.RecordNotFound | errors.NoValue | errors.CredentialUnknown) and refusal.hidden:
         return "forbidden"
     return _REASONS.get(type(refusal), "invalid")
 

@@ -11,7 +11,7 @@ from svc.model.errors import TooLarge
 
 @attrs.define(eq=False)
 class Incoming:
-    """One request on its way in. The edge fills it, ``routing`` reads it.
+    """One request on its way in. ``request`` fills it, ``routing`` reads it.
 
     The body is kept in memory, and never more of it than ``limit``; none of it once nobody asks for it any more.
 

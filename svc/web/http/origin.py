@@ -1,4 +1,4 @@
-"""Where a request comes from (wire facts, authn 1.1 and core 0.3)."""
+"""Where a request comes from (WIRE-32)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Parameters of requests that take them from the query, from a form, or from JSON, as client and server find it handy.
 
-So do the routes of host factories and of accounts (wire facts, core 0.3 and clients R10). What the body says counts before
+So do the routes of host factories and of accounts (HF-4, HF-11, NAME-20). What the body says counts before
 what the query says. A content type that isn't JSON's is taken for a form's: clients send none, or any.
 """
 

@@ -63,7 +63,7 @@ def prepare(routes: Map) -> None:
 
 
 def split_target(target: str) -> tuple[str, str]:
-    """Cut a request's target into its raw path, less one trailing slash (rulings 2.16), and its raw query.
+    """Cut a request's target into its raw path, less one trailing slash (WIRE-8), and its raw query.
 
     An absolute target (``http://host/path``), which servers must take (RFC 9112 3.2.2), is read without its origin. The
     forms that name no path, ``*`` and the authority of a ``CONNECT``, are left as they are: no route begins without a slash.
@@ -83,7 +83,7 @@ class Pattern:
     """What the path of a route looks like, and how its values are read.
 
     ``<name>`` is one segment, ``%2F`` allowed; ``<flat:name>`` one without a slash, encoded or not; ``<tail:name>`` one or
-    more, where ``/`` and ``%2F`` are one; ``<optional:name>`` may be absent too, with its slash or without (rulings 2.16),
+    more, where ``/`` and ``%2F`` are one; ``<optional:name>`` may be absent too, with its slash or without (WIRE-14),
     and is then ``None``. ``<raw:name>``, which has no other beside it, is one segment that isn't decoded, of any length.
     ``{/}`` is a slash, encoded or not.
     """

@@ -59,7 +59,7 @@ class Query:
 
     @classmethod
     def parse(cls, raw: str) -> Query:
-        """Read what follows the ``?``; both ``&`` and ``;`` separate parameters, ``+`` is a blank (wire facts, core 0.3).
+        """Read what follows the ``?``; both ``&`` and ``;`` separate parameters, ``+`` is a blank (WIRE-19).
 
         :raises InvalidParameter: one doesn't decode, or there are too many.
         """
@@ -108,21 +108,21 @@ class Query:
         return tuple(found)
 
     def positive_integer(self, name: str) -> int | None:
-        """Read a canonical integer from 1 to 2**63-1; ``None`` when it is absent. The messages are those of core 3.1.
+        """Read a canonical integer from 1 to 2**63-1; ``None`` when it is absent. The messages are those of RES-4.
 
         :raises InvalidParameter: it is anything else, bare, empty or repeated.
         """
         return self._counted(name, 1, "a positive integer")
 
     def natural(self, name: str) -> int | None:
-        """Read a canonical integer from 0 to 2**63-1; ``None`` when it is absent. The messages are those of core 3.1.
+        """Read a canonical integer from 0 to 2**63-1; ``None`` when it is absent. The messages are those of RES-4.
 
         :raises InvalidParameter: it is anything else, bare, empty or repeated.
         """
         return self._counted(name, 0, "an integer greater than or equal to 0")
 
     def integer(self, name: str) -> int | None:
-        """Read an integer of 64 bits; ``None`` when it is absent. The message is that of core 4, for ``version``.
+        """Read an integer of 64 bits; ``None`` when it is absent. The message is that of SEC-10.
 
         :raises InvalidParameter: it is anything else, bare, empty or repeated.
         """
@@ -134,7 +134,7 @@ class Query:
         raise InvalidParameter(name, f"invalid type for parameter '{name}'")
 
     def boolean(self, name: str) -> bool:
-        """Read ``true`` or ``false``; bare or empty is true, absent is false (rulings: two dialects, ``count``).
+        """Read ``true`` or ``false``; bare or empty is true, absent is false (ROLE-21).
 
         :raises InvalidParameter: it is anything else, or repeated.
         """
@@ -168,13 +168,13 @@ _NO_QUERY: Final = Query()
 
 @attrs.frozen
 class Form:
-    """The fields of a form in a request's body, whatever its content type (wire facts, authn 1.3)."""
+    """The fields of a form in a request's body, whatever its content type (WIRE-24)."""
 
     pairs: Pairs = attrs.field(repr=False)
 
     @classmethod
     def parse(cls, body: bytes) -> Form:
-        """Read ``application/x-www-form-urlencoded``; only ``&`` separates fields (wire facts, authn 3.1).
+        """Read ``application/x-www-form-urlencoded``; only ``&`` separates fields (WIRE-24).
 
         :raises BadRequest: the body is no such form.
         :raises TooLarge: it has more than ``FORM_LIMIT`` bytes.
@@ -197,5 +197,5 @@ class Form:
         return cls(tuple(pairs))
 
     def text(self, name: str) -> str | None:
-        """Read the value of a field; when it is repeated, the last one counts (wire facts, authn 3.1)."""
+        """Read the value of a field; when it is repeated, the last one counts (WIRE-24)."""
         return next((value for key, value in reversed(self.pairs) if key == name), None)

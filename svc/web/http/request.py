@@ -1,7 +1,7 @@
 """One request between the connection it came on and the router that answers it.
 
 ``twisted.web`` has a ``Request`` of its own, which isn't used: it parses forms before anyone asks, spills bodies to files in
-plain text, and answers in ways of its own (rulings: bad input). Its ``HTTPChannel`` asks no more of a request than the
+plain text, and answers in ways of its own (WIRE-42). Its ``HTTPChannel`` asks no more of a request than the
 methods here whose names are in its style.
 """
 
@@ -35,7 +35,7 @@ _REQUEST_ID: Final = re.compile("[A-Za-z0-9._~:/+=@-]{1,128}", re.ASCII)
 
 
 @attrs.define(kw_only=True, eq=False)
-class Edge:
+class HttpConfig:
     """What every connection of the server has in common."""
 
     #: Answers a request; see ``routing.Router.respond``.
@@ -89,14 +89,14 @@ class Connection(Protocol):
 class Request:
     """One request: it collects what arrives, has it answered, and hands the answer back when its body is complete."""
 
-    def __init__(self, connection: Connection, edge: Edge) -> None:
+    def __init__(self, connection: Connection, config: HttpConfig) -> None:
         self.requestHeaders = Headers()
         #: The id that the answer carries; ``None`` until the head was read.
         self.request_id: str | None = None
         #: Whether this is a ``HEAD``, whose answer has no body.
         self.head = False
         self._connection = connection
-        self._edge = edge
+        self._config = config
         self._incoming: Incoming | None = None
         self._answer: Deferred[None] | None = None
         self._sending: Deferred[None] | None = None
@@ -104,16 +104,16 @@ class Request:
 
     def begin(self, method: bytes, target: bytes, length: int | None) -> None:
         """Start to answer, now that the head is read; ``length`` is that of the body, ``None`` for a chunked one."""
-        edge = self._edge
+        config = self._config
         header = self.requestHeaders.getRawHeaders
         self.head = method == b"HEAD"
-        self.request_id = self._named_by_client() or edge.new_id()
+        self.request_id = self._named_by_client() or config.new_id()
         try:
             text = target.decode("ascii")
         except UnicodeDecodeError:
             self._connection.refuse(MALFORMED, self)
             return
-        client_ip = edge.proxies.client_ip(self._connection.peer, header(b"X-Forwarded-For", ()))
+        client_ip = config.proxies.client_ip(self._connection.peer, header(b"X-Forwarded-For", ()))
         self._incoming = incoming = Incoming(
             method=method.decode("ascii"),
             target=text,
@@ -121,12 +121,12 @@ class Request:
             client_ip=client_ip,
             request_id=self.request_id,
             declared=length,
-            limit=edge.limits.body,
+            limit=config.limits.body,
             overflow=self._connection.overflow,
         )
         if length == 0:
             incoming.finish()
-        self._answer = maybeDeferred(edge.respond, incoming).addCallbacks(self._answered, self._unanswered)
+        self._answer = maybeDeferred(config.respond, incoming).addCallbacks(self._answered, self._unanswered)
         self._answer.addErrback(self._broken)
 
     def invite(self) -> None:
@@ -210,7 +210,7 @@ class Request:
         assert self._incoming is not None
         if self._incoming.abandoned and failure.check(CancelledError):
             return
-        incident = self._edge.new_id()
+        incident = self._config.new_id()
         _log.failure("A request failed outside its route, incident {incident}", failure, incident=incident)
         self._answered(internal_error(incident))
 

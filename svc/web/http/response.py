@@ -11,7 +11,7 @@ import attrs
 
 from svc.model.text import blanked
 
-#: The bytes that the installed base escapes in JSON, so that a body is harmless in a page (wire facts, core 0.4).
+#: The bytes that the installed base escapes in JSON, so that a body is harmless in a page (WIRE-35).
 _ESCAPES: Final = str.maketrans({"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"})
 
 _STATUS_LINES: Final = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n" for status in HTTPStatus}

@@ -45,7 +45,7 @@ from svc.web.http.incoming import Incoming
 from svc.web.http.paths import prepare, split_target
 from svc.web.http.query import Query
 from svc.web.http.response import Response
-from svc.web.http.routing import OPTIONAL, PUBLIC, Call, Noun, Route, Routes
+from svc.web.http.routing import OPTIONAL, PUBLIC, Call, ResourceRoutes, Route, Routes
 
 _log = Logger()
 
@@ -58,7 +58,7 @@ class Router:
 
     def __init__(
         self,
-        nouns: Iterable[Noun],
+        nouns: Iterable[ResourceRoutes],
         *,
         caller: Callable[[bytes | None], Awaitable[Caller]],
         demand_primary: Callable[[], Awaitable[None]],
@@ -117,7 +117,7 @@ class Router:
             return self._failed(route, incoming)
 
     async def _perform(
-        self, noun: Noun, alternatives: Alternatives, incoming: Incoming, raw: Mapping[str, str], query: str
+        self, noun: ResourceRoutes, alternatives: Alternatives, incoming: Incoming, raw: Mapping[str, str], query: str
     ) -> Response:
         """Note [Order of checks]; up to the query, all alternatives are alike."""
         route = alternatives.rest
@@ -138,7 +138,7 @@ class Router:
             return _response(await route.handler(noun, call, **route.arguments(call)))
         return await self._audited(noun, route, call)
 
-    async def _audited(self, noun: Noun, route: Route, call: Call) -> Response:
+    async def _audited(self, noun: ResourceRoutes, route: Route, call: Call) -> Response:
         """Return the answer of a route, once its events are recorded (Note [Recorded before it is answered])."""
         self._journal.admit()
         try:

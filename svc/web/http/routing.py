@@ -64,7 +64,7 @@ from svc.model.errors import (
     TooLarge,
     TooManyConnections,
 )
-from svc.model.events import Event, Origin, Trail
+from svc.model.events import AuditContext, Event, EventBatch
 from svc.model.query_results import Caller
 from svc.services.invocation import Invocation
 from svc.web.http.declarations import Answer, Body, BodySize, Parameter, PathName, Unaudited
@@ -84,7 +84,7 @@ class Admission(enum.Enum):
 
     #: Whoever shows a valid access token.
     REQUIRED = "required"
-    #: Anyone; a ``Token`` in the ``Authorization`` header must be valid, though (wire facts, core 0.1).
+    #: Anyone; a ``Token`` in the ``Authorization`` header must be valid, though (WIRE-29).
     OPTIONAL = "optional"
     #: Anyone; the ``Authorization`` header is the route's own business.
     PUBLIC = "public"
@@ -107,7 +107,7 @@ class Call:
     #: What the path says, under the names of the route's pattern.
     values: Mapping[str, Any]
     #: Where the request comes from, for the audit.
-    origin: Origin
+    origin: AuditContext
     #: The dialect that the server speaks.
     dialect: Dialect
     _demand_primary: Callable[[], Awaitable[None]] = attrs.field(repr=False)
@@ -118,7 +118,7 @@ class Call:
     async def demand_primary(self) -> None:
         """Return when this server may write; the router sees to it for all routes but those that are public.
 
-        :raises StoreReadOnly: it is a follower (rulings: followers).
+        :raises StoreReadOnly: it is a follower (CLU-3).
         """
         await self._demand_primary()
 
@@ -164,9 +164,9 @@ class Call:
         return () if self._route.audit is None else self._route.audit(self)
 
     @property
-    def trail(self) -> Trail:
+    def trail(self) -> EventBatch:
         """They, for the transaction that makes the request's changes."""
-        return Trail(self.origin, tuple(self.events))
+        return EventBatch(self.origin, tuple(self.events))
 
     @functools.cached_property
     def parameters(self) -> Parameters:
@@ -391,7 +391,7 @@ class Routes:
         return routes
 
 
-class Noun(Protocol):
+class ResourceRoutes(Protocol):
     """What a router is made of: an object whose class declares ``routes``."""
 
     @property

@@ -11,7 +11,7 @@ from svc.model.counts import ConnectionCounts
 from svc.web.http.connection import Channel
 from svc.web.http.occupancy import Occupancy
 from svc.web.http.pacing import Turns
-from svc.web.http.request import Edge
+from svc.web.http.request import HttpConfig
 
 
 @implementer(IProtocolNegotiationFactory)
@@ -20,10 +20,10 @@ class Site(ServerFactory):
 
     noisy = False
 
-    def __init__(self, edge: Edge) -> None:
-        self._edge = edge
-        self._turns = Turns(edge.clock)
-        self._occupancy = Occupancy(edge.limits, edge.proxies, edge.clock)
+    def __init__(self, config: HttpConfig) -> None:
+        self._config = config
+        self._turns = Turns(config.clock)
+        self._occupancy = Occupancy(config.limits, config.proxies, config.clock)
         self._open: set[Channel] = set()
         self._draining = False
         self._empty: defer.Deferred[None] | None = None
@@ -36,7 +36,7 @@ class Site(ServerFactory):
         """Make a connection; none any more once the site drains."""
         if self._draining:
             return None
-        channel = Channel(self._edge, self._turns, self._occupancy, self._closed)
+        channel = Channel(self._config, self._turns, self._occupancy, self._closed)
         self._open.add(channel)
         return channel
 
@@ -55,7 +55,7 @@ class Site(ServerFactory):
         if self._open:
             self._empty = defer.Deferred()
             try:
-                await self._empty.addTimeout(timeout, self._edge.clock)
+                await self._empty.addTimeout(timeout, self._config.clock)
             except defer.TimeoutError:
                 for channel in list(self._open):
                     channel.abort()

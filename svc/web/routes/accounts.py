@@ -1,4 +1,4 @@
-"""Accounts over HTTP (wire facts, core 5)."""
+"""Accounts over HTTP (NAME-19 to NAME-28)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Final
 
 import attrs
 
-from svc.model.errors import BadRequest, Conflict, Forbidden, NotFound
+from svc.model.errors import BadRequest, Conflict, Forbidden, RecordNotFound
 from svc.services.accounts import AccountService
 from svc.web.http.declarations import PARAMETERS, Answer, Body, Parameter
 from svc.web.http.response import Response
@@ -58,7 +58,7 @@ class Accounts:
         "/accounts/<account>",
         caller=REQUIRED,
         answers=(Answer(204, "the account is deleted"),),
-        errors=(Forbidden, NotFound),
+        errors=(Forbidden, RecordNotFound),
         privileges="update on !:webservice:accounts",
         audit=auditing.account_deleted,
     )

@@ -1,4 +1,4 @@
-"""The audit over HTTP (wire facts, core 5)."""
+"""The audit over HTTP (AUD-27)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import attrs
 
-from svc.model.errors import Forbidden, InvalidName, InvalidParameter, NotFound
+from svc.model.errors import Forbidden, InvalidName, InvalidParameter, RecordNotFound
 from svc.model.events import PARAMETERS, EventsQuery, StoredEvent
 from svc.model.names import ResourceName
 from svc.services.audit_reading import AuditService
@@ -157,7 +157,7 @@ class Audit:
         caller=REQUIRED,
         query=FILTER,
         answers=_ANSWERS,
-        errors=(Forbidden, NotFound),
+        errors=(Forbidden, RecordNotFound),
         privileges="owns it, or the root policy",
         audit=auditing.audit_read,
     )
@@ -171,7 +171,7 @@ class Audit:
         caller=REQUIRED,
         query=FILTER,
         answers=_ANSWERS,
-        errors=(Forbidden, NotFound),
+        errors=(Forbidden, RecordNotFound),
         privileges="owns it, or the root policy",
         audit=auditing.audit_read,
     )
@@ -185,7 +185,7 @@ class Audit:
         caller=REQUIRED,
         query=FILTER,
         answers=_ANSWERS,
-        errors=(Forbidden, NotFound),
+        errors=(Forbidden, RecordNotFound),
         privileges="owns it, or the root policy",
         audit=auditing.audit_read,
     )
@@ -202,7 +202,7 @@ def _named(text: str) -> ResourceName:
 
 
 async def _listed(events: list[StoredEvent]) -> Response:
-    """Return the answer to a list; one of nothing is 404 (wire facts, core 5)."""
+    """Return the answer to a list; one of nothing is 404 (AUD-27)."""
 
     async def shown() -> AsyncIterator[Sequence[object]]:
         for start in range(0, len(events), BATCH):

@@ -2,7 +2,7 @@
 
 A route names its function here (``routes.add(…, audit=…)``); the router gives the events to the journal with the outcome,
 before anything is answered (``router``, Note [Recorded before it is answered]). The words are those of the installed base
-where it has them (wire facts, core 6 and authn 7). What a body said is told by the route (``Call.tell``), never its secrets.
+where it has them (AUD-3). What a body said is told by the route (``Call.tell``), never its secrets.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from svc.model.events import AUTH, NOTICE, Event, Subject
 from svc.model.names import RoleName
 from svc.web.http.routing import Call
 
-#: Who logs in where no login was given, and where there is no such role (wire facts, authn 7).
+#: Who logs in where no login was given, and where there is no such role (AUD-11).
 _MISSING: Final = "USERNAME_MISSING"
 _NOT_FOUND: Final = "not-found"
 
-#: The authenticator whose status isn't audited (wire facts, authn 5).
+#: The authenticator whose status isn't audited (AUD-3).
 _UNAUDITED_STATUS: Final = "authn-jwt"
 
 

@@ -14,7 +14,7 @@ from svc.model.errors import (
     BadRequest,
     Forbidden,
     InvalidParameter,
-    NotFound,
+    RecordNotFound,
     TooOften,
 )
 from svc.model.strict_json import Malformed, json_object
@@ -29,7 +29,7 @@ _ONE: Final = "/<service_id>/<flat:account>"
 
 
 def _switch(source: Source) -> bool:
-    """Read ``enabled`` from a form, or from JSON where the content type says so (wire facts, authn 1.9 and 8).
+    """Read ``enabled`` from a form, or from JSON where the content type says so (AUTH-5).
 
     :raises BadRequest: the body is neither.
     :raises InvalidParameter: ``enabled`` is missing, or neither true nor false.
@@ -121,7 +121,7 @@ class Authenticators:
         audit=Unaudited("anyone may know them"),
     )
     async def tell_all(self, call: Call) -> Response:  # noqa: ARG002 (every route takes its call)
-        """Return which types there are, and which authenticators policy defines and may be used (wire facts, authn 1.7)."""
+        """Return which types there are, and which authenticators policy defines and may be used (AUTH-4)."""
         return Response.json(attrs.asdict(await self.authenticators.known()))
 
     @routes.add("PATCH", "/authn/<flat:account>", **_SWITCHING)
@@ -136,7 +136,7 @@ class Authenticators:
 
     @routes.add("PATCH", "/authn-<flat:kind>{/}<service_id>/<flat:account>", **_SWITCHING)
     async def switch(self, call: Call, kind: str, service_id: str, account: str) -> Response:
-        """Switch an authenticator on or off; a published client encodes its whole name (wire facts, clients R5)."""
+        """Switch an authenticator on or off; a published client encodes its whole name (WIRE-15)."""
         return await self._switch(call, account, f"authn-{kind}/{service_id}")
 
     async def _switch(self, call: Call, account: str, name: str) -> Response:
@@ -152,7 +152,7 @@ class Authenticators:
         audit=Unaudited("it tells nothing"),
     )
     async def no_status(self, call: Call, account: str) -> Response:  # noqa: ARG002 (every route takes its call)
-        """Answer that ``authn`` has no status: there is nothing to configure (wire facts, authn 5)."""
+        """Answer that ``authn`` has no status: there is nothing to configure (AUTH-58)."""
         return Response.json({"status": "error", "error": "CONJ00056E Status check is not supported for authn"}, 501)
 
 
@@ -183,13 +183,13 @@ class FederatedAuthenticators:
         audit=auditing.status_validated,
     )
     async def status(self, call: Call, service_id: str, account: str) -> Response:
-        """Return all that is wrong with an authenticator, and what is known of its keys (wire facts, authn 5).
+        """Return all that is wrong with an authenticator, and what is known of its keys (AUTH-60).
 
-        A faulty configuration is 500, as installed clients expect (rulings 2.14).
+        A faulty configuration is 500, as installed clients expect (AUTH-60).
         """
         try:
             report = await self.authenticators.status(call.invocation, account, service_id)
-        except NotFound as refusal:
+        except RecordNotFound as refusal:
             message = f"{_CODES[refusal.kind]} {refusal.kind.capitalize()} '{refusal.identifier}' not found"
             return Response.json({"status": "error", "error": message}, 404)
         except Forbidden as refusal:
@@ -217,7 +217,7 @@ class FederatedAuthenticators:
         answers=(
             Answer(200, "every check, in order", obj({"admitted": BOOLEAN, "role": TEXT.or_null(), "steps": array(_STEP)})),
         ),
-        errors=(BadRequest, NotFound, Forbidden),
+        errors=(BadRequest, RecordNotFound, Forbidden),
         privileges=_READ_STATUS,
         writes=False,
         audit=auditing.explained,
@@ -233,12 +233,12 @@ class FederatedAuthenticators:
         caller=REQUIRED,
         body=NO_BODY,
         answers=(Answer(200, "the keys, and what is wrong", obj({"keys": _KEYS, "problems": _PROBLEMS})),),
-        errors=(NotFound, Forbidden, TooOften),
+        errors=(RecordNotFound, Forbidden, TooOften),
         privileges=_READ_STATUS,
         audit=auditing.keys_refreshed,
     )
     async def refresh_keys(self, call: Call, service_id: str, account: str) -> Response:
-        """Have the provider's keys fetched again, here at once, elsewhere by the next login (rulings 4)."""
+        """Have the provider's keys fetched again, here at once, elsewhere by the next login (AUTH-63)."""
         report = await self.authenticators.refresh_keys(call.invocation, account, service_id)
         return Response.json({"keys": _keys(report), **_problems(report.status.problems)})
 
@@ -248,12 +248,12 @@ class FederatedAuthenticators:
         caller=REQUIRED,
         body=NO_BODY,
         answers=(Answer(204, "the key is distrusted"),),
-        errors=(NotFound, Forbidden),
+        errors=(RecordNotFound, Forbidden),
         privileges=_UPDATE,
         audit=auditing.key_distrusted,
     )
     async def distrust(self, call: Call, service_id: str, account: str, key: str) -> Response:
-        """Let a key, by its id or its thumbprint, verify nothing any more (rulings 4)."""
+        """Let a key, by its id or its thumbprint, verify nothing any more (AUTH-51)."""
         await self.authenticators.distrust(call.invocation, account, service_id, key)
         return Response.empty()
 
@@ -262,7 +262,7 @@ class FederatedAuthenticators:
         f"{_ONE}/distrusted-keys/<key>",
         caller=REQUIRED,
         answers=(Answer(204, "the key is trusted again"),),
-        errors=(NotFound, Forbidden),
+        errors=(RecordNotFound, Forbidden),
         privileges=_UPDATE,
         audit=auditing.key_trusted,
     )
@@ -272,7 +272,7 @@ class FederatedAuthenticators:
         return Response.empty()
 
 
-#: The codes of the installed base for what is missing (wire facts, authn 3.9).
+#: The codes of the installed base for what is missing (AUTH-59).
 _CODES: Final = {"account": "CONJ00008E", "webservice": "CONJ00005E"}
 
 

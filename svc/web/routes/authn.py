@@ -1,6 +1,6 @@
 """Logging in over HTTP: API keys and others' tokens become access tokens; who the caller is; the keys that verify them.
 
-A refused login has an empty body (rulings 2.10).
+A refused login has an empty body (FAIL-3).
 """
 
 from __future__ import annotations
@@ -12,7 +12,15 @@ from typing import Final
 import attrs
 
 from svc.model.authentication import LoginRequest
-from svc.model.errors import AuthenticationRefused, BadRequest, Forbidden, NotFound, PasswordsBusy, TooLarge, WrongDataKey
+from svc.model.errors import (
+    AuthenticationRefused,
+    BadRequest,
+    Forbidden,
+    PasswordsBusy,
+    RecordNotFound,
+    TooLarge,
+    WrongDataKey,
+)
 from svc.model.reasons import Reason
 from svc.services.login import AccessTokenService, ApiKeyService, LoginService
 from svc.web.http.basic import BASIC
@@ -71,7 +79,7 @@ class Authn:
         audit=auditing.logged_in,
     )
     async def tell_api_key(self, call: Call, account: str) -> Response:
-        """Return the API key of the role that HTTP Basic credentials prove (wire facts, authn 1.2)."""
+        """Return the API key of the role that HTTP Basic credentials prove (TOK-2)."""
         name, password = call.late(BASIC)
         return await _told(call, self.api_keys, LoginRequest(account, name, password, call.client_ip))
 
@@ -90,7 +98,7 @@ class Authn:
     async def authenticate_by_api_key(
         self, call: Call, account: str, login: str, *, accept_encoding: str | None
     ) -> Response:
-        """Exchange an API key for an access token (wire facts, authn 1.3)."""
+        """Exchange an API key for an access token (TOK-4)."""
         request = LoginRequest(account, login, call.body, call.client_ip)
         return _issued(await self.login.authenticate(request, call), accept_encoding)
 
@@ -99,12 +107,12 @@ class Authn:
         "/authn/<flat:account>/.well-known/jwks.json",
         caller=PUBLIC,
         answers=(Answer(200, "a JWK set", obj({"keys": array(_KEY)})),),
-        errors=(NotFound, WrongDataKey),
+        errors=(RecordNotFound, WrongDataKey),
         privileges="none",
         audit=Unaudited("the keys are public"),
     )
     async def publish_keys(self, call: Call, account: str) -> Response:  # noqa: ARG002 (every route takes its call)
-        """Return the keys that verify the account's access tokens, as a JWK set (rulings 3)."""
+        """Return the keys that verify the account's access tokens, as a JWK set (TOK-33)."""
         keys = await self.tokens.public_keys(account)
         return attrs.evolve(Response.json({"keys": keys}), cache_control="public, max-age=60")
 
@@ -119,7 +127,7 @@ class Authn:
         audit=auditing.identity_checked,
     )
     async def tell_caller(self, call: Call, *, user_agent: str | None) -> Response:
-        """Return what the service knows of the caller (wire facts, authn 1.8)."""
+        """Return what the service knows of the caller (WIRE-51)."""
         role = call.caller.role
         await self.tokens.check_caller(call.caller)
         issued = datetime.datetime.fromtimestamp(call.caller.issued_at, datetime.UTC)
@@ -169,7 +177,7 @@ class FederatedAuthn:
         accept_encoding: str | None,
         evidence: tuple[str, tuple[Reason, str] | None],
     ) -> Response:
-        """Exchange a token for an access token (source document, endpoints 1 and 2)."""
+        """Exchange a token for an access token (AUTH-7)."""
         call.tell(authenticator=self.name)
         token, fault = evidence
         request = LoginRequest(account, login, token.encode("utf-8"), call.client_ip, service_id, fault)
@@ -196,7 +204,7 @@ class LdapAuthn:
         audit=auditing.logged_in,
     )
     async def tell_api_key(self, call: Call, service_id: str, account: str) -> Response:
-        """Return the API key of the role that HTTP Basic credentials prove (wire facts, authn 1.2 and 6)."""
+        """Return the API key of the role that HTTP Basic credentials prove (AUTH-52)."""
         call.tell(authenticator=_LDAP)
         name, password = call.late(BASIC)
         return await _told(call, self.api_keys, LoginRequest(account, name, password, call.client_ip, service_id))
@@ -216,7 +224,7 @@ class LdapAuthn:
     async def authenticate(
         self, call: Call, service_id: str, account: str, login: str, *, accept_encoding: str | None
     ) -> Response:
-        """Exchange an API key or a password for an access token (wire facts, authn 6)."""
+        """Exchange an API key or a password for an access token (AUTH-52)."""
         call.tell(authenticator=_LDAP)
         request = LoginRequest(account, login, call.body, call.client_ip, service_id)
         return _issued(await self.login.authenticate(request, call), accept_encoding)
@@ -229,8 +237,8 @@ class LdapAuthn:
         privileges="none",
         audit=auditing.status_validated,
     )
-    async def no_status(self, call: Call, service_id: str, account: str) -> Response:  # noqa: ARG002 (every route takes its values)
-        """Answer that there is no status: the type has none (wire facts, authn 5)."""
+    async def no_status(self, call: Call, service_id: str, account: str) -> Response:  # noqa: ARG002
+        """Answer that there is no status: the type has none (AUTH-58)."""
         call.tell(authenticator=_LDAP)
         return Response.json({"status": "error", "error": "CONJ00056E Status check is not supported for authn-ldap"}, 501)
 

@@ -10,7 +10,7 @@ from typing import Final
 
 import attrs
 
-from svc.cluster.claims import Claims
+from svc.cluster.claims import PeerClaims
 from svc.cluster.members import Members
 from svc.cluster.reports import MemberHealth, ProbeReply, member_health
 from svc.health.checks_loop import ChecksLoop, HealthReport
@@ -59,7 +59,7 @@ class Cluster:
     members: Members
     #: The members that have two primaries between them, by name.
     contenders: Callable[[], frozenset[str]]
-    claims: Claims
+    claims: PeerClaims
     #: What this server's database is, asked of it now.
     identity: Callable[[], Awaitable[DatabaseIdentity]]
 
@@ -94,7 +94,7 @@ class Cluster:
         audit=_UNAUDITED,
     )
     async def show(self, call: Call, server: str) -> Response:  # noqa: ARG002 (every route takes its call)
-        """Return the health of a member as it tells it, or 502 when it gives no report (source document, endpoint 5).
+        """Return the health of a member as it tells it, or 502 when it gives no report (HEALTH-18, HEALTH-20).
 
         Names have no character that needs an escape, so the path is compared as it stands; any other name is 404.
         """

@@ -1,4 +1,4 @@
-"""Credentials over HTTP: a user changes his password, and API keys are rotated (wire facts, authn 1.4).
+"""Credentials over HTTP: a user changes his password, and API keys are rotated (TOK-9 to TOK-14).
 
 Who changes his own is known by HTTP Basic, who rotates others' API keys by an access token.
 """

@@ -1,4 +1,4 @@
-"""Resources as they are told in JSON (wire facts, core 3.2); a record that no policy made has no "policy" (core 0.4)."""
+"""Resources as they are told in JSON (RES-16 to RES-20); a record that no policy made has no "policy"."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final
 import attrs
 
 from svc.model.clocks import iso_seconds
-from svc.model.query_results import Annotation, Expiration, Permission, RecordedVersion, Resource
+from svc.model.query_results import Expiration, Permission, RecordedVersion, Resource, ResourceAnnotation
 from svc.web.http.response import gathered, json_elements, json_members
 from svc.web.http.shapes import INTEGER, TEXT, array, obj
 
@@ -127,7 +127,7 @@ def _permission(permission: Permission) -> dict[str, object]:
     return {"privilege": permission.privilege, "role": permission.role, **_recorded(permission.policy)}
 
 
-def _annotation(annotation: Annotation) -> dict[str, object]:
+def _annotation(annotation: ResourceAnnotation) -> dict[str, object]:
     return {"name": annotation.name, "value": annotation.value, **_recorded(annotation.policy)}
 
 

@@ -10,7 +10,7 @@ import attrs
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 
-from svc.model.errors import Forbidden, NotFound, WrongDataKey
+from svc.model.errors import Forbidden, RecordNotFound, WrongDataKey
 from svc.model.names import RoleName
 from svc.policy.writing import as_json, as_yaml
 from svc.services.effective_policy import LIMIT_MOST, EffectivePolicyService
@@ -20,7 +20,7 @@ from svc.web.http.routing import REQUIRED, Call, Routes
 from svc.web.http.shapes import ANY, array, integer, raw
 from svc.web.routes import auditing
 
-#: The greatest depth; it is not limited unless that is asked for, or something would be missing (wire facts, core 1.10).
+#: The greatest depth; it is not limited unless that is asked for, or something would be missing (POL-81).
 DEPTH_MOST: Final = 64
 
 #: How many pieces of text are written before others get their turn.
@@ -51,7 +51,7 @@ CONTENT_TYPE: Final = Parameter.header("Content-Type", "application/json asks fo
 
 @attrs.frozen
 class EffectivePolicies:
-    """The route that reads policies (wire facts, core 1.10)."""
+    """The route that reads policies (POL-75 to POL-81)."""
 
     routes = Routes()
 
@@ -70,7 +70,7 @@ class EffectivePolicies:
             Answer(200, "statements in JSON, each an object with its tag for a name", array(ANY)),
             Answer(400, "depth or limit is no whole number in its range"),
         ),
-        errors=(NotFound, Forbidden, WrongDataKey),
+        errors=(RecordNotFound, Forbidden, WrongDataKey),
         privileges="owns the policy; of what it doesn't see there, the kinds alone are told",
         audit=auditing.policy_read,
     )

@@ -57,7 +57,7 @@ class Health:
         audit=_UNAUDITED,
     )
     async def show(self, call: Call, *, accept: str | None) -> Response:  # noqa: ARG002 (every route takes its call)
-        """Return the health of this server (source document, endpoint 4)."""
+        """Return the health of this server (HEALTH-1)."""
         report = self.checks.report(self.dialect)
         status = 200 if report.ok else 502
         if MEDIA_TYPE in (accept or "").lower():
@@ -75,7 +75,7 @@ class Health:
         audit=_UNAUDITED,
     )
     async def live(self, call: Call) -> Response:  # noqa: ARG002 (every route takes its call)
-        """Tell that the reactor turns, which an answer proves by itself (rulings: health)."""
+        """Tell that the reactor turns, which an answer proves by itself (HEALTH-9)."""
         return Response.json({"ok": True})
 
     @routes.add(
@@ -89,7 +89,7 @@ class Health:
         audit=_UNAUDITED,
     )
     async def ready(self, call: Call, *, write: bool) -> Response:  # noqa: ARG002 (every route takes its call)
-        """Tell whether this server can log somebody in and let him read, with ``write`` also write (rulings 9.5)."""
+        """Return whether this server can take logins and reads, with ``write`` also changes (HEALTH-10, HEALTH-12)."""
         report, ready = self.checks.report(self.dialect), self.answers()
         ready = ready and (report.ready_to_write and self.writable() if write else report.ready)
         return Response.json({"ok": ready}, 200 if ready else 503)

@@ -1,4 +1,4 @@
-"""Host factories over HTTP: tokens, and the hosts that machines make of themselves with them (wire facts, core 5)."""
+"""Host factories over HTTP: tokens, and the hosts that machines make of themselves with them (HF-3 to HF-24)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 import attrs
 
 from svc.model.clocks import iso_seconds
-from svc.model.errors import AuthenticationRefused, BadRequest, Forbidden, InvalidName, InvalidParameter, NotFound
+from svc.model.errors import AuthenticationRefused, BadRequest, Forbidden, InvalidName, InvalidParameter, RecordNotFound
 from svc.model.names import ResourceName
 from svc.services.host_factories import COUNT_MOST, HostFactoryService, TokensWanted
 from svc.web.http.declarations import PARAMETERS, Answer, Body, Parameter, Source
@@ -18,7 +18,7 @@ from svc.web.http.shapes import TEXT, array, integer, obj
 from svc.web.routes import auditing
 from svc.web.routes.description import RESOURCE_SHAPE, described
 
-#: How a token stands in the ``Authorization`` header, as it is (clients R14; rulings 2.8).
+#: How a token stands in the ``Authorization`` header, as it is (HF-11).
 _AUTHORIZATION: Final = re.compile(r'Token token=("?)([^"\s]+)\1')
 
 _COUNT: Final = re.compile("[1-9][0-9]{0,3}", re.ASCII)
@@ -82,7 +82,7 @@ class HostFactories:
         caller=REQUIRED,
         body=Body("which tokens to make", PARAMETERS, fields=(FACTORY, EXPIRATION, COUNT, NETWORKS)),
         answers=(Answer(200, "the tokens, which nothing tells again", array(_NEW_TOKEN)),),
-        errors=(BadRequest, NotFound, Forbidden),
+        errors=(BadRequest, RecordNotFound, Forbidden),
         privileges="execute on the factory",
         audit=auditing.factory_tokens_made,
     )
@@ -102,7 +102,7 @@ class HostFactories:
         "/host_factory_tokens/<token>",
         caller=REQUIRED,
         answers=(Answer(204, "the token is gone"),),
-        errors=(NotFound, Forbidden),
+        errors=(RecordNotFound, Forbidden),
         privileges="update on the token's factory",
         audit=auditing.factory_token_revoked,
     )
@@ -118,7 +118,7 @@ class HostFactories:
         headers=(TOKEN,),
         body=Body("which host to make", PARAMETERS, fields=(HOST_ID, ANNOTATIONS)),
         answers=(Answer(201, "the host as a resource, with its API key", _NEW_HOST),),
-        errors=(AuthenticationRefused, BadRequest, InvalidName, NotFound, Forbidden),
+        errors=(AuthenticationRefused, BadRequest, InvalidName, RecordNotFound, Forbidden),
         privileges="none: a token of the factory",
         audit=auditing.factory_host_made,
     )
@@ -135,7 +135,7 @@ class HostFactories:
         found = await Response.json_pieces(described(made.described, {"api_key": made.api_key}), status=201)
         if found.pieces is None and not found.body:
             # It was deleted in between.
-            raise NotFound.of(made.role)
+            raise RecordNotFound.of(made.role)
         return found
 
 

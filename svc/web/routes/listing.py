@@ -21,7 +21,7 @@ COUNT_SHAPE: Final = obj({"count": INTEGER})
 
 
 def _search(source: Source) -> Search | None:
-    """Read ``search``; ``None`` when it is absent or bare (wire facts, core 2).
+    """Read ``search``; ``None`` when it is absent or bare (RES-12).
 
     :raises InvalidParameter: it is longer than ``SEARCH_LIMIT``, or repeated.
     """
@@ -48,7 +48,7 @@ def _cursor(source: Source) -> Place | None:
 
 
 def _count(source: Source) -> bool:
-    """Read ``count`` (rulings: two dialects, ``count``).
+    """Read ``count`` (ROLE-21).
 
     :raises InvalidParameter: it is neither true nor false, where the dialect minds.
     """

@@ -12,9 +12,9 @@ from svc.model.errors import (
     Forbidden,
     InvalidParameter,
     LoadsUnavailable,
-    NotFound,
     PolicyConflict,
     PolicyInvalid,
+    RecordNotFound,
     WrongDataKey,
 )
 from svc.model.names import RoleName
@@ -70,12 +70,12 @@ _ANSWERS: Final = (
     Answer(200, "what the load would change, with dryRun", _DIFFERENCES),
     Answer(422, "the faults of the document, with dryRun", obj({"status": text("Invalid YAML"), "errors": array(_FAULT)})),
 )
-_ERRORS: Final = (NotFound, Forbidden, PolicyInvalid, PolicyConflict, LoadsUnavailable, WrongDataKey)
+_ERRORS: Final = (RecordNotFound, Forbidden, PolicyInvalid, PolicyConflict, LoadsUnavailable, WrongDataKey)
 
 
 @attrs.frozen
 class Policies:
-    """The routes of policies (wire facts, core 1)."""
+    """The routes of policies (POL-37 to POL-42)."""
 
     routes = Routes()
 

@@ -1,4 +1,4 @@
-"""Public keys over HTTP (wire facts, core 4 and 5)."""
+"""Public keys over HTTP (KEY-9 to KEY-17)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Final
 
 import attrs
 
-from svc.model.errors import Forbidden, InvalidParameter, NotFound, WrongDataKey
+from svc.model.errors import Forbidden, InvalidParameter, RecordNotFound, WrongDataKey
 from svc.model.names import ResourceName, RoleName
 from svc.services.public_keys import PublicKeyService
 from svc.web.http.declarations import Answer, Body, Parameter, PathName, Unaudited
@@ -49,7 +49,7 @@ class PublicKeys:
         query=(EXPIRATIONS,),
         body=Body("the key, as an authorized_keys file has it", ("text/plain",)),
         answers=(Answer(201, "the key is replaced, or was the same"),),
-        errors=(Forbidden, NotFound),
+        errors=(Forbidden, RecordNotFound),
         privileges="update on the public key",
         audit=auditing.public_key_updated,
     )

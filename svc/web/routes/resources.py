@@ -1,4 +1,4 @@
-"""Resources over HTTP: what a role sees, and who may do what with it (wire facts, core 3)."""
+"""Resources over HTTP: what a role sees, and who may do what with it (RES-1)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final
 
 import attrs
 
-from svc.model.errors import Forbidden, InvalidName, InvalidParameter, NotFound, TooManyRoles
+from svc.model.errors import Forbidden, InvalidName, InvalidParameter, RecordNotFound, TooManyRoles
 from svc.model.names import RESOURCE_KINDS, ResourceName, account_name
 from svc.model.query_results import ResourcesQuery, Search
 from svc.services.pages import in_batches
@@ -20,13 +20,13 @@ from svc.web.routes import auditing
 from svc.web.routes.description import RESOURCE_SHAPE, described
 from svc.web.routes.listing import COUNT_SHAPE, KIND, LIMIT, OFFSET, SEARCH, count_of
 
-#: The most resources that one list has, and how many it has when neither ``limit`` nor ``offset`` is given (core 3.1).
+#: The most resources that one list has, and how many it has when neither ``limit`` nor ``offset`` is given (RES-5).
 LIST_MOST: Final = 1000
 
-#: The one ``limit`` beyond ``LIST_MOST`` that is taken: what clients of the installed base ask for (core 3.1).
+#: The one ``limit`` beyond ``LIST_MOST`` that is taken: what clients of the installed base ask for (RES-5).
 LIST_EXCEPTION: Final = 10_000
 
-#: How many resources a list has when ``offset`` is given without ``limit`` (core 3.1).
+#: How many resources a list has when ``offset`` is given without ``limit`` (RES-4).
 LIST_PAGE: Final = 10
 
 
@@ -64,7 +64,7 @@ def _owner(source: Source) -> str | None:
 
 
 def _privilege(*names: str) -> Callable[[Source], str]:
-    """Read the first of these parameters that has a value, be it empty (wire facts, core 3.4 and 10)."""
+    """Read the first of these parameters that has a value, be it empty (RES-1 to RES-25.4 and 10)."""
 
     def read(source: Source) -> str:
         for value in map(source.query.text, names):
@@ -114,7 +114,7 @@ class Resources:
         caller=REQUIRED,
         query=(ACCOUNT, KIND, PART, ACTING_AS, OWNER),
         answers=_LIST,
-        errors=(Forbidden, InvalidName, NotFound),
+        errors=(Forbidden, InvalidName, RecordNotFound),
         privileges=_LISTER,
         audit=auditing.resources_listed,
     )
@@ -128,7 +128,7 @@ class Resources:
         caller=REQUIRED,
         query=(KIND, PART, ACTING_AS, OWNER),
         answers=_LIST,
-        errors=(Forbidden, NotFound),
+        errors=(Forbidden, RecordNotFound),
         privileges=_LISTER,
         audit=auditing.resources_listed,
     )
@@ -143,7 +143,7 @@ class Resources:
         caller=REQUIRED,
         query=(PART, ACTING_AS, OWNER),
         answers=_LIST,
-        errors=(Forbidden, NotFound),
+        errors=(Forbidden, RecordNotFound),
         privileges=_LISTER,
         audit=auditing.resources_listed,
     )
@@ -160,12 +160,12 @@ class Resources:
         caller=REQUIRED,
         query=(PRIVILEGE, ROLE),
         answers=(Answer(204, "the role has the privilege"), Answer(404, "it hasn't")),
-        errors=(Forbidden, NotFound),
+        errors=(Forbidden, RecordNotFound),
         privileges="sees the resource, and holds the role that is checked",
         audit=auditing.resource_asked,
     )
     async def check(self, call: Call, name: ResourceName, *, privilege: str, role: str | None) -> Response:
-        """Return whether the caller, or a role that it holds, has a privilege (core 3.4)."""
+        """Return whether the caller, or a role that it holds, has a privilege (RES-15, RES-21, RES-23)."""
         has = await self.resources.check(call.invocation, name, privilege, role or None)
         return Response.empty(204 if has else 404)
 
@@ -178,12 +178,12 @@ class Resources:
         caller=REQUIRED,
         query=(PERMISSION,),
         answers=(Answer(200, "full ids of roles, in order", array(TEXT)),),
-        errors=(Forbidden, NotFound, TooManyRoles),
+        errors=(Forbidden, RecordNotFound, TooManyRoles),
         privileges="sees the resource",
         audit=auditing.resource_asked,
     )
     async def permitted_roles(self, call: Call, name: ResourceName, *, privilege: str) -> Response:
-        """Return the roles that have a privilege (core 3.4)."""
+        """Return the roles that have a privilege (RES-23)."""
         return await Response.json_array(in_batches(await self.resources.permitted_roles(call.invocation, name, privilege)))
 
     @routes.add(
@@ -193,12 +193,12 @@ class Resources:
         name=_NAME,
         caller=REQUIRED,
         answers=(Answer(200, "the resource", RESOURCE_SHAPE),),
-        errors=(Forbidden, NotFound),
+        errors=(Forbidden, RecordNotFound),
         privileges="sees the resource",
         audit=auditing.resource_asked,
     )
     async def show(self, call: Call, name: ResourceName) -> Response:
-        """Return the resource with its permissions and annotations (core 3.2)."""
+        """Return the resource with its permissions and annotations (RES-15)."""
         return await Response.json_pieces(described(await self.resources.show(call.invocation, name)))
 
     async def _list(self, call: Call, account: str | None, kinds: tuple[str, ...], part: Part) -> Response:

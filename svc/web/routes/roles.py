@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import attrs
 
-from svc.model.errors import Forbidden, InvalidName, InvalidParameter, NotFound, TooManyRoles
+from svc.model.errors import Forbidden, InvalidName, InvalidParameter, RecordNotFound, TooManyRoles
 from svc.model.names import ROLE_KINDS, RoleName
 from svc.model.query_results import EffectiveMembers, Membership, MembersQuery, Place, Search
 from svc.services.pages import BATCH, in_batches
@@ -21,7 +21,7 @@ from svc.web.http.shapes import BOOLEAN, TEXT, array, obj
 from svc.web.routes import auditing
 from svc.web.routes.listing import COUNT, COUNT_SHAPE, CURSOR, KIND, LIMIT, OFFSET, SEARCH, count_of, link
 
-#: How many members a page has when ``offset`` is given without ``limit`` (source document, endpoint 6).
+#: How many members a page has when ``offset`` is given without ``limit`` (ROLE-19).
 PAGE: Final = 10
 
 
@@ -55,7 +55,7 @@ _COUNTED: Final = Answer(200, "how many they are, with count", COUNT_SHAPE)
 
 @attrs.frozen
 class Roles:
-    """The routes of roles (source document, endpoint 6; wire facts, core 2)."""
+    """The routes of roles (ROLE-9 to ROLE-39)."""
 
     routes = Routes()
 
@@ -69,7 +69,7 @@ class Roles:
         name=_ROLE,
         caller=REQUIRED,
         answers=(Answer(200, "pairs of a role and a member of it, ordered by id", array(_EDGE)),),
-        errors=(NotFound, Forbidden, TooManyRoles),
+        errors=(RecordNotFound, Forbidden, TooManyRoles),
         privileges="sees the role; pairs are those of which it sees the first",
         audit=auditing.role_asked,
     )
@@ -88,7 +88,7 @@ class Roles:
         caller=REQUIRED,
         query=(FILTER, COUNT),
         answers=(Answer(200, "full ids of roles, in order", array(TEXT)), _COUNTED),
-        errors=(NotFound, Forbidden, TooManyRoles),
+        errors=(RecordNotFound, Forbidden, TooManyRoles),
         privileges="sees the role",
         audit=auditing.role_asked,
     )
@@ -106,7 +106,7 @@ class Roles:
         caller=REQUIRED,
         query=(LIMIT.ignored, OFFSET.ignored, CURSOR.ignored, SEARCH, KIND, COUNT, FILTER),
         answers=(Answer(200, "memberships, ordered by role", array(_RECORD)), _COUNTED),
-        errors=(NotFound, Forbidden),
+        errors=(RecordNotFound, Forbidden),
         privileges="sees the role",
         audit=auditing.role_asked,
     )
@@ -120,7 +120,7 @@ class Roles:
         count: bool,
         wanted: tuple[str, ...],
     ) -> Response:
-        """Return the memberships that a role has in others, or how many; they have no pages (wire facts, core 2).
+        """Return the memberships that a role has in others, or how many; they have no pages (ROLE-28).
 
         ``filter`` names the members that are asked for, of which only the role itself has any here.
         """
@@ -142,7 +142,7 @@ class Roles:
             Answer(200, "effective members, ordered by id, each with a shortest path, with transitive", array(_WAY)),
             _COUNTED,
         ),
-        errors=(NotFound, Forbidden, TooManyRoles),
+        errors=(RecordNotFound, Forbidden, TooManyRoles),
         privileges="sees the role",
         audit=auditing.role_asked,
     )
@@ -184,7 +184,7 @@ class Roles:
         name=_ROLE,
         caller=REQUIRED,
         answers=(Answer(200, "the role with its direct members, owners first", _SHOWN),),
-        errors=(NotFound, Forbidden),
+        errors=(RecordNotFound, Forbidden),
         privileges="sees the role",
         audit=auditing.role_asked,
     )
@@ -207,7 +207,7 @@ class Roles:
         query=(MEMBER,),
         body=NO_BODY,
         answers=(Answer(204, "the member is one now, if it wasn't before"),),
-        errors=(NotFound, Forbidden),
+        errors=(RecordNotFound, Forbidden),
         privileges="create on the policy that recorded the role",
         audit=auditing.member_added,
     )
@@ -226,7 +226,7 @@ class Roles:
         query=(MEMBER,),
         body=NO_BODY,
         answers=(Answer(204, "the member is none any more"),),
-        errors=(NotFound, Forbidden),
+        errors=(RecordNotFound, Forbidden),
         privileges="update on the policy that recorded the role",
         audit=auditing.member_removed,
     )
@@ -237,7 +237,7 @@ class Roles:
 
 
 def _full_ids(texts: tuple[str, ...], role: RoleName) -> frozenset[str]:
-    """Return the full ids that elements of ``filter`` mean, which may leave out the account (wire facts, core 2).
+    """Return the full ids that elements of ``filter`` mean, which may leave out the account (ROLE-29).
 
     :raises InvalidParameter: one is no id.
     """
@@ -269,7 +269,7 @@ async def _recorded(batches: AsyncIterator[Sequence[Membership]], headers: Heade
 
 
 async def _records(batches: AsyncIterator[Sequence[Membership]]) -> AsyncIterator[Sequence[object]]:
-    """Return memberships in JSON; a row that no policy made has no ``policy`` (wire facts, core 0.4)."""
+    """Return memberships in JSON; a row that no policy made has no ``policy`` (ROLE-15)."""
     async for batch in batches:
         yield [_record(row) for row in batch]
 

@@ -1,4 +1,4 @@
-"""Secrets over HTTP: the values of variables, set and read (wire facts, core 4)."""
+"""Secrets over HTTP: the values of variables, set and read (SEC-1 to SEC-20)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final
 
 import attrs
 
-from svc.model.errors import Forbidden, InvalidParameter, NotFound, NotText, NoValue, PreconditionFailed, WrongDataKey
+from svc.model.errors import Forbidden, InvalidParameter, NotText, NoValue, PreconditionFailed, RecordNotFound, WrongDataKey
 from svc.model.names import ResourceName
 from svc.services.secrets import SecretService
 from svc.web.http.declarations import NO_BODY, Answer, Body, Parameter, PathName, Source
@@ -27,7 +27,7 @@ _TOKEN: Final = r"[A-Za-z0-9!#$%&'*+.^_`|~-]+"
 _TYPE: Final = re.compile(rf'{_TOKEN}/{_TOKEN}(?:[ \t]*;[ \t]*{_TOKEN}=(?:{_TOKEN}|"[ !\x23-\x5b\x5d-\x7e]*"))*')
 _TYPE_LIMIT: Final = 255
 
-#: How many bytes stand in a line of base64: 60 characters (wire facts, core 4).
+#: How many bytes stand in a line of base64: 60 characters (SEC-15).
 _LINE: Final = 45
 
 
@@ -113,7 +113,7 @@ class Secrets:
         headers=(IF_MATCH, IF_NONE_MATCH),
         body=Body("the value"),
         answers=(Answer(201, "the value is set, or was the same", None, ("ETag",)),),
-        errors=(Forbidden, NotFound, PreconditionFailed),
+        errors=(Forbidden, RecordNotFound, PreconditionFailed),
         privileges="update on the variable",
         audit=auditing.updated,
     )
@@ -130,7 +130,7 @@ class Secrets:
         caller=REQUIRED,
         body=NO_BODY,
         answers=(Answer(201, "no value ends any more"),),
-        errors=(Forbidden, NotFound),
+        errors=(Forbidden, RecordNotFound),
         privileges="update on the variable",
         audit=auditing.expirations_cleared,
     )

@@ -18,7 +18,7 @@ from svc.web.http.response import Response
 from svc.web.http.routing import PUBLIC, REQUIRED, Call, Routes
 from svc.web.http.shapes import TEXT, array, keyed, obj, raw, text
 
-#: Clients of the installed base look for the version in a ``dd`` (clients R17). Nothing is loaded from elsewhere.
+#: Clients of the installed base look for the version in a ``dd`` (WIRE-49). Nothing is loaded from elsewhere.
 _PAGE: Final = """<!DOCTYPE html>
 <html lang="en">
 <head>
@@ -66,7 +66,7 @@ _INFO: Final = obj(
 
 @attrs.frozen
 class Status:
-    """The routes of this server's own status (wire facts, core 5; clients R16 and R17)."""
+    """The routes of this server's own status (WIRE-49 and WIRE-50)."""
 
     routes = Routes()
 
@@ -104,7 +104,7 @@ class Status:
         audit=Unaudited("nothing of it is secret"),
     )
     async def tell(self, call: Call) -> Response:
-        """Tell what this server is, as far as it knows (rulings 2.8): what it doesn't know is left out."""
+        """Tell what this server is, as far as it knows (WIRE-50): what it doesn't know is left out."""
         await self.tokens.check_caller(call.caller)
         position = await self.state.position()
         authenticators = await self.authenticators.known()

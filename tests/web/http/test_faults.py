@@ -1,4 +1,4 @@
-"""The table of refusals and their answers, row by row as the wire facts have it (core 0.4)."""
+"""The table of refusals and their answers, row by row (FAIL-6)."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class FaultTests(SynchronousTestCase):
     def test_not_found(self) -> None:
         """A missing record is told with its kind capitalised, its target and its full id (FAIL-2)."""
         self.assertEqual(
-            self.error(errors.NotFound("acct", "group", "ops"), 404),
+            self.error(errors.RecordNotFound("acct", "group", "ops"), 404),
             {
                 "code": "not_found",
                 "message": "Group 'ops' not found in account 'acct'",
@@ -66,7 +66,7 @@ class FaultTests(SynchronousTestCase):
                 "details": {"code": "not_found", "target": "id", "message": "acct:group:ops"},
             },
         )
-        error = self.error(errors.NotFound("acct", "host_factory", "x"), 404)
+        error = self.error(errors.RecordNotFound("acct", "host_factory", "x"), 404)
         self.assertEqual(error["message"], "Host_factory 'x' not found in account 'acct'")
 
     def test_too_many_roles(self) -> None:
@@ -102,7 +102,7 @@ class FaultTests(SynchronousTestCase):
         self.assertEqual(self.error(errors.PreconditionFailed("If-Match", None), 412)["code"], "precondition_failed")
 
     def test_invalid(self) -> None:
-        """A bad parameter is named, in the words of the wire facts where those name it already (FAIL-4)."""
+        """A bad parameter is named, in words that name it already where there are such (FAIL-4)."""
         self.assertEqual(
             self.error(errors.InvalidParameter("privilege", "privilege"), 422),
             {"code": "argument_error", "message": "privilege"},

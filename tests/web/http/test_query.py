@@ -118,7 +118,7 @@ class QueryTests(SynchronousTestCase):
         self.refused("kind", Query.parse("kind[a]=x").texts, "kind")
 
     def test_positive_integer(self) -> None:
-        """A limit is a canonical integer from 1 to the largest of 64 bits; the refusal has the text of the wire facts
+        """A limit is a canonical integer from 1 to the largest of 64 bits; the refusal has its text
         (WIRE-22).
         """
         for text, value in (("1", 1), ("10", 10), ("9223372036854775807", 2**63 - 1)):
@@ -131,7 +131,7 @@ class QueryTests(SynchronousTestCase):
         self.refused("limit", Query.parse("limit").positive_integer, "limit")
 
     def test_natural(self) -> None:
-        """An offset may be 0; the refusal has the text of the wire facts (WIRE-22)."""
+        """An offset may be 0; the refusal has its text (WIRE-22)."""
         self.assertEqual(Query.parse("offset=0").natural("offset"), 0)
         for text in ("-1", "00", "", "x"):
             refusal = self.refused("offset", Query.parse(f"offset={text}").natural, "offset")

@@ -12,7 +12,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from svc.model.limits import Limits
 from svc.web.http.incoming import Incoming
 from svc.web.http.origin import TrustedProxies
-from svc.web.http.request import Edge
+from svc.web.http.request import HttpConfig
 from svc.web.http.response import Response
 from svc.web.http.site import Site
 from tests.web.support import Connection
@@ -23,8 +23,10 @@ GET = b"GET / HTTP/1.1\r\nHost: h\r\n\r\n"
 def connect(respond: Callable[[Incoming], Any]) -> Connection:
     """A connection whose requests ``respond`` answers, with no router behind it."""
     clock = Clock()
-    edge = Edge(respond=respond, limits=Limits(), clock=clock, wall=clock, new_id=lambda: "i-1", proxies=TrustedProxies())
-    return Connection(Site(edge), clock)
+    config = HttpConfig(
+        respond=respond, limits=Limits(), clock=clock, wall=clock, new_id=lambda: "i-1", proxies=TrustedProxies()
+    )
+    return Connection(Site(config), clock)
 
 
 class RequestTests(SynchronousTestCase):

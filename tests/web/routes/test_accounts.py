@@ -30,7 +30,7 @@ POLICY = b"""
 
 
 class AccountsTests(WorldCase):
-    """Accounts, in the rules of core 5."""
+    """Accounts, NAME-19 to NAME-28."""
 
     def setUp(self) -> None:
         """Make the service's own account, and let its users do a part each."""

@@ -135,7 +135,7 @@ class AuthenticatorsCase(WorldCase):
 
 
 class ListTests(AuthenticatorsCase):
-    """Which authenticators there are (wire facts, authn 1.7)."""
+    """Which authenticators there are (AUTH-4)."""
 
     def enabled(self) -> list[str]:
         """Those that may be used."""
@@ -171,7 +171,7 @@ class ListTests(AuthenticatorsCase):
 
 
 class ConjurListTests(ListTests):
-    """The same, where a switch adds to what is listed (rulings 1)."""
+    """The same, where a switch adds to what is listed (AUTH-2)."""
 
     dialect = CONJUR
 
@@ -183,7 +183,7 @@ class ConjurListTests(ListTests):
 
 
 class SwitchTests(AuthenticatorsCase):
-    """Switching on and off (wire facts, authn 1.9 and 8)."""
+    """Switching on and off (AUTH-5 and AUTH-6)."""
 
     def switch(self, body: bytes, path: str = PATH, role: Any = MAX, **headers: str) -> int:
         """Ask for it, and return the status; nothing else is told."""
@@ -319,7 +319,7 @@ class OperatorsTests(AuthenticatorsCase):
         self.assertIn(code, document["error"])
 
     def test_operators(self) -> None:
-        """It takes ``read`` on the webservice's ``status``; who lacks that is told so, whatever else he may (authn 5)
+        """It takes ``read`` on the webservice's ``status``; who lacks that is told so, whatever else he may
         (AUTH-59).
         """
         for role in (OLIVIA, ADMIN):
@@ -331,7 +331,7 @@ class OperatorsTests(AuthenticatorsCase):
         self.assertEqual(self.explainer.asked, [])
 
     def test_missing(self) -> None:
-        """An unknown or foreign account, and an authenticator without its webservices, are 404 (rulings 2.17) (AUTH-59)."""
+        """An unknown or foreign account, and an authenticator without its webservices, are 404 (AUTH-59)."""
         self.refused("/authn-jwt/none/acme", ADMIN, 404, "CONJ00005E")
         self.refused("/authn-jwt/unlisted/acme", ADMIN, 404, "CONJ00005E")
         self.refused("/authn-jwt/ci/nobody", OLIVIA, 404, "CONJ00008E")
@@ -381,7 +381,7 @@ class StatusTests(AuthenticatorsCase):
         self.assertEqual(self.explainer.asked, [("acme", "ci")])
 
     def test_error(self) -> None:
-        """A faulty one is 500, with every problem and its remedy; what belongs to HTML is escaped (authn 5) (AUTH-60)."""
+        """A faulty one is 500, with every problem and its remedy; what belongs to HTML is escaped (AUTH-60)."""
         self.explainer.state = BAD
         answer = self.ask(PATH)
         self.assertEqual(answer.status, 500)

@@ -45,7 +45,7 @@ class AuthnTests(WorldCase):
         return self.client.post(f"/authn/acme/{quote(login, safe='')}/authenticate", key.encode(), **more)
 
     def assert_refused(self, answer: Answer, status: int = 401) -> None:
-        """An authenticate that fails has an empty body (rulings 2.10)."""
+        """An authenticate that fails has an empty body (FAIL-3)."""
         self.assertEqual((answer.status, answer.body), (status, b""))
         self.assertNotIn("www-authenticate", answer.headers)
 
@@ -200,13 +200,13 @@ class JwtTests(WorldCase):
             self.assertEqual(json.loads(base64.b64decode(parts["payload"]))["sub"], "host/shop")
 
     def test_privilege_missing(self) -> None:
-        """A host outside of ``apps`` is refused with the status of the dialect, and an empty body (rulings 1) (FAIL-14)."""
+        """A host outside of ``apps`` is refused with the status of the dialect, and an empty body (FAIL-14)."""
         self.load("- !host { id: stray, annotations: { authn-jwt/ci/project: acme/shop } }\n")
         answer = self.present(self.token(app="stray"))
         self.assertEqual((answer.status, answer.body), (privilege_missing_status(self.dialect), b""))
 
     def test_restricted(self) -> None:
-        """A restricted host logs in from where it may, as its connection or a trusted proxy tells (authn 1.5) (TOK-20)."""
+        """A restricted host logs in from where it may, as its connection or a trusted proxy tells (TOK-20)."""
         self.load("- !host { id: shop, restricted_to: 198.51.100.0/24 }\n", method="PATCH")
         body = b"jwt=" + self.token()
         proxied = [("X-Forwarded-For", "198.51.100.9")]
@@ -296,7 +296,7 @@ CLOUD_POLICY = """
 
 
 class CloudTests(WorldCase):
-    """The route of the cloud authenticator, from policy to access token (wire facts, authn 4)."""
+    """The route of the cloud authenticator, from policy to access token (AUTH-7 and AUTH-9)."""
 
     def setUp(self) -> None:
         """Load a policy with an authenticator for each of two tenants, and a host in both."""
@@ -318,7 +318,7 @@ class CloudTests(WorldCase):
         return self.client.post(f"/{self.cloud}/{service}/acme/{host}/authenticate", b"jwt=" + jwt, **more)
 
     def assert_refused(self, answer: Answer, status: int = 401) -> None:
-        """An authenticate that fails has an empty body (rulings 2.10)."""
+        """An authenticate that fails has an empty body (FAIL-3)."""
         self.assertEqual((answer.status, answer.body), (status, b""))
 
     def test_admitted(self) -> None:
@@ -329,7 +329,7 @@ class CloudTests(WorldCase):
             self.assertEqual(json.loads(base64.b64decode(answer.json()["payload"]))["sub"], "host/web")
 
     def test_base64(self) -> None:
-        """A client that accepts base64 gets it, ready for the Authorization header (authn 1.3) (TOK-5)."""
+        """A client that accepts base64 gets it, ready for the Authorization header (TOK-5)."""
         answer = self.present(self.token(), headers=[("Accept-Encoding", "gzip , bASe64 ,br")])
         self.assertEqual(answer.headers["content-encoding"], "base64")
         self.assertEqual(json.loads(base64.b64decode(answer.body)).keys(), {"protected", "payload", "signature"})
@@ -359,11 +359,11 @@ class CloudTests(WorldCase):
         self.assert_refused(self.present(self.token(), service="none"))
 
     def test_privilege_missing(self) -> None:
-        """A host outside of ``apps`` is refused with the status of the dialect (rulings 1)."""
+        """A host outside of ``apps`` is refused with the status of the dialect (AUTH-12)."""
         self.assert_refused(self.present(self.token(), "host%2Fstray"), privilege_missing_status(self.dialect))
 
     def test_paths(self) -> None:
-        """Without the host's id, or without the service's, nobody is admitted (authn 8) (AUTH-7)."""
+        """Without the host's id, or without the service's, nobody is admitted (AUTH-7)."""
         body = b"jwt=" + self.token()
         for path, status in (
             ("prod/acme", 401),
@@ -377,7 +377,7 @@ class CloudTests(WorldCase):
         self.assertEqual(self.client.get(f"/{self.cloud}/prod/acme/host%2Fweb/authenticate").status, 404)
 
     def test_restricted(self) -> None:
-        """A restricted host logs in from where it may (authn 1.5)."""
+        """A restricted host logs in from where it may (TOK-20)."""
         self.load("- !host { id: web, restricted_to: 198.51.100.0/24 }\n", method="PATCH")
         self.assertEqual(self.present(self.token(), peer="198.51.100.9").status, 200)
         self.assert_refused(self.present(self.token()))

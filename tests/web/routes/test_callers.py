@@ -1,4 +1,4 @@
-"""Access tokens are of one creation of their role (rulings 9.8): every route that takes one refuses those of another."""
+"""Access tokens are of one creation of their role (ROLE-8): every route that takes one refuses those of another."""
 
 from __future__ import annotations
 
@@ -186,7 +186,7 @@ class CallersTests(WorldCase):
                 self.assertEqual(self.client.get("/whoami", headers=headers).status, status)
 
     def test_gone(self) -> None:
-        """Of a role that is gone, and wasn't made again, tokens are good and for nothing (wire facts, core 0.1) (TOK-31)."""
+        """Of a role that is gone, and wasn't made again, tokens are good and for nothing (ROLE-8) (TOK-31)."""
         self.load("- !delete { record: !user alice }\n", method="PATCH")
         for creation in (0, 1, 2):
             answer = self.client.get("/whoami", headers=[("Authorization", token(ALICE, creation))])

@@ -15,7 +15,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.cluster.claims import Claims
+from svc.cluster.claims import PeerClaims
 from svc.cluster.members import Members
 from svc.cluster.reports import INVALID, UNREACHABLE, MemberHealth, ProbeReply, read_reply
 from svc.health.checks_loop import ChecksLoop
@@ -72,7 +72,7 @@ class Case(SynchronousTestCase):
             self.memory.ask()
             return IDENTITY
 
-        return Cluster(self.rounds, dialect, members, lambda: self.contenders, Claims(bytes(32)), identity)
+        return Cluster(self.rounds, dialect, members, lambda: self.contenders, PeerClaims(bytes(32)), identity)
 
 
 class RemoteHealthTests(Case):
@@ -164,7 +164,7 @@ class ClaimTests(Case):
         """Who knows the data key is told what the database is, under his challenge; so he is asked by no stranger
         (CLU-20).
         """
-        client, claims = self.client(), Claims(bytes(32))
+        client, claims = self.client(), PeerClaims(bytes(32))
         challenge, code = claims.question()
         answer = client.get(f"/cluster/database?challenge={challenge}&code={code}")
         self.assertEqual((answer.status, claims.read(challenge, answer.body)), (200, IDENTITY))
@@ -174,8 +174,8 @@ class ClaimTests(Case):
     def test_strangers(self) -> None:
         """To anybody else the route isn't there, and the database isn't asked (CLU-20)."""
         client, self.memory.down = self.client(), True
-        challenge, code = Claims(bytes(32)).question()
-        foreign, theirs = Claims(bytes([1] * 32)).question()
+        challenge, code = PeerClaims(bytes(32)).question()
+        foreign, theirs = PeerClaims(bytes([1] * 32)).question()
         for query in (
             "",
             "?challenge",

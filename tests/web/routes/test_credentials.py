@@ -316,7 +316,7 @@ class RotationTests(CredentialsCase):
 
 
 class OriginTests(CredentialsCase):
-    """``restricted_to``, and who may say where a request comes from (wire facts, authn 1.1 and 1.5)."""
+    """``restricted_to``, and who may say where a request comes from (TOK-20 and WIRE-32)."""
 
     def test_authenticating(self) -> None:
         """A restricted role authenticates from where it may, which no header of a stranger's changes (TOK-20)."""

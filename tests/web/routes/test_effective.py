@@ -100,7 +100,7 @@ def rows(memory: Memory, *, recorders: bool = True) -> list[dict[Any, Any]]:
 
 
 class EffectiveTests(WorldCase):
-    """Reading policy (wire facts, core 1.10)."""
+    """Reading policy (POL-75 to POL-81)."""
 
     def show(self, policy: str = "root", role: RoleName = ADMIN, status: int = 200, query: str = "", **more: Any) -> Answer:
         """Read a policy, and return the answer, which must have this status."""

@@ -1,4 +1,4 @@
-"""What a follower refuses: every route that writes, and no other (rulings: followers)."""
+"""What a follower refuses: every route that writes, and no other (CLU-3)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.web.declared import NAME, declared, path_of
 from tests.web.support import NOW, Client
 from tests.web.world import ADMIN, WorldCase
 
-#: The whole answer (wire facts, core 0.4).
+#: The whole answer (CLU-3).
 REFUSAL: Final = {"error": {"code": 405, "message": "Write operations are not allowed"}}
 
 #: Requests of another method than GET that change nothing: logins, and what would become of one.

@@ -69,7 +69,7 @@ class FactoryCase(WorldCase):
 
 
 class TokenTests(FactoryCase):
-    """Tokens, in the rules of core 5."""
+    """Tokens, HF-3 to HF-10."""
 
     def test_made(self) -> None:
         """A token is told with its expiration and networks, once; it is kept as its SHA-256 (HF-3)."""
@@ -101,7 +101,7 @@ class TokenTests(FactoryCase):
         self.assertEqual(len(self.client.post(f"{TOKENS}?{query}", b"count=1", role=MAKER).json()), 1)
 
     def test_forms_of_expiration(self) -> None:
-        """ISO 8601 is read as clients write it; without an offset it is UTC (clients R11) (HF-6)."""
+        """ISO 8601 is read as clients write it; without an offset it is UTC (HF-6)."""
         for text, told in (
             ("2023-11-15", "2023-11-15T00:00:00Z"),
             ("2023-11-15T01:02:03.456789", "2023-11-15T01:02:03Z"),
@@ -222,7 +222,7 @@ class TokenTests(FactoryCase):
 
 
 class HostTests(FactoryCase):
-    """Hosts, in the rules of core 5."""
+    """Hosts, HF-11 to HF-24."""
 
     def test_new(self) -> None:
         """A new host is told as its resource is, with its API key; it belongs to the factory's layers and can log in (HF-11,
@@ -283,7 +283,7 @@ class HostTests(FactoryCase):
         self.assertEqual(self.make(token, {"id": "h", "annotations[a]": ""}).json()["annotations"][0]["value"], "")
 
     def test_from_json_and_query(self) -> None:
-        """Parameters may come in JSON, or in the query with an empty body (clients R10) (HF-11, WIRE-25)."""
+        """Parameters may come in JSON, or in the query with an empty body (HF-11, WIRE-25)."""
         headers = [("Authorization", f"Token token={self.token()}")]
         body = json.dumps({"id": "j", "annotations": {"a/b": "c", "n": 5}}).encode()
         answer = self.client.post(HOSTS, body, headers=[*headers, ("Content-Type", "application/json; charset=utf-8")])

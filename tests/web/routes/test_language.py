@@ -1,4 +1,4 @@
-"""The policy language as clients meet it, rule by rule (wire facts, core 1.1 to 1.9), in both vocabularies."""
+"""The policy language as clients meet it, rule by rule, in both vocabularies."""
 
 from __future__ import annotations
 
@@ -337,7 +337,7 @@ class IdTests(LanguageCase):
         self.assertEqual(self.invalid("- !webservice"), "webservice has a blank id")
 
     def test_absolute_ids(self) -> None:
-        """A leading slash is absolute in every reference, and illegal in what is defined (rulings 2.13) (POL-26)."""
+        """A leading slash is absolute in every reference, and illegal in what is defined (POL-26)."""
         self.load("- !policy p\n- !group g\n- !user u\n- !variable v\n")
         self.load(
             "- !host { id: h, owner: !group /g }\n- !grant { role: !group /g, member: !user /u }\n"
@@ -391,7 +391,7 @@ class IdTests(LanguageCase):
         self.assertTrue(self.granted("group:h", "user:bob@a-b"))
 
     def test_foreign_accounts(self) -> None:
-        """No record and no reference may be of another account; to name one's own is no fault (rulings 2.2) (POL-30)."""
+        """No record and no reference may be of another account; to name one's own is no fault (POL-30)."""
         self.load(
             "- !group { id: g, account: acme }\n"
             "- !grant { role: !group g, member: { kind: user, id: admin, account: acme } }"

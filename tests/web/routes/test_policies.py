@@ -32,7 +32,7 @@ LEAD = user("lead")
 
 
 class LoadTests(WorldCase):
-    """The three modes (wire facts, core 1.8 and 1.9)."""
+    """The three modes (POL-37 to POL-50)."""
 
     def setUp(self) -> None:
         """Load a policy with a team's own inside."""

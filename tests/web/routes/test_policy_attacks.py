@@ -1,4 +1,4 @@
-"""Attacks on policy by those to whom a part of it was delegated (rulings 2.13): every statement in every mode that takes it,
+"""Attacks on policy by those to whom a part of it was delegated (POL-58): every statement in every mode that takes it,
 on targets in every spelling.
 """
 

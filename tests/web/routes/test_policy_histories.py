@@ -139,8 +139,8 @@ class Before:
 
     def may(self, caller: str, privilege: str, record: str) -> bool:
         """Whether the caller has a privilege on a record himself."""
-        standing = self.memory.standing(caller, record)
-        return standing.owns or privilege in standing.privileges
+        access_facts = self.memory.access_facts(caller, record)
+        return access_facts.owns or privilege in access_facts.privileges
 
     def disposes(self, caller: str, policy: str, record: str) -> bool:
         """Whether a record was the policy's, or the caller's, to dispose of."""

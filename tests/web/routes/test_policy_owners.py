@@ -1,4 +1,4 @@
-"""Who loads a policy acts as the policy, on what it owns (rulings 9.2), and takes no host for its own (rulings 9.4)."""
+"""Who loads a policy acts as the policy, on what it owns (POL-56), and takes no host for its own (POL-66)."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ KEEPER, READER, BOB = map(user, ("keeper", "reader", "bob"))
 
 
 class PublicKeysTests(WorldCase):
-    """Public keys, in the rules of core 4 and 5."""
+    """Public keys, KEY-9 to KEY-17."""
 
     def setUp(self) -> None:
         """Load a policy with keys."""

@@ -9,7 +9,7 @@ from typing import Any
 from svc.model.dialect import CONJUR
 from svc.model.names import ResourceName, RoleName, admin_of
 from svc.model.policy_rows import MembershipRow, PermissionRow, ResourceRow, Rows
-from svc.model.query_results import Asker, Sealed, Standing
+from svc.model.query_results import AccessFacts, Asker, Sealed
 from svc.services import resources
 from svc.services.resources import TEXTS_MOST
 from tests.contracts.base import signing_key
@@ -258,13 +258,13 @@ class ListTests(ResourcesCase):
         (RES-8).
         """
         asked: list[RoleName] = []
-        standing = MemoryRoles.standing
+        access_facts = MemoryRoles.access_facts
 
-        async def counted(roles: MemoryRoles, caller: Asker, resource: ResourceName) -> Standing:
+        async def counted(roles: MemoryRoles, caller: Asker, resource: ResourceName) -> AccessFacts:
             asked.append(resource.role)
-            return await standing(roles, caller, resource)
+            return await access_facts(roles, caller, resource)
 
-        self.patch(MemoryRoles, "standing", counted)
+        self.patch(MemoryRoles, "access_facts", counted)
         told = []
         for owner in ("user:bob", "user:bib", "policy:app", "policy:ape"):
             for more in ("", "&count=true", "&search=x&limit=1&offset=3"):

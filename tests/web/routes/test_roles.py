@@ -43,7 +43,7 @@ class MembersTests(MembersCase):
     """What both dialects have in common."""
 
     def test_records(self) -> None:
-        """A record has the fields of the source document; one that no policy made has no ``policy`` (ROLE-15)."""
+        """A record has its four fields and its policy; one that no policy made has no ``policy`` (ROLE-15)."""
         rows = {row["member"]: row for row in self.client.get(OPS, role=ADMIN).json()}
         self.assertEqual(
             rows["acme:user:alice"],

@@ -26,7 +26,7 @@ PATH = "/secrets/acme/variable/password"
 
 
 class SecretsTests(WorldCase):
-    """Reading and writing, in the rules of core 4."""
+    """Reading and writing, SEC-1 to SEC-26."""
 
     def setUp(self) -> None:
         """Load a policy with variables."""

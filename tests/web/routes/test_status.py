@@ -24,7 +24,7 @@ class Page(HTMLParser):
 
 
 class StatusTests(WorldCase):
-    """The status page, and what there is to know (core 5; clients R16 and R17)."""
+    """The status page, and what there is to know (WIRE-49 and WIRE-50)."""
 
     version = VERSION
     service, prefix = "svc", "svc"
