@@ -1,4 +1,5 @@
 """The examples in the documents are valid: policies load, commands and their options exist, requests have a route.
+So are the paths in the documents for developers.
 
 What the pages tell to do step by step is done in ``tests/integration``: ``test_cli`` follows the first steps,
 ``test_platforms`` and ``test_operations`` their pages.
@@ -24,6 +25,7 @@ from svc.cli.main import main
 from svc.model.names import RoleName
 from svc.settings.reading import read_settings
 from svc.tap import Options
+from tests.test_architecture import FLOORS
 from tests.web.world import ADMIN, WorldCase
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -241,3 +243,52 @@ class ExamplesTests(WorldCase):
         maker = RoleName("!", "user", "onboarding")
         self.assertEqual(self.client.post("/accounts", b"id=new", role=maker).status, 201)
         self.assertEqual(self.client.delete("/accounts/new", role=maker).status, 403)
+
+
+#: A text in backticks that looks like a file or a folder, in the repository or in ``svc``.
+_PATH: Final = re.compile(r"`((?:\w+/)+(?:\w+(?:\.\w+)?)?|\w+\.py)`")
+
+#: The pages that name modules and folders.
+MAPS: Final = ("docs/architecture.md", "docs/index.md", "docs/glossary.md", "CONTRIBUTING.md")
+
+#: What only looks like a path.
+LOGINS: Final = {"host/ci/runner"}
+
+
+def lost(page: str) -> list[str]:
+    """Return the paths that a page names and that don't exist, with ``.py`` or without; files that it tells to create
+    stand alone on a line, before a colon, and are left out, like blocks.
+    """
+    prose = re.sub(r"(?ms)^```.*?^```$|^`[^`\n]+`:$", "", page)
+    named = sorted(set(_PATH.findall(prose)) - LOGINS)
+    return [
+        path
+        for path in named
+        if not any((base / f"{path}{end}").exists() for base in (ROOT, ROOT / "svc") for end in ("", ".py"))
+    ]
+
+
+class MapsTests(SynchronousTestCase):
+    """The pages that say where things are."""
+
+    def test_paths(self) -> None:
+        """Every module and folder that a page for developers names exists."""
+        for name in MAPS:
+            self.assertEqual(lost((ROOT / name).read_text(encoding="utf-8")), [], f"{name}: correct these paths")
+
+    def test_a_lost_path_is_found(self) -> None:
+        """A path that doesn't exist is found, however it is written; a file to create, a block and a login are none."""
+        page = (
+            "`web/http/router.py`, `services/`,\n`crypto/vault`, `host/ci/runner` and `%s`\n\n"
+            "`svc/new.py`:\n\n```python\n`no/such`\n```\n"
+        )
+        for path in ("web/router", "expiration/", "storage/pool.py", "svc/new.py", "succession.py"):
+            self.assertEqual(lost(page % path), [path])
+        self.assertEqual(lost(page % "tests/memory.py"), [])
+
+    def test_floors(self) -> None:
+        """The page on architecture has the floors that its test checks."""
+        page = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
+        rows = re.findall(r"(?m)^\| ([0-9]+) \| (.*) \|$", page)
+        floors = {int(number): set(re.findall(r"`([\w.]+)`", rooms)) for number, rooms in rows}
+        self.assertEqual(floors, dict(enumerate(FLOORS, 1)))
