@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 import jwt
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 
 from svc.model.key_sets import ALGORITHMS, KeySet, ProviderKey
 from svc.model.reasons import Reason
@@ -35,7 +36,8 @@ def verify(keys: KeySet, token: Unverified, distrusted: frozenset[str] = frozens
         raise EvidenceRefused(
             Reason.ALGORITHM_REFUSED, f"the key is for {', '.join(sorted(key.algorithms))}, not {token.algorithm}"
         )
-    if not _VERIFIERS[token.algorithm].verify(token.signing_input, key.public, token.signature):
+    right = _VERIFIERS[token.algorithm].verify(token.signing_input, key.public, token.signature)
+    if not right or not _is_whole(key, token.signature):
         raise EvidenceRefused(Reason.SIGNATURE_WRONG, f"the signature is not by the key {named(key.key_id)}")
     names = {other.key_id for other in keys.keys if other.thumbprint == key.thumbprint} if distrusted else ()
     for name in (key.thumbprint, token.key_id, *names):
@@ -45,6 +47,11 @@ def verify(keys: KeySet, token: Unverified, distrusted: frozenset[str] = frozens
         return SignedClaims(json_object(token.payload))
     except Malformed as error:
         raise EvidenceRefused(Reason.TOKEN_MALFORMED, f"the token's payload is unusable: {error}") from None
+
+
+def _is_whole(key: ProviderKey, signature: bytes) -> bool:
+    """Return whether an RSA signature has its key's length (RFC 8017 8.1.2): OpenSSL takes PSS without leading zeros."""
+    return not isinstance(key.public, RSAPublicKey) or len(signature) == (key.public.key_size + 7) // 8
 
 
 def key_for(keys: KeySet, token: Unverified) -> ProviderKey:

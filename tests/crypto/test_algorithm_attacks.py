@@ -178,6 +178,15 @@ class EveryAlgorithmAttacks(Attack):
             ):
                 self.assert_wrong(replaced(text, other), keys, (algorithm, other.hex()))
 
+    def test_leading_zeros(self) -> None:
+        """An RSA signature that begins with a zero is wrong without it: it is as long as its key (RFC 8017 8.1.2)."""
+        for algorithm in ("RS256", "PS256"):
+            keys = self.keys(jwk_for(algorithm))
+            texts = (token({**CLAIMS, "jti": str(number)}, algorithm=algorithm) for number in range(10_000))
+            text = next(text for text in texts if signature_of(text)[0] == 0)
+            verify(keys, parse_compact(text, algorithms=ALGORITHMS))
+            self.assert_wrong(replaced(text, signature_of(text)[1:]), keys, algorithm)
+
     @given(st.sampled_from(ALGORITHMS), st.data())
     def test_turned_bits(self, algorithm: str, data: st.DataObject) -> None:
         """A signature with one bit turned is wrong."""
