@@ -15,9 +15,7 @@ from twisted.web.http_headers import Headers
 _CURRENT: Final = b"HTTP/1.1"
 
 #: A host and perhaps a port (RFC 9110 7.2, RFC 3986 3.2.2); nobody's name is longer.
-_HOST: Final = re.compile(
-    rb"(?:\[[0-9A-Za-z:.~_%-]+\]|(?:[0-9A-Za-z._~!$&'()*+,;=-]|%[0-9A-Fa-f]{2})*)(?::[0-9]{0,5})?",
-)
+_HOST: Final = re.compile(rb"(?:\[[0-9A-Za-z:.~_%-]+\]|(?:[0-9A-Za-z._~!$&'()*+,;=-]|%[0-9A-Fa-f]{2})*)(?::[0-9]{0,5})?")
 _HOST_LIMIT: Final = 300
 
 #: How many hosts are remembered to be some: clients call a server by the same few.

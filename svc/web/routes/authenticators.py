@@ -9,14 +9,7 @@ from typing import Any, Final
 import attrs
 
 from svc.model.authentication import Explanation, Problem
-from svc.model.errors import (
-    AuthenticationRefused,
-    BadRequest,
-    Forbidden,
-    InvalidParameter,
-    RecordNotFound,
-    TooOften,
-)
+from svc.model.errors import AuthenticationRefused, BadRequest, Forbidden, InvalidParameter, RecordNotFound, TooOften
 from svc.model.strict_json import Malformed, json_object
 from svc.services.authenticators import DEFAULT, AuthenticatorReport, AuthenticatorService, FederatedService
 from svc.web.http.declarations import NO_BODY, PARAMETERS, Answer, Body, Parameter, Source, Unaudited
@@ -95,12 +88,7 @@ _STATUS: Final = {
 }
 _FAULT: Final = obj({"status": text("error"), "error": TEXT})
 _STEP: Final = obj(
-    {
-        "check": TEXT,
-        "outcome": text("passed", "failed", "not reached"),
-        "detail": TEXT,
-        "reason": TEXT.or_null(),
-    }
+    {"check": TEXT, "outcome": text("passed", "failed", "not reached"), "detail": TEXT, "reason": TEXT.or_null()}
 )
 
 

@@ -125,12 +125,7 @@ class HostFactories:
     async def create_host(self, call: Call, *, token: str | None) -> Response:
         """Make the host ``id`` of the token's factory, with ``annotations``, or give it another API key."""
         made = await self.factories.create_host(
-            token,
-            call.demand_primary,
-            lambda: call.late(HOST_ID),
-            lambda: call.late(ANNOTATIONS),
-            call.client_ip,
-            call,
+            token, call.demand_primary, lambda: call.late(HOST_ID), lambda: call.late(ANNOTATIONS), call.client_ip, call
         )
         found = await Response.json_pieces(described(made.described, {"api_key": made.api_key}), status=201)
         if found.pieces is None and not found.body:
