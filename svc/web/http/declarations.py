@@ -37,12 +37,7 @@ class Source(Protocol):
 
     @property
     def parameters(self) -> Parameters:
-        """The parameters of the body, a form or JSON, and of the query.
-
-        :raises BadRequest: the body can't be read.
-        :raises TooLarge: it is longer than forms are.
-        :raises InvalidParameter: a value in JSON is neither a text, a whole number, nor a list or an object of texts.
-        """
+        """The parameters of the body, a form or JSON, and of the query; it raises what ``Parameters.of`` does."""
 
     @property
     def dialect(self) -> Dialect:
@@ -52,15 +47,7 @@ class Source(Protocol):
         """Return the value of a header, ``None`` when it is absent."""
 
     def form(self) -> Form:
-        """Return the body as a form.
-
-        :raises BadRequest: it is none.
-        :raises TooLarge: it is longer than forms are.
-        """
-
-
-def _same(parameter: Parameter[Any]) -> str:
-    return parameter.name
+        """Return the body as a form; it raises what ``Form.parse`` does."""
 
 
 @attrs.frozen
@@ -76,7 +63,7 @@ class Parameter(Generic[T]):
     read: Callable[[Source], T] = attrs.field(repr=False)
     shape: Shape
     description: str
-    field: str = attrs.field(default=attrs.Factory(_same, takes_self=True), kw_only=True)
+    field: str = attrs.field(default=attrs.Factory(lambda parameter: parameter.name, takes_self=True), kw_only=True)
     required: bool = attrs.field(default=False, kw_only=True)
     late: bool = attrs.field(default=False, kw_only=True)
     parts: tuple[Parameter[Any], ...] = attrs.field(default=(), kw_only=True)
@@ -154,8 +141,8 @@ class Parameter(Generic[T]):
 class PathName(Generic[T]):
     """The name that account, kind and identifier in a path make together; it is read before the query.
 
-    ``make`` is ``RoleName.of`` or ``ResourceName.of``; it raises ``InvalidName``. ``field`` takes the place of the path's
-    values in the coroutine's signature. ``kind`` is that of all names where the path has none.
+    ``make`` is ``RoleName.of`` or ``ResourceName.of``. ``field`` takes the place of the path's values in the coroutine's
+    signature. ``kind`` is that of all names where the path has none.
     """
 
     field: str
@@ -208,6 +195,6 @@ class Answer:
 
 @attrs.frozen
 class Unaudited:
-    """Stands where a route's audit function would, and says why the route leaves no record."""
+    """The reason why a route leaves no record, where its audit function would stand."""
 
     why: str

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any, Final
+from functools import partial
+from typing import Final
 
 import attrs
 
-from svc.model.authentication import Explanation, Problem
+from svc.model.authentication import Problem, Step
 from svc.model.errors import AuthenticationRefused, BadRequest, Forbidden, InvalidParameter, RecordNotFound, TooOften
 from svc.model.strict_json import Malformed, json_object
 from svc.services.authenticators import DEFAULT, AuthenticatorReport, AuthenticatorService, FederatedService
@@ -51,16 +52,6 @@ JWT: Final = Parameter("jwt", _token, TEXT, "the token to explain", late=True)
 _UPDATE: Final = "update on the authenticator's webservice"
 _READ_STATUS: Final = "read on the webservice's status"
 
-#: What the three ways to name an authenticator that is switched have in common.
-_SWITCHING: Final[Mapping[str, Any]] = {
-    "caller": REQUIRED,
-    "body": Body("on or off", PARAMETERS, fields=(ENABLED,)),
-    "answers": (Answer(204, "it is switched"),),
-    "errors": (AuthenticationRefused, BadRequest, Forbidden),
-    "privileges": _UPDATE,
-    "audit": auditing.switched,
-}
-
 _NAMES: Final = array(TEXT)
 _KNOWN: Final = obj({"installed": _NAMES, "configured": _NAMES, "enabled": _NAMES})
 _PROBLEMS: Final = array(obj({"what": TEXT, "remedy": TEXT}))
@@ -94,9 +85,19 @@ _STEP: Final = obj(
 
 @attrs.frozen
 class Authenticators:
-    """The routes of authenticators of whatever type."""
+    """The routes of authenticators of any type."""
 
     routes = Routes()
+    _switching = partial(
+        routes.add,
+        "PATCH",
+        caller=REQUIRED,
+        body=Body("on or off", PARAMETERS, fields=(ENABLED,)),
+        answers=(Answer(204, "it is switched"),),
+        errors=(AuthenticationRefused, BadRequest, Forbidden),
+        privileges=_UPDATE,
+        audit=auditing.switched,
+    )
 
     authenticators: AuthenticatorService
 
@@ -112,17 +113,17 @@ class Authenticators:
         """Return which types there are, and which authenticators policy defines and may be used (AUTH-4)."""
         return Response.json(attrs.asdict(await self.authenticators.known()))
 
-    @routes.add("PATCH", "/authn/<flat:account>", **_SWITCHING)
+    @_switching("/authn/<flat:account>")
     async def switch_default(self, call: Call, account: str) -> Response:
         """Switch ``authn``: kept, though it is always enabled."""
         return await self._switch(call, account, DEFAULT)
 
-    @routes.add("PATCH", "/authn-<flat:kind>/<flat:account>", **_SWITCHING)
+    @_switching("/authn-<flat:kind>/<flat:account>")
     async def switch_only(self, call: Call, kind: str, account: str) -> Response:
         """Switch an authenticator of a type that has one for each account."""
         return await self._switch(call, account, f"authn-{kind}")
 
-    @routes.add("PATCH", "/authn-<flat:kind>{/}<service_id>/<flat:account>", **_SWITCHING)
+    @_switching("/authn-<flat:kind>{/}<service_id>/<flat:account>")
     async def switch(self, call: Call, kind: str, service_id: str, account: str) -> Response:
         """Switch an authenticator on or off; a published client encodes its whole name (WIRE-15)."""
         return await self._switch(call, account, f"authn-{kind}/{service_id}")
@@ -149,6 +150,13 @@ class FederatedAuthenticators:
     """The routes by which operators see and change the authenticators ``<name>/<service id>``, which trust third parties."""
 
     declared = Routes()
+    _key_trust = partial(
+        declared.add,
+        path=f"{_ONE}/distrusted-keys/<key>",
+        caller=REQUIRED,
+        errors=(RecordNotFound, Forbidden),
+        privileges=_UPDATE,
+    )
 
     authenticators: FederatedService
 
@@ -171,10 +179,7 @@ class FederatedAuthenticators:
         audit=auditing.status_validated,
     )
     async def status(self, call: Call, service_id: str, account: str) -> Response:
-        """Return all that is wrong with an authenticator, and what is known of its keys (AUTH-60).
-
-        A faulty configuration is 500, as installed clients expect (AUTH-60).
-        """
+        """Return the faults of an authenticator, and its keys; a fault is 500, as installed clients expect (AUTH-60)."""
         try:
             report = await self.authenticators.status(call.invocation, account, service_id)
         except RecordNotFound as refusal:
@@ -212,8 +217,10 @@ class FederatedAuthenticators:
     )
     async def explain(self, call: Call, service_id: str, account: str, login: str | None) -> Response:
         """Return how a token would be judged, check by check; nothing is issued."""
-        explanation = await self.authenticators.explain(call.invocation, account, service_id, login, lambda: call.late(JWT))
-        return _explained(explanation)
+        found = await self.authenticators.explain(call.invocation, account, service_id, login, lambda: call.late(JWT))
+        return Response.json(
+            {"admitted": found.admitted, "role": found.role, "steps": [_step(step) for step in found.steps]}
+        )
 
     @declared.add(
         "POST",
@@ -230,32 +237,15 @@ class FederatedAuthenticators:
         report = await self.authenticators.refresh_keys(call.invocation, account, service_id)
         return Response.json({"keys": _keys(report), **_problems(report.status.problems)})
 
-    @declared.add(
-        "PUT",
-        f"{_ONE}/distrusted-keys/<key>",
-        caller=REQUIRED,
-        body=NO_BODY,
-        answers=(Answer(204, "the key is distrusted"),),
-        errors=(RecordNotFound, Forbidden),
-        privileges=_UPDATE,
-        audit=auditing.key_distrusted,
-    )
+    @_key_trust("PUT", body=NO_BODY, answers=(Answer(204, "the key is distrusted"),), audit=auditing.key_distrusted)
     async def distrust(self, call: Call, service_id: str, account: str, key: str) -> Response:
         """Let a key, by its id or its thumbprint, verify nothing any more (AUTH-51)."""
         await self.authenticators.distrust(call.invocation, account, service_id, key)
         return Response.empty()
 
-    @declared.add(
-        "DELETE",
-        f"{_ONE}/distrusted-keys/<key>",
-        caller=REQUIRED,
-        answers=(Answer(204, "the key is trusted again"),),
-        errors=(RecordNotFound, Forbidden),
-        privileges=_UPDATE,
-        audit=auditing.key_trusted,
-    )
+    @_key_trust("DELETE", answers=(Answer(204, "the key is trusted again"),), audit=auditing.key_trusted)
     async def trust(self, call: Call, service_id: str, account: str, key: str) -> Response:
-        """Take that back."""
+        """Let a key verify again."""
         await self.authenticators.trust(call.invocation, account, service_id, key)
         return Response.empty()
 
@@ -284,17 +274,9 @@ def _problems(problems: Sequence[Problem]) -> dict[str, object]:
     return {"problems": [{"what": problem.what, "remedy": problem.remedy} for problem in problems]}
 
 
-def _explained(explanation: Explanation) -> Response:
-    steps = [
-        {
-            "check": step.check,
-            "outcome": step.outcome,
-            "detail": step.detail,
-            "reason": None if step.reason is None else step.reason.value,
-        }
-        for step in explanation.steps
-    ]
-    return Response.json({"admitted": explanation.admitted, "role": explanation.role, "steps": steps})
+def _step(step: Step) -> dict[str, object]:
+    reason = None if step.reason is None else step.reason.value
+    return {"check": step.check, "outcome": step.outcome, "detail": step.detail, "reason": reason}
 
 
 def _time(seconds: float) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
+from functools import partial
 from itertools import groupby, takewhile
 from typing import Final
 
@@ -42,10 +43,6 @@ def _dry_run(source: Source) -> bool:
 
 DRY_RUN: Final = Parameter("dryRun", _dry_run, BOOLEAN, "whether to tell what a load would change", field="dry_run")
 
-_PATH: Final = "/policies/<flat:account>/policy/<tail:identifier>"
-_POLICY: Final = PathName("policy", RoleName.of, "policy")
-_DOCUMENT: Final = Body("a policy document", ("application/x-yaml",), size=BodySize.POLICY)
-
 _BY_PRIVILEGE: Final = keyed(array(TEXT))
 _WARNINGS: Final = {"warnings": array(TEXT)}
 _LOADED: Final = obj({"created_roles": keyed(obj({"id": TEXT, "api_key": TEXT})), "version": INTEGER}, _WARNINGS)
@@ -70,7 +67,6 @@ _ANSWERS: Final = (
     Answer(200, "what the load would change, with dryRun", _DIFFERENCES),
     Answer(422, "the faults of the document, with dryRun", obj({"status": text("Invalid YAML"), "errors": array(_FAULT)})),
 )
-_ERRORS: Final = (RecordNotFound, Forbidden, PolicyInvalid, PolicyConflict, LoadsUnavailable, WrongDataKey)
 
 
 @attrs.frozen
@@ -78,52 +74,32 @@ class Policies:
     """The routes of policies (POL-37 to POL-42)."""
 
     routes = Routes()
+    _loading = partial(
+        routes.add,
+        path="/policies/<flat:account>/policy/<tail:identifier>",
+        name=PathName("policy", RoleName.of, "policy"),
+        caller=REQUIRED,
+        query=(DRY_RUN,),
+        body=Body("a policy document", ("application/x-yaml",), size=BodySize.POLICY),
+        answers=_ANSWERS,
+        errors=(RecordNotFound, Forbidden, PolicyInvalid, PolicyConflict, LoadsUnavailable, WrongDataKey),
+        audit=auditing.policy_loaded,
+    )
 
     loads: PolicyLoadService
 
-    @routes.add(
-        "POST",
-        _PATH,
-        name=_POLICY,
-        caller=REQUIRED,
-        query=(DRY_RUN,),
-        body=_DOCUMENT,
-        answers=_ANSWERS,
-        errors=_ERRORS,
-        privileges="create on the policy; on what else the document disposes of, its owner's",
-        audit=auditing.policy_loaded,
-    )
+    @_loading("POST", privileges="create on the policy; on what else the document disposes of, its owner's")
     async def append(self, call: Call, policy: RoleName, *, dry_run: bool) -> Response:
         """Add what the document declares; change and delete nothing."""
         return await self._load(call, policy, LoadMode.APPEND, dry_run)
 
-    @routes.add(
-        "PATCH",
-        _PATH,
-        name=_POLICY,
-        caller=REQUIRED,
-        query=(DRY_RUN,),
-        body=_DOCUMENT,
-        answers=_ANSWERS,
-        errors=_ERRORS,
-        privileges="update on the policy; on what else the document disposes of, its owner's",
-        audit=auditing.policy_loaded,
-    )
+    @_loading("PATCH", privileges="update on the policy; on what else the document disposes of, its owner's")
     async def update(self, call: Call, policy: RoleName, *, dry_run: bool) -> Response:
         """Add what the document declares, and change what is there to match; delete nothing."""
         return await self._load(call, policy, LoadMode.UPDATE, dry_run)
 
-    @routes.add(
-        "PUT",
-        _PATH,
-        name=_POLICY,
-        caller=REQUIRED,
-        query=(DRY_RUN,),
-        body=_DOCUMENT,
-        answers=_ANSWERS,
-        errors=_ERRORS,
-        privileges="update on the policy and all beneath it; on what else the document disposes of, its owner's",
-        audit=auditing.policy_loaded,
+    @_loading(
+        "PUT", privileges="update on the policy and all beneath it; on what else the document disposes of, its owner's"
     )
     async def replace(self, call: Call, policy: RoleName, *, dry_run: bool) -> Response:
         """Make the policy what the document declares: add, change and delete."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from typing import Final
 from urllib.parse import quote
 
@@ -43,9 +44,6 @@ TRANSITIVE: Final = Parameter.boolean("transitive", "whether members of members 
 FILTER: Final = Parameter.texts("filter", "full ids of roles, which may leave out the account", field="wanted")
 MEMBER: Final = Parameter("member", _member, TEXT, "the full id of a role of the same account", required=True)
 
-_PATH: Final = "/roles/<flat:account>/<kind>/<tail:identifier>"
-_ROLE: Final = PathName("role", RoleName.of)
-
 _RECORD: Final = obj({"admin_option": BOOLEAN, "ownership": BOOLEAN, "role": TEXT, "member": TEXT}, {"policy": TEXT})
 _WAY: Final = obj({"role": TEXT, "member": TEXT, "path": array(TEXT)})
 _EDGE: Final = obj({"parent": TEXT, "child": TEXT})
@@ -58,20 +56,24 @@ class Roles:
     """The routes of roles (ROLE-9 to ROLE-39)."""
 
     routes = Routes()
+    _of_role = partial(
+        routes.add,
+        path="/roles/<flat:account>/<kind>/<tail:identifier>",
+        kinds=ROLE_KINDS,
+        name=PathName("role", RoleName.of),
+        caller=REQUIRED,
+        errors=(RecordNotFound, Forbidden),
+    )
+    _reading = partial(_of_role, "GET", privileges="sees the role", audit=auditing.role_asked)
+    _changing = partial(_of_role, when="members", query=(MEMBER,), body=NO_BODY)
 
     roles: RoleService
 
-    @routes.add(
-        "GET",
-        _PATH,
+    @_reading(
         when="graph",
-        kinds=ROLE_KINDS,
-        name=_ROLE,
-        caller=REQUIRED,
         answers=(Answer(200, "pairs of a role and a member of it, ordered by id", array(_EDGE)),),
         errors=(RecordNotFound, Forbidden, TooManyRoles),
         privileges="sees the role; pairs are those of which it sees the first",
-        audit=auditing.role_asked,
     )
     async def graph(self, call: Call, role: RoleName) -> Response:
         """Return the memberships around a role, as far as the caller may see them."""
@@ -79,36 +81,21 @@ class Roles:
         edges = ([{"parent": parent, "child": child} for parent, child in batch] async for batch in pairs)
         return await Response.json_array(edges)
 
-    @routes.add(
-        "GET",
-        _PATH,
+    @_reading(
         when="all",
-        kinds=ROLE_KINDS,
-        name=_ROLE,
-        caller=REQUIRED,
         query=(FILTER, COUNT),
         answers=(Answer(200, "full ids of roles, in order", array(TEXT)), _COUNTED),
         errors=(RecordNotFound, Forbidden, TooManyRoles),
-        privileges="sees the role",
-        audit=auditing.role_asked,
     )
     async def all_roles(self, call: Call, role: RoleName, *, wanted: tuple[str, ...], count: bool) -> Response:
         """Return the ids of all roles that a role holds, itself included, or of those in ``filter``; or how many."""
         held = await self.roles.all_roles(call.invocation, role, _full_ids(wanted, role))
         return count_of(len(held)) if count else await Response.json_array(in_batches(held))
 
-    @routes.add(
-        "GET",
-        _PATH,
+    @_reading(
         when="memberships",
-        kinds=ROLE_KINDS,
-        name=_ROLE,
-        caller=REQUIRED,
         query=(LIMIT.ignored, OFFSET.ignored, CURSOR.ignored, SEARCH, KIND, COUNT, FILTER),
         answers=(Answer(200, "memberships, ordered by role", array(_RECORD)), _COUNTED),
-        errors=(RecordNotFound, Forbidden),
-        privileges="sees the role",
-        audit=auditing.role_asked,
     )
     async def memberships(
         self,
@@ -129,13 +116,8 @@ class Roles:
             return count_of(await self.roles.count_memberships(call.invocation, query, members))
         return await _recorded(await self.roles.memberships(call.invocation, query, members))
 
-    @routes.add(
-        "GET",
-        _PATH,
+    @_reading(
         when="members",
-        kinds=ROLE_KINDS,
-        name=_ROLE,
-        caller=REQUIRED,
         query=(LIMIT, OFFSET, CURSOR, SEARCH, KIND, COUNT, TRANSITIVE),
         answers=(
             Answer(200, "members, ordered by id", array(_RECORD)),
@@ -143,8 +125,6 @@ class Roles:
             _COUNTED,
         ),
         errors=(RecordNotFound, Forbidden, TooManyRoles),
-        privileges="sees the role",
-        audit=auditing.role_asked,
     )
     async def members(
         self,
@@ -177,17 +157,7 @@ class Roles:
         page = await self.roles.members(call.invocation, query)
         return await _recorded(page.batches, link(_path_to(role), page.last, limit, call.query))
 
-    @routes.add(
-        "GET",
-        _PATH,
-        kinds=ROLE_KINDS,
-        name=_ROLE,
-        caller=REQUIRED,
-        answers=(Answer(200, "the role with its direct members, owners first", _SHOWN),),
-        errors=(RecordNotFound, Forbidden),
-        privileges="sees the role",
-        audit=auditing.role_asked,
-    )
+    @_reading(answers=(Answer(200, "the role with its direct members, owners first", _SHOWN),))
     async def show(self, call: Call, role: RoleName) -> Response:
         """Return the role with its direct members."""
         shown = await self.roles.show(call.invocation, role)
@@ -197,17 +167,9 @@ class Roles:
         head = Response.json(about).body[:-1] + b',"members":['
         return await Response.json_array(_records(shown.members), head=head, tail=b"]}")
 
-    @routes.add(
+    @_changing(
         "POST",
-        _PATH,
-        when="members",
-        kinds=ROLE_KINDS,
-        name=_ROLE,
-        caller=REQUIRED,
-        query=(MEMBER,),
-        body=NO_BODY,
         answers=(Answer(204, "the member is one now, if it wasn't before"),),
-        errors=(RecordNotFound, Forbidden),
         privileges="create on the policy that recorded the role",
         audit=auditing.member_added,
     )
@@ -216,17 +178,9 @@ class Roles:
         await self.roles.grant(call.invocation, role, member)
         return Response.empty()
 
-    @routes.add(
+    @_changing(
         "DELETE",
-        _PATH,
-        when="members",
-        kinds=ROLE_KINDS,
-        name=_ROLE,
-        caller=REQUIRED,
-        query=(MEMBER,),
-        body=NO_BODY,
         answers=(Answer(204, "the member is none any more"),),
-        errors=(RecordNotFound, Forbidden),
         privileges="update on the policy that recorded the role",
         audit=auditing.member_removed,
     )

@@ -201,7 +201,7 @@ class RoutingTests(SynchronousTestCase):
         self.assertEqual((call.query.text("x"), call.query.flag("flag")), ("1", True))
         self.assertEqual((call.header("x-some"), call.header("x-none")), ("a, b", None))
         self.assertEqual(call.caller, Caller(ALICE, NOW))
-        self.assertEqual((call.client_ip, call.request_id), (PEER, "abc-1"))
+        self.assertEqual((call.client_ip, call.origin.request_id), (PEER, "abc-1"))
 
     def test_call_keeps_quiet(self) -> None:
         """A call that is logged shows neither its body nor its headers."""
