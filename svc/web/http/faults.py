@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
 from typing import Any, Final
 
 from svc.crypto.tokens import INVALID
 from svc.model import errors
+from svc.model.clocks import iso_milliseconds
 from svc.model.events import OUTCOME_UNKNOWN
 from svc.model.reasons import RefusalKind
 from svc.web.http.response import Response
@@ -43,8 +43,7 @@ def _no_value(refusal: errors.NoValue) -> Response:
     # Published clients look for these words, whatever follows them (FAIL-9).
     message = f"CONJ00076E Variable {refusal.name} is empty or not found."
     if refusal.ended_at is not None:
-        ended = datetime.fromtimestamp(refusal.ended_at, UTC).isoformat(timespec="milliseconds")
-        message += f" Its value expired at {ended}: set a new one."
+        message += f" Its value expired at {iso_milliseconds(refusal.ended_at)}: set a new one."
     return _fault(404, "not_found", message)
 
 

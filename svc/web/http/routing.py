@@ -103,10 +103,7 @@ class Call:
     facts: dict[str, Any] = attrs.field(factory=dict, repr=False, init=False)
 
     async def demand_primary(self) -> None:
-        """Return when this server may write; the router sees to it for all routes but those that are public.
-
-        :raises StoreReadOnly: it is a follower (CLU-3).
-        """
+        """Raise ``StoreReadOnly`` on a follower (CLU-3); for all routes but public ones the router does so itself."""
         await self._demand_primary()
 
     @property
@@ -223,12 +220,12 @@ class Route:
 
     @property
     def size(self) -> BodySize:
-        """How large a body it takes."""
+        """The size of the bodies that it takes."""
         return BodySize.USUAL if self.body is None else self.body.size
 
     @property
     def refusals(self) -> frozenset[type[Refusal]]:
-        """Every refusal that the route may end in: those of ``errors``, and those that follow from the rest."""
+        """The refusals that the route may end in: those of ``errors``, and those that follow from the rest."""
         implied: set[type[Refusal]] = {TooManyConnections, TooLarge, StoreUnavailable}
         if self.pattern.names or self.name:
             implied.add(InvalidName)
@@ -245,10 +242,7 @@ class Route:
         return frozenset({*implied, *self.errors})
 
     def check(self) -> None:
-        """Return when the coroutine takes what the route declares.
-
-        :raises TypeError: it is no coroutine, or takes something else.
-        """
+        """Raise ``TypeError`` unless the handler is a coroutine that takes what the route declares."""
         fields = [parameter.field for parameter in self.early if parameter.field]
         named = self.pattern.names if self.name is None else (self.name.field,)
         expected = ["self", "call", *named, *fields]
@@ -261,10 +255,7 @@ class Route:
             raise TypeError(f"{self} needs a coroutine with the parameters {', '.join(expected[: 2 + len(named)])}{after}")
 
     def arguments(self, call: Call) -> dict[str, Any]:
-        """Read what the coroutine takes: the name in the path, then the parameters.
-
-        :raises Refusal: one of them is not what it has to be.
-        """
+        """Read what the coroutine takes: the name in the path, then the parameters."""
         path, name = call.values, self.name
         if self.kinds is not None and path["kind"] not in self.kinds:
             raise call.no_route()
@@ -354,19 +345,15 @@ class Routes:
         return declare
 
     def under(self, name: str) -> Routes:
-        """Return the same routes with the segment ``name`` before each path; of one name always the same object.
-
-        It is for a noun that serves several names, each by an object of its own.
-        """
-        routes = self._under.get(name)
-        if routes is None:
+        """Return the same routes with the segment ``name`` before each path; of one name always the same object."""
+        if name not in self._under:
             routes = self._under[name] = Routes()
             routes._routes = [attrs.evolve(route, pattern=Pattern(f"/{name}{route.pattern.text}")) for route in self]
-        return routes
+        return self._under[name]
 
 
 class ResourceRoutes(Protocol):
-    """What a router is made of: an object whose class declares ``routes``."""
+    """An object whose class declares ``routes``."""
 
     @property
     def routes(self) -> Routes:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator, Sequence
-from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Final
 
 import attrs
 
+from svc.model.clocks import iso_milliseconds
 from svc.model.errors import Forbidden, InvalidName, InvalidParameter, RecordNotFound
 from svc.model.events import PARAMETERS, EventsQuery, StoredEvent
 from svc.model.names import ResourceName
@@ -60,8 +60,7 @@ def _data(source: Source) -> tuple[tuple[str, str, str], ...]:
         if matched is None or not (matched[1] == "subject" or matched.groups() in PARAMETERS):
             others = ", ".join(f"{element}@43868/{parameter}" for element, parameter in sorted(PARAMETERS))
             raise InvalidParameter(name[:100], f"events can be looked for by subject@43868/<parameter>, {others}")
-        value = source.query.text(name)
-        if value is not None:
+        if (value := source.query.text(name)) is not None:
             found.append((matched[1], matched[2], value))
     return tuple(found)
 
@@ -160,7 +159,7 @@ async def _listed(events: list[StoredEvent]) -> Response:
 
 def _shown(event: StoredEvent) -> dict[str, object]:
     return {
-        "timestamp": datetime.fromtimestamp(event.at, UTC).isoformat(timespec="milliseconds"),
+        "timestamp": iso_milliseconds(event.at),
         "facility": event.facility,
         "severity": event.severity,
         "hostname": event.hostname,

@@ -1,15 +1,15 @@
-"""Authenticators over HTTP, for operators: which there are, how one stands, why it refuses a token, and changes."""
+"""Authenticators over HTTP, for operators."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from functools import partial
 from typing import Final
 
 import attrs
 
 from svc.model.authentication import Problem, Step
+from svc.model.clocks import iso_milliseconds
 from svc.model.errors import AuthenticationRefused, BadRequest, Forbidden, InvalidParameter, RecordNotFound, TooOften
 from svc.model.strict_json import Malformed, json_object
 from svc.services.authenticators import DEFAULT, AuthenticatorReport, AuthenticatorService, FederatedService
@@ -23,11 +23,7 @@ _ONE: Final = "/<service_id>/<flat:account>"
 
 
 def _switch(source: Source) -> bool:
-    """Read ``enabled`` from a form, or from JSON where the content type says so (AUTH-5).
-
-    :raises BadRequest: the body is neither.
-    :raises InvalidParameter: ``enabled`` is missing, or neither true nor false.
-    """
+    """Read ``enabled`` from a form, or from JSON where the content type says so (AUTH-5)."""
     content_type = (source.header("Content-Type") or "").partition(";")[0].strip().lower()
     on: object
     if content_type == "application/json":
@@ -162,7 +158,7 @@ class FederatedAuthenticators:
 
     @property
     def routes(self) -> Routes:
-        """Those that are declared, under the authenticators' name."""
+        """The declared routes, under the authenticators' name."""
         return self.declared.under(self.authenticators.name)
 
     @declared.add(
@@ -183,7 +179,9 @@ class FederatedAuthenticators:
         try:
             report = await self.authenticators.status(call.invocation, account, service_id)
         except RecordNotFound as refusal:
-            message = f"{_CODES[refusal.kind]} {refusal.kind.capitalize()} '{refusal.identifier}' not found"
+            # The codes of the installed base (AUTH-59).
+            code = {"account": "CONJ00008E", "webservice": "CONJ00005E"}[refusal.kind]
+            message = f"{code} {refusal.kind.capitalize()} '{refusal.identifier}' not found"
             return Response.json({"status": "error", "error": message}, 404)
         except Forbidden as refusal:
             return Response.json({"status": "error", "error": f"CONJ00006E {call.caller.role} {refusal.why}"}, 403)
@@ -193,7 +191,9 @@ class FederatedAuthenticators:
             "listed": report.listed,
             "algorithms": status.algorithms,
             "keys": _keys(report),
-            "distrusted": [{"key": key.key, "since": _time(key.since), "by": key.by} for key in status.distrusted],
+            "distrusted": [
+                {"key": key.key, "since": iso_milliseconds(key.since), "by": key.by} for key in status.distrusted
+            ],
             "clock_offset": None if status.clock_offset is None else round(status.clock_offset, 3),
             "recent_tokens": status.tokens,
         }
@@ -250,12 +250,7 @@ class FederatedAuthenticators:
         return Response.empty()
 
 
-#: The codes of the installed base for what is missing (AUTH-59).
-_CODES: Final = {"account": "CONJ00008E", "webservice": "CONJ00005E"}
-
-
 def _keys(report: AuthenticatorReport) -> dict[str, object]:
-    """Return the state of an authenticator's keys; ages are in seconds."""
     keys, asked = report.status.keys, report.asked_at
     return {
         "source": report.status.source,
@@ -264,7 +259,7 @@ def _keys(report: AuthenticatorReport) -> dict[str, object]:
         "ids": [kid for kid, _ in keys.keys],
         "thumbprints": [thumbprint for _, thumbprint in keys.keys],
         "age": None if report.age is None else round(report.age, 3),
-        "last_fetch": None if asked is None else {"at": _time(asked), "outcome": keys.failure or "ok"},
+        "last_fetch": None if asked is None else {"at": iso_milliseconds(asked), "outcome": keys.failure or "ok"},
         "problems": keys.problems,
         "unused": keys.unused,
     }
@@ -277,7 +272,3 @@ def _problems(problems: Sequence[Problem]) -> dict[str, object]:
 def _step(step: Step) -> dict[str, object]:
     reason = None if step.reason is None else step.reason.value
     return {"check": step.check, "outcome": step.outcome, "detail": step.detail, "reason": reason}
-
-
-def _time(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")

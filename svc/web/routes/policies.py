@@ -1,4 +1,4 @@
-"""Policies: the routes that load documents in their three modes, or tell what that would change."""
+"""Policy loads over HTTP, in their three modes, and dry runs."""
 
 from __future__ import annotations
 
@@ -29,10 +29,7 @@ from svc.web.routes import auditing
 
 
 def _dry_run(source: Source) -> bool:
-    """Read ``dryRun``: ``true`` or ``false``, in any case; bare or empty is true, absent is false.
-
-    :raises InvalidParameter: it is anything else, since that asks for no load, or it is repeated.
-    """
+    """Read ``dryRun``: ``true`` or ``false``, in any case; bare or empty is true, absent is false."""
     if not source.query.flag("dryRun"):
         return False
     asked = (source.query.text("dryRun") or "true").strip().lower()
@@ -124,7 +121,6 @@ async def _response(chunks: Iterable[bytes], status: int) -> Response:
 
 
 def _loaded(loaded: Loaded) -> Iterator[bytes]:
-    """Write down what a load made, in chunks."""
     yield b'{"created_roles":{'
     comma = b""
     for batch in loaded.api_keys:
@@ -134,7 +130,6 @@ def _loaded(loaded: Loaded) -> Iterator[bytes]:
 
 
 def _differences(told: DryRun) -> Iterator[bytes]:
-    """Write down what a load would change, in chunks."""
     yield b'{"status":"Valid YAML","created":{"items":['
     yield from _items(told.created)
     yield b']},"updated":{"before":{"items":['
@@ -148,7 +143,6 @@ def _differences(told: DryRun) -> Iterator[bytes]:
 
 
 def _faults(policy: RoleName, found: DocumentFaults) -> Iterator[bytes]:
-    """Write down the faults of a document, in chunks."""
     yield b'{"status":"Invalid YAML","errors":['
     comma = b""
     for batch in found.faults:
@@ -160,12 +154,8 @@ def _faults(policy: RoleName, found: DocumentFaults) -> Iterator[bytes]:
 
 def _fault(policy: RoleName, fault: DocumentFault) -> dict[str, object]:
     place = {} if fault.line is None else {"line": fault.line, "column": fault.column}
-    lines = [] if fault.line is None else [fault.line]
-    return {
-        **place,
-        "message": f"{fault.message}\n{fault.advice}",
-        "context": {"policy_id": policy.identifier, "offending_lines": lines},
-    }
+    context = {"policy_id": policy.identifier, "offending_lines": [] if fault.line is None else [fault.line]}
+    return {**place, "message": f"{fault.message}\n{fault.advice}", "context": context}
 
 
 def _warnings(warnings: tuple[str, ...]) -> dict[str, object]:
@@ -173,7 +163,7 @@ def _warnings(warnings: tuple[str, ...]) -> dict[str, object]:
 
 
 def _items(batches: Batches[Item]) -> Iterator[bytes]:
-    """Write down what stands between the brackets of an array of items, in chunks; parts of an item are put together."""
+    """Return the inside of an array of items, in chunks; parts of an item are put together."""
     comma, opened, closing = b"", list[bytes](), b""
     for batch in batches:
         for is_part, run in groupby(batch, lambda item: len(item) == 1):
@@ -185,14 +175,11 @@ def _items(batches: Batches[Item]) -> Iterator[bytes]:
             for part in run:
                 written = b"{" + _members(part) + b"}"
                 chunk, opening = written.rstrip(b"]}"), _opening(part)
-                shared = 0 if "identifier" in part else _count_shared(opened, opening)
+                same = takewhile(lambda pair: pair[0] == pair[1], zip(opened, opening, strict=False))
+                shared = 0 if "identifier" in part else len(list(same))
                 yield closing[: len(opened) - shared] + comma + chunk[sum(map(len, opening[:shared])) :]
                 comma, opened, closing = b",", opening, written[len(chunk) :]
     yield closing
-
-
-def _count_shared(opened: list[bytes], opening: list[bytes]) -> int:
-    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(opened, opening, strict=False)))
 
 
 def _opening(part: Item) -> list[bytes]:
@@ -208,5 +195,5 @@ def _opening(part: Item) -> list[bytes]:
 
 
 def _members(members: Mapping[str, object]) -> bytes:
-    """Write down what stands between the brackets of an object."""
+    """Return the inside of an object."""
     return json_members(members)[1:]

@@ -1,4 +1,4 @@
-"""Resources over HTTP: what a role sees, and who may do what with it (RES-1)."""
+"""Resources over HTTP (RES-1)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ LIST_PAGE: Final = 10
 
 @attrs.frozen
 class Part:
-    """Which part of a list is asked for; with ``count``, its length."""
+    """The part of a list that is asked for, or with ``count`` its length."""
 
     limit: int
     offset: int
@@ -42,10 +42,6 @@ class Part:
 
 
 def _part(source: Source) -> Part:
-    """Read ``limit``, ``offset``, ``count`` and ``search``.
-
-    :raises InvalidParameter: one can't be used, or ``limit`` is too large for a list.
-    """
     limit, offset, count, search = LIMIT.read(source), OFFSET.read(source), COUNT.read(source), SEARCH.read(source)
     if limit is None:
         limit = LIST_MOST if offset is None else LIST_PAGE
@@ -56,8 +52,8 @@ def _part(source: Source) -> Part:
 
 
 def _acting_as(source: Source) -> str | None:
-    texts = [source.query.text(name) for name in ("role", "acting_as")]
-    return next(filter(None, texts), None)
+    role, acting_as = source.query.text("role"), source.query.text("acting_as")
+    return role or acting_as or None
 
 
 def _owner(source: Source) -> str | None:
