@@ -40,6 +40,11 @@ def iso_seconds(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
+def iso_milliseconds(seconds: float) -> str:
+    """Return a moment, in seconds since the epoch, as text in ISO 8601: in UTC, to the millisecond, with ``+00:00``."""
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
+
+
 def run_steadily(reactor: Any) -> None:
     """Have a reactor's timers go by a clock that nobody can set (Note [Two clocks]).
 

@@ -249,7 +249,7 @@ class Connection:
 
 
 async def caller(authorization: bytes | None) -> Caller:
-    """Verify a token of :func:`token`: whoever names a role, and its creation, is believed."""
+    """Verify a token of :func:`token`: a role that is named, and its creation, are believed."""
     if authorization is None:
         raise BearerRefused("Authorization missing")
     text = authorization.decode("ascii")

@@ -95,13 +95,13 @@ class Noun:
 
     @routes.add("GET", "/x", when="first", caller=PUBLIC, query=(Parameter.natural("n", "n"),), answers=(Answer(204, ""),))
     async def first(self, call: Call, *, n: int | None) -> Response:
-        """Tell the number."""
+        """Record the number."""
         self.told.append(("first", n))
         return Response.empty()
 
     @routes.add("GET", "/x", when="second", caller=PUBLIC, answers=(Answer(204, ""),))
     async def second(self, call: Call) -> Response:
-        """Tell that it was asked."""
+        """Record the call."""
         self.told.append("second")
         return Response.empty()
 
@@ -122,7 +122,7 @@ class Noun:
         answers=(Answer(204, ""),),
     )
     async def named(self, call: Call, role: RoleName) -> Response:
-        """Tell the name, and a parameter that is read late."""
+        """Record the name, and a parameter that is read late."""
         self.told.append((str(role), call.late(LATE)))
         return Response.empty()
 

@@ -1,4 +1,4 @@
-"""The routes of one method and path, of which a flag in the query chooses one (``?members``)."""
+"""The choice among the routes of one method and path by a flag in the query (``?members``)."""
 
 from __future__ import annotations
 

@@ -12,10 +12,7 @@ from svc.web.http.shapes import TEXT
 
 
 def basic(source: Source) -> tuple[str, bytes]:
-    """Return the login and the password's bytes of the header ``Authorization``.
-
-    :raises AuthenticationRefused: it has no such credentials, or they don't decode.
-    """
+    """Return the login and the password's bytes of the header ``Authorization``."""
     scheme, _, encoded = (source.header("Authorization") or "").partition(" ")
     try:
         if scheme.lower() != "basic":

@@ -1,24 +1,18 @@
-"""One connection and the requests on it, held to their limits: what ``HTTPChannel`` parses, and what it leaves undone.
+"""One connection and the requests on it, held to their limits beyond what ``HTTPChannel`` does.
 
-Note [Answering early]: a request may be refused while it is still coming in: its body is too large, its headers are, it is
-too slow, it is no HTTP. Then the answer is written at once, and the connection is done for. But closing a socket that has
-unread bytes resets it, and a reset can overtake the answer. So this side only stops writing, and goes on reading and
-dropping for ``LINGER`` seconds, or until the client closes. A refusal that leaves the body within its limit waits for the
-end of the body, of which nothing is kept, and the connection stays usable.
+Note [Answering early]: a request may be refused while it is still coming in. Then the answer is written at once, and no
+other follows. But closing a socket that has unread bytes resets it, and a reset can overtake the answer. So this side only
+stops writing, and goes on reading and dropping for ``LINGER`` seconds, or until the client closes. A refusal that leaves the
+body within its limit waits for the end of the body, of which nothing is kept, and the connection stays usable.
 
-Note [One deadline]: a connection has one moment at which something is overdue: the rest of a request, the next request, or
-the end.
+Note [Bounded]: the parser is given what came in by pieces, as far as the end of one request; the rest waits for its turn
+(``pacing``, Note [Turns]), and beyond ``HELD`` unread bytes no more is read. While the client doesn't take its answers no
+further request is begun, and one that takes none of them for as long as it may be idle is cut off. Twisted alone pauses a
+client that doesn't read only between requests, and there is always one under way where answers are made at once.
 
-Note [Bounded]: what a connection holds is bounded, whatever its client does. The parser is given what came in by pieces, as
-far as the end of one request; ``pacing`` has the rest, and its turn comes (``pacing``, Note [Turns]). Beyond ``HELD`` unread
-bytes no more is read. While the client doesn't take its answers no further request is begun, and one that takes none of
-them for as long as it may be idle is cut off. Twisted's own way falls short: it holds back who doesn't read only while no
-request is under way, and there is always one where answers are made at once.
-
-Note [Names of the parser]: ``_buffer``, ``_command``, ``_dataBuffer``, ``_handlingRequest``, ``_networkProducer``,
-``_path``, ``_requestProducer``, ``_transferDecoder`` with ``_maxTrailerHeadersSize``, ``_version`` and
-``_waitingForTransport`` are attributes of Twisted's classes, and ``_respondToBadRequestAndDisconnect`` is the method
-through which its parser refuses. Tests over sockets hold us to them.
+Note [Names of the parser]: attributes of Twisted's classes are used that its documentation doesn't name (``_buffer``,
+``_dataBuffer``, ``_transferDecoder`` …), and ``_respondToBadRequestAndDisconnect`` is the method through which its parser
+refuses. Tests over sockets hold us to them.
 """
 
 from __future__ import annotations
@@ -53,8 +47,6 @@ _LENGTH_DIGITS: Final = 18
 #: Blank lines that are passed over before a request, as some clients send them after a body (RFC 9112 2.2).
 _BLANK_LINES: Final = 4
 
-_LENGTH_HEADER: Final = b"content-length:"
-
 
 class Channel(HTTPChannel):
     """A connection. Requests are answered in their order, one at a time.
@@ -70,7 +62,7 @@ class Channel(HTTPChannel):
         limits = config.limits
         self.peer = "127.0.0.1"
         self.overflow = False
-        self.requestFactory = self._new_request  # type: ignore[assignment]  # a callable will do
+        self.requestFactory = lambda *_: Request(self, config)  # type: ignore[assignment]  # a callable will do
         # Reached only after our own, which answer better.
         self.totalHeadersSize = limits.request_line + limits.header_block
         self.maxHeaders = limits.header_count
@@ -99,19 +91,15 @@ class Channel(HTTPChannel):
         self._chunks = True
         self._deadline = Deadline(config.clock, self._is_overdue)
 
-    # -- what a request asks of its connection
+    # -- request.Connection
 
     def answer(self, request: Request, response: Response) -> None:
         """Write the answer to a request that is complete, and go on to the next."""
-        if self._retiring:
-            self.persistent = False
         self._write(response, request)
         self.requestDone(request)
 
     def open(self, request: Request, response: Response) -> Stream:
         """Write the head of an answer in pieces to a request that is complete, and return what writes them."""
-        if self._retiring:
-            self.persistent = False
         self._write(response, request, chunked=self._chunks)
         stream = Stream(self.transport.write, chunked=self._chunks)
         self.registerProducer(stream, True)
@@ -122,8 +110,7 @@ class Channel(HTTPChannel):
     def finish(self, request: Request) -> None:
         """Go on to the next request, now that the last piece was written."""
         self.unregisterProducer()
-        if self._retiring:
-            self.persistent = False
+        self.persistent = self.persistent and not self._retiring
         self.requestDone(request)
 
     def refuse(self, response: Response, request: Request | None = None) -> None:
@@ -158,10 +145,8 @@ class Channel(HTTPChannel):
         if self._refusing or not self._busy():
             self._close()
 
-    def _new_request(self, *_: object) -> Request:
-        return Request(self, self._config)
-
     def _write(self, response: Response, request: Request | None, *, chunked: bool = True) -> None:
+        self.persistent = self.persistent and not self._retiring
         head, body = response.wire(
             self._config.common_headers(),
             request_id=request.request_id if request else None,
@@ -193,7 +178,7 @@ class Channel(HTTPChannel):
         self._occupancy.leave(self)
         self._on_closed(self)
         super().connectionLost(reason)
-        # What refers to this connection, and is referred to by it, would stay until somebody collects the garbage.
+        # Cycles would stay until the garbage is collected.
         self.requests.clear()
         self._transferDecoder = None
         del self.requestFactory
@@ -238,9 +223,9 @@ class Channel(HTTPChannel):
         self.refuse(HEADERS_TOO_LARGE if self._in_headers else LINE_TOO_LONG)
 
     def headerReceived(self, line: bytes) -> bool:
-        """Keep a header, once its line and those that continue it are there; tell whether it was fit."""
-        if line[: len(_LENGTH_HEADER)].lower() == _LENGTH_HEADER:
-            length = line[len(_LENGTH_HEADER) :].strip()
+        """Keep a header, once its line and those that continue it are there; return whether it was fit."""
+        if line[:15].lower() == b"content-length:":
+            length = line[15:].strip()
             if len(length) > _LENGTH_DIGITS and length.isdigit():
                 self.refuse(TOO_LARGE)
                 return False
@@ -267,7 +252,7 @@ class Channel(HTTPChannel):
             request.invite()
 
     def checkPersistence(self, request: Request, version: bytes) -> bool:
-        """Whether another request may follow on this connection."""
+        """Return whether another request may follow on this connection."""
         options = b",".join(request.requestHeaders.getRawHeaders(b"Connection", ())).lower().split(b",")
         return version == b"HTTP/1.1" and b"close" not in map(bytes.strip, options) and not self.overflow
 
@@ -348,20 +333,18 @@ class Channel(HTTPChannel):
         self._queued = False
         if self._deaf:
             return
-        made = False
         try:
             self._parse()
             self._settle()
-            made = True
-        finally:
+        except BaseException:
             # The reactor ends a connection whose reading raises; so does this.
-            if not made:
-                self.abort()
+            self.abort()
+            raise
 
-    # -- Note [One deadline]
+    # -- the one moment at which something is overdue: the rest of a request, the next request, or the end
 
     def _busy(self) -> bool:
-        """Whether a request has begun to arrive and is not answered."""
+        """Return whether a request has begun to arrive and is not answered."""
         return bool(self.requests or self._buffer or self._unread.size)
 
     def _watch(self) -> None:

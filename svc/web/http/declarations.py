@@ -1,8 +1,8 @@
-"""What a route declares of its requests and answers: names in the path, parameters, the body, answers.
+"""The parts of a route's declaration: names in the path, parameters, the body, answers.
 
-A parameter is read by its own function before the route's coroutine is called, in the order of the declaration, and arrives
-there as a keyword argument. One that may only be read after a look at the store (a stranger shall not learn by a 422 what
-a 404 hides) is ``late``: the coroutine reads it by ``call.late(PARAMETER)``.
+A parameter is read before the route's coroutine is called, in the order of the declaration, and arrives there as a keyword
+argument. One that may only be read after a look at the store (a stranger shall not learn by a 422 what a 404 hides) is
+``late``: the coroutine reads it by ``call.late(PARAMETER)``.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from svc.model.dialect import Dialect
 from svc.model.limits import Limits
 from svc.web.http.parameters import Parameters
 from svc.web.http.query import Form, Query
-from svc.web.http.shapes import ANY, BOOLEAN, TEXT, Shape, array, integer, keyed
+from svc.web.http.shapes import ANY, BOOLEAN, TEXT, Shape, array, keyed
+from svc.web.http.shapes import integer as integer_shape
 
 T = TypeVar("T")
 
@@ -25,7 +26,7 @@ _INTEGER_MAX: Final = 2**63 - 1
 
 
 class Source(Protocol):
-    """What the reader of a parameter sees of a request."""
+    """A request, as the reader of a parameter sees it."""
 
     @property
     def query(self) -> Query:
@@ -37,12 +38,7 @@ class Source(Protocol):
 
     @property
     def parameters(self) -> Parameters:
-        """The parameters of the body, a form or JSON, and of the query.
-
-        :raises BadRequest: the body can't be read.
-        :raises TooLarge: it is longer than forms are.
-        :raises InvalidParameter: a value in JSON is neither a text, a whole number, nor a list or an object of texts.
-        """
+        """The parameters of the body, a form or JSON, and of the query; it raises what ``Parameters.of`` does."""
 
     @property
     def dialect(self) -> Dialect:
@@ -52,31 +48,40 @@ class Source(Protocol):
         """Return the value of a header, ``None`` when it is absent."""
 
     def form(self) -> Form:
-        """Return the body as a form.
-
-        :raises BadRequest: it is none.
-        :raises TooLarge: it is longer than forms are.
-        """
+        """Return the body as a form; it raises what ``Form.parse`` does."""
 
 
-def _same(parameter: Parameter[Any]) -> str:
-    return parameter.name
+class _Declaring(Protocol[T]):
+    def __call__(self, name: str, description: str, **more: Any) -> Parameter[T]: ...
+
+
+def _of_query(read: Callable[[Query, str], T], shape: Shape) -> _Declaring[T]:
+    def declare(name: str, description: str, **more: Any) -> Parameter[T]:
+        return Parameter(name, lambda source: read(source.query, name), shape, description, **more)
+
+    return declare
+
+
+def _of_body(read: Callable[[Parameters, str], T], shape: Shape) -> _Declaring[T]:
+    def declare(name: str, description: str, **more: Any) -> Parameter[T]:
+        return Parameter(name, lambda source: read(source.parameters, name), shape, description, **more)
+
+    return declare
 
 
 @attrs.frozen
 class Parameter(Generic[T]):
     """One parameter of a query, one header, or one field of a body, by where it is declared.
 
-    ``name`` stands in the request, ``field`` in the coroutine's signature. ``read`` returns the value, or raises a refusal;
-    ``shape`` says in words of JSON Schema what it takes. The usual readers have constructors below. ``parts`` are the
-    parameters that a value is read from where these are several, as with :meth:`together`.
+    ``name`` stands in the request, ``field`` in the coroutine's signature. ``read`` returns the value, or raises a refusal.
+    ``parts`` are the parameters that a value is read from where these are several, as with :meth:`together`.
     """
 
     name: str
     read: Callable[[Source], T] = attrs.field(repr=False)
     shape: Shape
     description: str
-    field: str = attrs.field(default=attrs.Factory(_same, takes_self=True), kw_only=True)
+    field: str = attrs.field(default=attrs.Factory(lambda parameter: parameter.name, takes_self=True), kw_only=True)
     required: bool = attrs.field(default=False, kw_only=True)
     late: bool = attrs.field(default=False, kw_only=True)
     parts: tuple[Parameter[Any], ...] = attrs.field(default=(), kw_only=True)
@@ -88,45 +93,8 @@ class Parameter(Generic[T]):
 
     @property
     def ignored(self) -> Parameter[T]:
-        """The same parameter, for a route that refuses what is no value of it, and does nothing with one."""
+        """The same parameter, for a route that refuses a wrong value, and ignores a right one."""
         return attrs.evolve(self, field="")
-
-    @staticmethod
-    def text(name: str, description: str, **more: Any) -> Parameter[str | None]:
-        """Declare a text that may be given once (``Query.text``)."""
-        return Parameter(name, lambda source: source.query.text(name), TEXT, description, **more)
-
-    @staticmethod
-    def texts(name: str, description: str, **more: Any) -> Parameter[tuple[str, ...]]:
-        """Declare a text that may be repeated (``Query.texts``)."""
-        return Parameter(name, lambda source: source.query.texts(name), array(TEXT), description, **more)
-
-    @staticmethod
-    def positive_integer(name: str, description: str, **more: Any) -> Parameter[int | None]:
-        """Declare an integer from 1 to 2**63-1 (``Query.positive_integer``)."""
-        shape = integer(1, _INTEGER_MAX)
-        return Parameter(name, lambda source: source.query.positive_integer(name), shape, description, **more)
-
-    @staticmethod
-    def natural(name: str, description: str, **more: Any) -> Parameter[int | None]:
-        """Declare an integer from 0 to 2**63-1 (``Query.natural``)."""
-        return Parameter(name, lambda source: source.query.natural(name), integer(0, _INTEGER_MAX), description, **more)
-
-    @staticmethod
-    def integer(name: str, description: str, **more: Any) -> Parameter[int | None]:
-        """Declare an integer of 64 bits (``Query.integer``)."""
-        shape = integer(-_INTEGER_MAX, _INTEGER_MAX)
-        return Parameter(name, lambda source: source.query.integer(name), shape, description, **more)
-
-    @staticmethod
-    def boolean(name: str, description: str, **more: Any) -> Parameter[bool]:
-        """Declare ``true`` or ``false``, where the bare name is true (``Query.boolean``)."""
-        return Parameter(name, lambda source: source.query.boolean(name), BOOLEAN, description, **more)
-
-    @staticmethod
-    def flag(name: str, description: str, **more: Any) -> Parameter[bool]:
-        """Declare a name that is present with any value, or absent (``Query.flag``)."""
-        return Parameter(name, lambda source: source.query.flag(name), BOOLEAN, description, **more)
 
     @staticmethod
     def header(name: str, description: str, **more: Any) -> Parameter[str | None]:
@@ -134,28 +102,25 @@ class Parameter(Generic[T]):
         more.setdefault("field", name.lower().replace("-", "_"))
         return Parameter(name, lambda source: source.header(name), TEXT, description, **more)
 
-    @staticmethod
-    def body_text(name: str, description: str, **more: Any) -> Parameter[str | None]:
-        """Declare a text in the body, a form or JSON, or else in the query (``Parameters.text``)."""
-        return Parameter(name, lambda source: source.parameters.text(name), TEXT, description, **more)
-
-    @staticmethod
-    def body_texts(name: str, description: str, **more: Any) -> Parameter[tuple[str, ...]]:
-        """Declare a text in the body or the query that may be repeated (``Parameters.texts``)."""
-        return Parameter(name, lambda source: source.parameters.texts(name), array(TEXT), description, **more)
-
-    @staticmethod
-    def body_keyed(name: str, description: str, **more: Any) -> Parameter[dict[str, str]]:
-        """Declare texts by key in the body and the query (``Parameters.keyed``)."""
-        return Parameter(name, lambda source: source.parameters.keyed(name), keyed(TEXT), description, **more)
+    # Parameters of the query, and of the body or else the query, as the methods of the same names read them.
+    text = staticmethod(_of_query(Query.text, TEXT))
+    texts = staticmethod(_of_query(Query.texts, array(TEXT)))
+    positive_integer = staticmethod(_of_query(Query.positive_integer, integer_shape(1, _INTEGER_MAX)))
+    natural = staticmethod(_of_query(Query.natural, integer_shape(0, _INTEGER_MAX)))
+    integer = staticmethod(_of_query(Query.integer, integer_shape(-_INTEGER_MAX, _INTEGER_MAX)))
+    boolean = staticmethod(_of_query(Query.boolean, BOOLEAN))
+    flag = staticmethod(_of_query(Query.flag, BOOLEAN))
+    body_text = staticmethod(_of_body(Parameters.text, TEXT))
+    body_texts = staticmethod(_of_body(Parameters.texts, array(TEXT)))
+    body_keyed = staticmethod(_of_body(Parameters.keyed, keyed(TEXT)))
 
 
 @attrs.frozen
 class PathName(Generic[T]):
     """The name that account, kind and identifier in a path make together; it is read before the query.
 
-    ``make`` is ``RoleName.of`` or ``ResourceName.of``; it raises ``InvalidName``. ``field`` takes the place of the path's
-    values in the coroutine's signature. ``kind`` is that of all names where the path has none.
+    ``make`` is ``RoleName.of`` or ``ResourceName.of``. ``field`` takes the place of the path's values in the coroutine's
+    signature. ``kind`` is that of all names where the path has none.
     """
 
     field: str
@@ -208,6 +173,6 @@ class Answer:
 
 @attrs.frozen
 class Unaudited:
-    """Stands where a route's audit function would, and says why the route leaves no record."""
+    """The reason why a route leaves no record, where its audit function would stand."""
 
     why: str

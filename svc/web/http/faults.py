@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
 from typing import Any, Final
 
 from svc.crypto.tokens import INVALID
 from svc.model import errors
+from svc.model.clocks import iso_milliseconds
 from svc.model.events import OUTCOME_UNKNOWN
 from svc.model.reasons import RefusalKind
 from svc.web.http.response import Response
@@ -43,19 +43,13 @@ def _no_value(refusal: errors.NoValue) -> Response:
     # Published clients look for these words, whatever follows them (FAIL-9).
     message = f"CONJ00076E Variable {refusal.name} is empty or not found."
     if refusal.ended_at is not None:
-        ended = datetime.fromtimestamp(refusal.ended_at, UTC).isoformat(timespec="milliseconds")
-        message += f" Its value expired at {ended}: set a new one."
+        message += f" Its value expired at {iso_milliseconds(refusal.ended_at)}: set a new one."
     return _fault(404, "not_found", message)
 
 
 def _conflict(refusal: errors.Conflict) -> Response:
     details = {"code": "conflict", "target": "id", "message": refusal.identifier}
     return _fault(409, "conflict", refusal.message, target=refusal.target, details=details)
-
-
-def _policy_conflict(refusal: errors.PolicyConflict) -> Response:
-    message = "Concurrent policy load in progress, please retry"
-    return _later(_fault(409, "policy_conflict", message), refusal.retry_after)
 
 
 def _precondition_failed(refusal: errors.PreconditionFailed) -> Response:
@@ -73,38 +67,8 @@ def _policy_invalid(refusal: errors.PolicyInvalid) -> Response:
     return _fault(422, "policy_invalid", refusal.message if refusal.bare else message, innererror=place)
 
 
-def _unavailable(refusal: errors.StoreUnavailable) -> Response:
-    return _later(_fault(503, "unavailable", "the database is away now, or took too long over this"), refusal.retry_after)
-
-
-def _outcome_unknown(_: errors.OutcomeUnknown) -> Response:
-    # No Retry-After: libraries take that for leave to send a request again.
-    return _fault(
-        503,
-        "outcome_unknown",
-        "the database did not confirm the change: it may have been made, or not, and may still be lost."
-        " Once /health is 200 again, read what there is before you repeat it",
-    )
-
-
-def _contested(refusal: errors.PrimaryContested) -> Response:
-    return _later(_fault(503, "unavailable", refusal.why), refusal.retry_after)
-
-
-def _audit_unavailable(refusal: errors.AuditUnavailable) -> Response:
-    return _later(_fault(503, "unavailable", "what is asked for can't be recorded in the audit now"), refusal.retry_after)
-
-
-def _loads_unavailable(refusal: errors.LoadsUnavailable) -> Response:
-    return _later(_fault(503, "unavailable", refusal.why), refusal.retry_after)
-
-
-def _too_many_connections(refusal: errors.TooManyConnections) -> Response:
-    return _later(_fault(503, "unavailable", "there are too many connections now"), refusal.retry_after)
-
-
-def _too_often(refusal: errors.TooOften) -> Response:
-    return _later(_fault(429, "too_many_requests", refusal.message), refusal.retry_after)
+def _unavailable(message: str, seconds: int) -> Response:
+    return _later(_fault(503, "unavailable", message), seconds)
 
 
 #: The statuses of refused logins (FAIL-3).
@@ -145,7 +109,7 @@ _FAULTS: Final[Mapping[type[errors.Refusal], Callable[[Any], Response]]] = {
     errors.CredentialImpossible: lambda r: _fault(
         405, "method_not_allowed", f"CONJ00126E {r.name} has no API key: users and hosts have one"
     ),
-    errors.PasswordsBusy: lambda r: _later(_fault(503, "unavailable", "too many passwords wait"), r.retry_after),
+    errors.PasswordsBusy: lambda r: _unavailable("too many passwords wait", r.retry_after),
     errors.Forbidden: lambda r: Response.empty(403) if r.told is None else _fault(403, "forbidden", r.told),
     errors.RecordNotFound: _not_found,
     errors.TooManyRoles: lambda r: _fault(
@@ -160,15 +124,23 @@ _FAULTS: Final[Mapping[type[errors.Refusal], Callable[[Any], Response]]] = {
     errors.RouteNotFound: lambda r: no_route(r.path),
     errors.Conflict: _conflict,
     errors.PreconditionFailed: _precondition_failed,
-    errors.PolicyConflict: _policy_conflict,
+    errors.PolicyConflict: lambda r: _later(
+        _fault(409, "policy_conflict", "Concurrent policy load in progress, please retry"), r.retry_after
+    ),
     errors.PolicyInvalid: _policy_invalid,
-    errors.StoreUnavailable: _unavailable,
-    errors.OutcomeUnknown: _outcome_unknown,
-    errors.PrimaryContested: _contested,
-    errors.AuditUnavailable: _audit_unavailable,
-    errors.LoadsUnavailable: _loads_unavailable,
-    errors.TooManyConnections: _too_many_connections,
-    errors.TooOften: _too_often,
+    errors.StoreUnavailable: lambda r: _unavailable("the database is away now, or took too long over this", r.retry_after),
+    # No Retry-After: libraries take that for leave to send a request again.
+    errors.OutcomeUnknown: lambda _: _fault(
+        503,
+        "outcome_unknown",
+        "the database did not confirm the change: it may have been made, or not, and may still be lost."
+        " Once /health is 200 again, read what there is before you repeat it",
+    ),
+    errors.PrimaryContested: lambda r: _unavailable(r.why, r.retry_after),
+    errors.AuditUnavailable: lambda r: _unavailable("what is asked for can't be recorded in the audit now", r.retry_after),
+    errors.LoadsUnavailable: lambda r: _unavailable(r.why, r.retry_after),
+    errors.TooManyConnections: lambda r: _unavailable("there are too many connections now", r.retry_after),
+    errors.TooOften: lambda r: _later(_fault(429, "too_many_requests", r.message), r.retry_after),
     errors.StoreReadOnly: lambda _: _fault(405, 405, "Write operations are not allowed"),
     errors.WrongDataKey: lambda _: _fault(422, "data_key_invalid", "a value does not open under the server's data key"),
 }

@@ -1,7 +1,7 @@
-"""Which heads of requests leave a doubt where the body ends, or for whom it is, and are refused (RFC 9112 3.2 and 6).
+"""The heads of requests that leave in doubt where the body ends, or which host is asked (RFC 9112 3.2 and 6).
 
-Two programs that read such a head differently, a proxy and this server, would see different requests in the same bytes. So
-what is doubtful isn't resolved: the answer is 400, and the connection closes.
+A proxy and this server that read one differently would see different requests in the same bytes: so the answer is 400, and
+the connection closes.
 """
 
 from __future__ import annotations
@@ -15,17 +15,12 @@ from twisted.web.http_headers import Headers
 _CURRENT: Final = b"HTTP/1.1"
 
 #: A host and perhaps a port (RFC 9110 7.2, RFC 3986 3.2.2); nobody's name is longer.
-_HOST: Final = re.compile(
-    rb"(?:\[[0-9A-Za-z:.~_%-]+\]|(?:[0-9A-Za-z._~!$&'()*+,;=-]|%[0-9A-Fa-f]{2})*)(?::[0-9]{0,5})?",
-)
+_HOST: Final = re.compile(rb"(?:\[[0-9A-Za-z:.~_%-]+\]|(?:[0-9A-Za-z._~!$&'()*+,;=-]|%[0-9A-Fa-f]{2})*)(?::[0-9]{0,5})?")
 _HOST_LIMIT: Final = 300
-
-#: How many hosts are remembered to be some: clients call a server by the same few.
-_REMEMBERED: Final = 256
 
 
 def is_sound(headers: Headers, version: bytes) -> bool:
-    """Whether a head says once, and plainly, how long its body is and which host is asked.
+    """Return whether a head says once, and plainly, how long its body is and which host is asked.
 
     ``Transfer-Encoding`` may be there once, as ``chunked`` alone, without ``Content-Length``, in HTTP/1.1. ``Host`` must be
     there once in HTTP/1.1, and at most once in HTTP/1.0, with a value that is a host.
@@ -41,6 +36,6 @@ def is_sound(headers: Headers, version: bytes) -> bool:
     return len(hosts) == 1 and len(hosts[0]) <= _HOST_LIMIT and _is_host(hosts[0])
 
 
-@functools.lru_cache(_REMEMBERED)
+@functools.lru_cache(256)  # clients call a server by the same few
 def _is_host(value: bytes) -> bool:
     return _HOST.fullmatch(value) is not None

@@ -11,13 +11,11 @@ from svc.model.errors import TooLarge
 
 @attrs.define(eq=False)
 class Incoming:
-    """One request on its way in. ``request`` fills it, ``routing`` reads it.
+    """One request on its way in: no more of its body than ``limit`` is kept, in memory.
 
-    The body is kept in memory, and never more of it than ``limit``; none of it once nobody asks for it any more.
-
-    ``target`` is the request's target as it arrived, in ASCII. ``declared`` is the value of ``Content-Length``, ``None`` for
-    a chunked body. ``overflow`` says that it came on a connection beyond the limit, ``abandoned`` that the client is gone,
-    or has had an answer already. ``route`` is the one that answers, once that is known.
+    ``target`` is as it arrived, in ASCII. ``declared`` is the value of ``Content-Length``, ``None`` for a chunked body.
+    ``overflow`` says that it came on a connection beyond the limit, ``abandoned`` that the client is gone, or has had an
+    answer already. ``route`` is the one that answers, once that is known.
     """
 
     method: str
@@ -46,12 +44,12 @@ class Incoming:
         return self._received > self.limit or (self.declared or 0) > self.limit
 
     def header(self, name: bytes) -> str | None:
-        """The value of a header; several lines of one name are joined with commas (RFC 9110 5.3)."""
+        """Return the value of a header; several lines of one name are joined with commas (RFC 9110 5.3)."""
         values = self.headers.getRawHeaders(name)
         return None if values is None else b", ".join(values).decode("latin-1")
 
     def append(self, chunk: bytes) -> None:
-        """Take a piece of the body in."""
+        """Add a piece of the body."""
         self._received += len(chunk)
         if self.too_large:
             self.discard()

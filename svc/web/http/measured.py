@@ -20,7 +20,7 @@ GONE: Final = "gone"
 
 @attrs.frozen
 class Measured:
-    """Answers as ``respond`` does, and tells ``count`` the route, the status and the seconds until there was an answer."""
+    """A counter around ``respond``: ``count`` gets the route, the status and the seconds until there was an answer."""
 
     respond: Callable[[Incoming], Deferred[Response]]
     clock: IReactorTime

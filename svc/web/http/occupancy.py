@@ -1,15 +1,13 @@
-"""How many connections there are, in all and from one address, and who makes room for whom.
+"""The limits of connections, in all and from one address.
 
 Note [Room]. A connection takes a descriptor of the process, of which PostgreSQL, files and outgoing connections need some.
-So there may be only so many (``Limits.connections``), and only so many from one address, that nobody takes all of them; an
-IPv6 client has 2**64 addresses, so its network counts. A proxy that is trusted stands for many clients, and has no limit of
-its own; this machine is one. When there are too many, the one that has been idle for longest makes room: of that address, or
-of all.
+So there may be only so many in all, and from one address (of IPv6, from one network: a client has 2**64 addresses), that
+nobody takes all of them. A trusted proxy, or this machine, stands for many clients, and has no limit of its own. When there
+are too many, the one that has been idle for longest makes room: of that address, or of all.
 
-Where none is idle there is still to be an answer about health, or a server that is merely busy would be taken for dead, and
-restarted. So ``OVERFLOW`` connections more are taken, ``OVERFLOW_EACH`` from one address. Such a connection has little time,
-is answered once, and about nothing but health (``Route.vital``): everything else is 503. There the newest comes first, and
-the oldest is cut off: who asks about health does it at once, and who doesn't is only in the way.
+Where none is idle, ``OVERFLOW`` connections more are taken, or a server that is merely busy would be taken for dead, and
+restarted. Each has little time, and is answered once, about nothing but health (``Route.vital``): everything else is 503.
+There the oldest is cut off: a client that asks about health does it at once.
 """
 
 from __future__ import annotations
@@ -39,7 +37,7 @@ _log = Logger()
 
 
 class Guest(Protocol):
-    """What is asked of a connection."""
+    """A connection, as far as it can be ended."""
 
     #: The address at the other end.
     peer: str
@@ -80,7 +78,7 @@ class Occupancy:
         self._silent_until = 0.0
 
     def counts(self) -> ConnectionCounts:
-        """How it stands now; it may be asked from another thread."""
+        """Return the counts now; callable from another thread."""
         return ConnectionCounts(self._open, self._evicted, self._overflowed)
 
     def enter(self, guest: Guest) -> bool:
@@ -114,11 +112,9 @@ class Occupancy:
         """Note that a connection is idle, from now on."""
         place = self._within.get(guest)
         if place is not None:
-            idle, near = self._idle, place.idle
-            idle.pop(guest, None)
-            idle[guest] = None
-            near.pop(guest, None)
-            near[guest] = None
+            for idle in (self._idle, place.idle):
+                idle.pop(guest, None)
+                idle[guest] = None
 
     def work(self, guest: Guest) -> None:
         """Note that a connection isn't idle any more."""
@@ -132,14 +128,12 @@ class Occupancy:
 
     def _remove(self, guest: Guest) -> None:
         self.work(guest)
-        place = self._within.pop(guest, None)
-        if place is not None:
+        if (place := self._within.pop(guest, None)) is not None:
             place.count -= 1
-        else:
-            place = self._overflow.pop(guest, None)
-            if place is None:
-                return
+        elif (place := self._overflow.pop(guest, None)) is not None:
             place.overflow.pop(guest, None)
+        else:
+            return
         if not place.count and not place.overflow:
             self._places.pop(place.network, None)
 
@@ -168,13 +162,10 @@ class Occupancy:
             return
         self._silent_until = now + SILENCE
         if crowded:
-            _log.warn(
-                "{network} has {count} connections, none of them idle, and gets no more: see connection_limit_per_address",
-                network=place.network,
-                count=place.count,
+            message = (
+                "{network} has {count} connections, none of them idle, and gets no more: see connection_limit_per_address"
             )
+            _log.warn(message, network=place.network, count=place.count)
         else:
-            _log.warn(
-                "There are {count} connections, none of them idle, and no more are taken: see connection_limit",
-                count=len(self._within),
-            )
+            message = "There are {count} connections, none of them idle, and no more are taken: see connection_limit"
+            _log.warn(message, count=len(self._within))

@@ -15,7 +15,7 @@ _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 #: How many entries of a header are looked at, from the right; no chain of proxies is longer.
 _HOPS: Final = 32
 
-#: Trusted whatever the configuration says: who can connect from here could do worse than forge an address.
+#: Always trusted: a program of this machine could do worse than forge an address.
 _LOOPBACK: Final = (ipaddress.ip_network("127.0.0.1/32"), ipaddress.ip_network("::1/128"))
 
 
@@ -26,14 +26,10 @@ class TrustedProxies:
     networks: tuple[Network, ...] = ()
 
     def client_ip(self, peer: str, forwarded: Sequence[bytes]) -> str:
-        """The address of the client: the peer's own, unless the peer is trusted and names another.
+        """Return the client's address: the peer's own, in :func:`plain` form, unless the peer is trusted and names another.
 
-        Then it is the right-most address of the header that is not trusted itself, or the left-most when all are. An entry
-        that is no address (``unknown``, ``unix:``) hides who spoke to the proxy that wrote it, and perhaps forged what
-        stands left of it: that is not looked at.
-
-        :param peer: the address at the other end of the connection, in :func:`plain` form.
-        :param forwarded: the values of the ``X-Forwarded-For`` headers, in their order.
+        Then it is the right-most address of the headers that is not trusted itself, or the left-most when all are. What
+        stands left of an entry that is no address (``unknown``, ``unix:``) may be forged, and is not looked at.
         """
         address = _address(peer) if forwarded else None
         if address is None or not self._trusts(address):
@@ -51,7 +47,7 @@ class TrustedProxies:
         return str(address)
 
     def trust(self, peer: str) -> bool:
-        """Whether an address, in :func:`plain` form, is that of a proxy or of this machine."""
+        """Return whether an address, in :func:`plain` form, is that of a proxy or of this machine."""
         return is_within(peer, (*_LOOPBACK, *self.networks))
 
     def _trusts(self, address: _Address) -> bool:
@@ -59,13 +55,13 @@ class TrustedProxies:
 
 
 def plain(host: str) -> str:
-    """An address as it is logged and compared: an IPv4 one that a socket for both families shows as IPv6 is IPv4."""
+    """Return an address in its canonical form; an IPv4 one that a socket for both families shows as IPv6 is IPv4."""
     address = _address(host)
     return host if address is None else str(address)
 
 
 def _bare(entry: str) -> str:
-    """An entry without the port that some proxies add: ``1.2.3.4:80``, ``[::1]:80``."""
+    """Return an entry without the port that some proxies add: ``1.2.3.4:80``, ``[::1]:80``."""
     if entry.startswith("["):
         inside, bracket, _ = entry[1:].partition("]")
         return inside if bracket else entry

@@ -1,11 +1,9 @@
-"""How much is done for one connection before the others have their turn: bytes that wait for the parser, and turns.
+"""The share of each connection in the reactor's time: bytes that wait for the parser, and turns.
 
-Note [Turns]: a client may send a thousand requests at once, or a body in a million chunks, and what answers them never waits
-for anything. If all that was read were done in one turn of the reactor, everybody else would wait for its end. So a
-connection that has received something gets one step at once, which ends with a request that was answered or has to wait, or
-with a piece of a chunked body; who never has more than one request under way pays nothing. Whatever is left waits here:
-in each turn of the reactor, waiting connections make steps one after the other, until ``TURN_STEPS`` of them are done or
-``TURN_SECONDS`` have passed.
+Note [Turns]: a client may send a thousand requests at once, or a body in a million chunks; done in one turn of the reactor,
+they would make everybody else wait. So a connection that has received something gets one step at once, which ends with a
+request that was answered or has to wait, or with a piece of a chunked body. What is left waits here: in each turn of the
+reactor, waiting connections make steps one after the other, until ``TURN_STEPS`` are done or ``TURN_SECONDS`` have passed.
 """
 
 from __future__ import annotations
@@ -19,8 +17,7 @@ from twisted.internet.interfaces import IDelayedCall, IReactorTime
 #: Unread bytes beyond which no more is read; beside these there may be what one reading brings.
 HELD: Final = 16 * 1024
 
-#: Bytes that the parser is given at a time. Of a chunked body it is given so many in a step: in chunks of one byte they take
-#: half a millisecond.
+#: Bytes that the parser is given at a time; in chunks of one byte they take half a millisecond.
 PIECE: Final = 1024
 
 #: Bytes of the trailers of a chunked body, which nobody reads; more is 400.

@@ -1,7 +1,6 @@
-"""Parameters of requests that take them from the query, from a form, or from JSON, as client and server find it handy.
+"""Parameters that requests have in the query, in a form, or in JSON (HF-4, HF-11, NAME-20).
 
-So do the routes of host factories and of accounts (HF-4, HF-11, NAME-20). What the body says counts before
-what the query says. A content type that isn't JSON's is taken for a form's: clients send none, or any.
+The body counts before the query. A content type that isn't JSON's is taken for a form's: clients send none, or any.
 """
 
 from __future__ import annotations
@@ -15,14 +14,14 @@ import attrs
 from svc.model.errors import BadRequest, InvalidParameter, TooLarge
 from svc.model.strict_json import Malformed, json_object
 from svc.model.text import shown
-from svc.web.http.query import FORM_LIMIT, PARAMETERS_LIMIT, Form, Pairs, Query
+from svc.web.http.query import FORM_LIMIT, PARAMETERS_LIMIT, Form, Pairs, Query, single
 
 _KEYED: Final = re.compile(r"\[([^\]]+)\]")
 
 
 @attrs.frozen
 class Parameters:
-    """What a request says; ``name[]`` is one of several values of ``name``, and ``name[key]`` its value for a key."""
+    """The parameters of a request; ``name[]`` is one of several values of ``name``, ``name[key]`` its value for a key."""
 
     _body: Pairs = attrs.field(repr=False)
     _query: Pairs = attrs.field(repr=False)
@@ -40,16 +39,10 @@ class Parameters:
         return cls(pairs, query.pairs)
 
     def text(self, name: str) -> str | None:
-        """Return the value of a parameter that may be given once; ``None`` when it is absent or empty.
-
-        :raises InvalidParameter: it is repeated, or written as an array.
-        """
+        """Return the value of a parameter that may be given once; ``None`` when it is absent or empty."""
         for pairs in (self._body, self._query):
-            found = [pair for pair in pairs if pair[0] == name or pair[0].startswith(f"{name}[")]
-            if len(found) > 1 or (found and found[0][0] != name):
-                raise InvalidParameter(name, f"'{name}' may be given once, as '{name}=…'")
-            if found and found[0][1]:
-                return found[0][1]
+            if value := single(pairs, name)[1]:
+                return value
         return None
 
     def texts(self, name: str) -> tuple[str, ...]:
@@ -60,10 +53,7 @@ class Parameters:
         return ()
 
     def keyed(self, name: str) -> dict[str, str]:
-        """Return the values of a parameter by their keys, ``name[key]``; what comes last counts.
-
-        :raises InvalidParameter: it is written otherwise.
-        """
+        """Return the values of a parameter by their keys, ``name[key]``; what comes last counts."""
         found = {}
         for key, value in (*self._query, *self._body):
             if key == name or key.startswith(f"{name}["):
@@ -75,12 +65,7 @@ class Parameters:
 
 
 def _members(body: bytes) -> Pairs:
-    """Return the members of a JSON object, written as a form would have them.
-
-    :raises BadRequest: the body is none, or has too many.
-    :raises TooLarge: it is longer than forms are.
-    :raises InvalidParameter: a value is of another type.
-    """
+    """Return the members of a JSON object, written as a form would have them."""
     if not body:
         return ()
     if len(body) > FORM_LIMIT:
@@ -107,10 +92,7 @@ def _flat(name: str, value: object) -> Iterator[tuple[str, str | None]]:
 
 
 def _text(name: str, value: object) -> str:
-    """Return a text, or a whole number as one.
-
-    :raises InvalidParameter: it is neither, or one that no form can say: with NUL, or with halves of surrogates.
-    """
+    """Return a text, or a whole number as one; refuse what no form can say, NUL and halves of surrogates."""
     text = str(value) if isinstance(value, int) and not isinstance(value, bool) else value
     if not isinstance(text, str) or "\x00" in text or any("\ud800" <= char <= "\udfff" for char in text):
         raise InvalidParameter(name, f"{shown(name)} has a value that is no text")

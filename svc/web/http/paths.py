@@ -1,8 +1,7 @@
 """The paths of requests as they stand on the wire, and the patterns that routes have.
 
-Note [Raw paths]: ``%2F`` and ``/`` differ in a path: the first belongs to a name, the second separates. So a path is matched
-as it arrived, undecoded, and each value is decoded after it was cut out, strictly (``query``, Note [Strict decoding]). The
-fixed words of a path have one spelling: ``/%68ealth`` is not ``/health``. A ``+`` is a ``+``.
+Note [Raw paths]: ``%2F`` belongs to a name, ``/`` separates. So a path is matched undecoded, and each value is decoded after
+it was cut out, strictly (``query``, Note [Strict decoding]); ``/%68ealth`` is not ``/health``. A ``+`` is a ``+``.
 """
 
 from __future__ import annotations
@@ -65,22 +64,19 @@ def prepare(routes: Map) -> None:
 def split_target(target: str) -> tuple[str, str]:
     """Cut a request's target into its raw path, less one trailing slash (WIRE-8), and its raw query.
 
-    An absolute target (``http://host/path``), which servers must take (RFC 9112 3.2.2), is read without its origin. The
-    forms that name no path, ``*`` and the authority of a ``CONNECT``, are left as they are: no route begins without a slash.
+    An absolute target (``http://host/path``), which servers must take (RFC 9112 3.2.2), is read without its origin.
     """
     origin = _ORIGIN.match(target)
     if origin is not None:
         rest = target[origin.end() :]
         target = rest if rest.startswith("/") else f"/{rest}"
     path, _, query = target.partition("?")
-    if len(path) > 1 and path.endswith("/"):
-        path = path[:-1]
-    return path, query
+    return path if path == "/" else path.removesuffix("/"), query
 
 
 @attrs.frozen
 class Pattern:
-    """What the path of a route looks like, and how its values are read.
+    """The pattern of a route's path.
 
     ``<name>`` is one segment, ``%2F`` allowed; ``<flat:name>`` one without a slash, encoded or not; ``<tail:name>`` one or
     more, where ``/`` and ``%2F`` are one; ``<optional:name>`` may be absent too, with its slash or without (WIRE-14),

@@ -1,4 +1,4 @@
-"""Conditional requests: what ``If-Match`` and ``If-None-Match`` ask of the tag that a thing has now (RFC 9110 13)."""
+"""Conditional requests: ``If-Match`` and ``If-None-Match`` (RFC 9110 13)."""
 
 from __future__ import annotations
 
@@ -18,8 +18,6 @@ _EACH: Final = re.compile(_TAG)
 #: A list of tags; elements of lists may be empty (RFC 9110 5.6.1).
 _LIST: Final = re.compile(rf"[ \t,]*{_TAG}(?:[ \t]*,[ \t,]*{_TAG})*[ \t,]*")
 
-_WEAK: Final = "W/"
-
 
 @attrs.frozen
 class Tags:
@@ -31,10 +29,7 @@ class Tags:
 
     @classmethod
     def of(cls, source: Source, header: str) -> Self | None:
-        """Read a header; ``None`` when the request has none.
-
-        :raises InvalidParameter: it is neither ``*`` nor a list of entity tags.
-        """
+        """Read a header; ``None`` when the request has none."""
         text = source.header(header)
         if text is None:
             return None
@@ -43,25 +38,21 @@ class Tags:
         if not _LIST.fullmatch(text):
             raise InvalidParameter(header, f'{header} must be * or entity tags such as "1-abc", in their quotation marks')
         tags = frozenset(_EACH.findall(text))
-        strong = frozenset(tag for tag in tags if not tag.startswith(_WEAK))
-        return cls(False, strong, frozenset(tag.removeprefix(_WEAK) for tag in tags - strong))
+        strong = frozenset(tag for tag in tags if not tag.startswith("W/"))
+        return cls(False, strong, frozenset(tag.removeprefix("W/") for tag in tags - strong))
 
 
-IF_MATCH: Final = Parameter(
-    "If-Match", lambda source: Tags.of(source, "If-Match"), TEXT, "tags of which the thing must have one", field="match"
-)
-IF_NONE_MATCH: Final = Parameter(
-    "If-None-Match",
-    lambda source: Tags.of(source, "If-None-Match"),
-    TEXT,
-    "tags of which the thing must have none",
-    field="none_match",
-)
+def _tags(header: str, description: str, field: str) -> Parameter[Tags | None]:
+    return Parameter(header, lambda source: Tags.of(source, header), TEXT, description, field=field)
+
+
+IF_MATCH: Final = _tags("If-Match", "tags of which the thing must have one", "match")
+IF_NONE_MATCH: Final = _tags("If-None-Match", "tags of which the thing must have none", "none_match")
 
 
 @attrs.frozen
 class Preconditions:
-    """What a request demands of the tag that the thing has at the moment; a thing that isn't there has none."""
+    """The conditions of a request on the tag that the thing has at the moment; a thing that isn't there has none."""
 
     _match: Tags | None
     _none_match: Tags | None
@@ -78,7 +69,7 @@ class Preconditions:
     def fresh(self, tag: str) -> bool:
         """Return whether a reader knows the thing already, so that 304 will do.
 
-        :raises PreconditionFailed: he asked for another one.
+        :raises PreconditionFailed: another one was asked for.
         """
         self._demand_match(tag)
         return self._names(self._none_match, tag)
@@ -98,10 +89,10 @@ _NONE: Final = Preconditions(None, None)
 
 
 def preconditions(match: Tags | None, none_match: Tags | None) -> Preconditions:
-    """Return what the two headers of a request demand."""
+    """Return the conditions of a request, from its two headers."""
     return _NONE if match is none_match is None else Preconditions(match, none_match)
 
 
 def tagged(tag: str) -> HeaderPairs:
-    """Return the header that tells the tag of what an answer is about."""
+    """Return the header with the tag of an answer."""
     return (("ETag", tag),)

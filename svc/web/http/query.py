@@ -1,8 +1,7 @@
 """Percent-encoded text in paths, queries and forms, read strictly.
 
-Note [Strict decoding]: lenient decoders keep a stray ``%`` and replace bytes that are no UTF-8. Two parties that decode
-differently then disagree about which record a name means. Here a text either decodes in the one way of RFC 3986, or is
-refused. A NUL is refused everywhere, since no name and no search has one and PostgreSQL takes none.
+Note [Strict decoding]: two parties that decode differently disagree about which record a name means. So a text that has a
+stray ``%``, or is no UTF-8, is refused. A NUL is refused everywhere: PostgreSQL takes none.
 """
 
 from __future__ import annotations
@@ -47,13 +46,27 @@ def percent_decoded(text: str) -> str:
     return text
 
 
+def single(pairs: Pairs, name: str) -> tuple[bool, str | None]:
+    """Return whether a parameter that may be given once is there, and its value.
+
+    :raises InvalidParameter: it is repeated, or written as an array (``limit[]=…``).
+    """
+    found = [pair for pair in pairs if pair[0] == name or pair[0].startswith(f"{name}[")]
+    if len(found) > 1 or (found and found[0][0] != name):
+        raise InvalidParameter(name, f"'{name}' may be given once, as '{name}=…'")
+    return (True, found[0][1]) if found else (False, None)
+
+
 def _form_decoded(text: str) -> str:
     return percent_decoded(text.replace("+", " "))
 
 
 @attrs.frozen
 class Query:
-    """The parameters of a query in their order. A bare name (``?members``) has no value, which differs from an empty one."""
+    """The parameters of a query in their order. A bare name (``?members``) has no value, which differs from an empty one.
+
+    What a method can't read, or what is repeated and may be given once, is an ``InvalidParameter``.
+    """
 
     pairs: Pairs = ()
 
@@ -87,17 +100,11 @@ class Query:
         return any(key == name for key, _ in self.pairs)
 
     def text(self, name: str) -> str | None:
-        """Read the value of a parameter that may be given once; ``None`` when it is absent or bare.
-
-        :raises InvalidParameter: it is repeated, or written as an array (``limit[]=…``).
-        """
-        return self._single(name)[1]
+        """Read the value of a parameter that may be given once; ``None`` when it is absent or bare."""
+        return single(self.pairs, name)[1]
 
     def texts(self, name: str) -> tuple[str, ...]:
-        """Read the values of a parameter that may be repeated, as ``kind=…`` or ``kind[]=…``; bare ones don't count.
-
-        :raises InvalidParameter: it has a key in brackets, ``kind[a]=…``.
-        """
+        """Read the values of a parameter that may be repeated, as ``kind=…`` or ``kind[]=…``; bare ones don't count."""
         found = []
         for key, value in self.pairs:
             if key in {name, f"{name}[]"}:
@@ -108,25 +115,16 @@ class Query:
         return tuple(found)
 
     def positive_integer(self, name: str) -> int | None:
-        """Read a canonical integer from 1 to 2**63-1; ``None`` when it is absent. The messages are those of RES-4.
-
-        :raises InvalidParameter: it is anything else, bare, empty or repeated.
-        """
+        """Read a canonical integer from 1 to 2**63-1, as :meth:`natural`."""
         return self._counted(name, 1, "a positive integer")
 
     def natural(self, name: str) -> int | None:
-        """Read a canonical integer from 0 to 2**63-1; ``None`` when it is absent. The messages are those of RES-4.
-
-        :raises InvalidParameter: it is anything else, bare, empty or repeated.
-        """
+        """Read a canonical integer from 0 to 2**63-1; ``None`` when it is absent. The messages are those of RES-4."""
         return self._counted(name, 0, "an integer greater than or equal to 0")
 
     def integer(self, name: str) -> int | None:
-        """Read an integer of 64 bits; ``None`` when it is absent. The message is that of SEC-10.
-
-        :raises InvalidParameter: it is anything else, bare, empty or repeated.
-        """
-        given, text = self._single(name)
+        """Read an integer of 64 bits; ``None`` when it is absent. The message is that of SEC-10."""
+        given, text = single(self.pairs, name)
         if not given:
             return None
         if text is not None and _INTEGER.fullmatch(text) and abs(value := int(text)) <= _INTEGER_MAX:
@@ -134,27 +132,16 @@ class Query:
         raise InvalidParameter(name, f"invalid type for parameter '{name}'")
 
     def boolean(self, name: str) -> bool:
-        """Read ``true`` or ``false``; bare or empty is true, absent is false (ROLE-21).
-
-        :raises InvalidParameter: it is anything else, or repeated.
-        """
-        given, text = self._single(name)
+        """Read ``true`` or ``false``; bare or empty is true, absent is false (ROLE-21)."""
+        given, text = single(self.pairs, name)
         if not given:
             return False
         if text not in {None, "", "true", "false"}:
             raise InvalidParameter(name, f"'{name}' must be true or false")
         return text != "false"
 
-    def _single(self, name: str) -> tuple[bool, str | None]:
-        found = [pair for pair in self.pairs if pair[0] == name or pair[0].startswith(f"{name}[")]
-        if not found:
-            return False, None
-        if len(found) > 1 or found[0][0] != name:
-            raise InvalidParameter(name, f"'{name}' may be given once, as '{name}=…'")
-        return True, found[0][1]
-
     def _counted(self, name: str, least: int, what: str) -> int | None:
-        given, text = self._single(name)
+        given, text = single(self.pairs, name)
         if not given:
             return None
         if text is not None and _NATURAL.fullmatch(text) and least <= (value := int(text)) <= _INTEGER_MAX:

@@ -1,8 +1,7 @@
 """One request between the connection it came on and the router that answers it.
 
-``twisted.web`` has a ``Request`` of its own, which isn't used: it parses forms before anyone asks, spills bodies to files in
-plain text, and answers in ways of its own (WIRE-42). Its ``HTTPChannel`` asks no more of a request than the
-methods here whose names are in its style.
+``twisted.web`` has a ``Request`` of its own, which isn't used: it spills bodies to files in plain text, and parses forms
+before anyone asks (WIRE-42). ``HTTPChannel`` calls no more than the methods here whose names are in its style.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ _REQUEST_ID: Final = re.compile("[A-Za-z0-9._~:/+=@-]{1,128}", re.ASCII)
 
 @attrs.define(kw_only=True, eq=False)
 class HttpConfig:
-    """What every connection of the server has in common."""
+    """The settings and the services that all connections share."""
 
     #: Answers a request; see ``routing.Router.respond``.
     respond: Callable[[Incoming], Deferred[Response]]
@@ -60,7 +59,7 @@ class HttpConfig:
 
 
 class Connection(Protocol):
-    """What a request asks of the connection it came on."""
+    """The connection that a request came on."""
 
     #: The address at the other end.
     peer: str
@@ -137,7 +136,7 @@ class Request:
             self._connection.refuse(self._response, self)
 
     def abandon(self) -> None:
-        """Stop: the client is gone, or has had an answer. What was begun is cancelled, what arrives is dropped."""
+        """Stop, since the client is gone or has had an answer: cancel what was begun, drop what arrives."""
         if self._incoming is not None and not self._incoming.abandoned:
             self._incoming.abandoned = True
             self._incoming.discard()

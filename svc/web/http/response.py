@@ -19,8 +19,7 @@ _STATUS_LINES: Final = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\
 #: Statuses whose answers have neither a body nor a length (RFC 9110 8.6).
 _WITHOUT_CONTENT: Final = frozenset({204, 304})
 
-#: How many bytes of JSON go out as one piece: the reactor writes them down within a millisecond or so, and the transport
-#: has enough of one for this turn.
+#: How many bytes of JSON go out as one piece: as much as is written within a millisecond or so.
 PIECE: Final = 64 * 1024
 
 #: How many elements of an array are written down at once; a short one by itself would cost twice as much.
@@ -32,15 +31,11 @@ HeaderPairs = tuple[tuple[str, str], ...]
 
 @attrs.frozen
 class Response:
-    """An answer: what a route returns. Made by :meth:`json`, :meth:`json_text`, :meth:`json_array`, :meth:`text`,
-    :meth:`content` or :meth:`empty`.
+    """The answer of a route.
 
     One that has ``pieces`` has no ``body``: they follow one by one, none of them empty, each when the client has taken most
-    of what came before. When one can't be had, the answer is cut off, so that no client takes it for whole.
-
-    ``headers`` come on top of those that every answer has: ``Server``, ``Date``, ``Content-Length``, ``Content-Type``,
-    ``X-Request-Id``, ``X-Content-Type-Options`` and ``Cache-Control``. The latter forbids any store unless
-    ``cache_control`` says otherwise, since most answers are secret.
+    of what came before. When one can't be had, the answer is cut off, so that no client takes it for whole. ``headers`` come
+    on top of those that every answer has. ``cache_control`` forbids any store by default, since most answers are secret.
     """
 
     status: int = attrs.field(validator=attrs.validators.in_(_STATUS_LINES))
@@ -52,10 +47,7 @@ class Response:
 
     @classmethod
     def json(cls, document: object, status: int = 200, headers: HeaderPairs = ()) -> Response:
-        """Return an answer in JSON, pure ASCII; ``<``, ``>`` and ``&`` are escaped as the installed base does.
-
-        :raises ValueError: the document holds NaN or an infinity, which JSON lacks.
-        """
+        """Return an answer in JSON, pure ASCII; ``<``, ``>`` and ``&`` are escaped as the installed base does."""
         return cls(status, _json(document), "application/json", headers)
 
     @classmethod
@@ -73,9 +65,9 @@ class Response:
         tail: bytes = b"",
         status: int = 200,
     ) -> Response:
-        """Return an answer in JSON that is written already, by ``pieces`` that aren't empty: whole if there is one, or none.
+        """Return an answer in JSON of ``head``, ``pieces`` that aren't empty, and ``tail``; whole if that is at most one.
 
-        ``head`` and ``tail`` stand around them. What is raised before the third piece is.
+        What is raised before the third piece is raised here.
         """
         first = await anext(pieces, b"")
         second = await anext(pieces, None)
@@ -93,10 +85,7 @@ class Response:
         tail: bytes = b"]",
         status: int = 200,
     ) -> Response:
-        """Return a JSON array of everything in ``batches``, of which no element is long, each batch in pieces of its own.
-
-        ``head`` and ``tail`` stand around the array's elements, with its brackets; otherwise as :meth:`json_pieces`.
-        """
+        """Return a JSON array of everything in ``batches``, between ``head`` and ``tail``, as :meth:`json_pieces` does."""
         return await cls.json_pieces(_array(batches), headers, head=head, tail=tail, status=status)
 
     @classmethod
@@ -141,19 +130,19 @@ class Response:
 
 
 def json_elements(elements: Sequence[object]) -> Iterator[bytes]:
-    """Return what stands between the brackets of an array, in chunks of a few elements, with the commas between."""
+    """Return the inside of an array's brackets, in chunks of a few elements, with the commas between."""
     for start in range(0, len(elements), _GROUP):
         chunk = _json(elements[start : start + _GROUP])[1:-1]
         yield chunk if start == 0 else b"," + chunk
 
 
 def json_members(members: Mapping[str, object]) -> bytes:
-    """Return what begins an object that has these members, up to where others may follow."""
+    """Return the beginning of an object that has these members, up to where others may follow."""
     return _json(members)[:-1]
 
 
 def gathered(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """Chunks, put together to pieces of ``PIECE`` bytes, or a chunk more."""
+    """Return the chunks, put together to pieces of ``PIECE`` bytes, or a chunk more."""
     some: list[bytes] = []
     size = 0
     for chunk in chunks:

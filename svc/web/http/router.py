@@ -1,24 +1,22 @@
-"""How a request finds its way to its route and an answer its way back; what a route is, ``routing`` tells.
+"""The router: it finds a request's route, and checks and records what the route declares.
 
 Note [Order of checks]: unknown route or method (404); a connection beyond the limit (503); access token (401); names in the
 path and the query (422); on a follower, whether the route writes (405); size of the body (413); then the route, its
-parameters first. All but the last two happen before the body has arrived: none of it is kept for strangers, nor where
-nothing can be done with it. A public route that writes proves by itself who calls, and then asks ``call.demand_primary()``
-before it goes to any expense.
+parameters first. All but the last two happen before the body has arrived: none of it is kept for strangers. A public route
+that writes proves its caller by itself, and then asks ``call.demand_primary()`` before it goes to any expense.
 
 Note [Recorded before it is answered]: a route that has ``audit`` begins only while the journal takes records, and its answer
-is written when the journal has taken the request's events, be it a refusal: no secret leaves, and nobody is told that
-something was done, without a record.
+is written when the journal has taken the request's events, be it a refusal: no secret leaves, and no change is confirmed,
+without one.
 
-Note [Klein without its resource]: Klein holds the map and runs the endpoints. Its ``KleinResource`` is not used: it decodes
-paths before it matches them, answers in HTML, runs on without a caller, and costs as much as all the rest of a request.
+Klein holds the map and runs the endpoints. Its ``KleinResource`` is not used: it decodes paths before it matches them, and
+runs on without a caller.
 """
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import Final
 
 from klein import Klein
 from twisted.internet.defer import CancelledError, Deferred, succeed
@@ -49,9 +47,6 @@ from svc.web.http.routing import OPTIONAL, PUBLIC, Call, ResourceRoutes, Route, 
 
 _log = Logger()
 
-#: The least status of an answer that tells of a failure.
-_FAULTY: Final = 400
-
 
 class Router:
     """All routes of the server, complete when it is made."""
@@ -75,6 +70,7 @@ class Router:
         :param new_id: makes the ids under which bugs are logged.
         :param dialect: in which parameters are read.
         :raises ValueError: two routes match the same requests.
+        :raises TypeError: routes of one method and path differ in what is looked at before the query.
         """
         self._nouns = tuple(nouns)
         self._caller = caller
@@ -103,7 +99,7 @@ class Router:
     async def answer(
         self, number: int, alternatives: Alternatives, incoming: Incoming, raw: Mapping[str, str], query: str
     ) -> Response:
-        """Return the answer of one of these routes, of the noun of this number, whatever happens."""
+        """Return the answer of one of these routes, of the noun of this number; nothing but a cancellation is raised."""
         route = incoming.route = alternatives.rest
         try:
             return await self._perform(self._nouns[number], alternatives, incoming, raw, query)
@@ -152,7 +148,7 @@ class Router:
             taking = Deferred.fromCoroutine(self._journal.take(call.origin, call.events, Outcome(why)))
             taking.addErrback(lambda failure: failure.trap(AuditUnavailable))
             raise
-        reason = f"http-{response.status}" if response.status >= _FAULTY else None
+        reason = f"http-{response.status}" if response.status >= 400 else None
         await self._journal.take(call.origin, call.events, Outcome(reason))
         return response
 
@@ -166,7 +162,6 @@ class Router:
         if route.admission is OPTIONAL and not (authorization or b"").startswith(b"Token "):
             return None
         caller = await self._caller(authorization)
-        # Nothing less will do, however the verifier was wired.
         if not isinstance(caller, Caller):
             raise TypeError("the verifier of access tokens returned no caller")
         return caller
@@ -175,23 +170,19 @@ class Router:
         response = answer_to(refusal)
         if response is None:
             return self._failed(route, incoming)
+        where = {"route": str(route), "id": incoming.request_id}
         if isinstance(refusal, Forbidden):
-            _log.info(
-                "{route} is forbidden: {why} ({id})", route=str(route), why=printable(refusal.why), id=incoming.request_id
-            )
+            _log.info("{route} is forbidden: {why} ({id})", why=printable(refusal.why), **where)
         elif isinstance(refusal, StoreUnavailable):
-            _log.warn("{route} lacks its store: {why} ({id})", route=str(route), why=refusal.why, id=incoming.request_id)
+            _log.warn("{route} lacks its store: {why} ({id})", why=refusal.why, **where)
         elif isinstance(refusal, WrongDataKey):
-            _log.error(
-                "{route}: {name} doesn't open ({id})", route=str(route), name=printable(refusal.name), id=incoming.request_id
-            )
+            _log.error("{route}: {name} doesn't open ({id})", name=printable(refusal.name), **where)
         return response
 
     def _failed(self, route: Route, incoming: Incoming) -> Response:
         incident = self._new_id()
-        _log.failure(
-            "{route} failed, incident {incident} ({id})", route=str(route), incident=incident, id=incoming.request_id
-        )
+        message = "{route} failed, incident {incident} ({id})"
+        _log.failure(message, route=str(route), incident=incident, id=incoming.request_id)
         return internal_error(incident)
 
 
@@ -203,11 +194,7 @@ def _response(answer: object) -> Response:
 
 @functools.cache
 def _composed(declared: tuple[Routes, ...]) -> Klein:
-    """Return the map of all routes, each with the number of its noun; it depends on nothing but the declarations.
-
-    :raises ValueError: two routes match the same requests.
-    :raises TypeError: routes of one method and path differ in what is looked at before the query.
-    """
+    """Return the map of all routes, each with the number of its noun; it depends on nothing but the declarations."""
     klein = Klein()
     prepare(klein.url_map)
     taken: set[tuple[str, str]] = set()

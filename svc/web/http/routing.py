@@ -2,15 +2,8 @@
 
 A noun declares its routes in one place, and there is no other way to add one::
 
-    class Whoami:
-        '''Who the caller is.'''
-
+    class Roles:
         routes = Routes()
-
-        @routes.add("GET", "/whoami", caller=REQUIRED)
-        async def show(self, call: Call) -> Response:
-            '''Tell what the access token says.'''
-            return Response.json({"username": call.caller.role.login, "client_ip": call.client_ip})
 
         @routes.add(
             "GET",
@@ -27,15 +20,9 @@ A noun declares its routes in one place, and there is no other way to add one::
         )
         async def all(self, call: Call, role: RoleName, *, wanted: tuple[str, ...], count: bool) -> Response: ...
 
-* ``caller`` has no default: a route says ``REQUIRED``, ``OPTIONAL`` or ``PUBLIC``, or its module doesn't import.
-* What changes anything is refused on a follower. A ``GET`` changes nothing, and every other route is taken to, unless it
-  says ``writes=False``.
-* Patterns are those of :class:`svc.web.http.paths.Pattern`; the values arrive decoded, under the names they have there. A
-  route of ``GET`` answers ``HEAD`` too. Two decorators give one coroutine two paths.
-* ``audit`` names the function of ``auditing`` that tells what the request is in the audit; a route without leaves no record.
-* A route takes values and returns a :class:`~svc.web.http.response.Response`; it never sees the request. To refuse it raises
-  one of ``svc.model.errors``, which ``faults`` turns into an answer.
-* ``composition`` hands all nouns to one ``router.Router``, complete. What doesn't fit its coroutine stops the import.
+What several routes of a noun share, a ``functools.partial`` of ``routes.add`` says above them. A route takes values and
+returns a ``Response``; to refuse, it raises one of ``svc.model.errors``, which ``faults`` turns into an answer. A route of
+``GET`` answers ``HEAD`` too. What doesn't fit its coroutine stops the import.
 """
 
 from __future__ import annotations
@@ -80,9 +67,9 @@ _METHODS: Final = frozenset({"GET", "POST", "PUT", "PATCH", "DELETE"})
 
 
 class Admission(enum.Enum):
-    """Who may call a route."""
+    """The callers that a route admits."""
 
-    #: Whoever shows a valid access token.
+    #: A valid access token.
     REQUIRED = "required"
     #: Anyone; a ``Token`` in the ``Authorization`` header must be valid, though (WIRE-29).
     OPTIONAL = "optional"
@@ -116,10 +103,7 @@ class Call:
     facts: dict[str, Any] = attrs.field(factory=dict, repr=False, init=False)
 
     async def demand_primary(self) -> None:
-        """Return when this server may write; the router sees to it for all routes but those that are public.
-
-        :raises StoreReadOnly: it is a follower (CLU-3).
-        """
+        """Raise ``StoreReadOnly`` on a follower (CLU-3); for all routes but public ones the router does so itself."""
         await self._demand_primary()
 
     @property
@@ -142,20 +126,15 @@ class Call:
 
     @property
     def client_ip(self) -> str:
-        """The client's address, told by a trusted proxy or by the socket."""
+        """The client's address."""
         return self._incoming.client_ip
-
-    @property
-    def request_id(self) -> str:
-        """The id by which logs know this request; every answer carries it."""
-        return self._incoming.request_id
 
     def header(self, name: str) -> str | None:
         """Return the value of a header; several lines of one name are joined with commas (RFC 9110 5.3)."""
         return self._incoming.header(name.encode("ascii"))
 
     def tell(self, **facts: object) -> None:
-        """Tell the audit what the path and the query don't say, as soon as it is known; never a secret."""
+        """Record for the audit what the path and the query don't say, as soon as it is known; never a secret."""
         self.facts.update(facts)
 
     @property
@@ -165,17 +144,12 @@ class Call:
 
     @property
     def trail(self) -> EventBatch:
-        """They, for the transaction that makes the request's changes."""
+        """The events so far, for the transaction that makes the request's changes."""
         return EventBatch(self.origin, tuple(self.events))
 
     @functools.cached_property
     def parameters(self) -> Parameters:
-        """The parameters of the body, a form or JSON, and of the query.
-
-        :raises BadRequest: the body can't be read.
-        :raises TooLarge: it is longer than forms are.
-        :raises InvalidParameter: a value in JSON is neither a text, a whole number, nor a list or an object of texts.
-        """
+        """The parameters of the body, a form or JSON, and of the query; it raises what ``Parameters.of`` does."""
         return Parameters.of(self.header("Content-Type"), self.body, self.query)
 
     def late(self, parameter: Parameter[T]) -> T:
@@ -192,27 +166,15 @@ class Call:
         return RouteNotFound(self._route.method, self._route.pattern.filled(self.values))
 
     def form(self) -> Form:
-        """Return the body as a form, whatever its content type.
-
-        :raises BadRequest: it is none.
-        :raises TooLarge: it is longer than forms are.
-        """
+        """Return the body as a form, under any content type; it raises what ``Form.parse`` does."""
         return Form.parse(self.body)
 
 
-#: Tells the events of a request, for the audit, from the call; a list of none for one that changed nothing after all.
+#: Returns the events of a request, for the audit; none for one that changed nothing after all.
 Recount = Callable[[Call], Sequence[Event]]
 
 Handler = Callable[..., Coroutine[Any, Any, Response]]
 _H = TypeVar("_H", bound=Handler)
-
-
-def _early(route: Route) -> tuple[Parameter[Any], ...]:
-    return tuple(parameter for parameter in route.parameters if not parameter.late)
-
-
-def _late(route: Route) -> tuple[Parameter[Any], ...]:
-    return tuple(parameter for parameter in route.parameters if parameter.late)
 
 
 @attrs.frozen(kw_only=True)
@@ -237,8 +199,16 @@ class Route:
     unaudited: Unaudited | None
     handler: Handler
     #: The parameters that are read before the coroutine is called, and those that it reads itself.
-    early: tuple[Parameter[Any], ...] = attrs.field(init=False, default=attrs.Factory(_early, takes_self=True))
-    late: tuple[Parameter[Any], ...] = attrs.field(init=False, default=attrs.Factory(_late, takes_self=True))
+    early: tuple[Parameter[Any], ...] = attrs.field(init=False)
+    late: tuple[Parameter[Any], ...] = attrs.field(init=False)
+
+    @early.default
+    def _early(self) -> tuple[Parameter[Any], ...]:
+        return tuple(parameter for parameter in self.parameters if not parameter.late)
+
+    @late.default
+    def _late(self) -> tuple[Parameter[Any], ...]:
+        return tuple(parameter for parameter in self.parameters if parameter.late)
 
     def __str__(self) -> str:
         return f"{self.method} {self.pattern}"
@@ -250,12 +220,12 @@ class Route:
 
     @property
     def size(self) -> BodySize:
-        """How large a body it takes."""
+        """The size of the bodies that it takes."""
         return BodySize.USUAL if self.body is None else self.body.size
 
     @property
     def refusals(self) -> frozenset[type[Refusal]]:
-        """Every refusal that the route may end in: those of ``errors``, and those that follow from the rest."""
+        """The refusals that the route may end in: those of ``errors``, and those that follow from the rest."""
         implied: set[type[Refusal]] = {TooManyConnections, TooLarge, StoreUnavailable}
         if self.pattern.names or self.name:
             implied.add(InvalidName)
@@ -272,10 +242,7 @@ class Route:
         return frozenset({*implied, *self.errors})
 
     def check(self) -> None:
-        """Return when the coroutine takes what the route declares.
-
-        :raises TypeError: it is no coroutine, or takes something else.
-        """
+        """Raise ``TypeError`` unless the handler is a coroutine that takes what the route declares."""
         fields = [parameter.field for parameter in self.early if parameter.field]
         named = self.pattern.names if self.name is None else (self.name.field,)
         expected = ["self", "call", *named, *fields]
@@ -288,10 +255,7 @@ class Route:
             raise TypeError(f"{self} needs a coroutine with the parameters {', '.join(expected[: 2 + len(named)])}{after}")
 
     def arguments(self, call: Call) -> dict[str, Any]:
-        """Read what the coroutine takes: the name in the path, then the parameters.
-
-        :raises Refusal: one of them is not what it has to be.
-        """
+        """Read what the coroutine takes: the name in the path, then the parameters."""
         path, name = call.values, self.name
         if self.kinds is not None and path["kind"] not in self.kinds:
             raise call.no_route()
@@ -334,21 +298,22 @@ class Routes:
         vital: bool = False,
         audit: Recount | Unaudited | None = None,
     ) -> Callable[[_H], _H]:
-        """Declare the decorated coroutine to be a route; see the module's docstring.
+        """Declare the decorated coroutine to be a route.
 
+        :param path: a :class:`Pattern`, whose values arrive decoded, under the names they have there.
+        :param caller: who may call it; there is no default.
         :param when: the flag in the query that chooses this route among those of the same method and path.
         :param kinds: which kinds the path may name; with any other it is no route.
         :param name: what the path's account, kind and identifier are together.
-        :param query: its parameters, in the order in which they are read. With ``None`` the route knows no query: it is not
-            read, and none is a mistake.
+        :param query: its parameters, in the order in which they are read. With ``None`` the query is not looked at.
         :param headers: the headers that it reads, after the query.
         :param body: what body it takes; its fields are read last. ``None`` says that none is looked at.
         :param answers: everything that it answers but refusals.
         :param errors: the refusals that it may raise, beside those that follow from the rest (``Route.refusals``).
         :param privileges: what the caller needs, in words.
-        :param writes: whether it changes anything, when the method doesn't say.
+        :param writes: whether it changes anything, which a follower refuses; unless said, all but ``GET`` do.
         :param vital: whether it answers on connections beyond the limit, too.
-        :param audit: the function that tells the events of a request, or why there are none.
+        :param audit: the function that returns the events of a request, or why there are none.
         :raises TypeError: it is no coroutine, its parameters are not those that are declared, or ``caller`` is none.
         :raises ValueError: there is no such method.
         """
@@ -380,19 +345,15 @@ class Routes:
         return declare
 
     def under(self, name: str) -> Routes:
-        """Return the same routes with the segment ``name`` before each path; of one name always the same object.
-
-        It is for a noun that serves several names, each by an object of its own.
-        """
-        routes = self._under.get(name)
-        if routes is None:
+        """Return the same routes with the segment ``name`` before each path; of one name always the same object."""
+        if name not in self._under:
             routes = self._under[name] = Routes()
             routes._routes = [attrs.evolve(route, pattern=Pattern(f"/{name}{route.pattern.text}")) for route in self]
-        return routes
+        return self._under[name]
 
 
 class ResourceRoutes(Protocol):
-    """What a router is made of: an object whose class declares ``routes``."""
+    """An object whose class declares ``routes``."""
 
     @property
     def routes(self) -> Routes:

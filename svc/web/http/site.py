@@ -29,7 +29,7 @@ class Site(ServerFactory):
         self._empty: defer.Deferred[None] | None = None
 
     def acceptableProtocols(self) -> list[bytes]:
-        """The protocols that TLS offers: HTTP/1.1 and no other."""
+        """Return the protocols that TLS offers: HTTP/1.1 and no other."""
         return [b"http/1.1"]
 
     def buildProtocol(self, addr: IAddress | None) -> Channel | None:  # noqa: ARG002
@@ -41,14 +41,11 @@ class Site(ServerFactory):
         return channel
 
     def counts(self) -> ConnectionCounts:
-        """How many connections there are; it may be asked from another thread."""
+        """Return the counts of connections; callable from another thread."""
         return self._occupancy.counts()
 
     async def drain(self, timeout: float) -> None:
-        """Let requests in progress end, and close every connection: idle ones at once, all after ``timeout`` seconds.
-
-        To be called when the ports are closed; later connections are turned away.
-        """
+        """Let requests in progress end, and close all connections, at the latest after ``timeout`` seconds; admit none."""
         self._draining = True
         for channel in list(self._open):
             channel.retire()

@@ -4,23 +4,15 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
-from typing import Final
 
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IPushProducer
 from zope.interface import implementer
 
-#: The chunk that ends a chunked body, and the trailers, of which there are none (RFC 9112 7.1).
-_LAST_CHUNK: Final = b"0\r\n\r\n"
-
 
 @implementer(IPushProducer)
 class Stream:
-    """Writes pieces, and waits while the transport has enough of them.
-
-    :param write: takes bytes for the client.
-    :param chunked: whether pieces go as chunks (RFC 9112 7.1).
-    """
+    """A writer of pieces, as chunks (RFC 9112 7.1) if so asked, that waits while the transport has enough of them."""
 
     def __init__(self, write: Callable[[bytes], None], *, chunked: bool) -> None:
         self._write = write
@@ -29,10 +21,7 @@ class Stream:
         self._room: Deferred[None] | None = None
 
     async def send(self, pieces: AsyncGenerator[bytes, None]) -> None:
-        """Write all pieces, and the end. What ``pieces`` raises comes through, after what came before was written.
-
-        Cancelled, it closes ``pieces``.
-        """
+        """Write all pieces, and the end; raise what ``pieces`` raises. Cancelled, it closes ``pieces``."""
         async with aclosing(pieces):
             async for piece in pieces:
                 self._write(b"%x\r\n%b\r\n" % (len(piece), piece) if self._chunked else piece)
@@ -40,18 +29,18 @@ class Stream:
                     self._room = Deferred()
                     await self._room
         if self._chunked:
-            self._write(_LAST_CHUNK)
+            self._write(b"0\r\n\r\n")
 
     def pauseProducing(self) -> None:  # noqa: N802  # the name is Twisted's
-        """There is enough for the client to take."""
+        """Pause, since there is enough for the client to take."""
         self._paused = True
 
     def resumeProducing(self) -> None:  # noqa: N802  # the name is Twisted's
-        """The client has taken most of it."""
+        """Go on, since the client has taken most of it."""
         self._paused = False
         room, self._room = self._room, None
         if room is not None:
             room.callback(None)
 
     def stopProducing(self) -> None:  # noqa: N802  # the name is Twisted's
-        """The connection has ended: whoever sends is cancelled with the request."""
+        """Do nothing: the connection has ended, and ``send`` is cancelled with the request."""

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator, Sequence
-from datetime import UTC, datetime
+from functools import partial
 from typing import Any, Final
 
 import attrs
 
+from svc.model.clocks import iso_milliseconds
 from svc.model.errors import Forbidden, InvalidName, InvalidParameter, RecordNotFound
 from svc.model.events import PARAMETERS, EventsQuery, StoredEvent
 from svc.model.names import ResourceName
@@ -26,19 +27,12 @@ MOST: Final = 1000
 #: How many events are written down before somebody else is served: each may have some KB.
 BATCH: Final = 50
 
-#: The largest facility and the largest severity (RFC 5424, 6.2.1).
-_FACILITY_MOST: Final = 23
-_SEVERITY_MOST: Final = 7
-
 _PARAMETER: Final = re.compile(r"([a-z]+)@43868/([a-z_]+)", re.ASCII)
 _DIGITS: Final = re.compile(r"[0-9]{1,2}", re.ASCII)
 
 
 def _limit(source: Source) -> int:
-    """Read ``limit``. That ``offset`` is none is said before how large this may be.
-
-    :raises InvalidParameter: it is no positive integer, or more than ``MOST``.
-    """
+    """Read ``limit``; a bad ``offset`` is refused before one that is too large."""
     limit = source.query.positive_integer("limit")
     source.query.natural("offset")
     if limit is not None and limit > MOST:
@@ -47,8 +41,6 @@ def _limit(source: Source) -> int:
 
 
 def _number(name: str, most: int, description: str) -> Parameter[int | None]:
-    """Declare a number from 0 to ``most``."""
-
     def read(source: Source) -> int | None:
         text = source.query.text(name)
         if text is None:
@@ -60,22 +52,6 @@ def _number(name: str, most: int, description: str) -> Parameter[int | None]:
     return Parameter(name, read, integer(0, most), description)
 
 
-def _text(source: Source, name: str) -> str | None:
-    """Read a text to compare with.
-
-    :raises InvalidParameter: it holds NUL, which no event does.
-    """
-    text = source.query.text(name)
-    if text is not None and "\x00" in text:
-        raise InvalidParameter(name, f"'{name}' may not hold a NUL character")
-    return text
-
-
-def _compared(name: str, description: str) -> Parameter[str | None]:
-    """Declare a text to compare with."""
-    return Parameter(name, lambda source: _text(source, name), TEXT, description)
-
-
 def _data(source: Source) -> tuple[tuple[str, str, str], ...]:
     """Read the parameters of structured data, each as ``subject@43868/role=…``."""
     found = []
@@ -84,8 +60,7 @@ def _data(source: Source) -> tuple[tuple[str, str, str], ...]:
         if matched is None or not (matched[1] == "subject" or matched.groups() in PARAMETERS):
             others = ", ".join(f"{element}@43868/{parameter}" for element, parameter in sorted(PARAMETERS))
             raise InvalidParameter(name[:100], f"events can be looked for by subject@43868/<parameter>, {others}")
-        value = _text(source, name)
-        if value is not None:
+        if (value := source.query.text(name)) is not None:
             found.append((matched[1], matched[2], value))
     return tuple(found)
 
@@ -93,20 +68,18 @@ def _data(source: Source) -> tuple[tuple[str, str, str], ...]:
 _FILTERS: Final[tuple[Parameter[Any], ...]] = (
     Parameter("limit", _limit, integer(1, MOST), f"the most events that are listed; {PAGE} if absent"),
     Parameter("offset", lambda source: source.query.natural("offset") or 0, integer(0), "how many newer ones are left out"),
-    _number("facility", _FACILITY_MOST, "their facility (RFC 5424)"),
-    _number("severity", _SEVERITY_MOST, "their severity (RFC 5424)"),
-    _compared("hostname", "the machine of the server that told them"),
-    _compared("appname", "the program that told them"),
-    _compared("procid", "the id of the request"),
-    _compared("msgid", "their sort"),
+    # Their largest values are those of RFC 5424, 6.2.1.
+    _number("facility", 23, "their facility (RFC 5424)"),
+    _number("severity", 7, "their severity (RFC 5424)"),
+    Parameter.text("hostname", "the machine of the server that told them"),
+    Parameter.text("appname", "the program that told them"),
+    Parameter.text("procid", "the id of the request"),
+    Parameter.text("msgid", "their sort"),
 )
 
 
 def _query(source: Source) -> EventsQuery:
-    """Read what all parameters ask for together; the use case adds whose account it is.
-
-    :raises InvalidParameter: one of them is not what it has to be.
-    """
+    """Read what all parameters ask for together; the use case adds the account."""
     filters = {parameter.name: parameter.read(source) for parameter in _FILTERS}
     return EventsQuery("", data=_data(source), **filters)
 
@@ -123,10 +96,6 @@ _EVENT: Final = obj(
         "sdata": keyed(keyed(TEXT)),
     }
 )
-_ANSWERS: Final = (
-    Answer(200, "the events, the newest first", array(_EVENT)),
-    Answer(404, "no event fits: an empty array", array(_EVENT)),
-)
 
 
 @attrs.frozen
@@ -134,61 +103,38 @@ class Audit:
     """The routes of the audit."""
 
     routes = Routes()
+    _listing = partial(
+        routes.add,
+        "GET",
+        caller=REQUIRED,
+        query=FILTER,
+        answers=(
+            Answer(200, "the events, the newest first", array(_EVENT)),
+            Answer(404, "no event fits: an empty array", array(_EVENT)),
+        ),
+        audit=auditing.audit_read,
+        errors=(Forbidden, RecordNotFound),
+        privileges="owns it, or the root policy",
+    )
 
     audit: AuditService
 
-    @routes.add(
-        "GET",
-        "/audit",
-        caller=REQUIRED,
-        query=FILTER,
-        answers=_ANSWERS,
-        errors=(Forbidden,),
-        privileges="owns the root policy",
-        audit=auditing.audit_read,
-    )
+    @_listing("/audit", errors=(Forbidden,), privileges="owns the root policy")
     async def everything(self, call: Call, *, query: EventsQuery) -> Response:
         """List the events of the caller's account."""
         return await _listed(await self.audit.all_events(call.invocation, query))
 
-    @routes.add(
-        "GET",
-        "/audit/resources/<tail:identifier>",
-        caller=REQUIRED,
-        query=FILTER,
-        answers=_ANSWERS,
-        errors=(Forbidden, RecordNotFound),
-        privileges="owns it, or the root policy",
-        audit=auditing.audit_read,
-    )
+    @_listing("/audit/resources/<tail:identifier>")
     async def of_resource(self, call: Call, identifier: str, *, query: EventsQuery) -> Response:
         """List the events whose subject has this resource."""
         return await _listed(await self.audit.events_of(call.invocation, query, _named(identifier), "resource"))
 
-    @routes.add(
-        "GET",
-        "/audit/roles/<tail:identifier>",
-        caller=REQUIRED,
-        query=FILTER,
-        answers=_ANSWERS,
-        errors=(Forbidden, RecordNotFound),
-        privileges="owns it, or the root policy",
-        audit=auditing.audit_read,
-    )
+    @_listing("/audit/roles/<tail:identifier>")
     async def of_role(self, call: Call, identifier: str, *, query: EventsQuery) -> Response:
         """List the events whose subject has this role."""
         return await _listed(await self.audit.events_of(call.invocation, query, _named(identifier), "role"))
 
-    @routes.add(
-        "GET",
-        "/audit/entities/<tail:identifier>",
-        caller=REQUIRED,
-        query=FILTER,
-        answers=_ANSWERS,
-        errors=(Forbidden, RecordNotFound),
-        privileges="owns it, or the root policy",
-        audit=auditing.audit_read,
-    )
+    @_listing("/audit/entities/<tail:identifier>")
     async def of_entity(self, call: Call, identifier: str, *, query: EventsQuery) -> Response:
         """List the events whose subject has this id as role, resource or member."""
         return await _listed(await self.audit.events_of(call.invocation, query, _named(identifier), None))
@@ -213,7 +159,7 @@ async def _listed(events: list[StoredEvent]) -> Response:
 
 def _shown(event: StoredEvent) -> dict[str, object]:
     return {
-        "timestamp": datetime.fromtimestamp(event.at, UTC).isoformat(timespec="milliseconds"),
+        "timestamp": iso_milliseconds(event.at),
         "facility": event.facility,
         "severity": event.severity,
         "hostname": event.hostname,

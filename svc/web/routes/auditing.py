@@ -1,18 +1,15 @@
 """What each route's request is in the audit: its events, from the path, the query and what the route has found out.
 
-A route names its function here (``routes.add(…, audit=…)``); the router gives the events to the journal with the outcome,
-before anything is answered (``router``, Note [Recorded before it is answered]). The words are those of the installed base
-where it has them (AUD-3). What a body said is told by the route (``Call.tell``), never its secrets.
+A route names its function here (``routes.add(…, audit=…)``). The words are those of the installed base where it has them
+(AUD-3). What a body said is told by the route (``Call.tell``), never its secrets.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Final
 
 from svc.model.events import AUTH, NOTICE, Event, Subject
-from svc.model.names import RoleName
-from svc.web.http.routing import Call
+from svc.web.http.routing import Call, Recount
 
 #: Who logs in where no login was given, and where there is no such role (AUD-11).
 _MISSING: Final = "USERNAME_MISSING"
@@ -22,66 +19,50 @@ _NOT_FOUND: Final = "not-found"
 _UNAUDITED_STATUS: Final = "authn-jwt"
 
 
-def logged_in(call: Call) -> list[Event]:
-    """A role was told its API key."""
-    return [_authentication(call, "login", "successfully logged in", "log in")]
+def _authentication(operation: str, did: str, does: str) -> Recount:
+    def events(call: Call) -> list[Event]:
+        facts, account = call.facts, call.values["account"]
+        name = facts.get("authenticator", "authn")
+        role = facts.get("role") or _would_be(account, facts.get("login") or call.values.get("login"))
+        service_id = call.values.get("service_id")
+        service = None if service_id is None else f"{name}/{service_id}"
+        where = f" with authenticator {name}" + ("" if service is None else f" service {service}")
+        user, tried = (_NOT_FOUND, f"be {role}, to {does}") if facts.get("unknown") else (role, does)
+        subject = (("role", role),)
+        return [Event("authn", operation, subject, did + where, tried + where, user, authenticator=name, service=service)]
+
+    return events
 
 
-def authenticated(call: Call) -> list[Event]:
-    """A role was given an access token."""
-    return [_authentication(call, "authenticate", "successfully authenticated", "authenticate")]
-
-
-def _authentication(call: Call, operation: str, did: str, does: str) -> Event:
-    facts, account = call.facts, call.values["account"]
-    name = facts.get("authenticator", "authn")
-    login = facts.get("login") or call.values.get("login")
-    role = facts.get("role") or _would_be(account, login)
-    service_id = call.values.get("service_id")
-    service = None if service_id is None else f"{name}/{service_id}"
-    where = f" with authenticator {name}" + ("" if service is None else f" service {service}")
-    return Event(
-        "authn",
-        operation,
-        (("role", role),),
-        did + where,
-        f"be {role}, to {does}{where}" if facts.get("unknown") else does + where,
-        user=_NOT_FOUND if facts.get("unknown") else role,
-        authenticator=name,
-        service=service,
-    )
+logged_in = _authentication("login", "successfully logged in", "log in")
+authenticated = _authentication("authenticate", "successfully authenticated", "authenticate")
 
 
 def _would_be(account: str, login: str | None) -> str:
-    """The full id of the role that a login means, whether there is one or not."""
+    """Return the full id of the role that a login means, whether there is one or not."""
     kind, slash, rest = (login or _MISSING).partition("/")
     return f"{account}:{kind}:{rest}" if slash and kind in {"user", "host"} else f"{account}:user:{login or _MISSING}"
 
 
-def password_changed(call: Call) -> list[Event]:
-    """A user chose another password."""
-    user, role = _proven(call)
-    return [Event("password", "change", (("role", role),), "changed its password", "change its password", user=user)]
+def _credential(msgid: str, operation: str, did: str, does: str, own: str, another: str) -> Recount:
+    """Return the function for the credential of the role that acts, or of ``another``."""
+
+    def events(call: Call) -> list[Event]:
+        user, role = _proven(call)
+        target = call.facts.get("target", role)
+        words = own if target == role else another.format(target)
+        return [Event(msgid, operation, (("role", target),), f"{did} {words}", f"{does} {words}", user)]
+
+    return events
 
 
-def api_key_rotated(call: Call) -> list[Event]:
-    """A role was given another API key."""
-    user, role = _proven(call)
-    target = call.facts.get("target", role)
-    words = "its API key" if target == role else f"the API key of {target}"
-    return [Event("api-key", "rotate", (("role", target),), f"rotated {words}", f"rotate {words}", user=user)]
-
-
-def rotation_asked(call: Call) -> list[Event]:
-    """It was asked when an API key was rotated."""
-    user, role = _proven(call)
-    target = call.facts.get("target", role)
-    words = f"when the API key of {target} was rotated"
-    return [Event("api-key", "show", (("role", target),), f"read {words}", f"read {words}", user=user)]
+password_changed = _credential("password", "change", "changed", "change", "its password", "")
+api_key_rotated = _credential("api-key", "rotate", "rotated", "rotate", "its API key", "the API key of {}")
+rotation_asked = _credential("api-key", "show", "read", "read", *["when the API key of {} was rotated"] * 2)
 
 
 def _proven(call: Call) -> tuple[str, str]:
-    """Who acts by an access token or by HTTP Basic, and the role that he says he is."""
+    """Return who acts, by an access token or by HTTP Basic, and the role that the request claims."""
     if call.caller_if_any is not None:
         return str(call.caller.role), str(call.caller.role)
     role = call.facts.get("role") or _would_be(call.values["account"], call.facts.get("login"))
@@ -90,79 +71,55 @@ def _proven(call: Call) -> tuple[str, str]:
 
 def identity_checked(call: Call) -> list[Event]:
     """A role asked who it is."""
-    return [
-        Event(
-            "identity-check", "check", _role(call.caller.role), "checked its identity", "check its identity", facility=AUTH
-        )
-    ]
+    subject = (("role", str(call.caller.role)),)
+    return [Event("identity-check", "check", subject, "checked its identity", "check its identity", facility=AUTH)]
 
 
 def status_validated(call: Call) -> list[Event]:
     """The status of an authenticator was asked for."""
     name = call.facts.get("authenticator")
-    if name == _UNAUDITED_STATUS:
-        return []
     service = f"{name}/{call.values['service_id']}"
     words = f"status of authenticator {service}"
-    return [_on_authenticator(call, "validate-status", service, f"validated the {words}", f"validate the {words}")]
+    event = _on_authenticator(call, "validate-status", service, f"validated the {words}", f"validate the {words}")
+    return [] if name == _UNAUDITED_STATUS else [event]
 
 
 def switched(call: Call) -> list[Event]:
     """An authenticator was switched on or off."""
     kind, service_id = call.values.get("kind"), call.values.get("service_id")
     service = "authn" if kind is None else f"authn-{kind}" + ("" if service_id is None else f"/{service_id}")
-    state = {None: "", True: " on", False: " off"}[call.facts.get("enabled")]
-    return [
-        _on_authenticator(
-            call,
-            "update-authenticator-configuration",
-            service,
-            f"switched the authenticator {service}{state}",
-            f"switch the authenticator {service}{state}",
-        )
-    ]
+    words = f"the authenticator {service}" + {None: "", True: " on", False: " off"}[call.facts.get("enabled")]
+    operation = "update-authenticator-configuration"
+    return [_on_authenticator(call, operation, service, f"switched {words}", f"switch {words}")]
 
 
-def explained(call: Call) -> list[Event]:
-    """An operator had a token explained."""
-    return [_operated(call, "explain", "had a login explained of", "have a login explained of")]
+def _operated(operation: str, did: str, does: str) -> Recount:
+    def events(call: Call) -> list[Event]:
+        service = f"{call.facts.get('authenticator')}/{call.values['service_id']}"
+        key = call.values.get("key")
+        words = f"{'' if key is None else f'the key {key} for '}the authenticator {service}"
+        more = () if key is None else (("key", key),)
+        return [_on_authenticator(call, operation, service, f"{did} {words}", f"{does} {words}", *more)]
+
+    return events
 
 
-def keys_refreshed(call: Call) -> list[Event]:
-    """An operator had a provider's keys fetched anew."""
-    return [_operated(call, "refresh-keys", "had the keys fetched anew of", "have the keys fetched anew of")]
-
-
-def key_distrusted(call: Call) -> list[Event]:
-    """An operator distrusts a key."""
-    key = call.values["key"]
-    return [_operated(call, "distrust-key", f"distrusts the key {key} for", f"distrust the key {key} for", ("key", key))]
-
-
-def key_trusted(call: Call) -> list[Event]:
-    """An operator trusts a key again."""
-    key = call.values["key"]
-    return [_operated(call, "trust-key", f"trusts again the key {key} for", f"trust again the key {key} for", ("key", key))]
-
-
-def _operated(call: Call, operation: str, did: str, does: str, *more: tuple[str, str]) -> Event:
-    service = f"{call.facts.get('authenticator')}/{call.values['service_id']}"
-    return _on_authenticator(
-        call, operation, service, f"{did} the authenticator {service}", f"{does} the authenticator {service}", *more
-    )
+explained = _operated("explain", "had a login explained of", "have a login explained of")
+keys_refreshed = _operated("refresh-keys", "had the keys fetched again of", "have the keys fetched again of")
+key_distrusted = _operated("distrust-key", "distrusts", "distrust")
+key_trusted = _operated("trust-key", "trusts again", "trust again")
 
 
 def _on_authenticator(call: Call, operation: str, service: str, did: str, does: str, *more: tuple[str, str]) -> Event:
     # The webservice is that of the path's account, or would be.
     resource = f"{call.values['account']}:webservice:{call.origin.server.appname}/{service}"
-    subject = (("resource", resource), *_role(call.caller.role), *more)
+    subject = (("resource", resource), ("role", str(call.caller.role)), *more)
     return Event("authn", operation, subject, did, does, authenticator=service.partition("/")[0], service=service)
 
 
 def fetched(call: Call) -> list[Event]:
     """The value of a variable was read."""
-    version = _said(call, "version")
-    return [_fetched(_variable(call), version)]
+    return [_fetched(_name(call, "variable"), _said(call, "version"))]
 
 
 def fetched_several(call: Call) -> list[Event]:
@@ -177,40 +134,35 @@ def _fetched(name: str, version: str | None) -> Event:
     return Event("fetch", "fetch", (("resource", name), ("version", version)), f"fetched {words}", f"fetch {words}")
 
 
-def updated(call: Call) -> list[Event]:
-    """A variable was given a value."""
-    name = _variable(call)
-    return [Event("update", "update", (("resource", name),), f"updated {name}", f"update {name}")]
+def _updated(kind: str) -> Recount:
+    def events(call: Call) -> list[Event]:
+        name = _name(call, kind)
+        return [Event("update", "update", (("resource", name),), f"updated {name}", f"update {name}")]
+
+    return events
 
 
-def public_key_updated(call: Call) -> list[Event]:
-    """A public key was given another text."""
-    name = f"{call.values['account']}:public_key:{call.values['identifier']}"
-    return [Event("update", "update", (("resource", name),), f"updated {name}", f"update {name}")]
+updated = _updated("variable")
+public_key_updated = _updated("public_key")
 
 
 def expirations_cleared(call: Call) -> list[Event]:
     """The values of a variable were to end no more; without its flag there is no such route."""
-    if not call.query.flag("expirations"):
-        return []
-    name = f"{call.values['account']}:{call.values.get('kind', 'variable')}:{call.values['identifier']}"
+    name = _name(call, call.values.get("kind", "variable"))
     words = f"the expiration of {name}"
-    return [Event("expiration", "clear", (("resource", name),), f"cleared {words}", f"clear {words}")]
-
-
-def _variable(call: Call) -> str:
-    return f"{call.values['account']}:variable:{call.values['identifier']}"
+    event = Event("expiration", "clear", (("resource", name),), f"cleared {words}", f"clear {words}")
+    return [event] if call.query.flag("expirations") else []
 
 
 def resources_listed(call: Call) -> list[Event]:
     """Resources were listed or counted."""
-    asked = ("account", "kind", "owner", "search", "limit", "offset", "count", "role", "acting_as")
-    return [Event("list", "list", _asked(call, asked), "listed resources", "list resources")]
+    asked = _asked(call, "account", "kind", "owner", "search", "limit", "offset", "count", "role", "acting_as")
+    return [Event("list", "list", asked, "listed resources", "list resources")]
 
 
 def resource_asked(call: Call) -> list[Event]:
     """A resource was shown, or who has a privilege on it."""
-    name = f"{call.values['account']}:{call.values['kind']}:{call.values['identifier']}"
+    name = _name(call)
     subject: Subject = (("resource", name),)
     privilege = _said(call, "privilege") or _said(call, "permission") or "-"
     if call.query.flag("check"):
@@ -227,40 +179,33 @@ def resource_asked(call: Call) -> list[Event]:
 
 def role_asked(call: Call) -> list[Event]:
     """A role was shown, or whom it has for members, or what it holds."""
-    name = _named_role(call)
+    name = _name(call)
     operation = next((flag for flag in ("graph", "all", "memberships", "members") if call.query.flag(flag)), "show")
     if operation != "members":
         words = {"graph": "the graph of ", "all": "all roles of ", "memberships": "the memberships of "}.get(operation, "")
         return [Event("role", operation, (("role", name),), f"read {words}{name}", f"read {words}{name}")]
-    asked = ("account", "count", "kind", "search", "limit", "offset")
-    return [
-        Event(
-            "members", "list", (*_asked(call, asked), ("role", name)), f"listed members of {name}", f"list members of {name}"
-        )
-    ]
+    subject = (*_asked(call, "account", "count", "kind", "search", "limit", "offset"), ("role", name))
+    return [Event("members", "list", subject, f"listed members of {name}", f"list members of {name}")]
 
 
-def member_added(call: Call) -> list[Event]:
-    """A role was granted over HTTP."""
-    return _membership(call, "add", "added {} to {}", "add {} to {}")
+def _membership(operation: str, did: str, does: str, preposition: str) -> Recount:
+    def events(call: Call) -> list[Event]:
+        role, member = _name(call), _said(call, "member") or "-"
+        subject = (("role", role), ("member", member))
+        words = f"{member} {preposition} {role}"
+        event = Event("membership", operation, subject, f"{did} {words}", f"{does} {words}")
+        return [] if call.facts.get("unchanged") else [event]
+
+    return events
 
 
-def member_removed(call: Call) -> list[Event]:
-    """A role was taken back over HTTP."""
-    return _membership(call, "remove", "removed {} from {}", "remove {} from {}")
-
-
-def _membership(call: Call, operation: str, did: str, does: str) -> list[Event]:
-    if call.facts.get("unchanged"):
-        return []
-    role, member = _named_role(call), _said(call, "member") or "-"
-    subject = (("role", role), ("member", member))
-    return [Event("membership", operation, subject, did.format(member, role), does.format(member, role))]
+member_added = _membership("add", "added", "add", "to")
+member_removed = _membership("remove", "removed", "remove", "from")
 
 
 def policy_loaded(call: Call) -> list[Event]:
     """A policy document was loaded, or tried; the rows that changed have events of their own."""
-    name = f"{call.values['account']}:policy:{call.values['identifier']}"
+    name = _name(call, "policy")
     if call.facts.get("dry_run"):
         words = f"a dry run of a load of {name}"
         return [Event("policy", "dry-run", (("policy", name),), f"made {words}", f"make {words}", severity=NOTICE)]
@@ -269,7 +214,7 @@ def policy_loaded(call: Call) -> list[Event]:
 
 def policy_read(call: Call) -> list[Event]:
     """What a policy holds was read."""
-    name = f"{call.values['account']}:policy:{call.values['identifier']}"
+    name = _name(call, "policy")
     return [Event("policy", "read", (("policy", name),), f"read {name}", f"read {name}")]
 
 
@@ -283,48 +228,34 @@ def factory_tokens_made(call: Call) -> list[Event]:
 def factory_token_revoked(call: Call) -> list[Event]:
     """A token of a host factory was revoked."""
     factory, token = call.facts.get("factory", "-"), call.facts.get("token", "-")
-    words = f"the token {token} of {factory}"
-    return [
-        Event(
-            "host-factory", "revoke-token", (("resource", factory), ("token", token)), f"revoked {words}", f"revoke {words}"
-        )
-    ]
+    subject, words = (("resource", factory), ("token", token)), f"the token {token} of {factory}"
+    return [Event("host-factory", "revoke-token", subject, f"revoked {words}", f"revoke {words}")]
 
 
 def factory_host_made(call: Call) -> list[Event]:
     """A host was made with a host factory's token, or given another API key."""
     host, factory, token = (call.facts.get(name, "-") for name in ("host", "factory", "token"))
-    words = f"with the token {token} of {factory}"
-    return [
-        Event(
-            "host-factory",
-            "create-host",
-            (("role", host), ("resource", factory), ("token", token)),
-            f"was made or given another API key {words}",
-            f"be made {words}",
-            user=host,
-        )
-    ]
+    subject, words = (("role", host), ("resource", factory), ("token", token)), f"with the token {token} of {factory}"
+    did = f"was made or given another API key {words}"
+    return [Event("host-factory", "create-host", subject, did, f"be made {words}", user=host)]
 
 
-def account_made(call: Call) -> list[Event]:
-    """An account was made."""
-    return [_account(call.facts.get("account", "-"), "create", "made", "make")]
+def _account(operation: str, did: str, does: str) -> Recount:
+    def events(call: Call) -> list[Event]:
+        account = call.values.get("account") or call.facts.get("account", "-")
+        words = f"the account {account}"
+        return [Event("account", operation, (("account", account),), f"{did} {words}", f"{does} {words}")]
+
+    return events
 
 
-def account_deleted(call: Call) -> list[Event]:
-    """An account was deleted."""
-    return [_account(call.values["account"], "delete", "deleted", "delete")]
+account_made = _account("create", "made", "make")
+account_deleted = _account("delete", "deleted", "delete")
 
 
-def accounts_listed(call: Call) -> list[Event]:  # noqa: ARG001 (they are all called alike)
+def accounts_listed(_: Call) -> list[Event]:
     """The accounts were listed."""
     return [Event("account", "list", (), "listed accounts", "list accounts")]
-
-
-def _account(account: str, operation: str, did: str, does: str) -> Event:
-    words = f"the account {account}"
-    return Event("account", operation, (("account", account),), f"{did} {words}", f"{does} {words}")
 
 
 def audit_read(call: Call) -> list[Event]:
@@ -335,27 +266,18 @@ def audit_read(call: Call) -> list[Event]:
     return [Event("audit", "list", subject, f"read {words}", f"read {words}")]
 
 
-def _named_role(call: Call) -> str:
-    return f"{call.values['account']}:{call.values['kind']}:{call.values['identifier']}"
+def _name(call: Call, kind: str | None = None) -> str:
+    """Return the full id that the path makes, of this kind where the path has none."""
+    return f"{call.values['account']}:{kind or call.values['kind']}:{call.values['identifier']}"
 
 
-def _role(role: RoleName) -> Subject:
-    return (("role", str(role)),)
-
-
-def _asked(call: Call, names: tuple[str, ...]) -> Subject:
-    """What the path or the query says under these names; the first of what is said more than once."""
-
-    def said() -> Iterator[tuple[str, str]]:
-        for name in names:
-            text = call.values.get(name) or _said(call, name)
-            if text is not None:
-                yield name, text
-
-    return tuple(said())
+def _asked(call: Call, *names: str) -> Subject:
+    """Return what the path or the query says under these names; the first of what is said more than once."""
+    said = ((name, call.values.get(name) or _said(call, name)) for name in names)
+    return tuple((name, text) for name, text in said if text is not None)
 
 
 def _said(call: Call, name: str) -> str | None:
-    """What the query says first under a name, right or wrong, empty where it is bare; ``None`` where the name is absent."""
+    """Return what the query says first under a name, right or wrong, empty where bare; ``None`` where the name is absent."""
     pairs = call.query.pairs
     return next((value or "" for key, value in pairs if key in {name, f"{name}[]"}), None) if pairs else None

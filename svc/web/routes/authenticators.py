@@ -1,22 +1,16 @@
-"""Authenticators over HTTP, for operators: which there are, how one stands, why it refuses a token, and changes."""
+"""Authenticators over HTTP, for operators."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
-from typing import Any, Final
+from collections.abc import Sequence
+from functools import partial
+from typing import Final
 
 import attrs
 
-from svc.model.authentication import Explanation, Problem
-from svc.model.errors import (
-    AuthenticationRefused,
-    BadRequest,
-    Forbidden,
-    InvalidParameter,
-    RecordNotFound,
-    TooOften,
-)
+from svc.model.authentication import Problem, Step
+from svc.model.clocks import iso_milliseconds
+from svc.model.errors import AuthenticationRefused, BadRequest, Forbidden, InvalidParameter, RecordNotFound, TooOften
 from svc.model.strict_json import Malformed, json_object
 from svc.services.authenticators import DEFAULT, AuthenticatorReport, AuthenticatorService, FederatedService
 from svc.web.http.declarations import NO_BODY, PARAMETERS, Answer, Body, Parameter, Source, Unaudited
@@ -29,11 +23,7 @@ _ONE: Final = "/<service_id>/<flat:account>"
 
 
 def _switch(source: Source) -> bool:
-    """Read ``enabled`` from a form, or from JSON where the content type says so (AUTH-5).
-
-    :raises BadRequest: the body is neither.
-    :raises InvalidParameter: ``enabled`` is missing, or neither true nor false.
-    """
+    """Read ``enabled`` from a form, or from JSON where the content type says so (AUTH-5)."""
     content_type = (source.header("Content-Type") or "").partition(";")[0].strip().lower()
     on: object
     if content_type == "application/json":
@@ -57,16 +47,6 @@ JWT: Final = Parameter("jwt", _token, TEXT, "the token to explain", late=True)
 
 _UPDATE: Final = "update on the authenticator's webservice"
 _READ_STATUS: Final = "read on the webservice's status"
-
-#: What the three ways to name an authenticator that is switched have in common.
-_SWITCHING: Final[Mapping[str, Any]] = {
-    "caller": REQUIRED,
-    "body": Body("on or off", PARAMETERS, fields=(ENABLED,)),
-    "answers": (Answer(204, "it is switched"),),
-    "errors": (AuthenticationRefused, BadRequest, Forbidden),
-    "privileges": _UPDATE,
-    "audit": auditing.switched,
-}
 
 _NAMES: Final = array(TEXT)
 _KNOWN: Final = obj({"installed": _NAMES, "configured": _NAMES, "enabled": _NAMES})
@@ -95,20 +75,25 @@ _STATUS: Final = {
 }
 _FAULT: Final = obj({"status": text("error"), "error": TEXT})
 _STEP: Final = obj(
-    {
-        "check": TEXT,
-        "outcome": text("passed", "failed", "not reached"),
-        "detail": TEXT,
-        "reason": TEXT.or_null(),
-    }
+    {"check": TEXT, "outcome": text("passed", "failed", "not reached"), "detail": TEXT, "reason": TEXT.or_null()}
 )
 
 
 @attrs.frozen
 class Authenticators:
-    """The routes of authenticators of whatever type."""
+    """The routes of authenticators of any type."""
 
     routes = Routes()
+    _switching = partial(
+        routes.add,
+        "PATCH",
+        caller=REQUIRED,
+        body=Body("on or off", PARAMETERS, fields=(ENABLED,)),
+        answers=(Answer(204, "it is switched"),),
+        errors=(AuthenticationRefused, BadRequest, Forbidden),
+        privileges=_UPDATE,
+        audit=auditing.switched,
+    )
 
     authenticators: AuthenticatorService
 
@@ -124,17 +109,17 @@ class Authenticators:
         """Return which types there are, and which authenticators policy defines and may be used (AUTH-4)."""
         return Response.json(attrs.asdict(await self.authenticators.known()))
 
-    @routes.add("PATCH", "/authn/<flat:account>", **_SWITCHING)
+    @_switching("/authn/<flat:account>")
     async def switch_default(self, call: Call, account: str) -> Response:
         """Switch ``authn``: kept, though it is always enabled."""
         return await self._switch(call, account, DEFAULT)
 
-    @routes.add("PATCH", "/authn-<flat:kind>/<flat:account>", **_SWITCHING)
+    @_switching("/authn-<flat:kind>/<flat:account>")
     async def switch_only(self, call: Call, kind: str, account: str) -> Response:
         """Switch an authenticator of a type that has one for each account."""
         return await self._switch(call, account, f"authn-{kind}")
 
-    @routes.add("PATCH", "/authn-<flat:kind>{/}<service_id>/<flat:account>", **_SWITCHING)
+    @_switching("/authn-<flat:kind>{/}<service_id>/<flat:account>")
     async def switch(self, call: Call, kind: str, service_id: str, account: str) -> Response:
         """Switch an authenticator on or off; a published client encodes its whole name (WIRE-15)."""
         return await self._switch(call, account, f"authn-{kind}/{service_id}")
@@ -161,12 +146,19 @@ class FederatedAuthenticators:
     """The routes by which operators see and change the authenticators ``<name>/<service id>``, which trust third parties."""
 
     declared = Routes()
+    _key_trust = partial(
+        declared.add,
+        path=f"{_ONE}/distrusted-keys/<key>",
+        caller=REQUIRED,
+        errors=(RecordNotFound, Forbidden),
+        privileges=_UPDATE,
+    )
 
     authenticators: FederatedService
 
     @property
     def routes(self) -> Routes:
-        """Those that are declared, under the authenticators' name."""
+        """The declared routes, under the authenticators' name."""
         return self.declared.under(self.authenticators.name)
 
     @declared.add(
@@ -183,14 +175,13 @@ class FederatedAuthenticators:
         audit=auditing.status_validated,
     )
     async def status(self, call: Call, service_id: str, account: str) -> Response:
-        """Return all that is wrong with an authenticator, and what is known of its keys (AUTH-60).
-
-        A faulty configuration is 500, as installed clients expect (AUTH-60).
-        """
+        """Return the faults of an authenticator, and its keys; a fault is 500, as installed clients expect (AUTH-60)."""
         try:
             report = await self.authenticators.status(call.invocation, account, service_id)
         except RecordNotFound as refusal:
-            message = f"{_CODES[refusal.kind]} {refusal.kind.capitalize()} '{refusal.identifier}' not found"
+            # The codes of the installed base (AUTH-59).
+            code = {"account": "CONJ00008E", "webservice": "CONJ00005E"}[refusal.kind]
+            message = f"{code} {refusal.kind.capitalize()} '{refusal.identifier}' not found"
             return Response.json({"status": "error", "error": message}, 404)
         except Forbidden as refusal:
             return Response.json({"status": "error", "error": f"CONJ00006E {call.caller.role} {refusal.why}"}, 403)
@@ -200,7 +191,9 @@ class FederatedAuthenticators:
             "listed": report.listed,
             "algorithms": status.algorithms,
             "keys": _keys(report),
-            "distrusted": [{"key": key.key, "since": _time(key.since), "by": key.by} for key in status.distrusted],
+            "distrusted": [
+                {"key": key.key, "since": iso_milliseconds(key.since), "by": key.by} for key in status.distrusted
+            ],
             "clock_offset": None if status.clock_offset is None else round(status.clock_offset, 3),
             "recent_tokens": status.tokens,
         }
@@ -224,8 +217,10 @@ class FederatedAuthenticators:
     )
     async def explain(self, call: Call, service_id: str, account: str, login: str | None) -> Response:
         """Return how a token would be judged, check by check; nothing is issued."""
-        explanation = await self.authenticators.explain(call.invocation, account, service_id, login, lambda: call.late(JWT))
-        return _explained(explanation)
+        found = await self.authenticators.explain(call.invocation, account, service_id, login, lambda: call.late(JWT))
+        return Response.json(
+            {"admitted": found.admitted, "role": found.role, "steps": [_step(step) for step in found.steps]}
+        )
 
     @declared.add(
         "POST",
@@ -242,42 +237,20 @@ class FederatedAuthenticators:
         report = await self.authenticators.refresh_keys(call.invocation, account, service_id)
         return Response.json({"keys": _keys(report), **_problems(report.status.problems)})
 
-    @declared.add(
-        "PUT",
-        f"{_ONE}/distrusted-keys/<key>",
-        caller=REQUIRED,
-        body=NO_BODY,
-        answers=(Answer(204, "the key is distrusted"),),
-        errors=(RecordNotFound, Forbidden),
-        privileges=_UPDATE,
-        audit=auditing.key_distrusted,
-    )
+    @_key_trust("PUT", body=NO_BODY, answers=(Answer(204, "the key is distrusted"),), audit=auditing.key_distrusted)
     async def distrust(self, call: Call, service_id: str, account: str, key: str) -> Response:
         """Let a key, by its id or its thumbprint, verify nothing any more (AUTH-51)."""
         await self.authenticators.distrust(call.invocation, account, service_id, key)
         return Response.empty()
 
-    @declared.add(
-        "DELETE",
-        f"{_ONE}/distrusted-keys/<key>",
-        caller=REQUIRED,
-        answers=(Answer(204, "the key is trusted again"),),
-        errors=(RecordNotFound, Forbidden),
-        privileges=_UPDATE,
-        audit=auditing.key_trusted,
-    )
+    @_key_trust("DELETE", answers=(Answer(204, "the key is trusted again"),), audit=auditing.key_trusted)
     async def trust(self, call: Call, service_id: str, account: str, key: str) -> Response:
-        """Take that back."""
+        """Let a key verify again."""
         await self.authenticators.trust(call.invocation, account, service_id, key)
         return Response.empty()
 
 
-#: The codes of the installed base for what is missing (AUTH-59).
-_CODES: Final = {"account": "CONJ00008E", "webservice": "CONJ00005E"}
-
-
 def _keys(report: AuthenticatorReport) -> dict[str, object]:
-    """Return the state of an authenticator's keys; ages are in seconds."""
     keys, asked = report.status.keys, report.asked_at
     return {
         "source": report.status.source,
@@ -286,7 +259,7 @@ def _keys(report: AuthenticatorReport) -> dict[str, object]:
         "ids": [kid for kid, _ in keys.keys],
         "thumbprints": [thumbprint for _, thumbprint in keys.keys],
         "age": None if report.age is None else round(report.age, 3),
-        "last_fetch": None if asked is None else {"at": _time(asked), "outcome": keys.failure or "ok"},
+        "last_fetch": None if asked is None else {"at": iso_milliseconds(asked), "outcome": keys.failure or "ok"},
         "problems": keys.problems,
         "unused": keys.unused,
     }
@@ -296,18 +269,6 @@ def _problems(problems: Sequence[Problem]) -> dict[str, object]:
     return {"problems": [{"what": problem.what, "remedy": problem.remedy} for problem in problems]}
 
 
-def _explained(explanation: Explanation) -> Response:
-    steps = [
-        {
-            "check": step.check,
-            "outcome": step.outcome,
-            "detail": step.detail,
-            "reason": None if step.reason is None else step.reason.value,
-        }
-        for step in explanation.steps
-    ]
-    return Response.json({"admitted": explanation.admitted, "role": explanation.role, "steps": steps})
-
-
-def _time(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
+def _step(step: Step) -> dict[str, object]:
+    reason = None if step.reason is None else step.reason.value
+    return {"check": step.check, "outcome": step.outcome, "detail": step.detail, "reason": reason}

@@ -1,17 +1,14 @@
-"""Logging in over HTTP: API keys and others' tokens become access tokens; who the caller is; the keys that verify them.
-
-A refused login has an empty body (FAIL-3).
-"""
+"""Logging in over HTTP; a refused login has an empty body (FAIL-3)."""
 
 from __future__ import annotations
 
 import base64
-import datetime
 from typing import Final
 
 import attrs
 
 from svc.model.authentication import LoginRequest
+from svc.model.clocks import iso_milliseconds
 from svc.model.errors import (
     AuthenticationRefused,
     BadRequest,
@@ -29,9 +26,6 @@ from svc.web.http.response import Response
 from svc.web.http.routing import OPTIONAL, PUBLIC, REQUIRED, Call, Routes
 from svc.web.http.shapes import TEXT, array, obj, raw, text
 from svc.web.routes import auditing
-
-#: What LDAP authenticators are called in the audit.
-_LDAP: Final = "authn-ldap"
 
 _TEXT: Final = raw("text/plain; charset=utf-8")
 _ISSUED: Final = (
@@ -81,7 +75,8 @@ class Authn:
     async def tell_api_key(self, call: Call, account: str) -> Response:
         """Return the API key of the role that HTTP Basic credentials prove (TOK-2)."""
         name, password = call.late(BASIC)
-        return await _told(call, self.api_keys, LoginRequest(account, name, password, call.client_ip))
+        request = LoginRequest(account, name, password, call.client_ip)
+        return Response.content(await self.api_keys.api_key(request, call), _TEXT.media_type)
 
     @routes.add(
         "POST",
@@ -130,13 +125,12 @@ class Authn:
         """Return what the service knows of the caller (WIRE-51)."""
         role = call.caller.role
         await self.tokens.check_caller(call.caller)
-        issued = datetime.datetime.fromtimestamp(call.caller.issued_at, datetime.UTC)
         told = {
             "client_ip": call.client_ip,
             "user_agent": user_agent,
             "account": role.account,
             "username": role.login,
-            "token_issued_at": issued.isoformat(timespec="milliseconds"),
+            "token_issued_at": iso_milliseconds(call.caller.issued_at),
         }
         return Response.json({name: value for name, value in told.items() if value is not None})
 
@@ -152,7 +146,7 @@ class FederatedAuthn:
 
     @property
     def routes(self) -> Routes:
-        """Those that are declared, under the name."""
+        """The declared routes, under the name."""
         return self.declared.under(self.name)
 
     @declared.add(
@@ -205,9 +199,10 @@ class LdapAuthn:
     )
     async def tell_api_key(self, call: Call, service_id: str, account: str) -> Response:
         """Return the API key of the role that HTTP Basic credentials prove (AUTH-52)."""
-        call.tell(authenticator=_LDAP)
+        call.tell(authenticator="authn-ldap")
         name, password = call.late(BASIC)
-        return await _told(call, self.api_keys, LoginRequest(account, name, password, call.client_ip, service_id))
+        request = LoginRequest(account, name, password, call.client_ip, service_id)
+        return Response.content(await self.api_keys.api_key(request, call), _TEXT.media_type)
 
     @routes.add(
         "POST",
@@ -225,7 +220,7 @@ class LdapAuthn:
         self, call: Call, service_id: str, account: str, login: str, *, accept_encoding: str | None
     ) -> Response:
         """Exchange an API key or a password for an access token (AUTH-52)."""
-        call.tell(authenticator=_LDAP)
+        call.tell(authenticator="authn-ldap")
         request = LoginRequest(account, login, call.body, call.client_ip, service_id)
         return _issued(await self.login.authenticate(request, call), accept_encoding)
 
@@ -238,17 +233,12 @@ class LdapAuthn:
         audit=auditing.status_validated,
     )
     async def no_status(self, call: Call, service_id: str, account: str) -> Response:  # noqa: ARG002
-        """Answer that there is no status: the type has none (AUTH-58)."""
-        call.tell(authenticator=_LDAP)
+        """Answer that the type has no status (AUTH-58)."""
+        call.tell(authenticator="authn-ldap")
         return Response.json({"status": "error", "error": "CONJ00056E Status check is not supported for authn-ldap"}, 501)
-
-
-async def _told(call: Call, api_keys: ApiKeyService, request: LoginRequest) -> Response:
-    return Response.content(await api_keys.api_key(request, call), "text/plain; charset=utf-8")
 
 
 def _issued(token: bytes, accept_encoding: str | None) -> Response:
     if any(item.strip().lower() == "base64" for item in (accept_encoding or "").split(",")):
-        encoded = base64.b64encode(token)
-        return Response.content(encoded, "text/plain; charset=utf-8", headers=(("Content-Encoding", "base64"),))
+        return Response.content(base64.b64encode(token), _TEXT.media_type, headers=(("Content-Encoding", "base64"),))
     return Response.content(token, "application/json")

@@ -1,7 +1,4 @@
-"""The routes of the cluster's health, which anyone may ask, and which ask only the servers that the settings list.
-
-And one by which these servers find out whether they have two primaries, which nobody else may ask.
-"""
+"""The cluster's health over HTTP, which asks only the servers that the settings list."""
 
 from __future__ import annotations
 
@@ -23,9 +20,6 @@ from svc.web.http.routing import PUBLIC, Call, Routes
 from svc.web.http.shapes import BOOLEAN, INTEGER, NUMBER, TEXT, array, keyed, obj, raw
 from svc.web.routes.clusterpage import PAGE_HEADERS, page
 from svc.web.routes.healthjson import REPORT
-
-#: How this server is called in a look at all of them: it isn't told its own name.
-_HERE: Final = "this server"
 
 _VARIES: Final = (("Vary", "Accept"),)
 
@@ -60,7 +54,7 @@ class Cluster:
     #: The members that have two primaries between them, by name.
     contenders: Callable[[], frozenset[str]]
     claims: PeerClaims
-    #: What this server's database is, asked of it now.
+    #: Asks the database for its identity.
     identity: Callable[[], Awaitable[DatabaseIdentity]]
 
     @routes.add(
@@ -74,7 +68,7 @@ class Cluster:
         audit=Unaudited("servers ask each other every few seconds"),
     )
     async def tell(self, call: Call, *, challenge: str | None, code: str | None) -> Response:
-        """Tell another server of the cluster what this one's database is (``svc.cluster.claims``); to others it is 404."""
+        """Return this server's database to another server of the cluster (``svc.cluster.claims``); to others it is 404."""
         if challenge is None or not self.claims.is_asked(challenge, code):
             raise call.no_route()
         return Response.json(self.claims.answer(challenge, await self.identity()))
@@ -94,10 +88,7 @@ class Cluster:
         audit=_UNAUDITED,
     )
     async def show(self, call: Call, server: str) -> Response:  # noqa: ARG002 (every route takes its call)
-        """Return the health of a member as it tells it, or 502 when it gives no report (HEALTH-18, HEALTH-20).
-
-        Names have no character that needs an escape, so the path is compared as it stands; any other name is 404.
-        """
+        """Return the health of a member as it reports it, or 502 when it gives no report (HEALTH-18, HEALTH-20)."""
         reply = await self.members.answer(server)
         if reply is None:
             message = "This server's configuration lists no server of that name under cluster"
@@ -127,21 +118,20 @@ class Cluster:
         if "json" in (accept or "").lower():
             ok = all(each.ok for each in servers)
             return Response.json({"ok": ok, "servers": [each.document() for each in servers]}, headers=_VARIES)
-        text = page(servers, self.checks.now())
-        return Response.content(text.encode("utf-8"), _PAGE, headers=PAGE_HEADERS)
+        return Response.content(page(servers, self.checks.now()).encode("utf-8"), _PAGE, headers=PAGE_HEADERS)
 
     def _own(self) -> MemberHealth:
         report = self.checks.report(self.dialect)
         age = 0.0 if report.moment is None else max(0.0, self.checks.now() - report.moment)
-        return member_health(_HERE, report.document(), here=True, changed=max(report.changed.values()), age=age)
+        # It isn't told its own name.
+        return member_health("this server", report.document(), here=True, changed=max(report.changed.values()), age=age)
 
     def _without(self, reply: ProbeReply) -> HealthReport:
-        """The report on a server that gave none: of the same shape, with one word for everything."""
+        """Return the report on a server that gave none: of the same shape, with one word for everything."""
         own, fault = self.checks.report(self.dialect), reply.fault
         primaries = None if own.primaries is None else fault
         return HealthReport(self.dialect, dict.fromkeys(own.services, fault), fault, None, primaries=primaries)
 
 
 def _contended(each: MemberHealth) -> MemberHealth:
-    """One of two primaries that may not know of each other."""
     return attrs.evolve(each, word="failed" if each.reachable else each.word, primaries="two")

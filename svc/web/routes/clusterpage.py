@@ -1,10 +1,8 @@
 """The page that shows the cluster: one document without scripts, which renews itself.
 
-Everything in it that isn't written here goes through ``html.escape``, what comes from other servers before all. Its style is
-the one that the Content-Security-Policy names by its hash; nothing else is loaded, run, framed or sent.
-
-Tables lose their meaning for screen readers where a style lays them out otherwise, as it does on a phone. So each part
-says its role once more.
+What isn't written here, above all what comes from other servers, goes through ``html.escape``. The Content-Security-Policy
+names its style by its hash; nothing else is loaded, run, framed or sent. The style lays the table out otherwise on a phone,
+where screen readers lose its meaning unless each part states its role.
 """
 
 from __future__ import annotations
@@ -16,7 +14,7 @@ from html import escape
 from typing import Final
 
 from svc.cluster.reports import INVALID, UNREACHABLE, MemberHealth
-from svc.web.routes.healthjson import instant
+from svc.model.clocks import iso_seconds
 
 #: Seconds after which a browser asks again.
 REFRESH: Final = 10
@@ -105,7 +103,7 @@ def page(servers: Sequence[MemberHealth], now: float) -> str:
 </header>
 <main>
 <table role="table">
-<caption>State of each server at {_time(now, _clock(now))}</caption>
+<caption>State of each server at {_time(now, iso_seconds(now).replace("T", " ").replace("Z", " UTC"))}</caption>
 <thead role="rowgroup"><tr role="row">{heads}</tr></thead>
 <tbody role="rowgroup">
 {rows}
@@ -119,7 +117,7 @@ def page(servers: Sequence[MemberHealth], now: float) -> str:
 
 
 def _summary(servers: Sequence[MemberHealth]) -> tuple[str, str]:
-    """The title and the sentence for the whole."""
+    """Return the title and the sentence for the whole."""
     ill = [each.name for each in servers if not each.ok]
     if not ill:
         return "ok: cluster", "This server is well." if len(servers) == 1 else f"All {len(servers)} servers are well."
@@ -159,13 +157,11 @@ def _state(each: MemberHealth) -> str:
 
 
 def _services(each: MemberHealth) -> str:
-    if not each.services:
-        return _UNKNOWN
     items = (
         f'<li class="{"well" if word == "ok" else "ill"}">{escape(name)} <b>{escape(word)}</b></li>'
         for name, word in each.services.items()
     )
-    return f'<ul role="list">{"".join(items)}</ul>'
+    return f'<ul role="list">{"".join(items)}</ul>' if each.services else _UNKNOWN
 
 
 def _lag(each: MemberHealth) -> str:
@@ -177,17 +173,12 @@ def _lag(each: MemberHealth) -> str:
 
 
 def _changed(each: MemberHealth, now: float) -> str:
-    if each.changed is None:
-        return "none seen"
-    return _time(each.changed, f"{_duration(max(0.0, now - each.changed))} ago")
+    changed = each.changed
+    return "none seen" if changed is None else _time(changed, f"{_duration(max(0.0, now - changed))} ago")
 
 
 def _time(moment: float, text: str) -> str:
-    return f'<time datetime="{instant(moment)}">{escape(text)}</time>'
-
-
-def _clock(moment: float) -> str:
-    return instant(moment).replace("T", " ").replace("Z", " UTC")
+    return f'<time datetime="{iso_seconds(moment)}">{escape(text)}</time>'
 
 
 def _duration(seconds: float) -> str:

@@ -1,6 +1,6 @@
-"""Credentials over HTTP: a user changes his password, and API keys are rotated (TOK-9 to TOK-14).
+"""Credentials over HTTP: passwords are changed, and API keys rotated (TOK-9 to TOK-14).
 
-Who changes his own is known by HTTP Basic, who rotates others' API keys by an access token.
+HTTP Basic is for one's own, an access token for others' API keys.
 """
 
 from __future__ import annotations
@@ -59,9 +59,8 @@ class Credentials:
     )
     async def change_password(self, call: Call, account: str) -> Response:
         """Make the raw body the caller's password. Access tokens, and the API key, stay as they are."""
-        await self.credentials.change_password(
-            _caller(call, account), _named(call, account), call.body, call.client_ip, call
-        )
+        caller, named = _caller(call, account), _named(call, account)
+        await self.credentials.change_password(caller, named, call.body, call.client_ip, call)
         return Response.empty()
 
     @routes.add(
@@ -100,15 +99,12 @@ class Credentials:
 
 
 def _caller(call: Call, account: str) -> Caller | LoginRequest:
-    """Return the caller by his access token, or else what he says in HTTP Basic."""
+    """Return the caller by the access token, or else what HTTP Basic says."""
     return call.caller_if_any or LoginRequest(account, *call.late(BASIC), call.client_ip)
 
 
 def _named(call: Call, account: str) -> Named:
-    """Return what reads the role that the query names, ``kind:id`` or ``account:kind:id``.
-
-    It raises ``InvalidParameter`` for what is no name, and ``CredentialUnknown`` where there are no roles of that kind.
-    """
+    """Return what reads the role that the query names, ``kind:id`` or ``account:kind:id``."""
 
     def named() -> RoleName | None:
         text = call.late(ROLE)

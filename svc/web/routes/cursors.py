@@ -1,4 +1,4 @@
-"""Cursors: where a page of a listing ended, as text that a client hands back and needn't understand.
+"""Cursors: the end of a listing's page, as text that a client hands back and needn't understand.
 
 A cursor is base64url without padding of a version, the class of the row (255 for none), whether the row is of ownership, and
 the full id by which the listing is ordered. A change of this form changes the version, so that an old cursor is refused and
@@ -38,17 +38,13 @@ def place_of(cursor: str, *, ranked: bool) -> Place:
         raw = base64.b64decode(cursor + "=" * (-len(cursor) % 4), b"-_", validate=True) if _FORM.fullmatch(cursor) else b""
         version, rank, ownership, *_ = raw
         name = str(RoleName.parse(raw[3:].decode("utf-8")))
+        whole = version == _VERSION and ownership in {0, 1} and cursor == _encoded(raw)
+        if not whole or (rank not in _RANKS if ranked else rank != _NO_RANK):
+            raise ValueError("another form")
     except (ValueError, InvalidName):
-        raise _unfit() from None
-    whole = version == _VERSION and ownership in {0, 1} and cursor == _encoded(raw)
-    if not whole or (rank not in _RANKS if ranked else rank != _NO_RANK):
-        raise _unfit()
+        raise InvalidParameter("cursor", "'cursor' is none that this listing gave out") from None
     return Place(name, bool(ownership), rank if ranked else None)
 
 
 def _encoded(raw: bytes) -> str:
     return base64.urlsafe_b64encode(raw).rstrip(b"=").decode("ascii")
-
-
-def _unfit() -> InvalidParameter:
-    return InvalidParameter("cursor", "'cursor' is none that this listing gave out")

@@ -1,15 +1,14 @@
-"""Resources as they are told in JSON (RES-16 to RES-20); a record that no policy made has no "policy"."""
+"""Resources in JSON (RES-16 to RES-20); a record that no policy made has no "policy"."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Final
 
 import attrs
 
-from svc.model.clocks import iso_seconds
-from svc.model.query_results import Expiration, Permission, RecordedVersion, Resource, ResourceAnnotation
+from svc.model.clocks import iso_milliseconds, iso_seconds
+from svc.model.query_results import Permission, RecordedVersion, Resource, ResourceAnnotation
 from svc.web.http.response import gathered, json_elements, json_members
 from svc.web.http.shapes import INTEGER, TEXT, array, obj
 
@@ -17,15 +16,7 @@ _RECORDED: Final = {"policy": TEXT}
 _SECRETS: Final = array(obj({"version": INTEGER, "expires_at": TEXT.or_null()}))
 _EXPIRATION: Final = obj({"due_at": TEXT.or_null(), "failures": INTEGER, "fault": TEXT.or_null()})
 _VERSION: Final = obj(
-    {
-        "version": INTEGER,
-        "created_at": TEXT,
-        "policy_sha256": TEXT,
-        "finished_at": TEXT,
-        "client_ip": TEXT,
-        "id": TEXT,
-        "role": TEXT,
-    },
+    {"version": INTEGER, **dict.fromkeys(("created_at", "policy_sha256", "finished_at", "client_ip", "id", "role"), TEXT)},
     {"policy_text": TEXT},
 )
 
@@ -53,10 +44,7 @@ RESOURCE_SHAPE: Final = obj(
 async def described(
     portions: AsyncIterator[Sequence[Resource]], more: Mapping[str, object] | None = None
 ) -> AsyncGenerator[bytes, None]:
-    """Return resources as their route shows them, in JSON with commas between, in pieces that aren't empty.
-
-    ``more`` are further members of each.
-    """
+    """Return resources in JSON, each with ``more`` members, with commas between, in pieces that aren't empty."""
     writing = _Writing(more or {})
     async for portion in portions:
         for piece in gathered(writing.chunks(portion)):
@@ -86,15 +74,15 @@ class _Writing:
         if self._section is None:
             yield self._comma + json_members(_head(resource)) + b',"permissions":['
             self._section, self._inner, self._comma = "permissions", b"", b","
-        yield from self._listed([_permission(permission) for permission in resource.permissions])
+        yield from self._listed(list(map(_permission, resource.permissions)))
         if self._section == "permissions" and (resource.annotations or not resource.continued):
             yield b'],"annotations":['
             self._section, self._inner = "annotations", b""
-        yield from self._listed([_annotation(annotation) for annotation in resource.annotations])
+        yield from self._listed(list(map(_annotation, resource.annotations)))
         if not resource.continued:
             yield b"]"
-            for members in ({name: value} for name, value in {**_special(resource), **self._more}.items()):
-                yield b"," + json_members(members).removeprefix(b"{")
+            for name, value in {**_special(resource), **self._more}.items():
+                yield b"," + json_members({name: value}).removeprefix(b"{")
             yield b"}"
             self._section = None
 
@@ -106,21 +94,14 @@ class _Writing:
 
 
 def _whole(resource: Resource) -> dict[str, object]:
-    return {
-        **_head(resource),
-        "permissions": [_permission(permission) for permission in resource.permissions],
-        "annotations": [_annotation(annotation) for annotation in resource.annotations],
-        **_special(resource),
-    }
+    permissions = list(map(_permission, resource.permissions))
+    annotations = list(map(_annotation, resource.annotations))
+    return {**_head(resource), "permissions": permissions, "annotations": annotations, **_special(resource)}
 
 
 def _head(resource: Resource) -> dict[str, object]:
-    return {
-        "created_at": _moment(resource.created_at),
-        "id": resource.id,
-        "owner": resource.owner,
-        **_recorded(resource.policy),
-    }
+    created_at = iso_milliseconds(resource.created_at)
+    return {"created_at": created_at, "id": resource.id, "owner": resource.owner, **_recorded(resource.policy)}
 
 
 def _permission(permission: Permission) -> dict[str, object]:
@@ -140,25 +121,16 @@ def _recorded(policy: str | None) -> dict[str, str]:
     return {} if policy is None else {"policy": policy}
 
 
-def _moment(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
-
-
 def _secrets(variable: Resource) -> dict[str, object]:
-    return {
-        "secrets": [
-            {"version": version.number, "expires_at": _perhaps(version.expires_at)} for version in variable.secret_versions
-        ],
-        **({} if variable.expiration is None else {"expiration": _expiration(variable.expiration)}),
-    }
-
-
-def _expiration(expiration: Expiration) -> dict[str, object]:
-    return {"due_at": _perhaps(expiration.due_at), "failures": expiration.failures, "fault": expiration.fault}
+    versions = [{"version": each.number, "expires_at": _perhaps(each.expires_at)} for each in variable.secret_versions]
+    if (due := variable.expiration) is None:
+        return {"secrets": versions}
+    expiration = {"due_at": _perhaps(due.due_at), "failures": due.failures, "fault": due.fault}
+    return {"secrets": versions, "expiration": expiration}
 
 
 def _perhaps(seconds: float | None) -> str | None:
-    return None if seconds is None else _moment(seconds)
+    return None if seconds is None else iso_milliseconds(seconds)
 
 
 def _policy_versions(policy: Resource) -> dict[str, object]:
@@ -167,7 +139,7 @@ def _policy_versions(policy: Resource) -> dict[str, object]:
 
 def _policy_version(policy: str, version: RecordedVersion) -> dict[str, object]:
     # A load happens all at once: it is finished when it begins to be there.
-    moment = _moment(version.created_at)
+    moment = iso_milliseconds(version.created_at)
     return {
         "version": version.number,
         "created_at": moment,
@@ -180,21 +152,15 @@ def _policy_version(policy: str, version: RecordedVersion) -> dict[str, object]:
     }
 
 
-def _restricted_to(actor: Resource) -> dict[str, object]:
-    return {"restricted_to": list(actor.restrictions)}
-
-
 def _factory(host_factory: Resource) -> dict[str, object]:
-    # Their texts are known to nobody but those who were given them.
+    # A token's text is shown once, when it is made.
     tokens = [{"expiration": iso_seconds(token.expires_at), "cidr": list(token.networks)} for token in host_factory.tokens]
     return {"tokens": tokens, "layers": list(host_factory.layers)}
 
 
-#: What resources of some kinds have besides.
 _SPECIAL: Final[Mapping[str, Callable[[Resource], dict[str, object]]]] = {
     "variable": _secrets,
     "policy": _policy_versions,
     "host_factory": _factory,
-    "user": _restricted_to,
-    "host": _restricted_to,
+    **dict.fromkeys(("user", "host"), lambda actor: {"restricted_to": list(actor.restrictions)}),
 }

@@ -1,4 +1,4 @@
-"""The effective policy: reading back what was loaded, and whatever else stands there now."""
+"""The effective policy over HTTP: what was loaded, and what else a policy holds now."""
 
 from __future__ import annotations
 
@@ -30,8 +30,6 @@ _INTEGER: Final = re.compile("[0-9]{1,19}", re.ASCII)
 
 
 def _bounded(name: str, most: int, description: str) -> Parameter[int | None]:
-    """Declare an integer from 0 to ``most``, for which anything else is a ``ValueError``."""
-
     def read(source: Source) -> int | None:
         if not source.query.flag(name):
             return None
@@ -40,7 +38,7 @@ def _bounded(name: str, most: int, description: str) -> Parameter[int | None]:
             raise ValueError(name)
         return int(text)
 
-    # The coroutine reads it, since what is wrong with it is answered like nothing else.
+    # The coroutine reads it, since a ``ValueError`` has an answer of its own.
     return Parameter(name, read, integer(0, most), description, late=True)
 
 
@@ -82,7 +80,7 @@ class EffectivePolicies:
             return Response.empty(400)
         limit = LIMIT_MOST if limit is None else limit
         told = await self.policies.statements(call.invocation, policy, depth, limit)
-        if _says_json(content_type):
+        if (content_type or "").partition(";")[0].strip().lower() == "application/json":
             return Response.json_text(await self._text(as_json(told)))
         return Response.content((await self._text(as_yaml(told))).encode("utf-8"), "application/x-yaml")
 
@@ -94,7 +92,3 @@ class EffectivePolicies:
             if not piece or not step % PIECES:
                 await deferLater(self.clock, 0)
         return "".join(text)
-
-
-def _says_json(content_type: str | None) -> bool:
-    return content_type is not None and content_type.partition(";")[0].strip().lower() == "application/json"

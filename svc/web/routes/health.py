@@ -1,12 +1,12 @@
-"""The health of this server over HTTP: routes that anyone may call, and which ask nobody.
+"""The health of this server over HTTP, as of the last round of checks.
 
-Health is that of the last round. Readiness is that and what is known now: a database that has just gone, or taken another
-part, is known at once, and a proxy that asks every second is to hear of it.
+Readiness counts what is known now, too: a proxy that asks every second is to hear at once that the database has gone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 import attrs
@@ -25,7 +25,6 @@ ACCEPT: Final = Parameter.header("Accept", f"{MEDIA_TYPE} for the form of that d
 WRITE: Final = Parameter.boolean("write", "whether it is asked if the server can write, too")
 
 _OK: Final = obj({"ok": BOOLEAN})
-_UNAUDITED: Final = Unaudited("anybody may ask, and nothing is secret")
 
 
 @attrs.frozen
@@ -33,6 +32,14 @@ class Health:
     """Whether the server is well, whether it lives, and whether it can serve."""
 
     routes = Routes()
+    _public = partial(
+        routes.add,
+        "GET",
+        caller=PUBLIC,
+        privileges="none",
+        vital=True,
+        audit=Unaudited("anybody may ask, and nothing is secret"),
+    )
 
     checks: ChecksLoop
     dialect: Dialect
@@ -40,10 +47,8 @@ class Health:
     answers: Callable[[], bool]
     writable: Callable[[], bool]
 
-    @routes.add(
-        "GET",
+    @_public(
         "/health",
-        caller=PUBLIC,
         query=None,
         headers=(ACCEPT,),
         answers=(
@@ -52,9 +57,6 @@ class Health:
             Answer(502, "a check fails", REPORT, ("Vary",)),
             Answer(502, "the same, in the form of the draft", HEALTH_JSON, ("Vary",)),
         ),
-        privileges="none",
-        vital=True,
-        audit=_UNAUDITED,
     )
     async def show(self, call: Call, *, accept: str | None) -> Response:  # noqa: ARG002 (every route takes its call)
         """Return the health of this server (HEALTH-1)."""
@@ -64,30 +66,12 @@ class Health:
             return attrs.evolve(Response.json(health_json(report), status, headers=_VARIES), content_type=MEDIA_TYPE)
         return Response.json(report.document(), status, headers=_VARIES)
 
-    @routes.add(
-        "GET",
-        "/livez",
-        caller=PUBLIC,
-        query=None,
-        answers=(Answer(200, "the process answers", _OK),),
-        privileges="none",
-        vital=True,
-        audit=_UNAUDITED,
-    )
+    @_public("/livez", query=None, answers=(Answer(200, "the process answers", _OK),))
     async def live(self, call: Call) -> Response:  # noqa: ARG002 (every route takes its call)
-        """Tell that the reactor turns, which an answer proves by itself (HEALTH-9)."""
+        """Answer, which proves that the reactor turns (HEALTH-9)."""
         return Response.json({"ok": True})
 
-    @routes.add(
-        "GET",
-        "/readyz",
-        caller=PUBLIC,
-        query=(WRITE,),
-        answers=(Answer(200, "it can", _OK), Answer(503, "it can't now", _OK)),
-        privileges="none",
-        vital=True,
-        audit=_UNAUDITED,
-    )
+    @_public("/readyz", query=(WRITE,), answers=(Answer(200, "it can", _OK), Answer(503, "it can't now", _OK)))
     async def ready(self, call: Call, *, write: bool) -> Response:  # noqa: ARG002 (every route takes its call)
         """Return whether this server can take logins and reads, with ``write`` also changes (HEALTH-10, HEALTH-12)."""
         report, ready = self.checks.report(self.dialect), self.answers()

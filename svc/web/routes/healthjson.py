@@ -1,17 +1,17 @@
 """The health report in the form of the IETF's draft "Health Check Response Format for HTTP APIs".
 
-It is the same report (draft-inadarei-api-health-check-06): made of the document that ``/health`` answers, it tells no more.
+It is draft-inadarei-api-health-check-06, made of the document that ``/health`` answers, and says no more than that.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from typing import Any, Final
 
 import attrs
 
 from svc.health.checks_loop import HealthReport
+from svc.model.clocks import iso_seconds
 from svc.web.http.shapes import ANY, BOOLEAN, TEXT, Shape, array, keyed, obj, text
 
 #: The media type of this form.
@@ -42,7 +42,7 @@ def health_json(report: HealthReport) -> dict[str, Any]:
 
 def _checks(report: HealthReport) -> Iterator[tuple[str, list[dict[str, Any]]]]:
     document = report.document()
-    time = {} if report.moment is None else {"time": instant(report.moment)}
+    time = {} if report.moment is None else {"time": iso_seconds(report.moment)}
     for name, value in document["services"].items():
         if isinstance(value, str):
             yield f"{name}:state", [_check("component", value == "ok", value) | time]
@@ -65,8 +65,3 @@ def _check(kind: str, passed: bool, value: object) -> dict[str, Any]:
 
 def _status(passed: bool) -> str:
     return "pass" if passed else "fail"
-
-
-def instant(moment: float) -> str:
-    """Return a moment, in epoch seconds, as RFC 3339 writes it, to the second."""
-    return datetime.fromtimestamp(int(moment), UTC).isoformat().replace("+00:00", "Z")

@@ -1,4 +1,4 @@
-"""Host factories over HTTP: tokens, and the hosts that machines make of themselves with them (HF-3 to HF-24)."""
+"""Host factories over HTTP: tokens, and the hosts made with them (HF-3 to HF-24)."""
 
 from __future__ import annotations
 
@@ -29,11 +29,14 @@ def _token(source: Source) -> str | None:
     return None if matched is None else matched[2]
 
 
-def _expiration(source: Source) -> str:
-    text = source.parameters.text("expiration")
-    if text is None:
-        raise InvalidParameter("expiration", "expiration")
-    return text
+def _needed(name: str, code: str, description: str) -> Parameter[str]:
+    def read(source: Source) -> str:
+        text = source.parameters.text(name)
+        if text is None:
+            raise InvalidParameter(name, name, code=code)
+        return text
+
+    return Parameter(name, read, TEXT, description, required=True, late=True)
 
 
 def _count(source: Source) -> int:
@@ -47,21 +50,12 @@ def _count(source: Source) -> int:
     return int(text)
 
 
-def _host_id(source: Source) -> str:
-    text = source.parameters.text("id")
-    if text is None:
-        raise InvalidParameter("id", "id", code="parameter_missing")
-    return text
-
-
 TOKEN: Final = Parameter("Authorization", _token, TEXT, "a token of a factory: Token token=…", field="token")
 FACTORY: Final = Parameter.body_text("host_factory", "the full id of a factory", required=True)
-EXPIRATION: Final = Parameter(
-    "expiration", _expiration, TEXT, "until when tokens are good, in ISO 8601", required=True, late=True
-)
+EXPIRATION: Final = _needed("expiration", "argument_error", "until when tokens are good, in ISO 8601")
 COUNT: Final = Parameter("count", _count, integer(1, COUNT_MOST), "how many tokens to make; 1 without it", late=True)
 NETWORKS: Final = Parameter.body_texts("cidr", "networks from which tokens are good; everywhere without any", late=True)
-HOST_ID: Final = Parameter("id", _host_id, TEXT, "the id of the host", required=True, late=True)
+HOST_ID: Final = _needed("id", "parameter_missing", "the id of the host")
 ANNOTATIONS: Final = Parameter.body_keyed("annotations", "annotations of a new host", late=True)
 
 _NEW_HOST: Final = attrs.evolve(RESOURCE_SHAPE, members={**RESOURCE_SHAPE.members, "api_key": TEXT})
@@ -125,12 +119,7 @@ class HostFactories:
     async def create_host(self, call: Call, *, token: str | None) -> Response:
         """Make the host ``id`` of the token's factory, with ``annotations``, or give it another API key."""
         made = await self.factories.create_host(
-            token,
-            call.demand_primary,
-            lambda: call.late(HOST_ID),
-            lambda: call.late(ANNOTATIONS),
-            call.client_ip,
-            call,
+            token, call.demand_primary, lambda: call.late(HOST_ID), lambda: call.late(ANNOTATIONS), call.client_ip, call
         )
         found = await Response.json_pieces(described(made.described, {"api_key": made.api_key}), status=201)
         if found.pieces is None and not found.body:

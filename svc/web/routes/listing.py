@@ -1,4 +1,4 @@
-"""What lists have in common: the parameters that choose a part of one, and the link to its next page."""
+"""Parameters that choose a part of a list, and the link to its next page."""
 
 from __future__ import annotations
 
@@ -21,10 +21,7 @@ COUNT_SHAPE: Final = obj({"count": INTEGER})
 
 
 def _search(source: Source) -> Search | None:
-    """Read ``search``; ``None`` when it is absent or bare (RES-12).
-
-    :raises InvalidParameter: it is longer than ``SEARCH_LIMIT``, or repeated.
-    """
+    """Read ``search``; ``None`` when it is absent or bare (RES-12)."""
     text, dialect = source.query.text("search"), source.dialect
     if text is None:
         return None
@@ -34,10 +31,7 @@ def _search(source: Source) -> Search | None:
 
 
 def _cursor(source: Source) -> Place | None:
-    """Read ``cursor``, which fits the search that it comes with.
-
-    :raises InvalidParameter: it is none, or repeated; it stands beside ``offset``; ``search`` can't be used.
-    """
+    """Read ``cursor``, which fits the search that it comes with."""
     query, text = source.query, source.query.text("cursor")
     if not query.flag("cursor"):
         return None
@@ -48,10 +42,7 @@ def _cursor(source: Source) -> Place | None:
 
 
 def _count(source: Source) -> bool:
-    """Read ``count`` (ROLE-21).
-
-    :raises InvalidParameter: it is neither true nor false, where the dialect minds.
-    """
+    """Read ``count`` (ROLE-21), which in one dialect may have any value."""
     return source.query.flag("count") if source.dialect.count_by_presence else source.query.boolean("count")
 
 
@@ -69,18 +60,10 @@ def count_of(number: int) -> Response:
 
 
 def link(path: str, last: Place | None, limit: int | None, asked: Query) -> HeaderPairs:
-    """Return the ``Link`` header to the page behind ``last`` (RFC 8288); none when that is ``None``.
-
-    :param path: of the listing, as it stands on the wire.
-    :param asked: the query as it came, which the link repeats but for the cursor.
-    """
+    """Return the ``Link`` header to the page behind ``last`` (RFC 8288), with the query that was ``asked``; or none."""
     if last is None:
         return ()
     kept = [pair for pair in asked.pairs if pair[0] not in {"cursor", "offset", "limit"}]
     pairs = [*kept, ("limit", str(limit)), ("cursor", cursor_of(last))]
-    parameters = "&".join(_written(name) + ("" if value is None else f"={_written(value)}") for name, value in pairs)
+    parameters = "&".join("=".join(quote(text, safe="[]") for text in pair if text is not None) for pair in pairs)
     return (("Link", f'<{path}?{parameters}>; rel="next"'),)
-
-
-def _written(text: str) -> str:
-    return quote(text, safe="[]")

@@ -1,8 +1,9 @@
-"""Policies: the routes that load documents in their three modes, or tell what that would change."""
+"""Policy loads over HTTP, in their three modes, and dry runs."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
+from functools import partial
 from itertools import groupby, takewhile
 from typing import Final
 
@@ -28,10 +29,7 @@ from svc.web.routes import auditing
 
 
 def _dry_run(source: Source) -> bool:
-    """Read ``dryRun``: ``true`` or ``false``, in any case; bare or empty is true, absent is false.
-
-    :raises InvalidParameter: it is anything else, since that asks for no load, or it is repeated.
-    """
+    """Read ``dryRun``: ``true`` or ``false``, in any case; bare or empty is true, absent is false."""
     if not source.query.flag("dryRun"):
         return False
     asked = (source.query.text("dryRun") or "true").strip().lower()
@@ -41,10 +39,6 @@ def _dry_run(source: Source) -> bool:
 
 
 DRY_RUN: Final = Parameter("dryRun", _dry_run, BOOLEAN, "whether to tell what a load would change", field="dry_run")
-
-_PATH: Final = "/policies/<flat:account>/policy/<tail:identifier>"
-_POLICY: Final = PathName("policy", RoleName.of, "policy")
-_DOCUMENT: Final = Body("a policy document", ("application/x-yaml",), size=BodySize.POLICY)
 
 _BY_PRIVILEGE: Final = keyed(array(TEXT))
 _WARNINGS: Final = {"warnings": array(TEXT)}
@@ -70,7 +64,6 @@ _ANSWERS: Final = (
     Answer(200, "what the load would change, with dryRun", _DIFFERENCES),
     Answer(422, "the faults of the document, with dryRun", obj({"status": text("Invalid YAML"), "errors": array(_FAULT)})),
 )
-_ERRORS: Final = (RecordNotFound, Forbidden, PolicyInvalid, PolicyConflict, LoadsUnavailable, WrongDataKey)
 
 
 @attrs.frozen
@@ -78,52 +71,32 @@ class Policies:
     """The routes of policies (POL-37 to POL-42)."""
 
     routes = Routes()
+    _loading = partial(
+        routes.add,
+        path="/policies/<flat:account>/policy/<tail:identifier>",
+        name=PathName("policy", RoleName.of, "policy"),
+        caller=REQUIRED,
+        query=(DRY_RUN,),
+        body=Body("a policy document", ("application/x-yaml",), size=BodySize.POLICY),
+        answers=_ANSWERS,
+        errors=(RecordNotFound, Forbidden, PolicyInvalid, PolicyConflict, LoadsUnavailable, WrongDataKey),
+        audit=auditing.policy_loaded,
+    )
 
     loads: PolicyLoadService
 
-    @routes.add(
-        "POST",
-        _PATH,
-        name=_POLICY,
-        caller=REQUIRED,
-        query=(DRY_RUN,),
-        body=_DOCUMENT,
-        answers=_ANSWERS,
-        errors=_ERRORS,
-        privileges="create on the policy; on what else the document disposes of, its owner's",
-        audit=auditing.policy_loaded,
-    )
+    @_loading("POST", privileges="create on the policy; on what else the document disposes of, its owner's")
     async def append(self, call: Call, policy: RoleName, *, dry_run: bool) -> Response:
         """Add what the document declares; change and delete nothing."""
         return await self._load(call, policy, LoadMode.APPEND, dry_run)
 
-    @routes.add(
-        "PATCH",
-        _PATH,
-        name=_POLICY,
-        caller=REQUIRED,
-        query=(DRY_RUN,),
-        body=_DOCUMENT,
-        answers=_ANSWERS,
-        errors=_ERRORS,
-        privileges="update on the policy; on what else the document disposes of, its owner's",
-        audit=auditing.policy_loaded,
-    )
+    @_loading("PATCH", privileges="update on the policy; on what else the document disposes of, its owner's")
     async def update(self, call: Call, policy: RoleName, *, dry_run: bool) -> Response:
         """Add what the document declares, and change what is there to match; delete nothing."""
         return await self._load(call, policy, LoadMode.UPDATE, dry_run)
 
-    @routes.add(
-        "PUT",
-        _PATH,
-        name=_POLICY,
-        caller=REQUIRED,
-        query=(DRY_RUN,),
-        body=_DOCUMENT,
-        answers=_ANSWERS,
-        errors=_ERRORS,
-        privileges="update on the policy and all beneath it; on what else the document disposes of, its owner's",
-        audit=auditing.policy_loaded,
+    @_loading(
+        "PUT", privileges="update on the policy and all beneath it; on what else the document disposes of, its owner's"
     )
     async def replace(self, call: Call, policy: RoleName, *, dry_run: bool) -> Response:
         """Make the policy what the document declares: add, change and delete."""
@@ -148,7 +121,6 @@ async def _response(chunks: Iterable[bytes], status: int) -> Response:
 
 
 def _loaded(loaded: Loaded) -> Iterator[bytes]:
-    """Write down what a load made, in chunks."""
     yield b'{"created_roles":{'
     comma = b""
     for batch in loaded.api_keys:
@@ -158,7 +130,6 @@ def _loaded(loaded: Loaded) -> Iterator[bytes]:
 
 
 def _differences(told: DryRun) -> Iterator[bytes]:
-    """Write down what a load would change, in chunks."""
     yield b'{"status":"Valid YAML","created":{"items":['
     yield from _items(told.created)
     yield b']},"updated":{"before":{"items":['
@@ -172,7 +143,6 @@ def _differences(told: DryRun) -> Iterator[bytes]:
 
 
 def _faults(policy: RoleName, found: DocumentFaults) -> Iterator[bytes]:
-    """Write down the faults of a document, in chunks."""
     yield b'{"status":"Invalid YAML","errors":['
     comma = b""
     for batch in found.faults:
@@ -184,12 +154,8 @@ def _faults(policy: RoleName, found: DocumentFaults) -> Iterator[bytes]:
 
 def _fault(policy: RoleName, fault: DocumentFault) -> dict[str, object]:
     place = {} if fault.line is None else {"line": fault.line, "column": fault.column}
-    lines = [] if fault.line is None else [fault.line]
-    return {
-        **place,
-        "message": f"{fault.message}\n{fault.advice}",
-        "context": {"policy_id": policy.identifier, "offending_lines": lines},
-    }
+    context = {"policy_id": policy.identifier, "offending_lines": [] if fault.line is None else [fault.line]}
+    return {**place, "message": f"{fault.message}\n{fault.advice}", "context": context}
 
 
 def _warnings(warnings: tuple[str, ...]) -> dict[str, object]:
@@ -197,7 +163,7 @@ def _warnings(warnings: tuple[str, ...]) -> dict[str, object]:
 
 
 def _items(batches: Batches[Item]) -> Iterator[bytes]:
-    """Write down what stands between the brackets of an array of items, in chunks; parts of an item are put together."""
+    """Return the inside of an array of items, in chunks; parts of an item are put together."""
     comma, opened, closing = b"", list[bytes](), b""
     for batch in batches:
         for is_part, run in groupby(batch, lambda item: len(item) == 1):
@@ -209,14 +175,11 @@ def _items(batches: Batches[Item]) -> Iterator[bytes]:
             for part in run:
                 written = b"{" + _members(part) + b"}"
                 chunk, opening = written.rstrip(b"]}"), _opening(part)
-                shared = 0 if "identifier" in part else _count_shared(opened, opening)
+                same = takewhile(lambda pair: pair[0] == pair[1], zip(opened, opening, strict=False))
+                shared = 0 if "identifier" in part else len(list(same))
                 yield closing[: len(opened) - shared] + comma + chunk[sum(map(len, opening[:shared])) :]
                 comma, opened, closing = b",", opening, written[len(chunk) :]
     yield closing
-
-
-def _count_shared(opened: list[bytes], opening: list[bytes]) -> int:
-    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(opened, opening, strict=False)))
 
 
 def _opening(part: Item) -> list[bytes]:
@@ -232,5 +195,5 @@ def _opening(part: Item) -> list[bytes]:
 
 
 def _members(members: Mapping[str, object]) -> bytes:
-    """Write down what stands between the brackets of an object."""
+    """Return the inside of an object."""
     return json_members(members)[1:]

@@ -1,8 +1,9 @@
-"""Resources over HTTP: what a role sees, and who may do what with it (RES-1)."""
+"""Resources over HTTP (RES-1)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 import attrs
@@ -32,7 +33,7 @@ LIST_PAGE: Final = 10
 
 @attrs.frozen
 class Part:
-    """Which part of a list is asked for; with ``count``, its length."""
+    """The part of a list that is asked for, or with ``count`` its length."""
 
     limit: int
     offset: int
@@ -41,10 +42,6 @@ class Part:
 
 
 def _part(source: Source) -> Part:
-    """Read ``limit``, ``offset``, ``count`` and ``search``.
-
-    :raises InvalidParameter: one can't be used, or ``limit`` is too large for a list.
-    """
     limit, offset, count, search = LIMIT.read(source), OFFSET.read(source), COUNT.read(source), SEARCH.read(source)
     if limit is None:
         limit = LIST_MOST if offset is None else LIST_PAGE
@@ -55,8 +52,8 @@ def _part(source: Source) -> Part:
 
 
 def _acting_as(source: Source) -> str | None:
-    texts = [source.query.text(name) for name in ("role", "acting_as")]
-    return next(filter(None, texts), None)
+    role, acting_as = source.query.text("role"), source.query.text("acting_as")
+    return role or acting_as or None
 
 
 def _owner(source: Source) -> str | None:
@@ -95,9 +92,6 @@ _LIST: Final = (
     Answer(200, "resources, ordered by id", array(RESOURCE_SHAPE)),
     Answer(200, "how many they are, with count", COUNT_SHAPE),
 )
-_LISTER: Final = "holds the role that it acts as, which sees what is listed"
-_PATH: Final = "/resources/<flat:account>/<kind>/<tail:identifier>"
-_NAME: Final = PathName("name", ResourceName.of)
 
 
 @attrs.frozen
@@ -105,98 +99,61 @@ class Resources:
     """The routes of resources."""
 
     routes = Routes()
+    _asking = partial(routes.add, "GET", caller=REQUIRED, errors=(Forbidden, RecordNotFound))
+    _listing = partial(
+        _asking,
+        answers=_LIST,
+        privileges="holds the role that it acts as, which sees what is listed",
+        audit=auditing.resources_listed,
+    )
+    _reading = partial(
+        _asking,
+        "/resources/<flat:account>/<kind>/<tail:identifier>",
+        kinds=RESOURCE_KINDS,
+        name=PathName("name", ResourceName.of),
+        privileges="sees the resource",
+        audit=auditing.resource_asked,
+    )
 
     resources: ResourceService
 
-    @routes.add(
-        "GET",
-        "/resources",
-        caller=REQUIRED,
-        query=(ACCOUNT, KIND, PART, ACTING_AS, OWNER),
-        answers=_LIST,
-        errors=(Forbidden, InvalidName, RecordNotFound),
-        privileges=_LISTER,
-        audit=auditing.resources_listed,
-    )
+    @_listing("/resources", query=(ACCOUNT, KIND, PART, ACTING_AS, OWNER), errors=(Forbidden, InvalidName, RecordNotFound))
     async def everywhere(self, call: Call, *, account: str | None, kinds: tuple[str, ...], part: Part) -> Response:
         """Return the resources of all accounts, or of one, that the caller sees; or how many they are."""
         return await self._list(call, account, kinds, part)
 
-    @routes.add(
-        "GET",
-        "/resources/<flat:account>",
-        caller=REQUIRED,
-        query=(KIND, PART, ACTING_AS, OWNER),
-        answers=_LIST,
-        errors=(Forbidden, RecordNotFound),
-        privileges=_LISTER,
-        audit=auditing.resources_listed,
-    )
+    @_listing("/resources/<flat:account>", query=(KIND, PART, ACTING_AS, OWNER))
     async def of_account(self, call: Call, account: str, *, kinds: tuple[str, ...], part: Part) -> Response:
         """Return the resources of an account that the caller sees; or how many they are."""
         return await self._list(call, account, kinds, part)
 
-    @routes.add(
-        "GET",
-        "/resources/<flat:account>/<kind>",
-        kinds=RESOURCE_KINDS,
-        caller=REQUIRED,
-        query=(PART, ACTING_AS, OWNER),
-        answers=_LIST,
-        errors=(Forbidden, RecordNotFound),
-        privileges=_LISTER,
-        audit=auditing.resources_listed,
-    )
+    @_listing("/resources/<flat:account>/<kind>", kinds=RESOURCE_KINDS, query=(PART, ACTING_AS, OWNER))
     async def of_kind(self, call: Call, account: str, kind: str, *, part: Part) -> Response:
         """Return the resources of an account and a kind that the caller sees; or how many they are."""
         return await self._list(call, account, (kind,), part)
 
-    @routes.add(
-        "GET",
-        _PATH,
+    @_reading(
         when="check",
-        kinds=RESOURCE_KINDS,
-        name=_NAME,
-        caller=REQUIRED,
         query=(PRIVILEGE, ROLE),
         answers=(Answer(204, "the role has the privilege"), Answer(404, "it hasn't")),
-        errors=(Forbidden, RecordNotFound),
         privileges="sees the resource, and holds the role that is checked",
-        audit=auditing.resource_asked,
     )
     async def check(self, call: Call, name: ResourceName, *, privilege: str, role: str | None) -> Response:
         """Return whether the caller, or a role that it holds, has a privilege (RES-15, RES-21, RES-23)."""
         has = await self.resources.check(call.invocation, name, privilege, role or None)
         return Response.empty(204 if has else 404)
 
-    @routes.add(
-        "GET",
-        _PATH,
+    @_reading(
         when="permitted_roles",
-        kinds=RESOURCE_KINDS,
-        name=_NAME,
-        caller=REQUIRED,
         query=(PERMISSION,),
         answers=(Answer(200, "full ids of roles, in order", array(TEXT)),),
         errors=(Forbidden, RecordNotFound, TooManyRoles),
-        privileges="sees the resource",
-        audit=auditing.resource_asked,
     )
     async def permitted_roles(self, call: Call, name: ResourceName, *, privilege: str) -> Response:
         """Return the roles that have a privilege (RES-23)."""
         return await Response.json_array(in_batches(await self.resources.permitted_roles(call.invocation, name, privilege)))
 
-    @routes.add(
-        "GET",
-        _PATH,
-        kinds=RESOURCE_KINDS,
-        name=_NAME,
-        caller=REQUIRED,
-        answers=(Answer(200, "the resource", RESOURCE_SHAPE),),
-        errors=(Forbidden, RecordNotFound),
-        privileges="sees the resource",
-        audit=auditing.resource_asked,
-    )
+    @_reading(answers=(Answer(200, "the resource", RESOURCE_SHAPE),))
     async def show(self, call: Call, name: ResourceName) -> Response:
         """Return the resource with its permissions and annotations (RES-15)."""
         return await Response.json_pieces(described(await self.resources.show(call.invocation, name)))

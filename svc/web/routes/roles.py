@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from datetime import UTC, datetime
+from functools import partial
 from typing import Final
 from urllib.parse import quote
 
 import attrs
 
+from svc.model.clocks import iso_milliseconds
 from svc.model.errors import Forbidden, InvalidName, InvalidParameter, RecordNotFound, TooManyRoles
 from svc.model.names import ROLE_KINDS, RoleName
 from svc.model.query_results import EffectiveMembers, Membership, MembersQuery, Place, Search
 from svc.services.pages import BATCH, in_batches
 from svc.services.roles import RoleService
 from svc.web.http.declarations import NO_BODY, Answer, Parameter, PathName, Source
-from svc.web.http.response import HeaderPairs, Response
+from svc.web.http.response import Response
 from svc.web.http.routing import REQUIRED, Call, Routes
 from svc.web.http.shapes import BOOLEAN, TEXT, array, obj
 from svc.web.routes import auditing
@@ -26,10 +27,6 @@ PAGE: Final = 10
 
 
 def _member(source: Source) -> RoleName:
-    """Read ``member``.
-
-    :raises InvalidParameter: it is missing, or no full id of a role.
-    """
     text = source.query.text("member")
     if text is None:
         raise InvalidParameter("member", "member")
@@ -43,9 +40,6 @@ TRANSITIVE: Final = Parameter.boolean("transitive", "whether members of members 
 FILTER: Final = Parameter.texts("filter", "full ids of roles, which may leave out the account", field="wanted")
 MEMBER: Final = Parameter("member", _member, TEXT, "the full id of a role of the same account", required=True)
 
-_PATH: Final = "/roles/<flat:account>/<kind>/<tail:identifier>"
-_ROLE: Final = PathName("role", RoleName.of)
-
 _RECORD: Final = obj({"admin_option": BOOLEAN, "ownership": BOOLEAN, "role": TEXT, "member": TEXT}, {"policy": TEXT})
 _WAY: Final = obj({"role": TEXT, "member": TEXT, "path": array(TEXT)})
 _EDGE: Final = obj({"parent": TEXT, "child": TEXT})
@@ -58,20 +52,24 @@ class Roles:
     """The routes of roles (ROLE-9 to ROLE-39)."""
 
     routes = Routes()
+    _of_role = partial(
+        routes.add,
+        path="/roles/<flat:account>/<kind>/<tail:identifier>",
+        kinds=ROLE_KINDS,
+        name=PathName("role", RoleName.of),
+        caller=REQUIRED,
+        errors=(RecordNotFound, Forbidden),
+    )
+    _reading = partial(_of_role, "GET", privileges="sees the role", audit=auditing.role_asked)
+    _changing = partial(_of_role, when="members", query=(MEMBER,), body=NO_BODY)
 
     roles: RoleService
 
-    @routes.add(
-        "GET",
-        _PATH,
+    @_reading(
         when="graph",
-        kinds=ROLE_KINDS,
-        name=_ROLE,
-        caller=REQUIRED,
         answers=(Answer(200, "pairs of a role and a member of it, ordered by id", array(_EDGE)),),
         errors=(RecordNotFound, Forbidden, TooManyRoles),
         privileges="sees the role; pairs are those of which it sees the first",
-        audit=auditing.role_asked,
     )
     async def graph(self, call: Call, role: RoleName) -> Response:
         """Return the memberships around a role, as far as the caller may see them."""
@@ -79,36 +77,21 @@ class Roles:
         edges = ([{"parent": parent, "child": child} for parent, child in batch] async for batch in pairs)
         return await Response.json_array(edges)
 
-    @routes.add(
-        "GET",
-        _PATH,
+    @_reading(
         when="all",
-        kinds=ROLE_KINDS,
-        name=_ROLE,
-        caller=REQUIRED,
         query=(FILTER, COUNT),
         answers=(Answer(200, "full ids of roles, in order", array(TEXT)), _COUNTED),
         errors=(RecordNotFound, Forbidden, TooManyRoles),
-        privileges="sees the role",
-        audit=auditing.role_asked,
     )
     async def all_roles(self, call: Call, role: RoleName, *, wanted: tuple[str, ...], count: bool) -> Response:
         """Return the ids of all roles that a role holds, itself included, or of those in ``filter``; or how many."""
         held = await self.roles.all_roles(call.invocation, role, _full_ids(wanted, role))
         return count_of(len(held)) if count else await Response.json_array(in_batches(held))
 
-    @routes.add(
-        "GET",
-        _PATH,
+    @_reading(
         when="memberships",
-        kinds=ROLE_KINDS,
-        name=_ROLE,
-        caller=REQUIRED,
         query=(LIMIT.ignored, OFFSET.ignored, CURSOR.ignored, SEARCH, KIND, COUNT, FILTER),
         answers=(Answer(200, "memberships, ordered by role", array(_RECORD)), _COUNTED),
-        errors=(RecordNotFound, Forbidden),
-        privileges="sees the role",
-        audit=auditing.role_asked,
     )
     async def memberships(
         self,
@@ -120,22 +103,15 @@ class Roles:
         count: bool,
         wanted: tuple[str, ...],
     ) -> Response:
-        """Return the memberships that a role has in others, or how many; they have no pages (ROLE-28).
-
-        ``filter`` names the members that are asked for, of which only the role itself has any here.
-        """
+        """Return the memberships that a role has in others, or how many; they have no pages (ROLE-28)."""
+        # Of the members that ``filter`` names only the role itself has any here.
         query, members = MembersQuery(role, kinds, search=search), _full_ids(wanted, role)
         if count:
             return count_of(await self.roles.count_memberships(call.invocation, query, members))
-        return await _recorded(await self.roles.memberships(call.invocation, query, members))
+        return await Response.json_array(_records(await self.roles.memberships(call.invocation, query, members)))
 
-    @routes.add(
-        "GET",
-        _PATH,
+    @_reading(
         when="members",
-        kinds=ROLE_KINDS,
-        name=_ROLE,
-        caller=REQUIRED,
         query=(LIMIT, OFFSET, CURSOR, SEARCH, KIND, COUNT, TRANSITIVE),
         answers=(
             Answer(200, "members, ordered by id", array(_RECORD)),
@@ -143,8 +119,6 @@ class Roles:
             _COUNTED,
         ),
         errors=(RecordNotFound, Forbidden, TooManyRoles),
-        privileges="sees the role",
-        audit=auditing.role_asked,
     )
     async def members(
         self,
@@ -159,10 +133,7 @@ class Roles:
         count: bool,
         transitive: bool,
     ) -> Response:
-        """Return the direct members of a role, or all effective ones; or how many there are.
-
-        A page that another follows has a ``Link`` to that.
-        """
+        """Return the direct members of a role, or all effective ones, with a ``Link`` to the next page; or their number."""
         if limit is None and offset is not None:
             limit = PAGE
         query = MembersQuery(role, kinds, limit, offset or 0, search, after)
@@ -175,39 +146,22 @@ class Roles:
         if count:
             return count_of(await self.roles.count_members(call.invocation, query))
         page = await self.roles.members(call.invocation, query)
-        return await _recorded(page.batches, link(_path_to(role), page.last, limit, call.query))
+        return await Response.json_array(_records(page.batches), link(_path_to(role), page.last, limit, call.query))
 
-    @routes.add(
-        "GET",
-        _PATH,
-        kinds=ROLE_KINDS,
-        name=_ROLE,
-        caller=REQUIRED,
-        answers=(Answer(200, "the role with its direct members, owners first", _SHOWN),),
-        errors=(RecordNotFound, Forbidden),
-        privileges="sees the role",
-        audit=auditing.role_asked,
-    )
+    @_reading(answers=(Answer(200, "the role with its direct members, owners first", _SHOWN),))
     async def show(self, call: Call, role: RoleName) -> Response:
         """Return the role with its direct members."""
         shown = await self.roles.show(call.invocation, role)
         reading = shown.reading
-        created_at = datetime.fromtimestamp(reading.created_at, UTC).isoformat(timespec="milliseconds")
-        about = {"created_at": created_at, "id": str(role)} | ({"policy": reading.policy} if reading.policy else {})
+        about = {"created_at": iso_milliseconds(reading.created_at), "id": str(role)} | (
+            {"policy": reading.policy} if reading.policy else {}
+        )
         head = Response.json(about).body[:-1] + b',"members":['
         return await Response.json_array(_records(shown.members), head=head, tail=b"]}")
 
-    @routes.add(
+    @_changing(
         "POST",
-        _PATH,
-        when="members",
-        kinds=ROLE_KINDS,
-        name=_ROLE,
-        caller=REQUIRED,
-        query=(MEMBER,),
-        body=NO_BODY,
         answers=(Answer(204, "the member is one now, if it wasn't before"),),
-        errors=(RecordNotFound, Forbidden),
         privileges="create on the policy that recorded the role",
         audit=auditing.member_added,
     )
@@ -216,17 +170,9 @@ class Roles:
         await self.roles.grant(call.invocation, role, member)
         return Response.empty()
 
-    @routes.add(
+    @_changing(
         "DELETE",
-        _PATH,
-        when="members",
-        kinds=ROLE_KINDS,
-        name=_ROLE,
-        caller=REQUIRED,
-        query=(MEMBER,),
-        body=NO_BODY,
         answers=(Answer(204, "the member is none any more"),),
-        errors=(RecordNotFound, Forbidden),
         privileges="update on the policy that recorded the role",
         audit=auditing.member_removed,
     )
@@ -237,10 +183,7 @@ class Roles:
 
 
 def _full_ids(texts: tuple[str, ...], role: RoleName) -> frozenset[str]:
-    """Return the full ids that elements of ``filter`` mean, which may leave out the account (ROLE-29).
-
-    :raises InvalidParameter: one is no id.
-    """
+    """Return the full ids that elements of ``filter`` mean, which may leave out the account (ROLE-29)."""
     for text in texts:
         if ":" not in text:
             raise InvalidParameter("filter", f"'filter': Expected at least 2 tokens in {text[:100]}")
@@ -264,10 +207,6 @@ async def _ways(found: EffectiveMembers, members: Sequence[str]) -> AsyncIterato
     yield batch
 
 
-async def _recorded(batches: AsyncIterator[Sequence[Membership]], headers: HeaderPairs = ()) -> Response:
-    return await Response.json_array(_records(batches), headers)
-
-
 async def _records(batches: AsyncIterator[Sequence[Membership]]) -> AsyncIterator[Sequence[object]]:
     """Return memberships in JSON; a row that no policy made has no ``policy`` (ROLE-15)."""
     async for batch in batches:
@@ -275,10 +214,5 @@ async def _records(batches: AsyncIterator[Sequence[Membership]]) -> AsyncIterato
 
 
 def _record(row: Membership) -> dict[str, object]:
-    record: dict[str, object] = {
-        "admin_option": row.admin_option,
-        "ownership": row.ownership,
-        "role": row.role,
-        "member": row.member,
-    }
-    return record if row.policy is None else record | {"policy": row.policy}
+    policy = {} if row.policy is None else {"policy": row.policy}
+    return {"admin_option": row.admin_option, "ownership": row.ownership, "role": row.role, "member": row.member, **policy}

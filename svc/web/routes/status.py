@@ -48,7 +48,6 @@ _PAGE_HEADERS: Final = (
     ("Referrer-Policy", "no-referrer"),
 )
 
-
 ACCEPT: Final = Parameter.header("Accept", "JSON for the same in JSON", field="accept")
 
 _HTML: Final = "text/html; charset=utf-8"
@@ -88,7 +87,7 @@ class Status:
         audit=Unaudited("anybody may ask, and nothing is secret"),
     )
     async def show(self, call: Call, *, accept: str | None) -> Response:  # noqa: ARG002 (every route takes its call)
-        """Tell that the server runs, and its version."""
+        """Return a page that says that the server runs, and its version."""
         if "json" in (accept or "").lower():
             return Response.json({"version": self._version}, headers=(("Vary", "Accept"),))
         page = _PAGE.format(version=html.escape(self._version))
@@ -104,15 +103,14 @@ class Status:
         audit=Unaudited("nothing of it is secret"),
     )
     async def tell(self, call: Call) -> Response:
-        """Tell what this server is, as far as it knows (WIRE-50): what it doesn't know is left out."""
+        """Return what this server is, as far as it knows (WIRE-50): what it doesn't know is left out."""
         await self.tokens.check_caller(call.caller)
         position = await self.state.position()
-        authenticators = await self.authenticators.known()
         return Response.json(
             {
                 "version": self._version,
                 "role": "follower" if position.standby else "primary",
-                "authenticators": attrs.asdict(authenticators),
+                "authenticators": attrs.asdict(await self.authenticators.known()),
                 "configuration": {self.dialect.prefix: {"account": call.caller.role.account}},
                 "services": {self.dialect.service: {"version": self._version}},
             }

@@ -242,7 +242,7 @@ class LimitTests(ConnectionCase):
         self.assertEqual(self.echo.bodies, [])
 
     def test_refused_once(self) -> None:
-        """A body that is too large and complete in one piece gets one answer, whoever sends it (WIRE-42)."""
+        """A body that is too large and complete in one piece gets one answer, with a token or without (WIRE-42)."""
         alice = token(RoleName("acct", "user", "alice")).encode()
         chunks = b"1f4\r\n" + b"x" * 500 + b"\r\n"
         for headers, status in ((b"", 401), (b"Authorization: " + alice + b"\r\n", 413)):

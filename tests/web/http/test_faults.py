@@ -102,7 +102,7 @@ class FaultTests(SynchronousTestCase):
         self.assertEqual(self.error(errors.PreconditionFailed("If-Match", None), 412)["code"], "precondition_failed")
 
     def test_invalid(self) -> None:
-        """A bad parameter is named, in words that name it already where there are such (FAIL-4)."""
+        """A bad parameter is named, in words that name it already where there are any (FAIL-4)."""
         self.assertEqual(
             self.error(errors.InvalidParameter("privilege", "privilege"), 422),
             {"code": "argument_error", "message": "privilege"},

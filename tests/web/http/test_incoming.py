@@ -50,7 +50,7 @@ class IncomingTests(SynchronousTestCase):
         self.assertTrue(request.too_large)
 
     def test_too_large_before_anyone_asks(self) -> None:
-        """A body that has exceeded the limit is refused to whoever asks later."""
+        """A body that has exceeded the limit is refused whenever it is asked for."""
         request = incoming()
         request.append(b"12345678901")
         request.finish()

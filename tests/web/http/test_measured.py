@@ -41,12 +41,12 @@ class Noun:
 
     @routes.add("GET", "/mine", caller=REQUIRED)
     async def mine(self, call: Call) -> Response:
-        """Answer whoever has a token."""
+        """Answer a request that has a token."""
         return Response.empty()
 
 
 class MeasuredTests(SynchronousTestCase):
-    """What is counted, by route and status."""
+    """Counts, by route and status."""
 
     def setUp(self) -> None:
         """Count nothing yet."""

@@ -193,7 +193,7 @@ class RoomTests(SynchronousTestCase):
         self.assertEqual([each.open for each in others], [False] + [True] * (OVERFLOW - 1))
 
     def test_long_answer(self) -> None:
-        """Who is still taking his answer isn't idle."""
+        """A client that is still taking an answer isn't idle."""
         self.slow.waits = False
         taking = self.client.connect()
         taking.stall()

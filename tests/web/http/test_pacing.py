@@ -71,7 +71,7 @@ class TurnsTests(SynchronousTestCase):
         self.assertEqual("".join(self.made), "ababa")
 
     def test_number(self) -> None:
-        """In one turn only so many steps are made, whoever makes them."""
+        """In one turn only so many steps are made, by all connections together."""
         for name in "abcdefg":
             self.add(name, 1000)
         for count in range(1, 4):
@@ -186,7 +186,7 @@ class ConnectionTests(SynchronousTestCase):
             self.assertEqual(self.written(connections[0]), count)
 
     def test_others_meanwhile(self) -> None:
-        """Who asks one thing is answered in the turn in which he asks; who asks a few, after a few turns (LIM-10)."""
+        """One request is answered in the turn in which it is asked, a few after a few turns (LIM-10)."""
         floods = [self.client.connect() for _ in range(20)]
         for flood in floods:
             flood.send_at_once(GET * 1000)

@@ -49,25 +49,25 @@ class Echo:
 
     @routes.add("GET", "/things/<flat:account>/<kind>/<tail:identifier>", caller=REQUIRED)
     async def show(self, call: Call, account: str, kind: str, identifier: str) -> Response:
-        """Tell the values of the path."""
+        """Return the values of the path."""
         self.calls.append(call)
         return Response.json([account, kind, identifier])
 
     @routes.add("POST", "/things", caller=PUBLIC)
     @routes.add("PUT", "/other", caller=PUBLIC)
     async def take(self, call: Call) -> Response:
-        """Tell the body."""
+        """Return the body."""
         self.calls.append(call)
         return Response.content(call.body, "application/octet-stream")
 
     @routes.add("PUT", "/large", caller=REQUIRED, body=Body("text", size=BodySize.POLICY))
     async def take_large(self, call: Call) -> Response:
-        """Tell how long the body is."""
+        """Return the length of the body."""
         return Response.json(len(call.body))
 
     @routes.add("GET", "/optional", caller=OPTIONAL)
     async def greet(self, call: Call) -> Response:
-        """Tell who calls, if anyone."""
+        """Return the caller, if there is one."""
         return Response.json(call.caller_if_any and str(call.caller_if_any.role))
 
     @routes.add("GET", "/trouble", caller=PUBLIC)
@@ -201,7 +201,7 @@ class RoutingTests(SynchronousTestCase):
         self.assertEqual((call.query.text("x"), call.query.flag("flag")), ("1", True))
         self.assertEqual((call.header("x-some"), call.header("x-none")), ("a, b", None))
         self.assertEqual(call.caller, Caller(ALICE, NOW))
-        self.assertEqual((call.client_ip, call.request_id), (PEER, "abc-1"))
+        self.assertEqual((call.client_ip, call.origin.request_id), (PEER, "abc-1"))
 
     def test_call_keeps_quiet(self) -> None:
         """A call that is logged shows neither its body nor its headers."""

@@ -161,7 +161,7 @@ class StreamTests(SynchronousTestCase):
         self.assertTrue(self.numbers.ended)
 
     def test_fails_at_first(self) -> None:
-        """What fails before the first piece was written is answered as such."""
+        """What fails before the first piece was written is answered as an error."""
         for number, fault, status in ((0, StoreUnavailable("gone"), 503), (1, KeyError("a bug"), 500)):
             self.numbers.fails = {number: fault}
             self.assertEqual(self.send().answer().status, status)

@@ -54,7 +54,7 @@ class AccountsTests(WorldCase):
         self.assertNotIn(key, repr(self.memory))
 
     def test_makers_hold_nothing_of_it(self) -> None:
-        """Who makes an account has no other hold on it than the key that he was told (NAME-20)."""
+        """The maker of an account has no other hold on it than the key in the answer (NAME-20)."""
         self.make("new", OPERATOR)
         for role in (OPERATOR, MAKER):
             self.assertEqual(self.client.get("/resources/new/policy/root", role=role).status, 404)
@@ -90,7 +90,7 @@ class AccountsTests(WorldCase):
         self.assertEqual(self.client.get("/accounts", role=READER).json(), ["Zoo", "acme", "zoo"])
 
     def test_deleted(self) -> None:
-        """With an account goes all that it holds, its tokens and keys too; others stay; it can be made anew (NAME-24,
+        """With an account goes all that it holds, its tokens and keys too; others stay; it can be made again (NAME-24,
         NAME-25).
         """
         key = self.make("new").json()["api_key"]

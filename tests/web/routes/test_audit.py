@@ -125,7 +125,7 @@ class AuditTests(WorldCase):
         self.assertTrue(self.list(role=ALICE))
 
     def test_other_accounts(self) -> None:
-        """Nobody reads what another account did, be he its admin (AUD-26, AUD-29)."""
+        """Nobody reads what another account did, not even an admin (AUD-26, AUD-29)."""
         self.result_of(self.create_account("other", "1other"))
         stranger = type(ADMIN)("other", "user", "admin")
         self.assertEqual(self.list(role=stranger, status=404), [])

@@ -298,7 +298,7 @@ class ConjurSwitchTests(SwitchTests):
 
 
 class OperatorsTests(AuthenticatorsCase):
-    """Who may ask how an authenticator stands, and why it refuses a token."""
+    """Status and explanations are for callers that may read the status."""
 
     def ask(self, path: str, role: Any, status: int) -> list[Answer]:
         """Ask each of the routes for operators under a path, in a second of their own; all must answer with this status."""
@@ -606,7 +606,7 @@ class CloudTests(AuthenticatorsCase):
     policy = POLICY.replace("authn-jwt/ci", "{cloud}/prod")
 
     def setUp(self) -> None:
-        """Load such an authenticator, with the same operators."""
+        """Load an authenticator, with the same operators."""
         super().setUp()
         self.name = self.dialect.cloud
         self.path = f"/{self.name}/prod/acme"
@@ -637,7 +637,7 @@ class CloudTests(AuthenticatorsCase):
         self.assertEqual(self.cloud.asked, [LoginRequest("acme", "host/web", b"a.b.c", PEER, "prod")])
 
     def test_keys(self) -> None:
-        """Its keys are fetched anew, distrusted and trusted again."""
+        """Its keys are fetched again, distrusted and trusted again."""
         self.assertEqual(self.client.post(f"{self.path}/refresh-keys", role=OLIVIA).status, 200)
         self.assertEqual(self.memory.refreshes, {self.webservice: 1})
         self.assertEqual(self.client.put(f"{self.path}/distrusted-keys/k1", role=MAX).status, 204)

@@ -97,7 +97,7 @@ class AuthnTests(WorldCase):
         self.assertEqual(self.client.get("/authn/acme/admin/authenticate").status, 404)
 
     def test_login(self) -> None:
-        """HTTP Basic tells the API key to whoever shows it, as plain text without a newline (TOK-2)."""
+        """HTTP Basic with a password or API key gets the API key, as plain text without a newline (TOK-2)."""
         answer = self.client.get("/authn/acme/login", headers=self.basic("admin", ADMIN_KEY))
         self.assertEqual((answer.status, answer.body), (200, ADMIN_KEY.encode()))
         self.assertTrue(answer.headers["content-type"].startswith("text/plain"))
@@ -122,7 +122,7 @@ class AuthnTests(WorldCase):
         self.assertEqual((forged.status, forged.body), (401, b"Unauthorized: Invalid token"))
 
     def test_whoami(self) -> None:
-        """The caller is told who he is; a role that is gone is 403; nobody is 401 (WIRE-51)."""
+        """The caller is told its name; a role that is gone is 403; nobody is 401 (WIRE-51)."""
         answer = self.client.get("/whoami", role=ADMIN, headers=[("User-Agent", "curl/8")])
         self.assertEqual(
             answer.json(),
@@ -346,7 +346,7 @@ class CloudTests(WorldCase):
             self.assert_refused(self.present(jwt, service=service))
 
     def test_refused(self) -> None:
-        """A refusal has an empty body; a missing token is 400, one that is too large 413, whoever the host is (FAIL-14)."""
+        """A refusal has an empty body; a missing token is 400, one that is too large 413, for any host (FAIL-14)."""
         for host in ("host%2Fweb", "host%2Fnobody", "host%2Fstray"):
             bodies = {b"": 400, b"jwt=": 400, b"jwt=%": 400, b"jwt=" + b"x" * 16385: 413, b"jwt=x.y": 401}
             for body, status in bodies.items():

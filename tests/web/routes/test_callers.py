@@ -90,7 +90,7 @@ REQUESTS: Final[dict[str, tuple[Request, ...]]] = {
     "POST /secrets/<flat:account>/<kind>/<tail:identifier>": (("?expirations", {"kind": "variable", **_VARIABLE}, b""),),
 }
 
-#: Routes that take a token and tell everybody the same, whoever shows one: what is public, that something can't be had, and
+#: Routes that take a token and answer everybody alike: what is public, that something can't be had, and
 #: logins, which a token is no proof for.
 ALIKE: Final = {
     "GET /authn/<flat:account>/status": 501,
@@ -167,13 +167,13 @@ class CallersTests(WorldCase):
                 self.assertNotEqual(self.ask(route, request, 1).body.decode(), INVALID, (str(route), request))
 
     def test_alike(self) -> None:
-        """Where nothing depends on the caller, it doesn't depend on his creation either."""
+        """Where nothing depends on the caller, it doesn't depend on the caller's creation either."""
         for _, route in declared():
             for creation in (0, 1) if str(route) in ALIKE else ():
                 self.assertEqual(self.ask(route, _PLAIN, creation).status, ALIKE[str(route)], str(route))
 
     def test_login(self) -> None:
-        """Who logs in has a token of his role as it is now, which ends with that role."""
+        """A login gives a token of the role as it is now, which ends with that role."""
         for creation in (2, 3):
             self.load("- !delete { record: !user alice }\n", method="PATCH")
             made = self.load(POLICY, method="PATCH").json()["created_roles"]["acme:user:alice"]

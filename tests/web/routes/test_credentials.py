@@ -129,7 +129,7 @@ class PasswordTests(CredentialsCase):
         self.assertEqual(self.memory.passwords, {})
 
     def test_of_others(self) -> None:
-        """Nobody changes another's password, whatever he may (TOK-14)."""
+        """Nobody changes another's password, with any privileges (TOK-14)."""
         self.assert_empty(self.change(PASSWORD, "?role=user:bob"), 401)
         self.assert_empty(self.change(PASSWORD, "?role=acme:user:bob"), 401)
         self.assert_empty(self.change(PASSWORD, "?role=user:alice"), 204)
@@ -262,7 +262,7 @@ class RotationTests(CredentialsCase):
         self.assertEqual(self.rotate("?role=group:ops", "GET", role=ADMIN).status, 405)
 
     def test_nobody(self) -> None:
-        """Without credentials, or with wrong ones, it is 401, whoever is named; a bad token says so."""
+        """Without credentials, or with wrong ones, it is 401, for any role that is named; a bad token says so."""
         for headers in ([], basic("alice", "wrong"), basic("nobody", "x")):
             for query in ("", "?role=user:alice", "?role=user:nobody"):
                 self.assert_empty(self.rotate(query, headers=headers), 401)
@@ -404,7 +404,7 @@ class ThrottleTests(CredentialsCase):
         self.assertEqual(self.log_in("alice", self.api_keys["user:alice"]).status, 200)
 
     def test_forged_addresses(self) -> None:
-        """A stranger who says that he is another is counted as himself."""
+        """A client that claims another's login is counted under its own address."""
         forged = [("X-Forwarded-For", "198.51.100.1")]
         for number in range(ADDRESS_FAILURES):
             headers = [*basic(f"user{number}", "wrong"), ("X-Forwarded-For", f"198.51.{number % 250}.9")]

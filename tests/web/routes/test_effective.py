@@ -109,7 +109,7 @@ class EffectiveTests(WorldCase):
         return answer
 
     def printed(self, policy: str = "root", **more: Any) -> str:
-        """What is printed of a policy."""
+        """The text of a policy."""
         answer = self.show(policy, **more)
         self.assertEqual(answer.headers["content-type"], "application/x-yaml")
         return answer.body.decode()
@@ -175,7 +175,7 @@ class EffectiveTests(WorldCase):
         self.printed("p", headers=[("Accept", "application/json")])
 
     def test_ownership(self) -> None:
-        """It takes ownership: 403 for whoever sees the policy and doesn't own it, 404 for all others (POL-76)."""
+        """It takes ownership: 403 for a role that sees the policy and doesn't own it, 404 for all others (POL-76)."""
         self.load(
             DEV + "- !user carol\n- !permit { role: !user carol, privileges: [ read, update ], resource: !policy dev }\n"
         )

@@ -46,7 +46,7 @@ async def standby() -> None:
 
 
 class EveryRouteTests(SynchronousTestCase):
-    """All that is declared, whoever declares it."""
+    """All declared routes."""
 
     def test_writes_are_refused(self) -> None:
         """Every route that writes is 405, with the one body, to whom has a token; nothing else of it is done or read
@@ -99,7 +99,7 @@ class FollowerTests(WorldCase):
     """A whole server, on a standby."""
 
     def test_host_factory(self) -> None:
-        """Whoever shows a host factory's token is told 405, and whoever shows none, or a wrong one, no more than ever
+        """A client that shows a host factory's token is told 405, and one with none, or a wrong one, no more than ever
         (HF-27, CLU-3, WIRE-46).
         """
         self.load("- !layer l\n- !host-factory\n  id: f\n  layers: [ !layer l ]\n")

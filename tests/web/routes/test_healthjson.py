@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.health.checks_loop import HealthReport
+from svc.model.clocks import iso_seconds
 from svc.model.dialect import CONJUR, NATIVE
 from svc.model.query_results import ReplicationPosition
-from svc.web.routes.healthjson import health_json, instant
+from svc.web.routes.healthjson import health_json
 
 POSITION = ReplicationPosition("0/16B3748", 23803720, False)
 WORDS = st.sampled_from(["ok", "failed", "stale", "starting"])
@@ -69,6 +70,6 @@ class DraftTests(SynchronousTestCase):
         for (check,) in document["checks"].values():
             self.assertIn(json.dumps(check["observedValue"]), plain)
 
-    def test_instant(self) -> None:
+    def test_iso_seconds(self) -> None:
         """Moments are written in UTC, to the second that has begun."""
-        self.assertEqual(instant(0.999), "1970-01-01T00:00:00Z")
+        self.assertEqual(iso_seconds(0.999), "1970-01-01T00:00:00Z")

@@ -373,7 +373,7 @@ class HostTests(FactoryCase):
         self.assertEqual(self.client.delete(TOKENS, role=ADMIN).status, 404)
 
     def test_in_no_other_account(self) -> None:
-        """A token makes hosts in its factory's own account, whoever asks (HF-21)."""
+        """A token makes hosts in its factory's own account, for any client (HF-21)."""
         self.assertEqual(self.make(self.token()).json()["id"].split(":")[0], ACCOUNT)
 
 

@@ -379,7 +379,7 @@ class IdTests(LanguageCase):
         self.assertEqual(self.annotation("variable:p/v", "b"), "c..d")
 
     def test_users_are_folded(self) -> None:
-        """A user in a policy has its id behind an ``@``, when he is defined and when he is referred to (POL-29)."""
+        """A user in a policy has its id behind an ``@``, when it is defined and when it is referred to (POL-29)."""
         self.load(
             "- !user bob\n- !group g\n- !policy { id: a, body: [ !policy { id: b, body: [ !user bob ] } ] }\n"
             "- !grant { role: !group g, members: [ !user a/b/bob, !user bob ] }\n"
@@ -530,7 +530,7 @@ class PrivilegeTests(LanguageCase):
         self.assertEqual(self.client.get("/secrets/acme/variable/v", role=user("alice")).body, b"value")
 
     def test_any_privilege_makes_visible(self) -> None:
-        """A resource is visible to whoever has any privilege on it, by whatever name, and to nobody else (ROLE-4)."""
+        """A resource is visible to a role that has any privilege on it, by any name, and to nobody else (ROLE-4)."""
         self.assertEqual(self.client.get("/secrets/acme/variable/v", role=user("bob")).status, 403)
         self.assertEqual(self.client.get("/secrets/acme/variable/v", role=user("carl")).status, 404)
 
@@ -715,7 +715,7 @@ class ModeTests(LanguageCase):
         self.assertFalse(self.exists("host:dev/doomed"))
 
     def test_deleted_users_leave_no_keys(self) -> None:
-        """The public keys of a user go with him, whoever recorded them (KEY-7)."""
+        """The public keys of a user go with the user, in any policy that recorded them (KEY-7)."""
         self.load(f"- !user {{ id: u, public_key: {ONE} one }}")
         self.load("- !delete { record: !user /u }", policy="dev", method="PATCH")
         self.assertFalse(self.exists("public_key:user/u/one"))

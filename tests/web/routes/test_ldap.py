@@ -58,7 +58,7 @@ class RouteCase(LdapCase):
 
 
 class OutcomeTests(RouteCase):
-    """Who is told that his credentials are bad, and who that nobody knows, in the native dialect."""
+    """Bad credentials, and those that can't be judged, in the native dialect."""
 
     def outcomes(self, login: str, password: bytes = PASSWORD) -> set[tuple[int, bytes, bool]]:
         """What both routes answer, and whether they say when to come again: in 2 to 4 seconds."""
@@ -108,7 +108,7 @@ class OutcomeTests(RouteCase):
         self.assertEqual(self.directory.asked, [])
 
     def test_when_it_is_back(self) -> None:
-        """An outage leaves nobody slow, however often he tried; then good passwords are taken and wrong ones refused."""
+        """An outage leaves nobody slow, after any number of logins; then good passwords are taken and wrong ones refused."""
         for reason, status in STATUSES.items():
             if status == 503:
                 self.directory.refused = DirectoryRefused(reason, "down")
@@ -149,7 +149,7 @@ class LdapRouteTests(RouteCase):
         self.assertIn("payload", json.loads(base64.b64decode(answer.body)))
 
     def test_refusals_are_alike(self) -> None:
-        """Whoever is refused, for whatever reason, is answered the same."""
+        """Refusals for all reasons are answered the same."""
         answers = set()
         self.directory.passwords["bob"] = b"other"
         for login, password in (
@@ -189,7 +189,7 @@ class LdapRouteTests(RouteCase):
             self.assert_refused(connection.answer())
 
     def test_who_has_left(self) -> None:
-        """Who is gone from the directory goes on with the API key that he was told, until it is rotated."""
+        """A user who is gone from the directory goes on with the API key from before, until it is rotated."""
         key = self.login().body
         self.directory.passwords.clear()
         self.assert_refused(self.login())

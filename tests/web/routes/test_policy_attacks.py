@@ -126,14 +126,14 @@ class AttackTests(WorldCase):
         self.assertEqual(self.memory.copied(), self.stored, text)
 
     def test_owners(self) -> None:
-        """The owner of a policy is 403 with every statement on anything outside, and nothing of his document is applied
+        """The owner of a policy is 403 with every statement on anything outside, and nothing of the document is applied
         (POL-58).
         """
         for text, method in attacks():
             self.refused(text, method)
 
     def test_those_who_may_update(self) -> None:
-        """So is whoever has ``create`` and ``update`` on the policy (POL-58)."""
+        """So is a role that has ``create`` and ``update`` on the policy (POL-58)."""
         for text, method in attacks():
             if method != "PUT":
                 self.refused(text, method, user("bob"))

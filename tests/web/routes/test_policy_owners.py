@@ -85,7 +85,7 @@ class OwnersTests(WorldCase):
         return answer.status
 
     def test_what_others_own(self) -> None:
-        """Whoever may load a policy, even its owner, disposes of nothing beneath it that somebody else owns, in no mode
+        """A role that may load a policy, even its owner, disposes of nothing beneath it that somebody else owns, in no mode
         (POL-56).
         """
         for statement, modes in STATEMENTS:
@@ -250,7 +250,7 @@ class OwnersTests(WorldCase):
             self.assertEqual(self.statuses(f"- !host /{policy}\n", role, "POST", policy), 422, role)
 
     def test_records_without_ids(self) -> None:
-        """A policy, a user, a host or a host factory without an id is 422, in a load and in a body, whoever loads it
+        """A policy, a user, a host or a host factory without an id is 422, in a load and in a body, for all callers
         (POL-25).
         """
         for record in (
@@ -396,7 +396,7 @@ class DeclaredHostTests(FactoryCase):
         self.load(TEAMS, method="PATCH")
 
     def test_hosts_of_factories(self) -> None:
-        """A host that another policy's factory made is declared by nobody, whoever asks: 403 that names it (POL-66)."""
+        """A host that another policy's factory made is declared by nobody: 403 that names it (POL-66)."""
         self.early()
         document = "- !variable s\n- !layer l\n- !host-factory { id: f, layers: !layer l }\n- !host app0\n"
         permit = "- !permit { role: !host app0, privilege: execute, resource: !variable s }\n"
@@ -471,7 +471,7 @@ class DeclaredHostTests(FactoryCase):
             self.load("- !host app0\n", "A/D")
 
     def test_deleted(self) -> None:
-        """Whoever may update the policy that the id begins with may delete the host, and then the policy may declare it
+        """A role that may update the policy that the id begins with may delete the host, and then the policy may declare it
         (POL-67).
         """
         for role, method in ((user("lead-b"), "PATCH"), (user("keeper"), "PATCH"), (user("keeper"), "PUT"), (ADMIN, "PUT")):
@@ -485,7 +485,7 @@ class DeclaredHostTests(FactoryCase):
             self.assertEqual(self.memory.resources["acme:host:B/app0"], ("acme:policy:B", "acme:policy:B"))
 
     def test_deleted_from_elsewhere(self) -> None:
-        """From another policy, too, it is deleted by whoever may update the policy that its id begins with, or owns it
+        """From another policy, too, it is deleted by a role that may update the policy that its id begins with, or owns it
         (POL-67).
         """
         self.early()

@@ -161,7 +161,7 @@ class NativeMembersTests(MembersCase):
     """What is native."""
 
     def test_hidden_roles(self) -> None:
-        """A role of the caller's account that he may not see is 403; one of another account is 404 (ROLE-10)."""
+        """A role of the caller's account that it may not see is 403; one of another account is 404 (ROLE-10)."""
         self.assertEqual(self.client.get("/roles/acme/group/secret?members", role=user("alice")).status, 403)
 
     def test_count_is_a_boolean(self) -> None:

@@ -61,7 +61,7 @@ class StatusTests(WorldCase):
         self.assertIn("frame-ancestors 'none'", answer.headers["content-security-policy"])
 
     def test_json(self) -> None:
-        """Whoever accepts JSON is told the version in JSON, and nothing else (WIRE-49)."""
+        """A client that accepts JSON is told the version in JSON, and nothing else (WIRE-49)."""
         for accepted in ("application/json", "text/html, application/json;q=0.9", "application/x.v2+json"):
             answer = self.client.get("/", headers=[("Accept", accepted)])
             self.assertEqual(answer.json(), {"version": self.version})
