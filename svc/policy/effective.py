@@ -63,15 +63,7 @@ def asked(policy: RoleName, depth: int | None, limit: int, viewer: RoleName | No
     ``viewer``: who is to be told no more than he sees (Note [What is hidden]).
     """
     named = [f"{policy.account}:{kind}:{policy.identifier}" for kind in TAGS if kind not in NAMED]
-    return EffectiveQuery(
-        policy,
-        tuple(TAGS),
-        depth,
-        limit,
-        "@" + _folded(policy.identifier),
-        tuple(named),
-        viewer,
-    )
+    return EffectiveQuery(policy, tuple(TAGS), depth, limit, "@" + _folded(policy.identifier), tuple(named), viewer)
 
 
 def statements(policy: RoleName, effective: Effective, public_keys: Mapping[str, str]) -> Iterator[Tagged | None]:

@@ -81,11 +81,7 @@ def _taken_away(
 
 
 def _unwanted(
-    removals: Removals,
-    wanted: Rows,
-    present: Present,
-    lost: tuple[MembershipRow, ...],
-    lifted: tuple[RestrictionRow, ...],
+    removals: Removals, wanted: Rows, present: Present, lost: tuple[MembershipRow, ...], lifted: tuple[RestrictionRow, ...]
 ) -> Rows:
     """Return the rows that ``REPLACE`` deletes."""
     own, gone = present.own, set(removals.resources)

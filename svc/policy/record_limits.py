@@ -15,10 +15,7 @@ from svc.policy.resolve import described
 #: What a limit counts, and what to do instead.
 _REMEDIES: Final[Mapping[RecordLimit, tuple[str, str]]] = {
     RecordLimit.ANNOTATIONS: ("annotations", "put them on several records"),
-    RecordLimit.ANNOTATION_BYTES: (
-        "bytes of annotations",
-        "put them on several records, or long texts into variables",
-    ),
+    RecordLimit.ANNOTATION_BYTES: ("bytes of annotations", "put them on several records, or long texts into variables"),
     RecordLimit.PERMISSIONS: (
         "permissions, each privilege counted for each role",
         "permit a group or layer, and grant it to the roles",

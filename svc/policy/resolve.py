@@ -16,18 +16,7 @@ from svc.model.policy_rows import AnnotationRow, MembershipRow, ResourceRow, Res
 from svc.policy.document import shown
 from svc.policy.ids import NAMED, PUBLIC_KEY, climbed, identifier_of, inside, under
 from svc.policy.meaning import Granted, Permitted, Resolved, SourcePlace
-from svc.policy.statements import (
-    Annotation,
-    Delete,
-    Deny,
-    Grant,
-    Permit,
-    Record,
-    Reference,
-    Revoke,
-    Scope,
-    Statement,
-)
+from svc.policy.statements import Annotation, Delete, Deny, Grant, Permit, Record, Reference, Revoke, Scope, Statement
 from svc.policy.vocabulary import ATTRIBUTES
 
 #: Longest name of an annotation, in bytes of UTF-8.
