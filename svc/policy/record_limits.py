@@ -1,4 +1,4 @@
-"""How much the rows of a document make each record carry, and what is refused for it (``limits.RecordLimits``)."""
+"""Limits of what one record carries (``limits.RecordLimits``)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _REMEDIES: Final[Mapping[RecordLimit, tuple[str, str]]] = {
 
 
 def carried(rows: Rows) -> Mapping[RecordLimit, Counter[str]]:
-    """Return how much of what each limit counts is in the rows, by the full id of the record that carries it."""
+    """Return how much of each limit is in the rows, by the full id of the record that carries it."""
     sizes = Counter[str]()
     for resource, name, value in rows.annotations:
         sizes[resource] += _bytes(name) + _bytes(value)
@@ -46,9 +46,9 @@ def carried(rows: Rows) -> Mapping[RecordLimit, Counter[str]]:
 
 
 def refuse_excess(rows: Rows, limits: RecordLimits) -> None:
-    """Refuse what is too much by itself, whatever is there already.
+    """Refuse rows of a document that make a record carry more than it may, whatever is there already.
 
-    :raises PolicyInvalid: the rows of a document make a record carry more than it may.
+    :raises PolicyInvalid: they do.
     """
     for limit, numbers in carried(rows).items():
         most = most_of(limit, limits)
@@ -88,7 +88,7 @@ def _kind_of(full: str) -> str:
 
 
 def _user_of(resource: str) -> Iterator[str]:
-    """Return the user whom a public key is of; nobody, for anything else."""
+    """Return the user of a public key; nothing for another resource."""
     account, kind, identifier = resource.split(":", 2)
     if kind == PUBLIC_KEY:
         _, user, _ = identifier.split("/", 2)
