@@ -56,7 +56,8 @@ class AccountService:
         invocation.recorder.tell(account=asked or "-")
         account = NewAccount(_new_name(asked), new_api_key())
         await self.make(account.name, account.api_key, invocation.recorder.trail)
-        _log.info("{role} made the account {account}", **printables(role=invocation.caller.role, account=account.name))
+        facts = printables(role=invocation.caller.role, does="made", account=account.name)
+        _log.info("{role} {does} the account {account}", **facts)
         return account
 
     async def names(self, invocation: Invocation) -> list[str]:
@@ -76,7 +77,8 @@ class AccountService:
             raise RecordNotFound(account, "account", account)
         await self.store.delete(account, invocation.recorder.trail)
         self.keys.forget(account)
-        _log.info("{role} deleted the account {account}", **printables(role=invocation.caller.role, account=account))
+        facts = printables(role=invocation.caller.role, does="deleted", account=account)
+        _log.info("{role} {does} the account {account}", **facts)
 
     async def _demand(self, invocation: Invocation, privilege: str) -> None:
         caller = invocation.caller
