@@ -1,10 +1,10 @@
-"""What a load disposes of, and on whose authority (POL-55 to POL-67).
+"""The authority that a load takes for what it disposes of (POL-55 to POL-67).
 
 Note [Acting as the policy]. Who may load a policy acts as the policy's role, on what the policy owns and has within it by
 its id, or recorded. A record that another owns takes that owner's authority, or ``update`` on the policy that recorded it
 and owns it, wherever it lies. What the load creates is the load's to dispose of, but beneath a policy of another owner that
 takes authority over that policy, save for what has the loaded policy's own id. What lies outside takes authority of the
-caller's own, whoever gave it to the policy.
+caller's own, no matter who gave it to the policy.
 
 Note [Declared twice]. A record that is there and that another policy recorded is left as it is, and the rest of the document
 speaks of it. So it must be one that the policy owns, or that was declared for it from above. Any other takes authority, and

@@ -111,7 +111,7 @@ class Deny:
 
 @attrs.frozen
 class Delete:
-    """Records are deleted with all that goes with them, whoever recorded them."""
+    """Records are deleted with all that goes with them, also what others recorded."""
 
     records: tuple[Reference, ...]
     line: int

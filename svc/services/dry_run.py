@@ -42,7 +42,7 @@ def undone(faults: Iterable[PolicyInvalid]) -> Undone:
 
 @attrs.define
 class Comparison:
-    """What a load touches, read by :meth:`begin` before its changes are applied, and compared by :meth:`end`."""
+    """The rows that a load touches, read by :meth:`begin` before its changes are applied, and compared by :meth:`end`."""
 
     _transaction: IPolicyTransaction
     _caller: RoleName

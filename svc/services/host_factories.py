@@ -102,9 +102,10 @@ class HostFactoryService:
         token = FactoryToken(factory.role, expires_at, _networks(asked.networks))
         texts = [new_api_key() for _ in range(asked.count)]
         await self.store.add_tokens([digest_of(text) for text in texts], token, recorder.trail)
-        facts = printables(role=caller.role, count=asked.count, factory=factory, expiration=iso_seconds(expires_at))
+        facts = printables(role=caller.role, factory=factory, expiration=iso_seconds(expires_at))
         named = ", ".join(called(digest_of(text)) for text in texts[:10])
-        _log.info("{role} made {count} tokens of {factory}, good until {expiration}: {tokens}", **facts, tokens=named)
+        message = "{role} made {count} tokens of {factory}, good until {expiration}: {tokens}"
+        _log.info(message, **facts, count=asked.count, tokens=named)
         return NewTokens(texts, token)
 
     async def revoke_token(self, invocation: Invocation, token: str) -> None:
