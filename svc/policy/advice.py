@@ -1,4 +1,4 @@
-"""What to do about a fault in a policy document: a sentence beneath the message of each kind (POL-73)."""
+"""Advice about faults in a policy document: a sentence beneath the message of each kind (POL-73)."""
 
 from __future__ import annotations
 
@@ -40,5 +40,5 @@ _ELSE: Final = "Check the indentation, the quotes and the brackets near this pla
 
 
 def advice(fault: PolicyInvalid) -> str:
-    """Return what to do about a fault."""
+    """Return the advice about a fault."""
     return next((text for words, text in _ADVICE if words in fault.message), _ELSE)

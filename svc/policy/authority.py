@@ -1,17 +1,16 @@
-"""What a load disposes of, and on whose authority (POL-55 to POL-67).
+"""The authority that a load takes for what it disposes of (POL-55 to POL-67).
 
-Note [Acting as the policy]. Who may load a policy acts as the policy's role, on what the policy owns. A record that another
-owns takes that owner's authority, or ``update`` on the policy that recorded it and owns it: also one that lies beneath the
-policy by its id, and one that the policy itself recorded and gave away. What comes to be with the load is the load's to
-dispose of, but beneath a policy of another owner nothing comes to be without authority over that policy, save what is called
-like the loaded one because it has no id of its own. Names count once more: what the policy owns is at hand only where its id
-says so too, or the policy recorded it; what lies outside takes authority of the caller's own, whoever gave it to the policy.
+Note [Acting as the policy]. Who may load a policy acts as the policy's role, on what the policy owns and has within it by
+its id, or recorded. A record that another owns takes that owner's authority, or ``update`` on the policy that recorded it
+and owns it, wherever it lies. What the load creates is the load's to dispose of, but beneath a policy of another owner that
+takes authority over that policy, save for what has the loaded policy's own id. What lies outside takes authority of the
+caller's own, no matter who gave it to the policy.
 
 Note [Declared twice]. A record that is there and that another policy recorded is left as it is, and the rest of the document
 speaks of it. So it must be one that the policy owns, or that was declared for it from above. Any other takes authority, and
-where a host was made by somebody else, who was told its API key, none is enough: it has to be deleted first.
+where a host was made by somebody else, who knows its API key, none is enough: it has to be deleted first.
 
-Note [What stays said]. A grant or a permission that is there already is no change, and takes no authority again: who loads a
+Note [What stays said]. A grant or a permission that is there already is no change, and takes no authority again: loading a
 document once more, in which an admin had given something away, is not refused for that.
 """
 
@@ -32,11 +31,11 @@ from svc.policy.resolve import WARNINGS_MOST, described
 
 @attrs.frozen
 class Disposed:
-    """Full ids of what a load disposes of, whoever's it is.
+    """Full ids of what a load disposes of.
 
     ``granted`` are roles that it grants or revokes. ``changed`` are resources that it permits, denies, annotates, restricts,
     changes or deletes; hosts that it deletes are ``deleted`` instead. ``declared`` are there, and the policy did not record
-    them; ``made`` come to be. ``own`` are those that the policy recorded, ``factories`` those that own the hosts.
+    them; ``made`` are new. ``own`` are those that the policy recorded, ``factories`` those that own the hosts.
     """
 
     policy: RoleName
@@ -50,21 +49,18 @@ class Disposed:
 
     @property
     def access_facts(self) -> list[str]:
-        """Those that are there, and the policy: their owners are to be known."""
+        """Return those whose owners are to be known: those that are there, and the policy."""
         return [str(self.policy), *self.granted, *self.changed, *self.deleted, *self.declared, *self.factories]
 
     @property
     def placed(self) -> list[str]:
-        """Those whose surrounding policies are to be known."""
+        """Return those whose surrounding policies are to be known."""
         return [*self.made, *self.declared, *self.deleted, *self.factories]
 
 
 @attrs.frozen
 class RequiredAuthority:
-    """Full ids of what takes more than to act as the policy, each with the policies of which ``update`` will do instead.
-
-    The caller must be entitled to grant the ``roles``, and to permit what is done with the ``resources``.
-    """
+    """Full ids of roles to grant and resources to permit, each with the policies on which ``update`` is enough instead."""
 
     roles: Mapping[str, frozenset[str]]
     resources: Mapping[str, frozenset[str]]
@@ -73,8 +69,8 @@ class RequiredAuthority:
 def disposed(resolved: Resolved, present: Present, changes: Changes) -> Disposed:
     """Return what a load of ``resolved`` disposes of, which comes to ``changes``.
 
-    What lies outside of the policy by its name alone counts as soon as the document speaks of it, what lies inside when
-    something changes (Note [What stays said]).
+    What lies outside of the policy by its name counts when the document speaks of it, what lies inside when something
+    changes (Note [What stays said]).
     """
     made = {row.resource for row in changes.create.resources}
     own = frozenset(row.resource for row in present.own.resources)
@@ -96,7 +92,6 @@ def disposed(resolved: Resolved, present: Present, changes: Changes) -> Disposed
 
 
 def _granted(resolved: Resolved, changes: Changes, own: frozenset[str]) -> Iterator[str]:
-    """Return the roles that a load grants or revokes."""
     yield from (role for role in resolved.roles_granted if role not in own)
     for rows in (changes.create, changes.update):
         yield from (row.role for row in rows.memberships if not row.ownership)
@@ -104,7 +99,6 @@ def _granted(resolved: Resolved, changes: Changes, own: frozenset[str]) -> Itera
 
 
 def _changed(resolved: Resolved, changes: Changes, own: frozenset[str]) -> Iterator[str]:
-    """Return the resources that a load permits, denies, annotates, restricts or changes."""
     yield from (resource for resource in resolved.resources_permitted if resource not in own)
     yield from (row.resource for row in changes.create.permissions)
     for rows in (changes.create, changes.update):
@@ -117,7 +111,6 @@ def _changed(resolved: Resolved, changes: Changes, own: frozenset[str]) -> Itera
 
 
 def _declared(resolved: Resolved, present: Present) -> set[str]:
-    """Return the records that the document declares, and that the policy did not record."""
     foreign = (row.resource for row in present.foreign.resources)
     return {row.resource for row in resolved.declared.resources}.intersection(foreign)
 
@@ -129,7 +122,7 @@ def _factories(records: Iterable[str], owners: Mapping[str, str]) -> list[str]:
 
 
 def claims(disposed: Disposed, ownership: Ownership) -> RequiredAuthority:
-    """Return what of this takes more authority than to act as the policy.
+    """Return what takes more authority than to act as the policy.
 
     :raises Forbidden: the document declares a host that somebody else made.
     """
@@ -148,14 +141,9 @@ def claims(disposed: Disposed, ownership: Ownership) -> RequiredAuthority:
 
 
 def left_alone(resolved: Resolved, present: Present) -> tuple[str, ...]:
-    """Warnings of records that the document declares and that stay as they are, since the policy did not record them.
-
-    Whoever relies on such a record relies on whoever did.
-    """
+    """Return warnings of records that the document declares and that others recorded: they stay, and it relies on others."""
     own = {str(resolved.policy), str(admin_of(resolved.policy.account))}
-    foreign = [row.resource for row in present.foreign.resources if row.resource not in own]
-    declared = {row.resource for row in resolved.declared.resources}
-    names = [described(full) for full in sorted(declared.intersection(foreign))]
+    names = [described(full) for full in sorted(_declared(resolved, present) - own)]
     warnings = [f"{name} was not recorded by this policy, and is left as it is." for name in names[:WARNINGS_MOST]]
     if len(names) > WARNINGS_MOST:
         warnings.append(f"So are {len(names) - WARNINGS_MOST} other records.")
@@ -163,7 +151,7 @@ def left_alone(resolved: Resolved, present: Present) -> tuple[str, ...]:
 
 
 class _Judging:
-    """A load being judged: what it takes, so far."""
+    """The judgement of a load: what it takes, so far."""
 
     def __init__(self, disposed: Disposed, ownership: Ownership) -> None:
         self.roles: dict[str, frozenset[str]] = {}
@@ -175,25 +163,20 @@ class _Judging:
         self._made = frozenset(disposed.made)
 
     def grant(self, role: str) -> None:
-        """Judge a role that is granted or revoked."""
         if not self._at_hand(role):
             self.roles[role] = self._vouching(role)
 
     def change(self, resource: str) -> None:
-        """Judge a resource that is permitted, denied, annotated, restricted, changed or deleted."""
         if not self._at_hand(resource):
             self._claim(resource, self._vouching(resource))
 
     def delete_host(self, host: str) -> None:
-        """Judge a host that is deleted: whoever may update the policy around it may delete it (POL-67)."""
+        """Judge a host that is deleted: ``update`` on the policy around it is enough (POL-67)."""
         if not self._at_hand(host):
             self._claim(host, self._vouching(host) | {self._ownership.around[host]})
 
     def make(self, record: str) -> None:
-        """Judge a record that comes to be: beneath the policy of another owner that takes authority over it.
-
-        What has no id of its own has the policy's, and so lies beneath the policy around that (POL-25).
-        """
+        """Judge a record that is new: what has no id of its own lies beneath the policy around this one (POL-25)."""
         around = self._ownership.around[record]
         if around == self._policy or self._ownership.owns(self._policy, around):
             return
@@ -205,7 +188,7 @@ class _Judging:
         kind, ownership = _kind(record), self._ownership
         recorder = ownership.records[record].policy
         if kind in OF_USERS:
-            # A user's id doesn't tell the policy, and his owner is whom his maker named.
+            # A user's id doesn't tell the policy, and the owner is whom the document named.
             if recorder is None or not ownership.is_above(recorder, self._policy):
                 self._claim(recorder or record, frozenset() if recorder is None else self._over(recorder))
             elif not ownership.owns(self._policy, record):
@@ -218,7 +201,7 @@ class _Judging:
             self._claim(record, self._vouching(record))
 
     def _gains_policy(self, record: str) -> bool:
-        """Return whether a policy that comes to be is around a record: no factory has been that policy's own."""
+        """Return whether a new policy is around a record: no factory has been that policy's own."""
         account, _, identifier = record.split(":", 2)
         ends = (at for at, char in enumerate(identifier) if char == "/")
         return any(f"{account}:policy:{identifier[:end]}" in self._made for end in ends)
@@ -230,7 +213,7 @@ class _Judging:
         return recorder is not None and self._ownership.is_above(recorder, self._policy)
 
     def _claim(self, resource: str, vouching: frozenset[str]) -> None:
-        """Note what a resource takes; what takes it for two reasons takes both."""
+        """Note what a resource takes; for two reasons it takes both."""
         self.resources[resource] = self.resources.get(resource, vouching) & vouching
 
     def _at_hand(self, record: str) -> bool:
@@ -240,11 +223,11 @@ class _Judging:
         return (named or record in self._disposed.own) and self._ownership.owns(self._policy, record)
 
     def _over(self, policy: str) -> frozenset[str]:
-        """Return the policies of which ``update`` means authority over what another policy owns: that one, for a start."""
+        """Return the policies on which ``update`` means authority over what another policy owns: that one, too."""
         return self._vouching(policy) | {policy}
 
     def _vouching(self, record: str) -> frozenset[str]:
-        """Return the policy that recorded a thing and owns it, if one does: ``update`` on it will do."""
+        """Return the policy that recorded a thing and owns it, if one does: ``update`` on it is enough."""
         found = self._ownership.records.get(record)
         if found is None or found.policy is None or not self._ownership.owns(found.policy, record):
             return frozenset()

@@ -1,7 +1,6 @@
-"""What a load would change, thing by thing, as the caller may know it (POL-69 to POL-72).
+"""The differences that a load would make, thing by thing, as the caller may know them (POL-69 to POL-72).
 
-An *item* is a thing as it stands at one moment, in the shape of the wire. What an item lists of itself is complete as far as
-anything changes; of what stays as it is, it may list but a part.
+An *item* is a thing at one moment, in the shape of the wire. Of what stays as it is, it may list but a part.
 """
 
 from __future__ import annotations
@@ -14,23 +13,20 @@ import attrs
 
 from svc.model.names import ROLE_KINDS
 from svc.model.policy_loads import BATCH, Batches, DryRun, Item, size
-from svc.model.policy_rows import AnnotationRow, Changes, MembershipRow, PermissionRow, ResourceRow, Rows, Surroundings
+from svc.model.policy_rows import Changes, ResourceRow, Rows, Surroundings
 
 _Row = TypeVar("_Row", bound=tuple[Any, ...])
 
-#: What stands in the place of an identifier that the caller may not know.
-REDACTED: Final = "[REDACTED]"
-
-#: How many names or texts a part of an item has.
-_PART: Final = 250
+REDACTED: Final = "[REDACTED]"  # in the place of an identifier that the caller may not know
+_PART: Final = 250  # names or texts that a part of an item has
 
 
 @attrs.frozen
 class Touched:
-    """What a load may change: the rows, and the things that these concern.
+    """The rows that a load may change, the things that these concern, and the owners whom the changes name.
 
-    Concerned are the things themselves, and both ends of memberships and permissions. Ownership is told by the thing that
-    is owned: to own one more concerns its owner only where that is asked for. ``owners`` are those whom the changes name.
+    Concerned are the things themselves, and both ends of memberships and permissions; of ownership its owner only where that
+    is asked for.
     """
 
     rows: Rows
@@ -39,10 +35,7 @@ class Touched:
 
 
 def touched(changes: Changes, impact: Rows, owners_too: bool) -> Touched:
-    """Return what the changes touch, with the rows that go when others do, ``impact``.
-
-    ``owners_too``: also the owners of roles in either.
-    """
+    """Return what the changes touch, with ``impact``, the rows that go when others do; ``owners_too`` of roles in either."""
     merged = _merged([changes.create, changes.update, changes.delete, impact])
     concerned = tuple(sorted({*_concerned(merged, owners_too)}))
     rows = attrs.evolve(merged, resources=tuple(ResourceRow(name, "") for name in concerned), restrictions=())
@@ -51,7 +44,6 @@ def touched(changes: Changes, impact: Rows, owners_too: bool) -> Touched:
 
 
 def _merged(several: Sequence[Rows]) -> Rows:
-    """Return the rows of several, of each key once."""
     return Rows(
         _unique((row for rows in several for row in rows.resources), 1),
         _unique((row for rows in several for row in rows.memberships), 3),
@@ -74,7 +66,7 @@ def _concerned(rows: Rows, owners_too: bool) -> Iterator[str]:
 
 
 def mentioned(policy: str, touched: Touched, surroundings: Surroundings) -> list[str]:
-    """Return every full id that an item may name, when ``policy`` is loaded."""
+    """Return the full ids that items may name when ``policy`` is loaded."""
     names = {policy, *touched.concerned, *touched.owners}
     for rows in (touched.rows, surroundings.rows):
         names.update(name for row in rows.memberships for name in row[:2])
@@ -86,10 +78,7 @@ def mentioned(policy: str, touched: Touched, surroundings: Surroundings) -> list
 def differences(
     policy: str, touched: Touched, surroundings: Surroundings, before: Rows, after: Rows, visible: frozenset[str] | None
 ) -> DryRun:
-    """Compare two moments of what a load into ``policy`` touched; ``before`` and ``after`` are what was stored of it.
-
-    ``visible`` are the things that the caller may see, ``None`` for all.
-    """
+    """Compare what was stored before and after a load into ``policy``; the caller sees what is ``visible``, or all."""
     old, new = (_Moment(touched.rows, surroundings.rows, stored) for stored in (before, after))
     shown = _Shown(policy, surroundings, visible)
     created, updated, deleted = list[Item](), list[tuple[Item, Item]](), list[Item]()
@@ -142,8 +131,6 @@ def _divided(value: object) -> Iterator[object]:
 
 
 class _Shown:
-    """What the caller may know, and what doesn't change."""
-
     def __init__(self, policy: str, surroundings: Surroundings, visible: frozenset[str] | None) -> None:
         self._policy = policy
         self._surroundings = surroundings
@@ -166,7 +153,7 @@ class _Shown:
         return f"{account}:{kind}:{REDACTED}"
 
     def names(self, names: Iterable[str]) -> list[str]:
-        """Full ids as the caller may know them."""
+        """Return full ids as the caller may know them."""
         return sorted(self.name(name) for name in names)
 
     def redacted(self, name: str, item: Item) -> Item:
@@ -187,7 +174,7 @@ class _Shown:
 
 
 class _Moment:
-    """Things as they stand at one moment: what is stored of what the load touches, and what it leaves alone."""
+    """Things at one moment: what is stored of what the load touches, and what it leaves alone."""
 
     def __init__(self, touched: Rows, around: Rows, stored: Rows) -> None:
         self._owners = dict(stored.resources)
@@ -199,12 +186,14 @@ class _Moment:
         self._restrictions: dict[str, list[str]] = {}
         for role, cidr in sorted(stored.restrictions):
             self._restrictions.setdefault(role, []).append(cidr)
-        for membership in (*_others(around.memberships, touched.memberships, 3), *stored.memberships):
-            self._take_membership(membership)
-        for permission in (*_others(around.permissions, touched.permissions, 3), *stored.permissions):
-            self._take_permission(permission)
-        for annotation in (*_others(around.annotations, touched.annotations, 2), *stored.annotations):
-            self._take_annotation(annotation)
+        for role, member, *_ in (*_others(around.memberships, touched.memberships, 3), *stored.memberships):
+            self._members.setdefault(role, set()).add(member)
+            self._memberships.setdefault(member, set()).add(role)
+        for resource, privilege, role in (*_others(around.permissions, touched.permissions, 3), *stored.permissions):
+            self._permissions.setdefault(role, {}).setdefault(privilege, set()).add(resource)
+            self._permitted.setdefault(resource, {}).setdefault(privilege, set()).add(role)
+        for resource, name, value in (*_others(around.annotations, touched.annotations, 2), *stored.annotations):
+            self._annotations.setdefault(resource, {})[name] = value
 
     def item(self, name: str, shown: _Shown) -> Item | None:
         """Return the item of a thing, ``None`` when it isn't there; ids as they are."""
@@ -216,27 +205,15 @@ class _Moment:
         recorder = shown.recorder(name)
         if recorder is not None:
             item["policy"] = recorder
-        if kind not in ROLE_KINDS:
-            item["permitted"] = _listed(self._permitted.get(name, {}))
-            item["annotations"] = dict(sorted(self._annotations.get(name, {}).items()))
-            return item
-        item["permissions"] = _listed(self._permissions.get(name, {}))
+        is_role = kind in ROLE_KINDS
+        held = self._permissions if is_role else self._permitted
+        item["permissions" if is_role else "permitted"] = _listed(held.get(name, {}))
         item["annotations"] = dict(sorted(self._annotations.get(name, {}).items()))
-        item["members"] = sorted(self._members.get(name, ()))
-        item["memberships"] = sorted(self._memberships.get(name, ()))
-        item["restricted_to"] = self._restrictions.get(name, [])
+        if is_role:
+            item["members"] = sorted(self._members.get(name, ()))
+            item["memberships"] = sorted(self._memberships.get(name, ()))
+            item["restricted_to"] = self._restrictions.get(name, [])
         return item
-
-    def _take_membership(self, row: MembershipRow) -> None:
-        self._members.setdefault(row.role, set()).add(row.member)
-        self._memberships.setdefault(row.member, set()).add(row.role)
-
-    def _take_permission(self, row: PermissionRow) -> None:
-        self._permissions.setdefault(row.role, {}).setdefault(row.privilege, set()).add(row.resource)
-        self._permitted.setdefault(row.resource, {}).setdefault(row.privilege, set()).add(row.role)
-
-    def _take_annotation(self, row: AnnotationRow) -> None:
-        self._annotations.setdefault(row.resource, {})[row.name] = row.value
 
 
 def _others(rows: Sequence[_Row], touched: Sequence[_Row], width: int) -> Iterable[_Row]:

@@ -1,9 +1,8 @@
 """A policy document as YAML: text to nodes that know where they stand, one document, within bounds.
 
 Note [Bounded expansion]. An alias stands for all that its anchor holds, so a few lines can stand for more than a machine
-holds. Nodes are never copied here: an alias points to the node it names. What is counted are the nodes that a reader of the
-tree will meet when it follows every alias, and how deep it will go; both are sums over what was counted when the anchored
-node was complete, so a bomb is refused at the alias that sets it off, before anyone walks the tree.
+holds. An alias is a pointer here, and never copied. What is counted are the nodes that a reader meets who follows every
+alias, and how deep; both are known when the anchored node is complete, so a bomb is refused at the alias that sets it off.
 
 Note [Tag directives]. The YAML library compares each ``%TAG`` directive with all before it, so a document of nothing else
 costs quadratic time inside a single call. They are counted first.
@@ -36,14 +35,10 @@ from svc.model.limits import RECORD_LIMITS, RecordLimits
 class Bounds:
     """How much a document may ask for (LIM-11); more is refused."""
 
-    #: Levels of nesting, aliases followed.
-    nesting: int = 64
-    #: How often an alias may stand for an anchor.
+    nesting: int = 64  # levels, aliases followed
     aliases: int = 10_000
-    #: Scalars, sequences and mappings, aliases followed. Documents as people write them have a node per 12 bytes.
-    nodes: int = 3_000_000
-    #: What one of its records may carry, with all that it has already.
-    records: RecordLimits = RECORD_LIMITS
+    nodes: int = 3_000_000  # scalars, sequences and mappings, aliases followed; people write one per 12 bytes
+    records: RecordLimits = RECORD_LIMITS  # what a record may carry, with all that it has already
 
 
 class Scalar(NamedTuple):
@@ -107,7 +102,7 @@ class _Open:
 
 
 class _Anchored(NamedTuple):
-    """A complete node that has a name."""
+    """A complete node that has an anchor."""
 
     node: Scalar | Sequence | Mapping
     size: int
@@ -115,7 +110,7 @@ class _Anchored(NamedTuple):
 
 
 def nodes(text: str | bytes, bounds: Bounds, parser: Callable[[bytes], Any] = FASTEST) -> Iterator[Node]:
-    """Yield the items of the root sequence, each as soon as it is complete.
+    """Return the items of the root sequence, each as soon as it is complete.
 
     :raises InvalidParameter: there is nothing but blanks.
     :raises PolicyInvalid: this is not one YAML document whose root is a sequence, or it exceeds the bounds.
@@ -133,13 +128,11 @@ def target(node: Node) -> Scalar | Sequence | Mapping:
 
 
 def shown(text: str) -> str:
-    """``text`` as a message repeats it: not at length."""
+    """Return a text as a message repeats it: not at length."""
     return text if len(text) <= 256 else f"{text[:255]}…"
 
 
 class _Composition:
-    """Events on their way to nodes."""
-
     def __init__(self, bounds: Bounds) -> None:
         self._bounds = bounds
         self._open: list[_Open] = []
@@ -148,7 +141,7 @@ class _Composition:
         self._documents = self._aliases = self._total = 0
 
     def take(self, event: Any) -> Node | None:
-        """Take the next event, and return the item of the root sequence that it completes, if it does."""
+        """Take the next event, and return the item of the root sequence that it completes, if any."""
         kind = type(event)
         line, column = event.start_mark.line + 1, event.start_mark.column + 1
         if kind is ScalarEvent:
@@ -194,7 +187,7 @@ class _Composition:
         return self._completed(Alias(known.node, anchor, line, column), None, known.size, known.height)
 
     def _completed(self, node: Node, anchor: str | None, size: int, height: int) -> Node | None:
-        """Put a complete node where it belongs."""
+        """Append a complete node to its parent; return it when that is the root sequence."""
         self._total += 1
         if self._total > self._bounds.nodes:
             raise PolicyInvalid(f"More than {self._bounds.nodes} elements, aliases followed", node.line, node.column)

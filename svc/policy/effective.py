@@ -1,24 +1,18 @@
 """The effective policy: rows back to statements that declare them (POL-75 to POL-81).
 
-What a policy holds is told, whoever recorded it, in the form in which it loads back to the same rows: into the root from the
-root, into the policy around it from any other.
-
 Note [What is left out]. Statements can't say everything that rows can. Left out are things that no document can declare
 (called by blanks alone, or a user with a slash; a host factory without a layer; a user, host or host factory that is called
-like the policy that is told), references through which ``..`` would climb elsewhere, annotations whose value would, kinds
-that this module has no tag for, and what another account's roles have been given. A public key is told with its user, and
-what else there is about it isn't. Whatever else is told stays true.
+like the policy), references and annotations through which ``..`` would climb elsewhere, kinds without a tag here, and what
+another account's roles have been given. Of a public key only the text is printed, with its user.
 
 Note [What is hidden]. The owner of a policy needn't see all that lies beneath it by name: a record there may be somebody
-else's. Of one that he doesn't see nothing is told but that there is one of its kind, by an id that no record can have, so
-that the document doesn't load, and nobody replaces his policy by a part of it. What is told of records that he sees is what
-the routes of resources and roles tell him: the ids of their owners, members and grantees, seen or not (ROLE-11
-and RES-16). Who sees everything has a document that loads.
+else's. Of one that the viewer doesn't see only the kind is printed, with an id that no record can have, so that the document
+doesn't load, and nobody replaces a policy by a part of it. Of records that are seen, owners, members and grantees are
+printed, seen or not, as the routes of resources and roles do (ROLE-11 and RES-16).
 
 Note [Users and namesakes]. A user's id doesn't tell its policy: ``bob@a-b`` may be of ``a/b``, of ``a-b``, or of the root.
-Neither does that of a thing that is called like a policy. Of other policies than the root, the owner must not learn of
-things that only look like theirs: a user belongs to such a policy when the policy, or something beneath it, owns or
-recorded the user; a namesake also when it has the policy's own owner.
+Neither does that of a thing that is called like a policy. Who owns a policy other than the root must not learn of things
+that only look like its: whose they are goes by owner and recorder (POL-75).
 """
 
 from __future__ import annotations
@@ -34,7 +28,7 @@ from svc.policy.writing import PolicyBody, Tagged, Value
 
 T = TypeVar("T")
 
-#: The kinds that are told, in the order of a body, and their tags.
+#: The kinds that are printed, in the order of a body, and their tags.
 TAGS: Final = {
     "user": "user",
     "policy": "policy",
@@ -46,39 +40,21 @@ TAGS: Final = {
     "group": "group",
 }
 
-#: How many words a public key has at least: algorithm, key and name (KEY-3).
-_KEY_WORDS: Final = 3
-
 #: How deep policies stand in each other; those below stand beside them, with longer ids. Documents may nest 64 levels, of
 #: which a policy takes two.
 DEEPEST: Final = 16
-
-#: After so many rows, less one, there is a pause.
-_PAUSE: Final = 0x3FF
+_KEY_WORDS: Final = 3  # at least: algorithm, key and name (KEY-3)
+_PAUSE: Final = 0x3FF  # there is one after so many rows, and one more
 
 
 def asked(policy: RoleName, depth: int | None, limit: int, viewer: RoleName | None = None) -> EffectiveQuery:
-    """Return what to ask of the store; ``depth`` is how many more slashes than the policy an id may have.
-
-    ``viewer``: who is to be told no more than he sees (Note [What is hidden]).
-    """
+    """Return what to ask of the store; for a ``viewer``, Note [What is hidden] holds."""
     named = [f"{policy.account}:{kind}:{policy.identifier}" for kind in TAGS if kind not in NAMED]
-    return EffectiveQuery(
-        policy,
-        tuple(TAGS),
-        depth,
-        limit,
-        "@" + _folded(policy.identifier),
-        tuple(named),
-        viewer,
-    )
+    return EffectiveQuery(policy, tuple(TAGS), depth, limit, "@" + _folded(policy.identifier), tuple(named), viewer)
 
 
 def statements(policy: RoleName, effective: Effective, public_keys: Mapping[str, str]) -> Iterator[Tagged | None]:
-    """Return what was read of ``policy`` as statements; ``None`` now and then is a pause (see ``writing``).
-
-    ``public_keys`` are those of ``effective``, opened.
-    """
+    """Return what was read of ``policy`` as statements, with its opened public keys; ``None`` is a pause."""
     printing = _Printing(policy, effective, public_keys)
     yield from printing.arrange()
     yield from printing.told()
@@ -89,7 +65,7 @@ def _folded(identifier: str) -> str:
 
 
 def _each(things: Iterable[T], take: Callable[[T], None]) -> Iterator[None]:
-    """Have things taken one by one, with a pause now and then."""
+    """Take things one by one, with pauses."""
     for step, thing in enumerate(things):
         if step & _PAUSE == _PAUSE:
             yield None
@@ -128,7 +104,7 @@ class _Printing:
         """Find the place of everything."""
         rows = self._effective.rows
         if not self._is_root:
-            self._house(self._top)
+            self._by_fold[_folded(self._top)] = {self._top: None}
         # What is told with a record decides whether it can be told, and policies are places of others.
         yield from _each(sorted(rows.memberships), self._take_layer)
         yield from _each(sorted(rows.restrictions), self._take_restriction)
@@ -163,8 +139,7 @@ class _Printing:
             self._annotations.setdefault(row.resource, {})[row.name] = row.value
 
     def _take_member(self, row: MembershipRow) -> None:
-        told = row.role in self._places and not row.ownership and not self._is_layer(row) and self._told(row.member)
-        if told:
+        if row.role in self._places and not row.ownership and not self._is_layer(row) and self._told(row.member):
             self._members.setdefault(row.role, []).append(row)
 
     def _take_permission(self, row: PermissionRow) -> None:
@@ -172,7 +147,7 @@ class _Printing:
             self._privileges.setdefault(row.resource, {}).setdefault(row.role, []).append(row.privilege)
 
     def _is_layer(self, membership: MembershipRow) -> bool:
-        """Return whether a membership comes of the layers that a host factory is declared with."""
+        """Return whether a membership is of the layers that a host factory is declared with."""
         kinds = [full.split(":", 2)[1] for full in membership[:2]]
         return (
             kinds == ["layer", "host_factory"]
@@ -182,9 +157,9 @@ class _Printing:
         )
 
     def told(self) -> Iterator[Tagged]:
-        """Return the statements of the document, now that everything is arranged."""
+        """Return the statements of the document, once everything is arranged."""
         if self._is_root:
-            # The root policy is declared by nobody; but a document can annotate it.
+            # No document declares the root policy, but it can annotate it.
             root = str(self._policy)
             if self._annotations.get(root):
                 yield self._record(root, "", self._policy.identifier)
@@ -208,14 +183,8 @@ class _Printing:
         for resource in self._permitted.get(namespace, ()):
             yield from self._permits(resource)
 
-    # -- places -------------------------------------------------------------------------------------------------------
-
-    def _house(self, identifier: str) -> None:
-        """Note a policy that has a body."""
-        self._by_fold.setdefault(_folded(identifier), {})[identifier] = None
-
     def _place_policy(self, full: str) -> None:
-        """Find the place of a thing that is a policy; those around it have come before, by the order of ids."""
+        """Find the place of a policy; those around it have come before, by the order of ids."""
         _, kind, identifier = full.split(":", 2)
         if kind != "policy":
             return
@@ -226,11 +195,10 @@ class _Printing:
             if self._levels[namespace] < DEEPEST and self._takes(full, namespace, written):
                 self._settle(full, namespace, written)
                 self._levels[identifier] = self._levels[namespace] + 1
-                self._house(identifier)
+                self._by_fold.setdefault(_folded(identifier), {})[identifier] = None
                 return
 
     def _place(self, full: str) -> None:
-        """Find the place of a thing that is no policy."""
         _, kind, identifier = full.split(":", 2)
         if kind == "policy":
             return
@@ -274,35 +242,26 @@ class _Printing:
         if self._is_root:
             yield "", identifier
             return
-        mark = f"@{_folded(self._top)}-"
-        at = identifier.find(mark)
-        if at >= 0:
-            yield self._top, f"{identifier[at + len(mark) :]}/{identifier[:at]}"
+        name, mark, namespace = identifier.partition(f"@{_folded(self._top)}-")
+        if mark:
+            yield self._top, f"{namespace}/{name}"
 
     def _place_around(self) -> tuple[str, str] | None:
         """Return the place of the policy itself, in the policy around it."""
         identifier = self._policy.identifier
-        end = identifier.rfind("/")
-        while end > 0:
-            if identifier[:end] in self._effective.around:
-                place = identifier[:end], identifier[end + 1 :]
-                if self._takes(str(self._policy), *place):
-                    return place
-            end = identifier.rfind("/", 0, end)
-        return ("", identifier) if self._takes(str(self._policy), "", identifier) else None
+        ends = [end for end, char in enumerate(identifier) if char == "/" and identifier[:end] in self._effective.around]
+        places = [*((identifier[:end], identifier[end + 1 :]) for end in reversed(ends)), ("", identifier)]
+        return next((place for place in places if self._takes(str(self._policy), *place)), None)
 
     def _takes(self, full: str, namespace: str, written: str) -> bool:
         """Return whether a thing that is declared so is this one, with its owner."""
         _, kind, identifier = full.split(":", 2)
-        if kind not in TAGS:
+        is_blank = not (written.strip() if written else namespace and kind not in NAMED)
+        if kind not in TAGS or is_blank or written.startswith("/"):
             return False
-        if written.startswith("/") or (written and not written.strip()):
-            return False
-        if not written and (kind in NAMED or not namespace):
-            return False
-        if identifier_of(kind, under(namespace, written)) != identifier:
-            return False
-        if kind == "host_factory" and full not in self._layers:
+        if identifier_of(kind, under(namespace, written)) != identifier or (
+            kind == "host_factory" and full not in self._layers
+        ):
             return False
         owner = self._owners.get(full)
         return owner is not None and (owner == self._default_owner(namespace) or self._named(owner))
@@ -323,8 +282,6 @@ class _Printing:
     def _told(self, full: str) -> bool:
         """Return whether an absolute reference means this role, and finds it once the document is loaded."""
         return self._named(full) and (full in self._places or full not in self._owners)
-
-    # -- statements ---------------------------------------------------------------------------------------------------
 
     def _record(self, full: str, namespace: str, written: str) -> Tagged:
         _, kind, identifier = full.split(":", 2)
@@ -353,20 +310,17 @@ class _Printing:
             for _, member, _, admin in self._members[role]
         ]
         several: Value = members if len(members) > 1 or members[0].tag == "member" else members[0]
-        return Tagged(
-            "grant", {"role": self._relative(role), "member" if isinstance(several, Tagged) else "members": several}
-        )
+        field = "member" if isinstance(several, Tagged) else "members"
+        return Tagged("grant", {"role": self._relative(role), field: several})
 
     def _permits(self, resource: str) -> Iterator[Tagged]:
-        """Return a permission for each set of privileges, with all the roles that have just these."""
+        """Return a permission for each set of privileges, with all roles that have just these."""
         alike: dict[tuple[str, ...], list[Tagged]] = {}
         for role, held in self._privileges[resource].items():
             alike.setdefault(tuple(held), []).append(self._absolute(role))
         for privileges, roles in alike.items():
             attributes: dict[str, Value] = {"role": roles[0]} if len(roles) == 1 else {"roles": roles}
-            attributes["privileges"] = privileges
-            attributes["resource"] = self._relative(resource)
-            yield Tagged("permit", attributes)
+            yield Tagged("permit", {**attributes, "privileges": privileges, "resource": self._relative(resource)})
 
     def _relative(self, full: str) -> Tagged:
         _, written = self._places[full]

@@ -1,12 +1,11 @@
 """The policy language: nodes of YAML to statements (POL-1 to POL-20).
 
-Note [Aliases]. An alias where a thing is referred to (owner, role, member, resource) means the thing that stands at the
-anchor, in the scope where it stands there, as the installed base has it: ``*app`` is the same host in every policy. An alias
-where a statement is expected means the text once more, in the scope of the alias: one body may serve two policies.
+Note [Aliases]. An alias where a thing is referred to (owner, role, member, resource) means the thing at the anchor, in the
+scope of the anchor, as the installed base has it: ``*app`` is the same host in every policy. An alias where a statement is
+expected means the text once more, in the scope of the alias: one body may serve two policies.
 
-Note [Low-level records]. ``!role`` and ``!resource`` with a kind are other spellings of the tag of that kind, so that what
-holds of ``!group`` holds of ``!role`` with ``kind: group``. Where a reference is expected the place tells as much as the
-tag, which may be left out.
+Note [Low-level records]. ``!role`` and ``!resource`` with a kind are other spellings of the tag of that kind; where a
+reference is expected the tag may be left out.
 """
 
 from __future__ import annotations
@@ -59,12 +58,11 @@ _PROPERTIES: Final = {
     "gidnumber": scalars.integer,
 }
 
-#: What a message says of a public key that is none (KEY-4).
-_NO_KEY: Final = "Invalid public key format"
+_NO_KEY: Final = "Invalid public key format"  # (KEY-4)
 
 
 class _Expected(NamedTuple):
-    """What a field refers to: how messages call it, of which kinds, and what a mapping without a tag is there."""
+    """What a field refers to: its name in messages, its kinds, and the type of a mapping without a tag."""
 
     word: str
     kinds: frozenset[str]
@@ -82,7 +80,7 @@ _EXPECTED: Final = {
 def parse(text: str | bytes, bounds: Bounds | None = None, lenient_keys: bool = False) -> list[Statement]:
     """Read a policy document, which is valid when it is empty: its statements in order, a policy before its body.
 
-    ``lenient_keys``: public keys may be none, and of several of one user that have one name the last counts.
+    ``lenient_keys``: texts that are no keys are taken, and of several of one user that have one name the last counts.
 
     :raises InvalidParameter: there is nothing but blanks.
     :raises PolicyInvalid: it isn't YAML, isn't policy, or exceeds the bounds.
@@ -92,7 +90,7 @@ def parse(text: str | bytes, bounds: Bounds | None = None, lenient_keys: bool = 
 
 
 class _Reading:
-    """One document being read: ``anchored`` holds the scope in which each anchor was last read (Note [Aliases])."""
+    """The reading of a document; ``anchored`` holds the scope in which each anchor was last read (Note [Aliases])."""
 
     def __init__(self, lenient_keys: bool) -> None:
         self._lenient_keys = lenient_keys
@@ -128,7 +126,7 @@ class _Reading:
             yield from self._records(node, known, scope)
 
     def _records(self, node: Scalar | Mapping, known: Type, scope: Scope | None) -> Iterator[Statement]:
-        """Read a record, and what stands in its body."""
+        """Read a record and its body."""
         values = attributes(node, known)
         properties = _properties(values) if known.kind is not None else ()
         record = Record(
@@ -146,13 +144,15 @@ class _Reading:
             yield from self.statements(values["body"], Scope(scope, record.name.id))
 
     def _members(self, node: Node, scope: Scope | None) -> Iterator[Member]:
-        """Read members: roles, or mappings that say of a role whether it is an admin of what it is granted."""
+        """Read members: roles, or mappings of a role and its admin option."""
         node, scope = self._there(node, scope)
         if isinstance(node, Sequence):
             refuse_type(node)
             for item in node.items:
                 yield from self._members(item, scope)
-        elif isinstance(node, Mapping) and (type_of(node) is MEMBER or (node.tag is None and not _has_kind(node))):
+        elif isinstance(node, Mapping) and (
+            type_of(node) is MEMBER or (node.tag is None and all(key.value != "kind" for key, _ in node.pairs))
+        ):
             values = required(node, MEMBER, "role")
             admin = "admin" in values and scalars.truth(values["admin"], "admin")
             yield Member(self._one(values["role"], "role", scope), admin)
@@ -188,7 +188,7 @@ class _Reading:
         yield name
 
     def _automatic(self, node: Scalar | Mapping, scope: Scope | None) -> Reference:
-        """Read an automatic role: that of ``record`` which is called ``role_name``."""
+        """Read an automatic role: that of ``record`` named ``role_name``."""
         values = required(node, AUTOMATIC_ROLE, "record", "role_name")
         role_name = scalars.text(values["role_name"], "role_name")
         if role_name is None or not role_name.strip():
@@ -206,7 +206,7 @@ class _Reading:
     def _there(self, node: Node, scope: Scope | None) -> tuple[Scalar | Sequence | Mapping, Scope | None]:
         """Return the node itself and its scope, where an alias means the thing at the anchor."""
         if isinstance(node, Alias):
-            # Whoever is told about it looks for it where it was used.
+            # A message names the place where the alias stands.
             return node.node._replace(line=node.line, column=node.column), self._anchored.get(node.anchor, scope)
         return self._here(node, scope), scope
 
@@ -241,14 +241,10 @@ def _kind(node: Scalar | Mapping, known: Type) -> str:
 
 
 def _called(node: Scalar | Mapping, known: Type | None) -> str:
-    """How a message calls a node that is no statement."""
+    """Return a message's word for a node that is no statement."""
     if known is not None:
         return "member" if known is MEMBER else "automatic role"
     return "mapping" if isinstance(node, Mapping) else "scalar"
-
-
-def _has_kind(node: Mapping) -> bool:
-    return any(key.value == "kind" for key, _ in node.pairs)
 
 
 def _properties(values: dict[str, Node]) -> tuple[Annotation, ...]:

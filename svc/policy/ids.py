@@ -1,4 +1,4 @@
-"""How ids are written relative to policies, and made full (POL-24 to POL-31).
+"""Ids relative to policies, and full ids (POL-24 to POL-31).
 
 A *path* is the id with all policies around it in front: ``prod/db/password``. It is the identifier, but for users.
 """
@@ -9,9 +9,7 @@ from typing import Final
 
 from svc.model.names import RoleName, admin_of, root_policy
 
-#: The kind of the resources that hold users' public keys.
 PUBLIC_KEY: Final = "public_key"
-
 #: Kinds whose ids don't begin with that of the policy in which they are declared.
 OF_USERS: Final = frozenset({"user", PUBLIC_KEY})
 
@@ -55,9 +53,8 @@ def identifier_of(kind: str, path: str) -> str:
 def inside(policy: RoleName, kind: str, identifier: str) -> bool:
     """Return whether a name lies beneath ``policy``, or, for the root policy, anywhere but above it.
 
-    The policy itself doesn't: its role may hold what others gave to it, and whoever may only load it is not its owner. Nor
-    does any user: ``bob@a-b`` may be of ``a/b``, of ``a-b``, or of the root; nor any public key, which is called like its
-    user: that of ``bob`` lies beneath a policy ``user`` by name alone. A name tells nobody's owner (``authority``).
+    The policy itself doesn't: its role may hold what others gave to it, and who may only load it is not its owner. Nor does
+    any user: ``bob@a-b`` may be of ``a/b``, of ``a-b``, or of the root; nor any public key, which is called like its user.
     """
     if policy == root_policy(policy.account):
         return (kind, identifier) not in {("user", admin_of(policy.account).identifier), ("policy", policy.identifier)}
@@ -65,7 +62,5 @@ def inside(policy: RoleName, kind: str, identifier: str) -> bool:
 
 
 def beside(policy: RoleName, kind: str, identifier: str) -> bool:
-    """Whether a thing is called like ``policy``: it has no id in the policy's body, or merely stands beside it, as a host
-    ``jenkins`` may stand beside a policy ``jenkins``.
-    """
+    """Return whether a thing is called like ``policy``: in its body without an id, or beside it, as a host may be."""
     return kind not in OF_USERS and kind != "policy" and identifier == policy.identifier

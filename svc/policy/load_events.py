@@ -1,7 +1,4 @@
-"""What a policy load changed, as events of the audit: one for each row (AUD-5).
-
-What goes with a resource that is deleted, since it belongs to it, has no events of its own.
-"""
+"""The audit events of a policy load: one for each row, but what goes with a deleted resource has none (AUD-5)."""
 
 from __future__ import annotations
 
@@ -11,7 +8,6 @@ from svc.model.events import NOTICE, Event, Subject
 from svc.model.names import ROLE_KINDS, RoleName
 from svc.model.policy_rows import Changes, Rows
 
-#: What is done to rows, and the words for it: done, and to do.
 _WORDS = {"add": ("added", "add"), "change": ("changed", "change"), "remove": ("removed", "remove")}
 
 
@@ -20,19 +16,11 @@ def events_of(policy: RoleName, version: int, changes: Changes) -> Iterator[Even
     for operation, rows in (("add", changes.create), ("change", changes.update), ("remove", changes.delete)):
         did, does = _WORDS[operation]
         for subject, what in _described(rows, operation):
-            yield Event(
-                "policy",
-                operation,
-                subject,
-                f"{did} {what}",
-                f"{does} {what}",
-                policy=(str(policy), version),
-                severity=NOTICE,
-            )
+            texts = f"{did} {what}", f"{does} {what}"
+            yield Event("policy", operation, subject, *texts, policy=(str(policy), version), severity=NOTICE)
 
 
 def _described(rows: Rows, operation: str) -> Iterator[tuple[Subject, str]]:
-    """Return the subject of each row, and what it is called."""
     for resource, owner in rows.resources:
         if operation != "change" and resource.split(":", 2)[1] in ROLE_KINDS:
             yield (("role", resource),), f"role {resource}"

@@ -1,8 +1,7 @@
 """The meaning of a document: the rows that it wants, the rows that it takes away, and what these rest on.
 
 Note [Products]. A grant names lists, and means each member with each role: 20 KiB of text can mean half a million rows. So
-rows are counted and weighed while statements are resolved, and made when somebody first asks for them, which is after it was
-looked up that all that the document names is there.
+rows are counted and weighed while statements are resolved, and made on demand, once all that the document names was found.
 """
 
 from __future__ import annotations
@@ -19,14 +18,14 @@ from svc.model.policy_rows import MembershipRow, PermissionRow, Removals, Rows
 
 
 class SourcePlace(NamedTuple):
-    """Where in the document; both count from 1."""
+    """A place in the document; both count from 1."""
 
     line: int
     column: int
 
 
 class Granted(NamedTuple):
-    """Each of the roles to each of the members, who comes with his admin option."""
+    """Each of the roles to each of the members, with their admin options."""
 
     roles: Sequence[str]
     members: Sequence[tuple[str, bool]]
@@ -50,14 +49,13 @@ class Permitted(NamedTuple):
 
 @attrs.frozen
 class Resolved:
-    """What a document means for ``policy``. Full ids come with the place of their first mention, in that order.
+    """The meaning of a document for ``policy``. Full ids come with the place of their first mention, in that order.
 
     ``declared`` are the rows of records: resources, memberships of their owners, annotations, restrictions. ``references``
     are the ids that the document names without declaring them, so they must exist. ``roles_granted`` and
-    ``resources_permitted`` are those that lie outside of the policy by their name alone, and that it grants to others or
-    revokes, or permits, annotates, denies or deletes; what of them takes more authority is for ``authority`` to say.
-    ``public_keys`` are the texts of the public keys by the full ids of their resources. ``deletes``: there are statements
-    that take something away. ``related`` is how many grants and permissions the document makes or takes.
+    ``resources_permitted`` lie outside of the policy by their name, and are granted or revoked, or permitted, annotated,
+    denied or deleted (see ``authority``). ``public_keys`` are texts by the full ids of their resources. ``deletes``: some
+    statements take something away. ``related`` is how many grants and permissions the document makes or takes.
     """
 
     policy: RoleName
@@ -93,7 +91,7 @@ class Resolved:
 
     @functools.cached_property
     def removals(self) -> Removals:
-        """What the document takes away, expressly (Note [Products])."""
+        """The rows that the document takes away (Note [Products])."""
         return Removals(
             tuple(self._deleted),
             tuple(dict.fromkeys((role, member) for revoked in self._revoked for role, (member, _) in revoked.rows())),

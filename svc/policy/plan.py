@@ -1,15 +1,14 @@
-"""What a load has to do: wanted rows and present rows to changes (POL-42 to POL-49).
+"""The changes of a load, from wanted rows and present rows (POL-42 to POL-49).
 
-Note [Order of changes]. Whoever applies changes creates first, then updates, then deletes: a thing may pass from an owner
-that goes to one that comes, and the store deletes what a deleted role owns.
+Note [Order of changes]. Stores create first, then update, then delete: a thing may pass from an owner that goes to one that
+comes, and the store deletes what a deleted role owns.
 
-Note [Foreign records]. A record that another policy recorded, or that none did, is left alone: its resource, and also the
-ownership that its declaration here would give away. Otherwise to declare a thing would be to seize it. What the document
-says beyond the record itself (grants, permissions, annotations of new names) is recorded here. Restrictions are of the
-record itself: whoever could add one would lock a foreign host out, or in.
+Note [Foreign records]. A record that another policy recorded, or that none did, is left alone, with its owner and its
+restrictions: otherwise to declare a thing would be to seize it, or to lock a foreign host out. What else the document says
+of it (grants, permissions, annotations of new names) is recorded here.
 
 Note [Deletions win]. What a document deletes or revokes isn't wanted, whatever else it says of it, nor is what would belong
-to what it deletes. The rest of the consequences is the store's to draw.
+to what it deletes.
 """
 
 from __future__ import annotations
@@ -25,12 +24,10 @@ from svc.model.policy_rows import Changes, MembershipRow, Present, Removals, Res
 
 _Row = TypeVar("_Row", bound=tuple[Any, ...])
 
-# How many of a row's first fields tell it from others of its sort; the rest is its value.
+# How many of a row's first fields are its key; the rest is its value.
 _RESOURCE_KEY = 1
-_MEMBERSHIP_KEY = 3
-_PERMISSION_KEY = 3
-_ANNOTATION_KEY = 2
-_RESTRICTION_KEY = 2
+_MEMBERSHIP_KEY = _PERMISSION_KEY = 3
+_ANNOTATION_KEY = _RESTRICTION_KEY = 2
 
 _NOTHING = Removals()
 
@@ -39,8 +36,7 @@ def plan(mode: LoadMode, wanted: Rows, present: Present, removals: Removals = _N
     """Plan how the rows that a policy recorded become those that its document wants.
 
     ``APPEND`` creates what is new; ``UPDATE`` also changes what differs; ``REPLACE`` also deletes what is not wanted.
-    Both also take away what the document says, which ``APPEND`` can't. Planned again on the outcome, the same document asks
-    for no changes. A row that is deleted may be one that the deletion of another takes along.
+    Both also take away what the document says. A row that is deleted may be one that the deletion of another takes along.
     """
     own, foreign = present.own, present.foreign
     changing = mode is not LoadMode.APPEND
@@ -81,11 +77,7 @@ def _taken_away(
 
 
 def _unwanted(
-    removals: Removals,
-    wanted: Rows,
-    present: Present,
-    lost: tuple[MembershipRow, ...],
-    lifted: tuple[RestrictionRow, ...],
+    removals: Removals, wanted: Rows, present: Present, lost: tuple[MembershipRow, ...], lifted: tuple[RestrictionRow, ...]
 ) -> Rows:
     """Return the rows that ``REPLACE`` deletes."""
     own, gone = present.own, set(removals.resources)
@@ -103,12 +95,12 @@ def _unwanted(
 
 
 def new_actors(changes: Changes) -> list[str]:
-    """Return the full ids of the users and hosts that come to be, who need an API key each."""
+    """Return the full ids of the new users and hosts, who need an API key each."""
     return [row.resource for row in changes.create.resources if _kind(row) in ACTOR_KINDS]
 
 
 def keys_due(public_keys: Mapping[str, str], present: Present, changes: Changes) -> dict[str, str]:
-    """Return those of the public keys whose resources the policy has recorded, or now does: foreign ones are left alone."""
+    """Return the public keys whose resources the policy has recorded, or now does: foreign ones are left alone."""
     if not public_keys:
         return {}
     recorded = {row.resource for row in (*present.own.resources, *changes.create.resources)}
@@ -164,7 +156,7 @@ def _lost(moved: Iterable[ResourceRow], own: Iterable[ResourceRow]) -> tuple[Mem
 def _differing(
     wanted: Sequence[_Row], own: Sequence[_Row], foreign: Sequence[_Row], width: int
 ) -> tuple[tuple[_Row, ...], tuple[_Row, ...]]:
-    """Return the wanted rows of new keys, and those of keys that have another value, but for those of foreign keys."""
+    """Return the wanted rows of new keys, and those of other values, but for those of foreign keys."""
     difference = set(wanted).difference(own)
     if not difference:
         return (), ()

@@ -1,4 +1,4 @@
-"""How much the rows of a document make each record carry, and what is refused for it (``limits.RecordLimits``)."""
+"""Limits of what one record carries (``limits.RecordLimits``)."""
 
 from __future__ import annotations
 
@@ -15,10 +15,7 @@ from svc.policy.resolve import described
 #: What a limit counts, and what to do instead.
 _REMEDIES: Final[Mapping[RecordLimit, tuple[str, str]]] = {
     RecordLimit.ANNOTATIONS: ("annotations", "put them on several records"),
-    RecordLimit.ANNOTATION_BYTES: (
-        "bytes of annotations",
-        "put them on several records, or long texts into variables",
-    ),
+    RecordLimit.ANNOTATION_BYTES: ("bytes of annotations", "put them on several records, or long texts into variables"),
     RecordLimit.PERMISSIONS: (
         "permissions, each privilege counted for each role",
         "permit a group or layer, and grant it to the roles",
@@ -30,7 +27,7 @@ _REMEDIES: Final[Mapping[RecordLimit, tuple[str, str]]] = {
 
 
 def carried(rows: Rows) -> Mapping[RecordLimit, Counter[str]]:
-    """Return how much of what each limit counts is in the rows, by the full id of the record that carries it."""
+    """Return how much of each limit is in the rows, by the full id of the record that carries it."""
     sizes = Counter[str]()
     for resource, name, value in rows.annotations:
         sizes[resource] += _bytes(name) + _bytes(value)
@@ -49,9 +46,9 @@ def carried(rows: Rows) -> Mapping[RecordLimit, Counter[str]]:
 
 
 def refuse_excess(rows: Rows, limits: RecordLimits) -> None:
-    """Refuse what is too much by itself, whatever is there already.
+    """Refuse rows of a document that make a record carry more than it may, whatever is there already.
 
-    :raises PolicyInvalid: the rows of a document make a record carry more than it may.
+    :raises PolicyInvalid: they do.
     """
     for limit, numbers in carried(rows).items():
         most = most_of(limit, limits)
@@ -91,7 +88,7 @@ def _kind_of(full: str) -> str:
 
 
 def _user_of(resource: str) -> Iterator[str]:
-    """Return the user whom a public key is of; nobody, for anything else."""
+    """Return the user of a public key; nothing for another resource."""
     account, kind, identifier = resource.split(":", 2)
     if kind == PUBLIC_KEY:
         _, user, _ = identifier.split("/", 2)

@@ -1,4 +1,4 @@
-"""What a document rests on without declaring it: things that must exist."""
+"""References of a document to what it doesn't declare, and so must exist."""
 
 from __future__ import annotations
 
@@ -12,10 +12,7 @@ from svc.policy.resolve import described
 
 
 def refuse_deletions(mode: LoadMode, resolved: Resolved) -> None:
-    """Refuse to take anything away by ``APPEND`` (POL-42).
-
-    :raises InvalidParameter: the document would.
-    """
+    """Refuse with ``InvalidParameter`` to take anything away by ``APPEND`` (POL-42)."""
     if mode is LoadMode.APPEND and resolved.deletes:
         raise InvalidParameter("policy_text", "may not contain deletion statements", "validation_failed")
 

@@ -1,7 +1,6 @@
-"""What a document means: statements to rows, with every id full, and what those rows rest on.
+"""The meaning of a document: statements to rows, with every id full, and what those rows rest on (POL-24 to POL-36).
 
-Rules of ids and owners: POL-24 to POL-36. A document that is loaded into a policy other
-than the root is that policy's body.
+A document that is loaded into a policy other than the root is that policy's body.
 """
 
 from __future__ import annotations
@@ -16,48 +15,28 @@ from svc.model.policy_rows import AnnotationRow, MembershipRow, ResourceRow, Res
 from svc.policy.document import shown
 from svc.policy.ids import NAMED, PUBLIC_KEY, climbed, identifier_of, inside, under
 from svc.policy.meaning import Granted, Permitted, Resolved, SourcePlace
-from svc.policy.statements import (
-    Annotation,
-    Delete,
-    Deny,
-    Grant,
-    Permit,
-    Record,
-    Reference,
-    Revoke,
-    Scope,
-    Statement,
-)
+from svc.policy.statements import Annotation, Delete, Deny, Grant, Permit, Record, Reference, Revoke, Scope, Statement
 from svc.policy.vocabulary import ATTRIBUTES
 
-#: Longest name of an annotation, in bytes of UTF-8.
+#: Bytes of UTF-8; a row's key of two ids and a privilege must fit into a page of an index.
 ANNOTATION_NAME_LIMIT: Final = 1024
-
-#: Longest value of an annotation, in bytes of UTF-8.
 ANNOTATION_VALUE_LIMIT: Final = 64 * 1024
-
-#: Longest privilege, in bytes of UTF-8: a row's key of two ids and a privilege must fit into a page of an index.
 PRIVILEGE_LIMIT: Final = 64
 
 #: How many grants and permissions a document may make or take: a few lines can name a product of long lists
 #: (``meaning``, Note [Products]).
 ROWS_LIMIT: Final = 2_000_000
 
-#: How many bytes a document may come to when each mention of an id is written in full, and each row: eight times what the
-#: largest document has. Ids grow by those of the policies around them, products and aliases repeat what was written once,
-#: so that 32 MiB could otherwise mean gigabytes in memory and in the database. A host whose full id has 50 bytes makes 250:
-#: that leaves room for a million.
+#: How many bytes a document may come to when each mention of an id is written in full, and each row: ids grow by those of
+#: the policies around them, products and aliases repeat what was written once, so that 32 MiB could otherwise mean gigabytes
+#: in memory and in the database. A host whose full id has 50 bytes makes 250: that leaves room for a million.
 BYTES_LIMIT: Final = 256 * 1024 * 1024
 
-#: How many records are named, at most, of which there is the same to be said.
-WARNINGS_MOST: Final = 100
-
-#: The kind of a reference to an automatic role.
-_AUTOMATIC: Final = "@"
+WARNINGS_MOST: Final = 100  # records that are named of which there is the same to be said
 
 
 def resolve(statements: Iterable[Statement], policy: RoleName, prefix: str) -> Resolved:
-    """Resolve the statements of a document that is loaded into ``policy``. ``prefix`` is the dialect's.
+    """Resolve the statements of a document that is loaded into ``policy``; ``prefix`` is the dialect's.
 
     :raises PolicyInvalid: an id is no id, a thing is declared twice or owned in a circle, or the document makes too much.
     """
@@ -84,7 +63,7 @@ def described(full: str) -> str:
 
 
 class _Resolution:
-    """A document being resolved: records first, then their owners, then what relates them."""
+    """The resolution of a document: records first, then their owners, then what relates them."""
 
     def __init__(self, policy: RoleName, prefix: str) -> None:
         self._policy = policy
@@ -112,7 +91,7 @@ class _Resolution:
         self._weighed = 0
 
     def declare(self, record: Record) -> str:
-        """Take up a record with what stands on it, and return its full id."""
+        """Add a record with what stands on it, and return its full id."""
         name = record.name
         if name.id.startswith("/"):
             raise _refused(f"Illegal absolute id: {shown(name.id)}", name)
@@ -141,7 +120,7 @@ class _Resolution:
         return full
 
     def own(self, full: str, record: Record) -> None:
-        """Give a declared record its owner, and a host factory its layers."""
+        """Add the owner of a declared record, and the layers of a host factory."""
         name = record.name
         if record.owner is not None:
             owner = self._climbing(record.owner)
@@ -179,7 +158,7 @@ class _Resolution:
             sound.update(trail)
 
     def relate(self, relation: Grant | Revoke | Permit | Deny | Delete) -> None:
-        """Take up a statement that is no record. What is taken away need not be there, so it isn't mentioned."""
+        """Add a statement that is no record. What is taken away need not be there, so it isn't mentioned."""
         self._deletes = self._deletes or isinstance(relation, Revoke | Deny | Delete)
         if isinstance(relation, Grant | Revoke):
             self._relate_members(relation)
@@ -187,7 +166,10 @@ class _Resolution:
             self._relate_privileges(relation)
         else:
             for record in relation.records:
-                self._delete(record)
+                full = self._minded(record, self._resources_permitted)
+                if full == str(self._policy):
+                    raise _refused(f"{described(full)} can't be deleted by a document that is loaded into it", record)
+                self._deleted[full] = None
 
     def _relate_members(self, relation: Grant | Revoke) -> None:
         granting = isinstance(relation, Grant)
@@ -204,7 +186,7 @@ class _Resolution:
         self._permit(self._permitted if permitting else self._denied, resources, roles, relation)
 
     def resolved(self) -> Resolved:
-        """Return what it came to."""
+        """Return the result."""
         return Resolved(
             self._policy,
             Rows(
@@ -279,36 +261,25 @@ class _Resolution:
         self._weigh(sum(sum(map(_bytes, items)) * (count // len(items)) for items in lists if items), where)
         into.append(Permitted(*lists))
 
-    def _delete(self, record: Reference) -> None:
-        full = self._minded(record, self._resources_permitted)
-        if full == str(self._policy):
-            raise _refused(f"{described(full)} can't be deleted by a document that is loaded into it", record)
-        self._deleted[full] = None
-
     def _direct(self, name: Reference, outside: dict[str, SourcePlace]) -> str:
         """Return the full id of a role to grant, or a resource to permit: it must be there, and may lie outside."""
-        full = self._minded(name, outside)
-        self._mention(name, full)
+        self._mention(name, full := self._minded(name, outside))
         return full
 
     def _minded(self, name: Reference, outside: dict[str, SourcePlace]) -> str:
         """Return the full id of a thing that is disposed of, remembered when it lies outside."""
-        full = self._literal(name)
-        self._mind(name, full, outside)
+        self._mind(name, full := self._literal(name), outside)
         return full
 
     def _literal(self, name: Reference) -> str:
-        """Return the full id of a reference in which ``..`` means nothing."""
         return self._full(name, self._path(name))
 
     def _climbing(self, name: Reference) -> str:
         """Return the full id of an owner, a member, a role that is permitted something: it must be there."""
-        full = self._climbed(name)
-        self._mention(name, full)
+        self._mention(name, full := self._climbed(name))
         return full
 
     def _climbed(self, name: Reference) -> str:
-        """Return the full id of a reference in which ``..`` is resolved."""
         return self._full(name, _climb(self._path(name), name))
 
     def _mention(self, name: Reference, full: str) -> None:
@@ -337,7 +308,7 @@ class _Resolution:
     def _full(self, name: Reference, path: str) -> str:
         kind, identifier = name.kind, identifier_of(name.kind, path)
         if name.automatic is not None:
-            kind, identifier = _AUTOMATIC, f"{kind}/{identifier}/{name.automatic}"
+            kind, identifier = "@", f"{kind}/{identifier}/{name.automatic}"
         try:
             checked_identifier(identifier)
         except InvalidName as error:
@@ -358,7 +329,7 @@ class _Resolution:
 
 
 def _about_keys(unsound: list[str]) -> Iterator[str]:
-    """Warnings of public keys that are none."""
+    """Return warnings of public keys that are none."""
     yield from (f"Public key {key} is none that SSH takes." for key in unsound[:WARNINGS_MOST])
     if len(unsound) > WARNINGS_MOST:
         yield f"Nor are {len(unsound) - WARNINGS_MOST} other public keys."
@@ -368,7 +339,6 @@ _Placed = Reference | Grant | Revoke | Permit | Deny
 
 
 def _bytes(text: str) -> int:
-    """Return the length of a text in UTF-8."""
     return len(text) if text.isascii() else len(text.encode("utf-8"))
 
 

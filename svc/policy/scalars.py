@@ -1,6 +1,7 @@
-"""What YAML scalars mean: unquoted ones may be numbers, dates, truth values or nothing (POL-7 to POL-9).
+"""The meaning of YAML scalars: unquoted ones may be numbers, dates, truth values or nothing (POL-7 to POL-9).
 
-The words for what they are stand in messages; they come from the language of the installed base.
+The words for meanings stand in messages; they come from the language of the installed base. Functions that read a field
+raise ``PolicyInvalid`` for anything else.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ _NUMERIC: Final = frozenset("0123456789+-.")
 
 
 def meaning(scalar: Scalar) -> str:
-    """What the scalar means: ``String``, ``Integer``, ``Float``, ``Date``, ``TrueClass``, ``FalseClass`` or ``NilClass``.
+    """Return the meaning of a scalar by one of these words, ``Float`` or ``Date``.
 
     Octal, hexadecimal and sexagesimal numbers are taken as texts: nobody who writes ``0755`` or ``12:30`` means 493 or 750.
     """
@@ -56,7 +57,7 @@ def meaning(scalar: Scalar) -> str:
 
 
 def as_text(scalar: Scalar) -> str:
-    """Return the text for what the scalar means: ``yes`` is ``true``, ``1.10`` is ``1.1``, ``~`` is empty."""
+    """Return the text of a meaning: ``yes`` is ``true``, ``1.10`` is ``1.1``, ``~`` is empty."""
     value = scalar.value
     match meaning(scalar):
         case "Integer":
@@ -65,14 +66,8 @@ def as_text(scalar: Scalar) -> str:
             return f"-{digits}" if value[0] == "-" and digits != "0" else digits
         case "Float":
             return _float_text(float(value.replace("_", "")))
-        case "TrueClass":
-            return "true"
-        case "FalseClass":
-            return "false"
-        case "NilClass":
-            return ""
-        case _:
-            return value
+        case other:
+            return {_TRUE: "true", _FALSE: "false", _NOTHING: ""}.get(other, value)
 
 
 def is_nothing(node: Scalar | Sequence | Mapping) -> bool:
@@ -81,24 +76,12 @@ def is_nothing(node: Scalar | Sequence | Mapping) -> bool:
 
 
 def text(node: Node, field: str) -> str | None:
-    """Read the text of a field, ``None`` for nothing.
-
-    :raises PolicyInvalid: it is anything else.
-    """
-    value = scalar(node, field, "string")
-    got = meaning(value)
-    if got == _STRING:
-        return value.value
-    if got == _NOTHING:
-        return None
-    raise unexpected(value, field, "string")
+    """Read the text of a field, ``None`` for nothing."""
+    return _one(node, field, "string", _STRING)
 
 
 def texts(node: Node, field: str) -> Iterator[Scalar]:
-    """Read the texts of a field, one or a list, as scalars that know their place.
-
-    :raises PolicyInvalid: one of them is anything else.
-    """
+    """Read the texts of a field, one or a list, as scalars that know their place."""
     node = target(node)
     if isinstance(node, Sequence):
         refuse_type(node)
@@ -112,38 +95,28 @@ def texts(node: Node, field: str) -> Iterator[Scalar]:
 
 
 def integer(node: Node, field: str) -> str | None:
-    """Read the integer of a field, in decimal, ``None`` for nothing.
+    """Read the integer of a field, in decimal, ``None`` for nothing."""
+    return _one(node, field, "integer", _INTEGER_CLASS)
 
-    :raises PolicyInvalid: it is anything else.
-    """
-    value = scalar(node, field, "integer")
+
+def _one(node: Node, field: str, expected: str, wanted: str) -> str | None:
+    value = scalar(node, field, expected)
     got = meaning(value)
-    if got == _INTEGER_CLASS:
-        return as_text(value)
-    if got == _NOTHING:
-        return None
-    raise unexpected(value, field, "integer")
+    if got not in {wanted, _NOTHING}:
+        raise unexpected(value, field, expected)
+    return as_text(value) if got == wanted else None
 
 
 def truth(node: Node, field: str) -> bool:
-    """Read a field that is true or false, or one of these words in quotes.
-
-    :raises PolicyInvalid: it is anything else.
-    """
+    """Read a field that is true or false, or one of these words in quotes."""
     value = scalar(node, field, "boolean")
-    got = meaning(value)
-    if got == _TRUE or (got == _STRING and value.value == "true"):
-        return True
-    if got == _FALSE or (got == _STRING and value.value == "false"):
-        return False
+    if meaning(value) in {_TRUE, _FALSE, _STRING} and as_text(value) in {"true", "false"}:
+        return as_text(value) == "true"
     raise unexpected(value, field, "boolean")
 
 
 def scalar(node: Node, field: str, expected: str) -> Scalar:
-    """Read the scalar of a field, whatever it means.
-
-    :raises PolicyInvalid: it is a list, a mapping or a record.
-    """
+    """Read the scalar of a field, whatever it means."""
     node = target(node)
     if isinstance(node, Mapping) and node.tag is None:
         raise PolicyInvalid(f"Attribute '{shown(field)}' can't be a mapping", node.line, node.column)
@@ -173,7 +146,7 @@ def _is_date(value: str) -> bool:
 
 
 def _float_text(number: float) -> str:
-    """As the installed base writes it: ``1.0e+20``, ``Infinity``."""
+    """Return a number as the installed base writes it: ``1.0e+20``, ``Infinity``."""
     if math.isinf(number):
         return "Infinity" if number > 0 else "-Infinity"
     mantissa, e, power = repr(number).partition("e")

@@ -1,7 +1,4 @@
-"""What a policy document says, statement by statement, with names as they are written.
-
-An id is relative to the policy in whose body it stands, its ``scope``. Places count from 1.
-"""
+"""The statements of a policy document, with ids as they are written, relative to their ``scope``. Places count from 1."""
 
 from __future__ import annotations
 
@@ -19,10 +16,7 @@ class Scope:
 
 
 class Reference(NamedTuple):
-    """A role or resource as a document names it; ``id`` is empty for the thing that is called like its policy.
-
-    ``automatic``: what is meant is not the thing, but its automatic role of that name.
-    """
+    """A role or resource as a document names it, or its ``automatic`` role; the ``id`` of its policy's own is empty."""
 
     kind: str
     id: str
@@ -48,10 +42,7 @@ class Annotation(NamedTuple):
 
 
 class PublicKey(NamedTuple):
-    """A public key of a user: its name, and the whole line ``algorithm key name``, parted by single blanks.
-
-    ``sound``: it is one that SSH takes.
-    """
+    """A public key of a user: its name, the line ``algorithm key name`` with single blanks, and whether SSH takes it."""
 
     name: str
     line: str
@@ -62,8 +53,8 @@ class PublicKey(NamedTuple):
 class Record:
     """The declaration of a thing. ``properties`` are annotations whose names want the dialect's prefix.
 
-    ``restrictions`` are ranges of addresses as ``ranges.cidr`` writes them. ``layers`` and ``factory_role`` are a host
-    factory's; hosts that it makes become members of its layers, and its role means nothing any more.
+    ``restrictions`` are as ``ranges.cidr`` writes them. ``layers`` are a host factory's, as is ``factory_role``, which means
+    nothing any more.
     """
 
     name: Reference
@@ -120,7 +111,7 @@ class Deny:
 
 @attrs.frozen
 class Delete:
-    """Records are deleted with all that goes with them, whoever recorded them."""
+    """Records are deleted with all that goes with them, also what others recorded."""
 
     records: tuple[Reference, ...]
     line: int

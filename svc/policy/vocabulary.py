@@ -1,4 +1,4 @@
-"""The words of the policy language: its types of record and statement, and their attributes (POL-10, POL-17)."""
+"""The types of record and statement, and their attributes; others are refused with ``PolicyInvalid`` (POL-10, POL-17)."""
 
 from __future__ import annotations
 
@@ -12,11 +12,7 @@ from svc.policy.document import Mapping, Node, Scalar, Sequence, shown
 
 @attrs.frozen
 class Type:
-    """What a tag stands for; ``kind`` is that of the things it declares, ``None`` where the tag doesn't tell, or declares
-    nothing.
-
-    ``attributes`` have their singular names.
-    """
+    """The type of a tag: the kind of what it declares, if it says one, and attributes by their singular names."""
 
     name: str
     kind: str | None
@@ -30,7 +26,7 @@ def _record(name: str, *more: str, kind: str | None = None) -> Type:
     return Type(name, kind or name.lower(), _OF_RECORDS.union(more))
 
 
-#: The low-level types, whose kind is an attribute.
+# The low-level types, whose kind is an attribute.
 ROLE: Final = Type("Role", None, _OF_RECORDS | {"kind"})
 RESOURCE: Final = Type("Resource", None, _OF_RECORDS | {"kind"})
 
@@ -85,10 +81,7 @@ TEXT_TAGS: Final = frozenset({None, "!", "tag:yaml.org,2002:str"})
 
 
 def type_of(node: Scalar | Sequence | Mapping) -> Type | None:
-    """Return what the tag of a node stands for, ``None`` when it has none, or one that makes a scalar a text.
-
-    :raises PolicyInvalid: the tag isn't of the language.
-    """
+    """Return what the tag of a node stands for, ``None`` when it has none, or one that makes a scalar a text."""
     tag = node.tag
     if tag is None:
         return None
@@ -99,19 +92,13 @@ def type_of(node: Scalar | Sequence | Mapping) -> Type | None:
 
 
 def refuse_type(node: Scalar | Sequence | Mapping) -> None:
-    """Refuse a tag where none can stand: on a list, or on a name.
-
-    :raises PolicyInvalid: there is one.
-    """
+    """Refuse a tag on a list, or on a name."""
     if type_of(node) is not None:
         raise PolicyInvalid(f"Unexpected tag '{node.tag}'", node.line, node.column)
 
 
 def attributes(node: Scalar | Mapping, known: Type) -> dict[str, Node]:
-    """Return the attributes of a node of a known type, under their singular names; a scalar has but its ``id``.
-
-    :raises PolicyInvalid: one of them isn't an attribute of this type, or stands there in two spellings.
-    """
+    """Return the attributes of a node of a known type, under their singular names; a scalar has but its ``id``."""
     if isinstance(node, Scalar):
         if "id" not in known.attributes:
             raise _no_such("id", known, node)
@@ -129,10 +116,7 @@ def attributes(node: Scalar | Mapping, known: Type) -> dict[str, Node]:
 
 
 def required(node: Scalar | Mapping, known: Type, *names: str) -> dict[str, Node]:
-    """Return the attributes of a node, among which must be ``names``.
-
-    :raises PolicyInvalid: one is missing, or as :func:`attributes` says.
-    """
+    """Return the attributes of a node, among which must be ``names``."""
     values = attributes(node, known)
     for name in names:
         if name not in values:

@@ -1,10 +1,7 @@
 """Statements of policy as text: YAML that this program and others read back as it was meant, and JSON.
 
-The text comes in pieces, none of them much work, so that a caller with other work to do can pause between them.
-
-Note [A writer of its own]. The YAML library's emitter in C writes ``!user alice``, the one in Python ``!user 'alice'``, and
-neither stops to let others work. What policy needs of YAML is little: block collections, one flow list, and scalars that are
-plain only when no reader could take them for anything but text.
+The text comes in small pieces, so that a caller can pause between them: the YAML library's emitters don't. Scalars are plain
+only when no reader could take them for anything but text.
 """
 
 from __future__ import annotations
@@ -19,7 +16,7 @@ import attrs
 
 @attrs.frozen(eq=False)
 class PolicyBody:
-    """What stands in a policy; to be read once."""
+    """The body of a policy; to be read once."""
 
     statements: Iterator[Tagged]
 
@@ -32,15 +29,11 @@ class Tagged:
     attributes: dict[str, Value]
 
 
-#: A text, a truth value, a thing, short texts in a row, things below each other, named texts, or a body.
 Value = str | bool | Tagged | tuple[str, ...] | list[Tagged] | dict[str, str] | PolicyBody
 
-#: Texts that need no quotes. What begins with a digit, a sign or a dot may be a number or a date.
+#: Texts that need no quotes, but for some words. What begins with a digit, a sign or a dot may be a number or a date.
 _PLAIN: Final = re.compile(r"[A-Za-z_/][A-Za-z0-9_/.@+-]*(?: [A-Za-z0-9_/.@+]+)*")
-
-#: Words that some reader of YAML takes for something else than text.
 _WORDS: Final = frozenset({"false", "n", "no", "null", "off", "on", "true", "y", "yes"})
-
 #: A longer key wants the form of its own: no reader looks further than 1,024 characters for the colon.
 _KEY: Final = 128
 
@@ -53,7 +46,8 @@ def as_yaml(statements: Iterable[Tagged | None]) -> Iterator[str]:
             yield ""
         else:
             empty = False
-            yield from _item(statement, "")
+            yield "- "
+            yield from _thing(statement, "  ")
     if empty:
         yield "[]\n"
 
@@ -88,19 +82,13 @@ def _escape(char: str) -> str:
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
-def _item(thing: Tagged, indent: str) -> Iterator[str]:
-    yield f"{indent}- "
-    yield from _thing(thing, f"{indent}  ")
-
-
 def _thing(thing: Tagged, indent: str) -> Iterator[str]:
     """Write a thing whose line has begun; one that has but an id has the short form."""
     attributes = thing.attributes
     if not attributes:
         yield f"!{thing.tag}\n"
         return
-    ident = attributes.get("id")
-    if len(attributes) == 1 and isinstance(ident, str):
+    if len(attributes) == 1 and isinstance(ident := attributes.get("id"), str):
         yield f"!{thing.tag} {quoted(ident)}\n"
         return
     yield f"!{thing.tag}\n"
@@ -120,16 +108,14 @@ def _attribute(name: str, value: Value, indent: str) -> Iterator[str]:
         yield f"{indent}{name}: [ {', '.join(map(quoted, value))} ]\n"
     elif isinstance(value, dict):
         yield f"{indent}{name}:\n"
-        for key, text in value.items():
-            yield _pair(quoted(key), quoted(text), f"{indent}  ")
+        for key, text in ((quoted(key), quoted(text)) for key, text in value.items()):
+            pair = f"{key}: {text}" if len(key) <= _KEY else f"? {key}\n{indent}  : {text}"
+            yield f"{indent}  {pair}\n"
     else:
         yield f"{indent}{name}:\n"
         for thing in value.statements if isinstance(value, PolicyBody) else value:
-            yield from _item(thing, f"{indent}  ")
-
-
-def _pair(key: str, value: str, indent: str) -> str:
-    return f"{indent}{key}: {value}\n" if len(key) <= _KEY else f"{indent}? {key}\n{indent}: {value}\n"
+            yield f"{indent}  - "
+            yield from _thing(thing, f"{indent}    ")
 
 
 def _object(thing: Tagged) -> Iterator[str]:

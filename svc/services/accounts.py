@@ -7,7 +7,6 @@ command line.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Final
 
 import attrs
 from twisted.logger import Logger
@@ -19,11 +18,8 @@ from svc.model.errors import Conflict, Forbidden, InvalidName, InvalidParameter,
 from svc.model.events import EventBatch
 from svc.model.names import ACCOUNTS_WEBSERVICE, RESERVED_ACCOUNT, account_name
 from svc.model.ports import IAccounts, IRoles
-from svc.model.text import printable, shown
-from svc.services.invocation import Invocation
-
-#: What no name of an account may hold, of all that people try.
-_APART: Final = " :/"
+from svc.model.text import shown
+from svc.services.invocation import Invocation, printables
 
 _log = Logger()
 
@@ -38,7 +34,10 @@ class NewAccount:
 
 @attrs.frozen
 class AccountService:
-    """The use cases of accounts. ``make`` makes one, whose admin has the API key, and records the events."""
+    """The use cases of accounts. ``make`` makes an account of a name, with its admin's API key, and records the events.
+
+    :raises Forbidden: by all methods: the caller lacks the privilege.
+    """
 
     store: IAccounts
     roles: IRoles
@@ -49,23 +48,20 @@ class AccountService:
         """Make an account; the caller needs ``execute``.
 
         :param name: returns the name, ``None`` when none was given; it is called once the caller has proved to be allowed.
-        :raises Forbidden: the caller isn't.
         :raises InvalidParameter: the name is missing, or can't be one.
-        :raises Conflict: the account exists.
+        :raises Conflict: the account exists, or is the service's own.
         """
         await self._demand(invocation, "execute")
         asked = name()
         invocation.recorder.tell(account=asked or "-")
         account = NewAccount(_new_name(asked), new_api_key())
         await self.make(account.name, account.api_key, invocation.recorder.trail)
-        _log_change(invocation, "made", account.name)
+        facts = printables(role=invocation.caller.role, does="made", account=account.name)
+        _log.info("{role} {does} the account {account}", **facts)
         return account
 
     async def names(self, invocation: Invocation) -> list[str]:
-        """Return the names of all accounts, in order; the caller needs ``read``.
-
-        :raises Forbidden: the caller lacks it.
-        """
+        """Return the names of all accounts, in order; the caller needs ``read``."""
         await self._demand(invocation, "read")
         return await self.store.names()
 
@@ -74,7 +70,6 @@ class AccountService:
 
         Its tokens are refused here at once, and on other servers after their next round of health checks.
 
-        :raises Forbidden: the caller lacks it.
         :raises NotFound: the account doesn't exist, or is the service's own.
         """
         await self._demand(invocation, "update")
@@ -82,34 +77,24 @@ class AccountService:
             raise RecordNotFound(account, "account", account)
         await self.store.delete(account, invocation.recorder.trail)
         self.keys.forget(account)
-        _log_change(invocation, "deleted", account)
+        facts = printables(role=invocation.caller.role, does="deleted", account=account)
+        _log.info("{role} {does} the account {account}", **facts)
 
     async def _demand(self, invocation: Invocation, privilege: str) -> None:
-        """Return when the caller has the privilege; one who hasn't is told no more than that."""
         caller = invocation.caller
         if use(await self.roles.access_facts(caller, ACCOUNTS_WEBSERVICE), privilege) != Allowed():
             raise Forbidden(f"{caller.role} lacks {privilege} on {ACCOUNTS_WEBSERVICE}")
 
 
 def _new_name(text: str | None) -> str:
-    """Return the name for a new account.
-
-    :raises InvalidParameter: it is missing, or can't be one.
-    :raises Conflict: it is the service's own.
-    """
     if text is None:
         raise InvalidParameter("id", "id")
     try:
         account = account_name(text)
     except InvalidName as refusal:
-        apart = "".join(char for char in _APART if char in text)
+        apart = "".join(char for char in " :/" if char in text)
         message = f'account name "{shown(text)[1:-1]}" contains invalid characters ({apart})' if apart else refusal.message
         raise InvalidParameter("id", message) from None
     if account == RESERVED_ACCOUNT:
         raise Conflict("account", account, f'account "{account}" already exists')
     return account
-
-
-def _log_change(invocation: Invocation, does: str, account: str) -> None:
-    role = printable(str(invocation.caller.role))
-    _log.info("{role} {does} the account {account}", role=role, does=does, account=printable(account))

@@ -1,8 +1,7 @@
-"""The audit, read: the events that changed something, newest first (AUD-27).
+"""The use cases of reading the audit: the events that changed something, newest first (AUD-27).
 
-Who may read them, the source leaves open; so it is what is safe. The owner of the account's root policy, as its admin does,
-reads all of the account's events. Others read those of a resource, or of a role, whose owner they are. Nobody reads another
-account's.
+Who owns the account's root policy, as its admin does, reads all of the account's events. Others read those of a resource or
+role that they own. Nobody reads another account's.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from svc.services.invocation import Invocation
 
 @attrs.frozen
 class AuditService:
-    """The use cases of reading the audit. Each lists events that ``query`` matches, of the caller's account alone."""
+    """Each use case lists events that ``query`` matches, of the caller's account alone."""
 
     events: IEvents
     roles: IRoles

@@ -1,4 +1,4 @@
-"""The use cases of authenticators, for operators: which there are, how one stands, why it refuses a token, and changes."""
+"""The use cases of authenticators, for operators: list them, show their state, explain refusals, and change them."""
 
 from __future__ import annotations
 
@@ -17,14 +17,10 @@ from svc.model.errors import AuthenticationRefused, Forbidden, RecordNotFound, T
 from svc.model.names import ResourceName
 from svc.model.ports import IRoles
 from svc.model.reasons import Reason
-from svc.model.text import printable
-from svc.services.invocation import Invocation
+from svc.services.invocation import Invocation, printables
 
-#: The authenticator that is always enabled.
-DEFAULT: Final = "authn"
-
-#: Seconds between two wishes for newer keys of one authenticator: each makes every server read its settings again, and ask
-#: the provider.
+DEFAULT: Final = "authn"  # is always enabled
+#: Seconds between two refreshes of one authenticator's keys: each makes every server ask the provider.
 REFRESH_PAUSE: Final = 1.0
 
 _log = Logger()
@@ -41,10 +37,9 @@ class KnownAuthenticators:
 
 @attrs.frozen
 class AuthenticatorService:
-    """Authenticators of whatever type.
+    """The use cases of authenticators of all types.
 
-    ``installed`` are the types that there are beside ``authn``, such as ``authn-jwt``; ``listed`` the names in the
-    configuration, such as ``authn-jwt/ci``.
+    ``installed`` are the types beside ``authn``, such as ``authn-jwt``; ``listed`` the configured ``authn-jwt/ci``.
     """
 
     store: IAuthenticators
@@ -56,8 +51,8 @@ class AuthenticatorService:
     async def known(self) -> KnownAuthenticators:
         """Return which types there are, and which authenticators policy defines and may be used (AUTH-4).
 
-        Accounts are not told apart: one that is enabled in any of them is, and so is one that is listed and defined in none.
-        Anyone may ask, so only so many webservices are looked at (``IAuthenticators.webservices``).
+        One that is enabled in any account is, and so is one that is listed and defined in none. Anyone may ask, so only so
+        many webservices are looked at (``IAuthenticators.webservices``).
         """
         switches: dict[str, list[bool | None]] = {name: [] for name in self.listed}
         configured = {DEFAULT}
@@ -95,12 +90,8 @@ class AuthenticatorService:
         wanted = on()
         invocation.recorder.tell(enabled=wanted)
         await self.store.switch(webservice, wanted, invocation.recorder.trail)
-        _log.info(
-            "{role} switched {webservice} {state}",
-            role=printable(str(caller.role)),
-            webservice=printable(str(webservice)),
-            state="on" if wanted else "off",
-        )
+        facts = printables(role=caller.role, webservice=webservice, state="on" if wanted else "off")
+        _log.info("{role} switched {webservice} {state}", **facts)
 
 
 @attrs.frozen
@@ -119,10 +110,13 @@ class AuthenticatorReport:
 
 @attrs.frozen
 class FederatedService:
-    """The authenticators ``<name>/<service id>``, which trust a third party's tokens.
+    """The use cases of the authenticators ``<name>/<service id>``, which trust a third party's tokens.
 
-    ``explainer`` tells of them; their tokens have at most ``token_limit`` bytes. ``listed`` are the names in the
-    configuration.
+    Their tokens have at most ``token_limit`` bytes. ``listed`` are the names in the configuration.
+
+    :raises NotFound: by all methods: there is no such account, or it isn't the caller's (AUTH-59), or no such webservice.
+    :raises Forbidden: by all methods: the caller lacks ``update`` on the webservice to distrust and trust keys, for others
+        ``read`` on its ``status``, visible or not.
     """
 
     name: str
@@ -137,14 +131,7 @@ class FederatedService:
     _refreshed: dict[ResourceName, float] = attrs.field(factory=dict, init=False)
 
     async def status(self, invocation: Invocation, account: str, service_id: str) -> AuthenticatorReport:
-        """Return all that is wrong with an authenticator, and what is known of its keys (AUTH-59).
-
-        This and the next two take ``read`` on the webservice's ``status``; who lacks it is told so whether he sees that or
-        not.
-
-        :raises NotFound: there is no such account, or it isn't the caller's (AUTH-59), or no such webservice.
-        :raises Forbidden: the caller may not.
-        """
+        """Return an authenticator's faults, and the state of its keys (AUTH-59)."""
         webservice = await self._operated(invocation, account, service_id)
         status = await self.explainer.status(account, service_id)
         return self._report(attrs.evolve(status, distrusted=await self.store.distrusted(webservice)), service_id)
@@ -164,66 +151,42 @@ class FederatedService:
             raise TooLarge("a JWT", self.token_limit)
         request = LoginRequest(account, login, evidence, invocation.client_ip, service_id)
         explanation = await self.explainer.explain(request)
-        _log.info(
-            "{role} had a token for {webservice} explained: {outcome}, {subject}",
-            role=printable(str(invocation.caller.role)),
-            webservice=printable(str(webservice)),
-            outcome="admitted" if explanation.admitted else "refused",
-            subject=printable(explanation.role or "no role"),
-        )
+        outcome, subject = "admitted" if explanation.admitted else "refused", explanation.role or "no role"
+        facts = printables(role=invocation.caller.role, webservice=webservice, outcome=outcome, subject=subject)
+        _log.info("{role} had a token for {webservice} explained: {outcome}, {subject}", **facts)
         return explanation
 
     async def refresh_keys(self, invocation: Invocation, account: str, service_id: str) -> AuthenticatorReport:
-        """Have the provider's keys fetched again, here at once, elsewhere by the next login (AUTH-63).
+        """Fetch the provider's keys again, here at once, elsewhere by the next login (AUTH-63).
 
-        :raises TooOften: they were a moment ago.
+        :raises TooOften: they were fetched a moment ago.
         """
         webservice = await self._operated(invocation, account, service_id)
-        self._spend_refresh(webservice)
+        now = self.clock.seconds()
+        for other in [other for other, at in self._refreshed.items() if now - at >= REFRESH_PAUSE]:
+            del self._refreshed[other]
+        if webservice in self._refreshed:
+            raise TooOften("the keys were fetched again a moment ago: try again in a second")
+        self._refreshed[webservice] = now
         await self.store.refresh(webservice, invocation.recorder.trail)
-        _log.info(
-            "{role} has the keys for {webservice} fetched anew",
-            role=printable(str(invocation.caller.role)),
-            webservice=printable(str(webservice)),
-        )
+        facts = printables(role=invocation.caller.role, webservice=webservice)
+        _log.info("{role} has the keys for {webservice} fetched again", **facts)
         return self._report(await self.explainer.status(account, service_id), service_id)
 
     async def distrust(self, invocation: Invocation, account: str, service_id: str, key: str) -> None:
-        """Let a key, by its id or its thumbprint, verify nothing any more (AUTH-64).
-
-        This and the next take ``update`` on the webservice.
-
-        :raises Forbidden: the caller lacks it.
-        :raises NotFound: there is no such webservice, or as good as.
-        """
+        """Distrust a key, by its id or its thumbprint: it verifies nothing any more (AUTH-64)."""
         webservice = await self._changeable(invocation, account, service_id)
         await self.store.distrust(webservice, key, invocation.caller.role, invocation.recorder.trail)
         _log_key(invocation, "distrusts", key, webservice)
 
     async def trust(self, invocation: Invocation, account: str, service_id: str, key: str) -> None:
-        """Take that back.
-
-        :raises NotFound: the key isn't distrusted, too.
-        """
+        """Trust a distrusted key again; ``NotFound`` also when the key isn't distrusted."""
         webservice = await self._changeable(invocation, account, service_id)
         if not await self.store.trust(webservice, key, invocation.recorder.trail):
             raise RecordNotFound(account, "key", key)
         _log_key(invocation, "trusts again", key, webservice)
 
-    def _spend_refresh(self, webservice: ResourceName) -> None:
-        """Count a wish for newer keys.
-
-        :raises TooOften: there was one a moment ago.
-        """
-        now = self.clock.seconds()
-        for other in [other for other, at in self._refreshed.items() if now - at >= REFRESH_PAUSE]:
-            del self._refreshed[other]
-        if webservice in self._refreshed:
-            raise TooOften("the keys were fetched anew a moment ago: try again in a second")
-        self._refreshed[webservice] = now
-
     async def _operated(self, invocation: Invocation, account: str, service_id: str) -> ResourceName:
-        """Return the webservice of an authenticator whose status the caller may read."""
         invocation.recorder.tell(authenticator=self.name)
         caller = invocation.caller
         if account != caller.role.account:
@@ -242,7 +205,6 @@ class FederatedService:
         return webservice
 
     async def _changeable(self, invocation: Invocation, account: str, service_id: str) -> ResourceName:
-        """Return the webservice of an authenticator that the caller may change."""
         invocation.recorder.tell(authenticator=self.name)
         webservice = _webservice(self.dialect, account, f"{self.name}/{service_id}")
         require(await self.roles.access_facts(invocation.caller, webservice), "update", webservice)
@@ -263,15 +225,10 @@ def _webservice(dialect: Dialect, account: str, name: str) -> ResourceName:
 
 
 def _nested(name: str) -> bool:
-    """Whether the webservice of that name belongs to an authenticator, and is none itself: its ``status``."""
+    """Return whether a webservice is an authenticator's ``status``, and none itself."""
     return name.count("/") > 1 and name.endswith("/status")
 
 
 def _log_key(invocation: Invocation, does: str, key: str, webservice: ResourceName) -> None:
-    _log.info(
-        "{role} {does} the key {key} for {webservice}",
-        role=printable(str(invocation.caller.role)),
-        does=does,
-        key=printable(key),
-        webservice=printable(str(webservice)),
-    )
+    facts = printables(role=invocation.caller.role, does=does, key=key, webservice=webservice)
+    _log.info("{role} {does} the key {key} for {webservice}", **facts)

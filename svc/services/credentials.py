@@ -1,12 +1,8 @@
-"""The use cases of credentials: a user changes his password, and API keys are rotated (TOK-9, TOK-14).
+"""The use cases of credentials: passwords are changed, and API keys rotated (TOK-9, TOK-14).
 
 Note [Strength]. An access token lasts for minutes, and may have been stolen: it may not be turned into a key that lasts. So
 one's own credentials are changed with a password or API key alone. Others' API keys are rotated with a token alone, by who
 has ``update`` on them; an API key that is found in a log rotates nobody else's.
-
-Note [Read late]. A caller is known here by an access token, or says who he is in a ``LoginRequest`` and is to be proven. The
-role that he asks for is a function, which is called once he is: it returns ``None`` where he names none, and refuses what
-is no role's name.
 """
 
 from __future__ import annotations
@@ -33,13 +29,13 @@ from svc.model.names import ACTOR_KINDS, RoleName
 from svc.model.ports import IRoles
 from svc.model.query_results import Caller
 from svc.model.reasons import Reason
-from svc.model.text import printable
-from svc.services.invocation import Recorder
+from svc.services.invocation import Recorder, printables
 from svc.services.login import ApiKeyService
 
 _log = Logger()
 
-#: The role that a caller asks for (Note [Read late]).
+#: Returns the role that a caller asks for, ``None`` where none is named, and refuses what is no role's name. It is called
+#: once the caller is proven.
 Named = Callable[[], RoleName | None]
 
 
@@ -53,7 +49,7 @@ class ApiKeyRotation:
 
 @attrs.frozen
 class CredentialService:
-    """Passwords and API keys. ``login`` decides who is proven, as it does at a login."""
+    """The use cases of passwords and API keys. A caller who has no access token is proven by ``login``, as at a login."""
 
     login: ApiKeyService
     store: ICredentials
@@ -64,7 +60,7 @@ class CredentialService:
     async def change_password(
         self, caller: Caller | LoginRequest, named: Named, password: bytes, client_ip: str, recorder: Recorder
     ) -> None:
-        """Give the caller another password. Access tokens, and the API key, stay as they are.
+        """Replace the caller's password. Access tokens, and the API key, stay as they are.
 
         :raises AuthenticationRefused: nobody is proven, or another role is named.
         :raises CredentialInsufficient: an access token proves the caller.
@@ -83,39 +79,29 @@ class CredentialService:
             raise AuthenticationRefused(Reason.CREDENTIALS_WRONG)
         if user.kind != "user":
             raise Forbidden(f"{user} can have no password: users have one")
-        hashed = await self.passwords.hashed(demand_password(password))
-        sealed = self.vault.seal(password_name(user), hashed)
+        sealed = self.vault.seal(password_name(user), await self.passwords.hashed(demand_password(password)))
         if not await self.store.set_password(user, sealed, trail=recorder.trail):
-            # It was deleted in between.
-            raise AuthenticationRefused(Reason.ROLE_UNKNOWN)
-        _log.info("{role} changed its password, from {client_ip}", role=printable(str(user)), client_ip=printable(client_ip))
+            raise AuthenticationRefused(Reason.ROLE_UNKNOWN)  # it was deleted in between
+        _log.info("{role} changed its password, from {client_ip}", **printables(role=user, client_ip=client_ip))
 
     async def rotate_api_key(self, caller: Caller | LoginRequest, named: Named, client_ip: str, recorder: Recorder) -> str:
-        """Give the caller, or the role that he names, another API key, and return it; the old one proves nothing any more.
-
-        It raises what ``rotation`` does.
-        """
+        """Replace the API key of the caller, or of the named role, and return the new one; raises what ``rotation`` does."""
         proven, role = await self._changeable(caller, named, recorder)
         api_key = new_api_key()
         sealed = self.vault.seal(api_key_name(role), api_key.encode("ascii"))
         try:
             await self.store.set_api_key(role, sealed, recorder.trail)
-        except RecordNotFound:
-            # It was deleted in between.
+        except RecordNotFound:  # it was deleted in between
             raise CredentialUnknown(str(role)) from None
-        _log.info(
-            "{caller} rotated the API key of {role}, from {client_ip}",
-            caller=printable(str(proven)),
-            role=printable(str(role)),
-            client_ip=printable(client_ip),
-        )
+        facts = printables(caller=proven, role=role, client_ip=client_ip)
+        _log.info("{caller} rotated the API key of {role}, from {client_ip}", **facts)
         return api_key
 
     async def rotation(self, caller: Caller | LoginRequest, named: Named, recorder: Recorder) -> ApiKeyRotation:
         """Return when an API key was rotated that the caller may rotate.
 
-        :raises AuthenticationRefused: nobody is proven, or by his own key or password and for another role.
-        :raises CredentialInsufficient: it is the caller's own, and a token proves him.
+        :raises AuthenticationRefused: nobody is proven, or by a key or password and for another role.
+        :raises CredentialInsufficient: it is the caller's own, and a token proves the caller.
         :raises CredentialUnknown: there is no such role, or the caller doesn't see it.
         :raises CredentialImpossible: the role can have no API key, though the caller could change one.
         :raises Forbidden: the caller sees the role, and lacks ``update`` on it.
@@ -150,6 +136,5 @@ class CredentialService:
         return proven, role
 
     async def _proven(self, request: LoginRequest, recorder: Recorder) -> RoleName:
-        """Return the role that a request proves."""
         await self.login.api_key(request, recorder)
         return RoleName.from_login(request.account, request.login or "")

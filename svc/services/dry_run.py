@@ -1,7 +1,7 @@
-"""Loads that are undone: what a load would change (POL-68 to POL-74).
+"""Dry runs: what a load would change (POL-68 to POL-74).
 
-Note [The load itself]. A dry run is the load itself, in its transaction, which is left by an exception: what it tells is
-what the database made of it, and nothing of it stays. What may change is read before and after.
+Note [The load itself]. A dry run is the load, in its transaction, which is left by an exception. What may change is read
+before and after.
 """
 
 from __future__ import annotations
@@ -21,14 +21,13 @@ from svc.policy.differences import Touched, differences, mentioned, touched
 
 #: How many rows a dry run may touch.
 ROWS_MOST: Final = 200_000
-
 #: How many unchanged rows items list, in all, and at most for one item and one list.
 UNCHANGED_MOST: Final = 50_000
 UNCHANGED_EACH: Final = 1000
 
 
 class Undone(Exception):
-    """The end of a dry run: it undoes the load, and carries the outcome."""
+    """The end of a dry run, with its outcome."""
 
     def __init__(self, outcome: DryRun | DocumentFaults) -> None:
         super().__init__()
@@ -43,7 +42,7 @@ def undone(faults: Iterable[PolicyInvalid]) -> Undone:
 
 @attrs.define
 class Comparison:
-    """What a load touches, read before its changes are applied by :meth:`begin`, and compared behind by :meth:`end`."""
+    """The rows that a load touches, read by :meth:`begin` before its changes are applied, and compared by :meth:`end`."""
 
     _transaction: IPolicyTransaction
     _caller: RoleName
@@ -55,10 +54,7 @@ class Comparison:
     _visible: frozenset[str] | None = attrs.field(init=False)
 
     async def begin(self, changes: Changes) -> None:
-        """Read what the changes may change.
-
-        :raises InvalidParameter: it is too much to tell.
-        """
+        """Read what the changes may change; ``InvalidParameter`` when it is too much to tell."""
         # A role that comes to be may have left its memberships there, and then loses them.
         going = [row.resource for rows in (changes.delete, changes.create) for row in rows.resources]
         deleted_with = await self._transaction.deleted_with(going, ROWS_MOST)

@@ -1,4 +1,4 @@
-"""The effective policy: what stands in a policy now, whoever recorded it (POL-75)."""
+"""The use case of reading what a policy holds now (POL-75)."""
 
 from __future__ import annotations
 
@@ -22,13 +22,10 @@ from svc.services.invocation import Invocation
 #: The greatest limit, which is also the usual one (POL-81).
 LIMIT_MOST: Final = 100_000
 
-#: How many public keys are opened before others get their turn.
-_KEYS: Final = 1000
-
 
 @attrs.frozen
 class EffectivePolicyService:
-    """What is asked of what policies hold."""
+    """The use case of reading what a policy holds."""
 
     store: IEffectivePolicies
     roles: IRoles
@@ -38,10 +35,8 @@ class EffectivePolicyService:
     async def statements(
         self, invocation: Invocation, policy: RoleName, depth: int | None = None, limit: int = LIMIT_MOST
     ) -> Iterator[Tagged | None]:
-        """Return the statements that declare what a policy holds, with pauses: see ``policy.effective``.
+        """Return the statements that declare what a policy holds, with pauses; parameters are as in ``EffectiveQuery``.
 
-        :param depth: how many more slashes than the policy an id may have; ``None`` for any number.
-        :param limit: how many resources, annotations and permissions there may be together.
         :raises Forbidden: the caller sees the policy and doesn't own it.
         :raises NotFound: there is no such policy, or as good as.
         :raises InvalidParameter: it holds more than the limit.
@@ -58,11 +53,11 @@ class EffectivePolicyService:
         return statements(policy, effective, await self._public_keys(effective))
 
     async def _public_keys(self, effective: Effective) -> dict[str, str]:
-        """Open the public keys, and let others work meanwhile."""
+        """Open the public keys."""
         opened = {}
         for step, (full, sealed) in enumerate(effective.public_keys.items(), 1):
             opened[full] = self.vault.open(full, sealed).decode("utf-8", "replace")
-            if not step % _KEYS:
+            if not step % 1000:  # others get their turn
                 await deferLater(self.clock, 0)
         return opened
 

@@ -1,9 +1,9 @@
 """The use cases of host factories: tokens, and the hosts that machines make of themselves with them (HF-1).
 
-A token is a bearer secret, so nothing tells it again: the log and outcomes name one by the beginning of its SHA-256.
+A token is a bearer secret, so nothing shows it again: the log and outcomes name one by the beginning of its SHA-256.
 
-Note [Read late]. Who may not do a thing is told nothing else, so what is asked for is read once the caller may: some
-parameters are functions, which refuse what can't be read. They are called once, in the order in which failures count.
+Note [Read late]. Who may not do a thing is told nothing else, so some parameters are functions, which refuse what can't be
+read. They are called once the caller may, in the order in which failures count.
 """
 
 from __future__ import annotations
@@ -27,23 +27,20 @@ from svc.model.names import ResourceName, RoleName, identifier
 from svc.model.ports import IResources, IRoles
 from svc.model.query_results import Resource
 from svc.model.reasons import Reason
-from svc.model.text import printable, shown
+from svc.model.text import shown
 from svc.policy.ranges import cidr
 from svc.policy.resolve import ANNOTATION_NAME_LIMIT, ANNOTATION_VALUE_LIMIT
-from svc.services.invocation import Invocation, Recorder
+from svc.services.invocation import Invocation, Recorder, printables
 
-#: The most tokens that are made at once.
-COUNT_MOST: Final = 1000
-
-#: The most networks that tokens are bound to.
-NETWORKS_MOST: Final = 100
+COUNT_MOST: Final = 1000  # tokens that are made at once
+NETWORKS_MOST: Final = 100  # that tokens are bound to
 
 _log = Logger()
 
 
 @attrs.frozen
 class TokensWanted:
-    """Tokens that are asked for: how many, until when as ISO 8601, and the networks from which they are to be used."""
+    """A request for tokens: how many, until when as ISO 8601, and the networks from which they are to be used."""
 
     count: int = attrs.field(validator=[attrs.validators.ge(1), attrs.validators.le(COUNT_MOST)])
     expiration: str
@@ -52,7 +49,7 @@ class TokensWanted:
 
 @attrs.frozen
 class NewTokens:
-    """Tokens that were made, by their texts, and what holds for all of them."""
+    """The texts of tokens that were made, and what holds for all of them."""
 
     texts: Sequence[str] = attrs.field(repr=False)
     token: FactoryToken
@@ -69,7 +66,7 @@ class NewHost:
 
 @attrs.frozen
 class HostFactoryService:
-    """Tokens of host factories, and the hosts that are made with them."""
+    """The use cases of tokens of host factories, and of the hosts that are made with them."""
 
     store: IHostFactories
     roles: IRoles
@@ -105,14 +102,10 @@ class HostFactoryService:
         token = FactoryToken(factory.role, expires_at, _networks(asked.networks))
         texts = [new_api_key() for _ in range(asked.count)]
         await self.store.add_tokens([digest_of(text) for text in texts], token, recorder.trail)
-        _log.info(
-            "{role} made {count} tokens of {factory}, good until {expiration}: {tokens}",
-            role=printable(str(caller.role)),
-            count=asked.count,
-            factory=printable(str(factory)),
-            expiration=iso_seconds(expires_at),
-            tokens=", ".join(called(digest_of(text)) for text in texts[:10]),
-        )
+        facts = printables(role=caller.role, factory=factory, expiration=iso_seconds(expires_at))
+        named = ", ".join(called(digest_of(text)) for text in texts[:10])
+        message = "{role} made {count} tokens of {factory}, good until {expiration}: {tokens}"
+        _log.info(message, **facts, count=asked.count, tokens=named)
         return NewTokens(texts, token)
 
     async def revoke_token(self, invocation: Invocation, token: str) -> None:
@@ -134,12 +127,8 @@ class HostFactoryService:
             raise missing from None
         if not await self.store.remove_token(digest, recorder.trail):
             raise missing
-        _log.info(
-            "{role} revoked the token {token} of {factory}",
-            role=printable(str(caller.role)),
-            token=called(digest),
-            factory=printable(str(found.factory)),
-        )
+        facts = printables(role=caller.role, token=called(digest), factory=found.factory)
+        _log.info("{role} revoked the token {token} of {factory}", **facts)
 
     async def create_host(
         self,
@@ -172,27 +161,19 @@ class HostFactoryService:
             raise _refused(digest, Reason.CREDENTIALS_WRONG, client_ip, recorder) from None
         except Conflict as refusal:
             raise Forbidden(refusal.message) from None
-        _log.info(
-            "{host} {outcome} with the token {token} of {factory} from {client_ip}",
-            host=printable(str(host)),
-            outcome="was made" if made else "was given another API key",
-            token=called(digest),
-            factory=printable(str(admitted.factory)),
-            client_ip=printable(client_ip),
-        )
+        outcome = "was made" if made else "was given another API key"
+        facts = printables(host=host, outcome=outcome, token=called(digest), factory=admitted.factory, client_ip=client_ip)
+        _log.info("{host} {outcome} with the token {token} of {factory} from {client_ip}", **facts)
         return NewHost(host, api_key, self.resources.described([str(host)]))
 
     def _host_id(self, text: str) -> str:
-        """The id of a host that a factory may make: none of the reserved prefix, nor one that policy couldn't name."""
+        """Return the id of a host, when it is none of the reserved prefix, nor one that policy couldn't name."""
         if text.startswith(("/", f"{self.dialect.prefix}/")):
             raise InvalidParameter("id", f"Invalid id: {text[:200]}")
         return identifier(text)
 
     async def _admitted(self, text: str | None, client_ip: str, recorder: Recorder) -> tuple[bytes, FactoryToken]:
-        """Return the token of a text, and its digest, when it is good now and from this address.
-
-        :raises AuthenticationRefused: it isn't, or there is none.
-        """
+        """Return the token of a text, with its digest, when it is good now and from this address."""
         if text is None:
             raise _refused(None, Reason.CREDENTIALS_MISSING, client_ip, recorder)
         digest = digest_of(text)
@@ -211,15 +192,15 @@ class HostFactoryService:
 def _instant(text: str) -> float:
     """Read an ISO 8601 date, or date and time, as seconds since the epoch; without an offset it is UTC (HF-6).
 
-    Fractions are dropped, as they are where it is told: rounded up, the last moment of the year 9999 could not be.
+    Fractions are dropped: rounded up, the last moment of the year 9999 could not be written.
     """
     try:
         moment = datetime.fromisoformat(text)
         # What lies beyond the year 9999 somewhere could not be told.
         return moment.replace(tzinfo=moment.tzinfo or UTC).astimezone(UTC).replace(microsecond=0).timestamp()
     except (ValueError, OverflowError):
-        message = f"Input is invalid ISO8601 datetime string: {text[:100]}"
-        raise InvalidParameter("expiration", f"expiration: {message}") from None
+        message = f"expiration: Input is invalid ISO8601 datetime string: {text[:100]}"
+        raise InvalidParameter("expiration", message) from None
 
 
 def _networks(texts: Sequence[str]) -> tuple[str, ...]:
@@ -234,7 +215,7 @@ def _networks(texts: Sequence[str]) -> tuple[str, ...]:
 
 
 def _within(given: Mapping[str, str], limits: RecordLimits) -> Mapping[str, str]:
-    """Return annotations that are within the bounds that policy keeps."""
+    """Return annotations when they are within the bounds that policy keeps."""
     size = sum(len(text.encode("utf-8")) for annotation in given.items() for text in annotation)
     if len(given) > limits.annotations or size > limits.annotation_bytes:
         message = f"'annotations': a host may have {limits.annotations}, of {limits.annotation_bytes} bytes together"
@@ -251,12 +232,8 @@ def _within(given: Mapping[str, str], limits: RecordLimits) -> Mapping[str, str]
 
 
 def _refused(digest: bytes | None, reason: Reason, client_ip: str, recorder: Recorder) -> AuthenticationRefused:
-    trail = recorder.trail
-    _log.info(
-        "Host factory token {token} refused, from {client_ip}: {reason} ({id})",
-        token="-" if digest is None else called(digest),
-        client_ip=printable(client_ip),
-        reason=reason.value,
-        id="-" if trail is None else trail.origin.request_id,
-    )
+    token = "-" if digest is None else called(digest)
+    request = "-" if recorder.trail is None else recorder.trail.origin.request_id
+    facts = printables(token=token, client_ip=client_ip, reason=reason.value, id=request)
+    _log.info("Host factory token {token} refused, from {client_ip}: {reason} ({id})", **facts)
     return AuthenticationRefused(reason)

@@ -1,4 +1,4 @@
-"""Who asks for a use case, from where, and what records it."""
+"""The context of a use case: caller, client and audit."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ import attrs
 
 from svc.model.events import EventBatch
 from svc.model.query_results import Caller
+from svc.model.text import printable
 
 
 class Recorder(Protocol):
-    """What a use case tells the audit."""
+    """A recorder of facts for the audit."""
 
     def tell(self, **facts: object) -> None:
         """Record facts of what is done, as soon as they are known; never a secret."""
@@ -36,11 +37,13 @@ class Unrecorded:
 
 @attrs.frozen
 class Invocation:
-    """Who asks for a use case, from where, and what records it.
-
-    ``client_ip``: the address of the client, as a trusted proxy or the socket tells it.
-    """
+    """The caller, the client's address, as a trusted proxy or the socket tells it, and the recorder of the audit."""
 
     caller: Caller
     client_ip: str
     recorder: Recorder
+
+
+def printables(**facts: object) -> dict[str, str]:
+    """Return facts as the log prints them: clients choose names."""
+    return {name: printable(str(fact)) for name, fact in facts.items()}

@@ -1,8 +1,4 @@
-"""The use cases of logging in: evidence is exchanged for an access token, or for the role's own API key; and what others
-may ask of access tokens: whether the role of one is there still, and the keys that verify those of an account.
-
-A refusal carries the reason and the kind that an authenticator gave it; what wraps the authenticator has logged it.
-"""
+"""The use cases of logging in, and of checking access tokens. What wraps an authenticator has logged its refusals."""
 
 from __future__ import annotations
 
@@ -23,7 +19,7 @@ _log = Logger()
 
 @attrs.frozen
 class LoginService:
-    """Logins at one authenticator, for access tokens."""
+    """Logins at one authenticator: evidence is exchanged for an access token."""
 
     authenticator: IAuthenticator
     tokens: AccessTokens
@@ -41,15 +37,14 @@ class LoginService:
         try:
             return await self.tokens.issue(decision)
         except WrongDataKey as refusal:
-            _log.error(
-                "No access token for {role}: the signing key {name} doesn't open", role=str(decision.role), name=refusal.name
-            )
+            role = str(decision.role)
+            _log.error("No access token for {role}: the signing key {name} doesn't open", role=role, name=refusal.name)
             raise AuthenticationRefused(Reason.SIGNING_KEY_UNUSABLE, RefusalKind.POSTPONED, moment()) from None
 
 
 @attrs.frozen
 class ApiKeyService:
-    """Logins at one authenticator, for a role's own API key."""
+    """Logins at one authenticator: evidence is exchanged for the role's own API key."""
 
     login: ILogin
 
@@ -68,16 +63,13 @@ class ApiKeyService:
 
 @attrs.frozen
 class AccessTokenService:
-    """Checks of access tokens by others: whether a role is there still, and which keys verify."""
+    """Checks of access tokens by others."""
 
     roles: IRoles
     keys: AccountKeys
 
     async def check_caller(self, caller: Caller) -> None:
-        """Return when the role of a verified access token is there still.
-
-        :raises Forbidden: it isn't.
-        """
+        """Refuse with ``Forbidden`` when the role of a verified access token is gone."""
         if not await self.roles.remains(caller):
             raise Forbidden("the token's role no longer exists")
 

@@ -1,11 +1,9 @@
 """Lists of memberships of any length, read in batches.
 
-Note [Lists of any length]
-
-Nobody knows how long a list is, and none is held in memory: it is read in batches, each from behind the last row of the one
+Note [Lists of any length]. No list is held in memory: it is read in batches, each from behind the last row of the one
 before, and written as it is read. So it need not be what it was at any one moment; but what was there all the time is in it
-once. A page is as long as ``limit`` says; that of at most one batch is read at once, with one row more that tells whether
-there is a next page. Of a longer one the last row is looked up first, since the cursor to the next page goes before it all.
+once. A page of at most one batch is read at once, with one row more that tells whether there is a next page. Of a longer one
+the last row is looked up first, since the cursor to the next page goes before it all.
 """
 
 from __future__ import annotations
@@ -20,13 +18,9 @@ from svc.model.query_results import Membership, MembersQuery, Place
 
 R_co = TypeVar("R_co", covariant=True)
 
-#: How many rows are read at once. How many are written as one piece goes by their bytes (``web.http.response``, ``PIECE``).
+#: How many rows are read at once; by a search, which is done again for each batch; and the most that a list can have.
 BATCH: Final = 1000
-
-#: The same for a search, which begins anew for each batch.
 SEARCH_BATCH: Final = 5000
-
-#: No list is longer.
 _ROWS_MAX: Final = 2**63 - 1
 
 
@@ -46,10 +40,7 @@ class MembershipList:
     place: Callable[[Membership], Place]
 
     async def page(self, query: MembersQuery, first: Sequence[Membership]) -> Page[Membership]:
-        """Return the page that a query asks for; without a ``limit``, all.
-
-        :param first: the rows of ``first_of(query)``.
-        """
+        """Return the page that a query asks for; without a ``limit``, all. ``first`` are the rows of ``first_of(query)``."""
         limit, batch = query.limit, _batch(query)
         if limit is not None and limit <= batch:
             last = self.place(first[limit - 1]) if len(first) > limit else None
@@ -98,7 +89,7 @@ async def in_batches(rows: Sequence[R_co]) -> AsyncIterator[Sequence[R_co]]:
 async def not_empty(batches: AsyncIterator[Sequence[R_co]], name: object) -> AsyncIterator[Sequence[R_co]]:
     """Return the same batches, when there is anything in them.
 
-    :raises NotFound: there is nothing: the role or resource ``name`` was deleted after it was looked at.
+    :raises NotFound: the role or resource ``name`` was deleted after it was looked at.
     """
 
     async def resumed(first: Sequence[R_co]) -> AsyncIterator[Sequence[R_co]]:

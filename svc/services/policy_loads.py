@@ -1,9 +1,8 @@
 """Policy loads, from the document to the outcome.
 
-Note [Near and far]. Reading a long document, planning with the rows of a large policy and writing down a long answer take
-seconds in which a process answers nobody. So the server does small loads itself, and leaves others to a process that does
-nothing else (``svc.worker``). Which they are shows step by step, and so a load that began near may turn out to be too large:
-its transaction is rolled back, and it begins again, far.
+Note [Near and far]. A large load takes seconds in which a process answers nobody. So the server does small loads itself, and
+leaves others to a process that does nothing else (``svc.worker``). One that began near and turns out to be too large is
+rolled back, and begins again, far.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from svc.model.names import RoleName
 from svc.model.policy_loads import Batches, Load, Loaded, LoadMode, LoadOutcome
 from svc.model.policy_rows import Changes, PolicyVersion, Present
 from svc.model.ports import ILoads, IPolicies, IPolicyTransaction, IRoles
-from svc.model.query_results import Caller, Sealed
+from svc.model.query_results import Caller
 from svc.policy.authority import Disposed, claims, disposed, left_alone
 from svc.policy.document import Bounds
 from svc.policy.grammar import parse
@@ -44,26 +43,19 @@ from svc.services.invocation import Invocation
 #: The privilege on the policy that each mode takes (POL-40).
 PRIVILEGES: Final = {LoadMode.APPEND: "create", LoadMode.UPDATE: "update", LoadMode.REPLACE: "update"}
 
-#: How long a document may be that is read near, in bytes: it takes some 5 ms.
-NEAR_BYTES: Final = 8 * 1024
-
-#: How many rows of a sort a document may mean, and its policy hold, when they are compared near.
-NEAR_ROWS: Final = 1000
-
-#: How many events of a load are made and written at once.
-EVENTS: Final = 5000
-
-#: How many events are read and recorded at once: what the reactor does within a few milliseconds, for others wait meanwhile.
-EVENTS_READ: Final = 100
+NEAR_BYTES: Final = 8 * 1024  # of a document that is read near, which takes some 5 ms
+NEAR_ROWS: Final = 1000  # of a sort that a document means, or its policy holds, when they are compared near
+EVENTS: Final = 5000  # of a load that are written at once
+EVENTS_READ: Final = 100  # that are read and recorded at once, within a few milliseconds of the reactor
 
 
 class LoadTooLarge(Exception):
-    """A load is too large for where it was begun; nothing of it remains."""
+    """A load is too large to be done near; nothing of it remains."""
 
 
 @attrs.frozen
 class PolicyLoadService:
-    """The use case of loading a policy, or finding out what that would change."""
+    """The use case of loading a policy, also as a dry run."""
 
     loads: ILoads
     roles: IRoles
@@ -90,10 +82,7 @@ class PolicyLoadService:
 
     async def _record(self, origin: AuditContext, after: int, last: int) -> None:
         """Have the journal take the events that the database has between these numbers."""
-        while after < last:
-            found = await self.events.after(after, last, origin, EVENTS_READ)
-            if not found:
-                return
+        while after < last and (found := await self.events.after(after, last, origin, EVENTS_READ)):
             await self.journal.take(origin, [event for _, event in found], Outcome())
             after = found[-1][0]
 
@@ -108,7 +97,7 @@ class NearAndFar:
 
     async def load(self, load: Load) -> LoadOutcome:
         """See ``ILoads``."""
-        # A dry run reads much beside the document, and an alias is the only way to say at length what is short.
+        # A dry run reads much beside the document, and aliases make long what is short.
         if len(load.document) <= NEAR_BYTES and b"*" not in load.document and not load.dry_run:
             try:
                 return await self.near.load(load)
@@ -120,9 +109,9 @@ class NearAndFar:
 @implementer(ILoads)
 @attrs.frozen
 class Loads:
-    """Provides ``ILoads``, by doing the work. ``most`` bounds the rows of each sort that are dealt with, if anything does.
+    """Provides ``ILoads``, by doing the work.
 
-    :raises TooLarge: there are more, or what the load deletes may reach far.
+    ``most`` bounds the rows of each sort: ``LoadTooLarge`` when there are more, or what the load deletes may reach far.
     """
 
     store: IPolicies
@@ -147,10 +136,6 @@ class Loads:
             return undone([fault]).outcome
 
     async def _load(self, load: Load, resolved: Resolved, transaction: IPolicyTransaction) -> Loaded:
-        """Load a document in a transaction.
-
-        :raises Undone: it was a dry run.
-        """
         policy, caller = load.policy, load.caller.role
         present = await self._present(load, resolved, transaction)
         changes = plan(load.mode, resolved.rows, present, resolved.removals)
@@ -195,29 +180,27 @@ class Loads:
     ) -> dict[str, str]:
         """Make the changes, and return the API keys of the users and hosts that came to be."""
         api_keys = {actor: new_api_key() for actor in new_actors(changes)}
-        await transaction.apply(load.policy, changes, {actor: self._sealed(actor, key) for actor, key in api_keys.items()})
+        names = {actor: api_key_name(RoleName.parse(actor)) for actor in api_keys}
+        sealed = {actor: self.vault.seal(names[actor], key.encode("ascii")) for actor, key in api_keys.items()}
+        await transaction.apply(load.policy, changes, sealed)
         await self._set_public_keys(transaction, load.mode, keys_due(resolved.public_keys, present, changes))
         if not changes.delete.resources:
             return api_keys
-        # One of the new may belong to what is gone.
+        # A new actor may belong to what is gone.
         surviving = await transaction.existing(tuple(api_keys))
         return {actor: key for actor, key in api_keys.items() if actor in surviving}
 
     async def _set_public_keys(self, transaction: IPolicyTransaction, mode: LoadMode, keys: Mapping[str, str]) -> None:
-        """Give new public keys their texts, and others that differ, but when the mode only adds."""
+        """Set the texts of new public keys, and of those that differ, but when the mode only adds."""
         if not keys:
             return
         stored = await transaction.values(tuple(keys))
-        due = {
-            name: line.encode("utf-8")
-            for name, line in keys.items()
-            if name not in stored
-            or (mode is not LoadMode.APPEND and self.vault.open(name, stored[name]) != line.encode("utf-8"))
-        }
-        await transaction.set_values({name: self.vault.seal(name, line) for name, line in due.items()})
-
-    def _sealed(self, actor: str, api_key: str) -> Sealed:
-        return self.vault.seal(api_key_name(RoleName.parse(actor)), api_key.encode("ascii"))
+        due = {}
+        for name, line in keys.items():
+            key = line.encode("utf-8")
+            if name not in stored or (mode is not LoadMode.APPEND and self.vault.open(name, stored[name]) != key):
+                due[name] = self.vault.seal(name, key)
+        await transaction.set_values(due)
 
 
 async def _audit(transaction: IPolicyTransaction, origin: AuditContext, events: Iterator[Event]) -> tuple[int, int]:
@@ -229,27 +212,20 @@ async def _audit(transaction: IPolicyTransaction, origin: AuditContext, events: 
 
 
 def _refuse(load: Load, faults: Iterable[PolicyInvalid]) -> None:
-    """Refuse a document for its first fault; a dry run tells all of them."""
+    """Refuse a document for its first fault; a dry run for all of them."""
     if found := list(faults):
         raise undone(found) if load.dry_run else found[0]
 
 
 async def _admit(transaction: IPolicyTransaction, caller: Caller, policy: RoleName, mode: LoadMode) -> None:
-    """Return when the caller may load the policy in this mode.
-
-    :raises NotFound: the policy doesn't exist, or as good as.
-    :raises Forbidden: the caller lacks the privilege, or, to replace, has it not on everything in the policy.
-    """
+    """Refuse a caller who lacks the privilege on the policy, or, to replace it, on anything in it."""
     require(await transaction.access_facts(caller, policy), PRIVILEGES[mode], policy.resource)
     if mode is LoadMode.REPLACE and await transaction.lacks_update_below(caller.role, policy):
         raise Forbidden(f"lacks update on something in {policy}")
 
 
 async def _refuse_grown(transaction: IPolicyTransaction, changes: Changes, limits: RecordLimits) -> None:
-    """Return when no record carries more than it may, with what other loads gave it.
-
-    :raises PolicyInvalid: one would.
-    """
+    """Refuse changes by which a record carries more than it may, with what other loads gave it."""
     for limit, records in grown(changes).items():
         most = most_of(limit, limits)
         for record, number in await transaction.exceeding(limit, records, most):
@@ -257,20 +233,14 @@ async def _refuse_grown(transaction: IPolicyTransaction, changes: Changes, limit
 
 
 async def _authorize(transaction: IPolicyTransaction, caller: RoleName, load: Disposed) -> None:
-    """Return when the caller may dispose of all that the load disposes of (POL-55 to POL-67).
-
-    :raises Forbidden: a delegated owner would help himself, or the document declares a host that somebody else made.
-    """
+    """Refuse a caller who may not dispose of all that the load disposes of (POL-55 to POL-67)."""
     if not (load.placed or load.granted or load.changed):
         return
     claimed = claims(load, await transaction.ownership(load.access_facts, load.placed))
-    denied = []
-    if claimed.roles:
-        lacking = await transaction.not_grantable(caller, tuple(claimed.roles))
-        denied += [("grant", role, claimed.roles[role]) for role in lacking]
-    if claimed.resources:
-        lacking = await transaction.not_permittable(caller, tuple(claimed.resources))
-        denied += [("permit", resource, claimed.resources[resource]) for resource in lacking]
+    roles = await transaction.not_grantable(caller, tuple(claimed.roles)) if claimed.roles else ()
+    resources = await transaction.not_permittable(caller, tuple(claimed.resources)) if claimed.resources else ()
+    denied = [("grant", role, claimed.roles[role]) for role in roles]
+    denied += [("permit", resource, claimed.resources[resource]) for resource in resources]
     policies = frozenset[str]().union(*(vouching for _, _, vouching in denied))
     lacking = await transaction.not_updatable(caller, tuple(policies)) if policies else []
     for verb, full, vouching in denied:

@@ -1,4 +1,4 @@
-"""Public keys of users: told to anybody who wants to let them in, and replaced by those whom policy permits."""
+"""Public keys of users: listed for anybody, and replaced by those whom policy permits."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class PublicKeyService:
     vault: Vault
 
     async def of_user(self, user: RoleName) -> list[bytes]:
-        """Return a user's keys in the order of their names; a user who has none, and one who doesn't exist, look alike."""
+        """Return a user's keys, ordered by name; a user who has none, and one who doesn't exist, look alike."""
         return [self.vault.open(name, sealed).strip() for name, sealed in await self.store.newest(user)]
 
     async def write(self, invocation: Invocation, name: ResourceName, key: bytes) -> None:

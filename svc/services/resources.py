@@ -17,18 +17,16 @@ from svc.services.pages import not_empty
 
 #: The most roles with a privilege that are listed; nobody reads more, and each request would hold them all.
 PERMITTED_MOST: Final = 100_000
-
-#: The most bytes of policy texts that a policy is shown with: its newest versions, as far as that goes. A list has none.
+#: The most bytes of policy texts that a policy is shown with, newest versions first. A list has none.
 TEXTS_MOST: Final = 1024 * 1024
 
 
 @attrs.frozen
 class ResourceService:
-    """What is asked of resources.
-
-    Where a method takes ``acting_as``, it is the full id of the role for which the caller asks, its own when ``None``.
+    """The use cases of resources. ``acting_as`` is the full id of the role for which the caller asks, its own when ``None``.
 
     :raises Forbidden: by all methods: the caller's role is gone, or it doesn't hold the one that it acts as.
+    :raises NotFound: by those of one resource: there is no such resource, or the caller may not see it.
     """
 
     store: IResources
@@ -52,18 +50,12 @@ class ResourceService:
         return await self.store.count_visible(await self._narrowed(invocation, query, acting_as, owner))
 
     async def show(self, invocation: Invocation, name: ResourceName) -> AsyncIterator[Sequence[Resource]]:
-        """Return a resource, in parts where it is large.
-
-        :raises NotFound: there is none, or the caller may not see it.
-        """
+        """Return a resource, in parts where it is large."""
         require_visible(await self.roles.access_facts(invocation.caller, name), name)
         return await not_empty(self.store.described([str(name)], TEXTS_MOST), name)
 
     async def check(self, invocation: Invocation, name: ResourceName, privilege: str, acting_as: str | None) -> bool:
-        """Return whether the acting role has a privilege on a resource.
-
-        :raises NotFound: there is no such resource, or the caller may not see it.
-        """
+        """Return whether the acting role has a privilege on a resource."""
         caller = invocation.caller.role
         role = caller if acting_as is None else await self._acting(invocation, acting_as)
         access_facts = await self.roles.access_facts(invocation.caller, name)
@@ -75,7 +67,6 @@ class ResourceService:
     async def permitted_roles(self, invocation: Invocation, name: ResourceName, privilege: str) -> Sequence[str]:
         """Return the full ids of the roles that have a privilege on a resource, in order.
 
-        :raises NotFound: there is no such resource, or the caller may not see it.
         :raises TooManyRoles: they are more than ``PERMITTED_MOST``.
         """
         require_visible(await self.roles.access_facts(invocation.caller, name), name)
@@ -89,10 +80,6 @@ class ResourceService:
         return attrs.evolve(query, viewer=viewer, owner=named)
 
     async def _acting(self, invocation: Invocation, acting_as: str | None) -> RoleName:
-        """Return the role that the caller acts as.
-
-        :raises Forbidden: there is no such role, or the caller does not hold it.
-        """
         caller = invocation.caller.role
         try:
             role = caller if acting_as is None else RoleName.parse(acting_as)
@@ -103,11 +90,7 @@ class ResourceService:
         return role
 
     async def _owner(self, text: str, account: str | None, viewer: RoleName) -> RoleName:
-        """Return the role whose resources are asked for; that it exists is told to those who see it, or hold it.
-
-        :raises InvalidParameter: it has not the form of an id.
-        :raises NotFound: there is no such role, or as good as; the same is read for either.
-        """
+        """Return the role whose resources are asked for; only those who see it or hold it learn that it exists."""
         parts = text.split(":", 2)
         if len(parts) < 2:
             raise InvalidParameter("owner", f"'owner' must be the id of a role. Expected at least 2 tokens in {text}")

@@ -1,8 +1,4 @@
-"""The use cases of roles: who belongs to one, what it belongs to, and changes of its members.
-
-A role is seen as its resource is (``model.authorization.require_role_visible``). Every reading looks at that first, and
-refuses with ``Forbidden`` or ``RecordNotFound`` there.
-"""
+"""The use cases of roles: list members and memberships, and change members."""
 
 from __future__ import annotations
 
@@ -22,7 +18,7 @@ from svc.services.pages import MembershipList, Page, first_of, in_batches
 
 @attrs.frozen
 class ShownRole:
-    """A role with its direct members in batches, its owners first."""
+    """A role with its direct members in batches, owners first."""
 
     reading: RoleReading
     members: AsyncIterator[Sequence[Membership]]
@@ -39,10 +35,11 @@ class EffectivePage:
 
 @attrs.frozen
 class RoleService:
-    """What is asked of roles, and done with their members.
+    """The use cases of roles. A role is seen as its resource is (``model.authorization.require_role_visible``).
 
     :raises Forbidden: by all methods: the caller's role is gone, or it may not see the role and is told so.
     :raises NotFound: by all methods: there is no such role, or the caller may not see it.
+    :raises TooManyRoles: by those that follow roles (effective members, all roles, graph): they are too many.
     """
 
     store: IRoles
@@ -60,12 +57,7 @@ class RoleService:
         return await self.store.count_members(query)
 
     async def effective_members(self, invocation: Invocation, query: MembersQuery) -> EffectivePage:
-        """Return those that hold a role, directly or through others, ordered by id.
-
-        They are no more than can be held, but more than can be followed again for each batch.
-
-        :raises TooManyRoles: there are too many to be followed.
-        """
+        """Return those that hold a role, directly or through others, ordered by id, at once: following is done only once."""
         await self._see(invocation, query.role)
         limit = query.limit
         found = await self.store.effective_members(attrs.evolve(query, limit=None if limit is None else limit + 1))
@@ -73,46 +65,33 @@ class RoleService:
         return EffectivePage(found, found.members[:limit], last)
 
     async def count_effective_members(self, invocation: Invocation, query: MembersQuery) -> int:
-        """Return how many hold a role, directly or through others, of those that the query matches.
-
-        :raises TooManyRoles: there are too many to be followed.
-        """
+        """Return how many hold a role, directly or through others, of those that the query matches."""
         await self._see(invocation, query.role)
         return len((await self.store.effective_members(_unpaged(query))).members)
 
     async def memberships(
         self, invocation: Invocation, query: MembersQuery, of: Collection[str]
     ) -> AsyncIterator[Sequence[Membership]]:
-        """Return all memberships that a role has in others, ordered by id.
-
-        :param of: the full ids of the members whose memberships are asked for, of which only the role itself has any here;
-            everybody's when it is empty.
-        """
+        """Return all memberships that a role has in others, ordered by id; none when ``of`` has ids, and not the role's."""
         await self._see(invocation, query.role)
         if of and str(query.role) not in of:
             return in_batches([])
         query = _unpaged(query)
-        first = await self.store.memberships(first_of(query))
-        return MembershipList(self.store.memberships, _role_place).batches(query, first)
+        memberships = MembershipList(self.store.memberships, lambda row: Place(row.role, row.ownership, row.rank))
+        return memberships.batches(query, await self.store.memberships(first_of(query)))
 
     async def count_memberships(self, invocation: Invocation, query: MembersQuery, of: Collection[str]) -> int:
-        """Return how many memberships a role has in others; ``of`` is as in ``memberships``."""
+        """Return how many memberships ``memberships`` has."""
         await self._see(invocation, query.role)
         return 0 if of and str(query.role) not in of else await self.store.count_memberships(_unpaged(query))
 
     async def all_roles(self, invocation: Invocation, role: RoleName, wanted: Collection[str]) -> list[str]:
-        """Return the full ids of all roles that a role holds, itself included, or of those in ``wanted``, in order.
-
-        :raises TooManyRoles: there are too many to be followed.
-        """
+        """Return the full ids of all roles that a role holds, itself included, or of those in ``wanted``, in order."""
         await self._see(invocation, role)
         return [name for name in await self.store.held(role) if not wanted or name in wanted]
 
     async def graph(self, invocation: Invocation, role: RoleName) -> AsyncIterator[Sequence[tuple[str, str]]]:
-        """Return the memberships around a role that the caller may see, as pairs of a role and a member, in batches.
-
-        :raises TooManyRoles: there are too many to be followed; before the first batch.
-        """
+        """Return the memberships around a role that the caller may see, as pairs of a role and a member, in batches."""
         await self._see(invocation, role)
         return self.store.graph(invocation.caller.role, role)
 
@@ -122,7 +101,6 @@ class RoleService:
         reading = await self.store.role(role)
         if reading is None:
             raise RecordNotFound.of(role)
-
         query = MembersQuery(role)
 
         async def members() -> AsyncIterator[Sequence[Membership]]:
@@ -184,7 +162,3 @@ def _unpaged(query: MembersQuery) -> MembersQuery:
 
 def _member_place(row: Membership) -> Place:
     return Place(row.member, row.ownership, row.rank)
-
-
-def _role_place(row: Membership) -> Place:
-    return Place(row.role, row.ownership, row.rank)

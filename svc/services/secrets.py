@@ -1,4 +1,4 @@
-"""Secrets: the values of variables, set and read."""
+"""The use cases of secrets: the values of variables, set and read (SEC-25)."""
 
 from __future__ import annotations
 
@@ -23,17 +23,14 @@ from svc.services.invocation import Invocation
 BATCH_MOST: Final = 1000
 BATCH_BYTES: Final = 1024 * 1024
 
-#: How many ids are remembered with the names that they are.
-_REMEMBERED: Final = 1024
-
 
 @attrs.frozen
 class Secret:
     """One version of a variable's value.
 
-    ``tag`` is its strong entity tag (RFC 9110 8.8.3): the number of the version, and what tells it from one of the same
-    number in another life. It is the same on every server, and lasts as long as the value is kept as it is. ``value`` is
-    ``None`` where the reader has it already. ``mime_type`` is what policy says, which may be anything.
+    ``tag`` is its strong entity tag (RFC 9110 8.8.3), the same on every server: the number of the version, and a fingerprint
+    that a version of the same number, of a variable that was deleted, hasn't. ``value`` is ``None`` where the reader has it
+    already. ``mime_type`` is what policy says, which may be anything.
     """
 
     tag: str
@@ -43,7 +40,12 @@ class Secret:
 
 @attrs.frozen
 class SecretService:
-    """The use cases of secrets (SEC-25)."""
+    """The use cases of secrets.
+
+    :raises NotFound: by those that write: the variable doesn't exist, or as good as.
+    :raises Forbidden: by all methods: the caller sees a variable and lacks the privilege.
+    :raises WrongDataKey: by those that read: a value doesn't open.
+    """
 
     store: ISecrets
     expirations: IExpirations
@@ -58,12 +60,10 @@ class SecretService:
     ) -> Secret:
         """Return a value: the newest, or the one of ``version``; the caller needs ``execute``.
 
-        ``is_known`` tells whether the caller has the value of a tag already, which isn't opened then. What it raises is
-        raised: conditions come last (RFC 9110 13.2.1).
+        ``is_known`` returns whether the caller has the value of a tag already, which isn't opened then; it may raise, since
+        conditions come last (RFC 9110 13.2.1).
 
         :raises NoValue: there is no value for this caller, nor perhaps a variable.
-        :raises Forbidden: the caller sees the variable and may not read its value.
-        :raises WrongDataKey: the value doesn't open.
         """
         reading = await self.store.read(invocation.caller, variable, version)
         require_value(reading.access_facts, "execute", variable)
@@ -74,17 +74,14 @@ class SecretService:
         return Secret(tag, value, reading.mime_type)
 
     async def read_several(self, invocation: Invocation, ids: Sequence[str]) -> dict[str, bytes]:
-        """Return the newest values of several resources by their full ids; the caller needs ``execute`` on each.
+        """Return the newest values of several resources by their full ids, each once; the caller needs ``execute`` on each.
 
         Refused is first one that is visible without ``execute``, then one that isn't visible, then one without a value; last
         come values that are too long together (SEC-13, SEC-14).
 
-        :param ids: full ids, each once; a text that can't be one is an id that isn't seen.
         :raises InvalidParameter: they are more than ``BATCH_MOST``.
-        :raises Forbidden: the caller sees one and may not read its value.
         :raises NoValue: there is no value of one for this caller.
         :raises TooLarge: all have more than ``BATCH_BYTES``, sealed.
-        :raises WrongDataKey: a value doesn't open.
         """
         if len(ids) > BATCH_MOST:
             raise InvalidParameter("variable_ids", f"'variable_ids' may name at most {BATCH_MOST} secrets at once")
@@ -116,16 +113,12 @@ class SecretService:
         value: bytes,
         precondition: Callable[[str | None], None] = lambda _: None,
     ) -> str:
-        """Set the value, and return its tag; the caller needs ``update``. An unchanged value makes no new version.
+        """Set the value, and return its tag; the caller needs ``update``.
 
-        That tells whether ``value`` is the value already, by the tag and by the variable's versions. So it holds for those
-        who may read the value alone: what others write is a new version, whatever it is.
-
+        An unchanged value makes no new version, but only for callers who may read it: to others that would tell the value.
         ``precondition`` is called, while other writers wait, with the tag of the value that would be replaced, ``None`` when
         there is none. What it raises ends the write.
 
-        :raises NotFound: the variable doesn't exist, or as good as.
-        :raises Forbidden: the caller sees the variable and may not set its value.
         :raises InvalidParameter: the value is empty, or blank.
         """
         kept: int | None = None
@@ -148,31 +141,23 @@ class SecretService:
         return self._tag(kept if version is None else version, sealed)
 
     async def clear_expirations(self, invocation: Invocation, variable: ResourceName) -> None:
-        """Have no value end, and what is rotated be rotated soon; the caller needs ``update``.
-
-        :raises NotFound: the variable doesn't exist, or as good as.
-        :raises Forbidden: the caller sees the variable and may not set its value.
-        """
-        await self.expirations.clear(
-            invocation.caller,
-            variable,
-            lambda access_facts: require(access_facts, "update", variable),
-            invocation.recorder.trail,
-        )
+        """Clear expirations: no value ends, and what is rotated is rotated soon; the caller needs ``update``."""
+        decide = functools.partial(require, privilege="update", name=variable)
+        await self.expirations.clear(invocation.caller, variable, decide, invocation.recorder.trail)
 
     def _tag(self, version: int | None, sealed: Sealed) -> str:
         return f'"{version}-{self.vault.fingerprint(sealed)}"'
 
 
 def holds(vault: Vault, name: ResourceName, sealed: Sealed, value: bytes) -> bool:
-    """Return whether a sealed value is this one. One that doesn't open is not: it can still be replaced."""
+    """Return whether a sealed value is this one; one that doesn't open isn't, and can still be replaced."""
     try:
         return same_key(vault.open(str(name), sealed), value)
     except WrongDataKey:
         return False
 
 
-@functools.lru_cache(_REMEMBERED)
+@functools.lru_cache(1024)
 def _name(text: str) -> ResourceName | None:
     """Return the resource of a full id; ``None`` when none can have that id. The same are asked for again and again."""
     try:

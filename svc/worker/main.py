@@ -6,20 +6,13 @@ import os
 import signal
 import sys
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Any
 
 import attrs
+import twisted.logger
 from twisted.internet.defer import Deferred
 from twisted.internet.protocol import Protocol
 from twisted.internet.stdio import StandardIO
-from twisted.logger import (
-    FilteringLogObserver,
-    Logger,
-    LogLevel,
-    LogLevelFilterPredicate,
-    globalLogBeginner,
-    textFileLogObserver,
-)
 from twisted.python.failure import Failure
 
 from svc.crypto.vault import Vault
@@ -32,17 +25,11 @@ from svc.storage.driver.database import Database
 from svc.storage.policies import PolicyStore
 from svc.worker.messages import Bug, Reading, Task, outcome_written, written
 
-#: How much readier the server is to be served than a worker (``nice``).
-NICE: Final = 5
-
-#: How long to wait for the database at first, in seconds.
-FIRST_WAIT: Final = 5.0
-
-_log = Logger()
+_log = twisted.logger.Logger()
 
 
 class Work(Protocol):
-    """What the server says: a task, then loads, one at a time."""
+    """The connection to the server, which sends a task, then loads, one at a time."""
 
     def __init__(self, reactor: Any) -> None:
         self._reactor = reactor
@@ -51,7 +38,7 @@ class Work(Protocol):
         self._database: Database | None = None
 
     def dataReceived(self, data: bytes) -> None:
-        """Take the task, or the next load."""
+        """Read the task, or the next load."""
         for message in self._reading.take(data):
             match message.value:
                 case Task() as task:
@@ -65,9 +52,8 @@ class Work(Protocol):
         os._exit(0)
 
     def _begin(self, task: Task) -> None:
-        self._database = Database(
-            self._reactor, task.dsn, pool_size=1, statement_timeout=task.statement_timeout, first_wait=FIRST_WAIT
-        )
+        timeout = task.statement_timeout
+        self._database = Database(self._reactor, task.dsn, pool_size=1, statement_timeout=timeout, first_wait=5.0)
         self._database.startService()
         self._loads = Loads(PolicyStore(self._database), Vault(task.data_key), task.dialect, task.bounds)
 
@@ -92,7 +78,7 @@ class Work(Protocol):
 
 
 def main() -> None:
-    """Be a worker."""
+    """Run a worker."""
     from twisted.internet import reactor as installed  # noqa: PLC0415 - the process has just been started
 
     reactor: Any = installed
@@ -100,15 +86,14 @@ def main() -> None:
     # A terminal and an init system tell all of the server's processes to stop; this one ends when the server wants it to.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
-    os.nice(NICE)
+    os.nice(5)  # the server is served before its workers
     # Nothing but answers goes to the server's pipe.
     answers = os.dup(1)
     os.dup2(2, 1)
     # The server knows when it is well.
-    told = FilteringLogObserver(
-        textFileLogObserver(sys.stderr, timeFormat=None), [LogLevelFilterPredicate(defaultLogLevel=LogLevel.warn)]
-    )
-    globalLogBeginner.beginLoggingTo([told], redirectStandardIO=False)
+    warnings = [twisted.logger.LogLevelFilterPredicate(defaultLogLevel=twisted.logger.LogLevel.warn)]
+    observer = twisted.logger.FilteringLogObserver(twisted.logger.textFileLogObserver(sys.stderr, timeFormat=None), warnings)
+    twisted.logger.globalLogBeginner.beginLoggingTo([observer], redirectStandardIO=False)
     pipes: Any = StandardIO  # mypy takes it for the one of Windows
     pipes(Work(reactor), stdin=0, stdout=answers)
     reactor.run(installSignalHandlers=False)

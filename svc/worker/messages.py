@@ -3,8 +3,8 @@
 Both ends are one program and trust each other: what is unpickled was written by the other end, never by a client. Those
 bytes are a client's document, or a batch of an outcome.
 
-Note [Batches stay pickled]. An outcome may tell of 200,000 rows. Its batches come before it, a message each, and the server
-keeps them as they come: they take a fraction of the memory so, and none is unpickled before its turn to be written down.
+Note [Batches stay pickled]. An outcome may tell of 200,000 rows. Its batches come before it, a message each, and stay as
+they come, which takes a fraction of the memory: none is unpickled before its turn to be written down.
 """
 
 from __future__ import annotations
@@ -25,9 +25,7 @@ _LENGTHS: Final = struct.Struct(">QQ")
 
 @attrs.frozen
 class Task:
-    """What a worker needs to know before its first load: the database's DSN, the time-out of statements there in seconds,
-    the data key, and how documents are read.
-    """
+    """A worker's settings. ``statement_timeout`` is in seconds."""
 
     dsn: str = attrs.field(repr=False)
     statement_timeout: float
@@ -38,21 +36,21 @@ class Task:
 
 @attrs.frozen
 class Bug:
-    """What a worker answers when a load met a bug, after it has said on standard error which."""
+    """The answer when a load met a bug, which is in the log."""
 
     why: str
 
 
 @attrs.frozen
 class Batch:
-    """Says that the content beside it is the next batch in this field of the outcome to come."""
+    """The content beside it is the next batch in this field of the outcome to come."""
 
     field: str
 
 
 @attrs.frozen
 class Pickled:
-    """Batches as they came through the pipe; each is unpickled when it is asked for."""
+    """Batches as they came through the pipe; each is unpickled on demand."""
 
     _batches: Sequence[bytes] = attrs.field(repr=False)
 
@@ -84,13 +82,13 @@ def outcome_written(outcome: LoadOutcome) -> Iterator[bytes]:
 
 
 def outcome_of(rest: Any, batches: Mapping[str, Sequence[bytes]]) -> LoadOutcome:
-    """Return an outcome of which the rest has come, and, by the names of fields, the batches before."""
+    """Return an outcome from its batches, by the names of fields, and the rest."""
     outcome: LoadOutcome = attrs.evolve(rest, **{field: Batches(Pickled(some)) for field, some in batches.items()})
     return outcome
 
 
 class Reading:
-    """Takes bytes as they come through the pipe, and gives messages when they are complete."""
+    """Bytes from the pipe, on their way to messages."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()

@@ -26,23 +26,12 @@ from svc.model.policy_loads import Load, LoadOutcome
 from svc.model.ports import ILoads
 from svc.worker.messages import Batch, Bug, Reading, Task, outcome_of, written
 
-#: How many workers there are at most; each takes some 50 MB, and what its document takes.
-WORKERS: Final = 2
-
-#: How many loads may wait for a worker; each keeps its document in memory meanwhile.
-WAITING: Final = 16
-
-#: How many loads of one caller may be under way, and wait, at the same time: nobody keeps all others from loading.
-EACH: Final = 8
-
-#: How long a worker without work is kept, in seconds, since it takes a while to start one.
-IDLE: Final = 30.0
-
-#: How long a load may take, in seconds, before its worker is given up.
-DEADLINE: Final = 600.0
-
-#: How long a worker that is told to end may take, in seconds, before it is killed.
-PATIENCE: Final = 5.0
+WORKERS: Final = 2  # at most; each takes some 50 MB, and what its document takes
+WAITING: Final = 16  # loads that may wait for a worker, each with its document in memory
+EACH: Final = 8  # loads of one caller that may be under way and wait: nobody keeps all others from loading
+IDLE: Final = 30.0  # seconds that a worker without work is kept, since it takes a while to start one
+DEADLINE: Final = 600.0  # seconds that a load may take before its worker is given up
+PATIENCE: Final = 5.0  # seconds that a worker which is told to end may take before it is killed
 
 # Its modules come from where ours come from, and none from the folder that the server happens to stand in.
 _PROGRAM: Final = "import sys; sys.path.insert(0, sys.argv[1]); from svc.worker.main import main; main()"
@@ -55,10 +44,8 @@ _log = Logger()
 class Workers(Service):
     """Provides ``ILoads`` by processes that do nothing else, so that the one which answers requests never stops for it.
 
-    :param reactor: ``IReactorProcess`` and ``IReactorTime``.
-    :param command: the program that a worker is, with its arguments.
-
     Loads are refused with ``LoadsUnavailable`` where too many of them wait, and with ``OutcomeUnknown`` where a worker dies.
+    ``reactor``: ``IReactorProcess`` and ``IReactorTime``; ``command``: the program that a worker is, with its arguments.
     """
 
     name = "workers"
@@ -76,7 +63,7 @@ class Workers(Service):
         return await worker.load(load)
 
     def stopService(self) -> Deferred[None]:
-        """End all workers, and what they are at; nobody waits for that any more."""
+        """End all workers, with their loads."""
         super().stopService()  # type: ignore[no-untyped-call]  # Twisted has no types here
         return Deferred.fromCoroutine(self._stop())
 
@@ -87,7 +74,8 @@ class Workers(Service):
         for worker in workers:
             worker.end()
         for worker in workers:
-            await worker.ended()
+            if not worker.ended.called:
+                await worker.ended
 
     async def _worker(self, caller: RoleName) -> _Worker:
         """Return a worker that has nothing to do, for a load of the caller's; each has no more than one at a time."""
@@ -95,9 +83,8 @@ class Workers(Service):
             raise LoadsUnavailable("the server stops")
         waiting = [each.caller for each in self._waiting]
         if not self._is_served(caller):
-            for worker in self._workers:
-                if worker.free:
-                    return worker
+            if free := next((worker for worker in self._workers if worker.free), None):
+                return free
             if len(self._workers) < WORKERS:
                 return self._started()
         elif waiting.count(caller) + 1 >= EACH:
@@ -111,14 +98,6 @@ class Workers(Service):
     def _is_served(self, caller: RoleName) -> bool:
         return any(worker.caller == caller for worker in self._workers)
 
-    def _next(self) -> _WaitingLoad | None:
-        """Return the load that has waited longest of those whose caller has no worker, and take it off the list."""
-        for entry in self._waiting:
-            if not self._is_served(entry.caller):
-                self._waiting.remove(entry)
-                return entry
-        return None
-
     def _started(self) -> _Worker:
         worker = _Worker(self._reactor, self._task, self._freed)
         try:
@@ -129,28 +108,27 @@ class Workers(Service):
         return worker
 
     def _freed(self, worker: _Worker) -> None:
-        """A worker has done what it had to, or has ended."""
-        if worker.has_ended:
+        """Serve the load that has waited longest of those whose caller has no worker; one that has ended is replaced."""
+        if worker.ended.called:
             self._workers.discard(worker)
-        entry = self._next() if self.running else None
-        if entry is None:
+        entry = next((entry for entry in self._waiting if not self._is_served(entry.caller)), None)
+        if entry is None or not self.running:
             return
+        self._waiting.remove(entry)
         try:
-            entry.worker.callback(self._started() if worker.has_ended else worker)
+            entry.worker.callback(self._started() if worker.ended.called else worker)
         except LoadsUnavailable as refusal:
             entry.worker.errback(refusal)
 
 
 @attrs.frozen(eq=False)
 class _WaitingLoad:
-    """A load of a caller's that waits for its worker."""
-
     caller: RoleName
     worker: Deferred[_Worker]
 
 
 class _Worker(ProcessProtocol):
-    """One process. ``freed`` is called with it whenever it becomes free, and when it has ended."""
+    """A worker's process. ``freed`` is called with it when it becomes free, and when it has ended."""
 
     transport: IProcessTransport
 
@@ -163,22 +141,17 @@ class _Worker(ProcessProtocol):
         self.caller: RoleName | None = None
         self._answer: Deferred[LoadOutcome] | None = None
         self._later: IDelayedCall | None = None
-        self._said = b""
+        self._stderr = b""
         self._leaving = False
-        self._end: Deferred[None] = Deferred()
+        self.ended: Deferred[None] = Deferred()
 
     @property
     def free(self) -> bool:
-        """Whether it can be given a load."""
+        """Return whether it can be given a load."""
         return self._answer is None and not self._leaving
 
-    @property
-    def has_ended(self) -> bool:
-        """Whether the process is gone."""
-        return self._end.called
-
     def load(self, load: Load) -> Deferred[LoadOutcome]:
-        """Give it a load."""
+        """Send it a load, and return the outcome to come."""
         self._in(DEADLINE, self._give_up)
         self.caller = load.caller.role
         answer = self._answer = Deferred()
@@ -186,23 +159,18 @@ class _Worker(ProcessProtocol):
         return answer
 
     def end(self) -> None:
-        """Let it end, or end it where it doesn't notice."""
+        """Tell it to end, and kill it where it doesn't."""
         self._leaving = True
         self.transport.closeStdin()
         self._in(PATIENCE, self._kill)
 
-    async def ended(self) -> None:
-        """Wait for its end."""
-        if not self._end.called:
-            await self._end
-
     def connectionMade(self) -> None:
-        """Tell it what it needs to know."""
+        """Send it its task."""
         _log.info("A process for large policy loads was started: {pid}", pid=self.transport.pid)
         self._write(self._task)
 
     def outReceived(self, data: bytes) -> None:
-        """Take its answer."""
+        """Read batches and outcomes."""
         for message in self._reading.take(data):
             if isinstance(message.value, Batch):
                 self._batches.setdefault(message.value.field, []).append(message.content)
@@ -221,13 +189,13 @@ class _Worker(ProcessProtocol):
             self._freed(self)
 
     def errReceived(self, data: bytes) -> None:
-        """Log what it says."""
-        *lines, self._said = (self._said + data).split(b"\n")
+        """Log its standard error."""
+        *lines, self._stderr = (self._stderr + data).split(b"\n")
         for line in lines:
             _log.warn("From the process for policy loads: {line}", line=line.decode("utf-8", "replace"))
 
     def processEnded(self, reason: Failure) -> None:
-        """Refuse what it was at."""
+        """Refuse the load that it was doing."""
         if self._later is not None:
             self._later.cancel()
         answer, self._answer, self.caller = self._answer, None, None
@@ -236,8 +204,8 @@ class _Worker(ProcessProtocol):
         self._leaving = True
         if answer is not None:
             answer.errback(OutcomeUnknown("the process for policy loads ended in the middle of one"))
-        if not self._end.called:
-            self._end.callback(None)
+        if not self.ended.called:
+            self.ended.callback(None)
         self._freed(self)
 
     def _write(self, value: object, content: bytes = b"") -> None:

@@ -158,7 +158,7 @@ class DryRunTests(WorldCase):
         self.assertEqual((answer["created"], answer["deleted"]), ({"items": []}, {"items": []}))
 
     def test_deleted(self) -> None:
-        """What goes is told with everything that goes along, whoever recorded it (POL-69)."""
+        """What goes is told with everything that goes along, also what others recorded (POL-69)."""
         self.load("- !host h\n- !grant { role: !group ops, member: !host h }\n", policy="team", role=LEAD)
         self.load("- !variable { id: w, owner: !group team/ops }\n- !grant { role: !group admins, member: !host team/h }\n")
         answer = self.dry_run("- !user lead\n- !user alice\n- !group admins\n- !variable crown-jewels\n", method="PUT")

@@ -188,7 +188,7 @@ class LoginsTests(WorldCase):
             self.refused(use_case, refusal)
 
     def test_numbers_of_tokens(self) -> None:
-        """No more tokens are made at once than may be, whoever asks."""
+        """No more tokens are made at once than may be, for any caller."""
         for count in (0, 1001):
             self.assertRaises(ValueError, TokensWanted, count, "2023-11-15")
         attrs.evolve(TokensWanted(1, "2023-11-15"), count=1000)

@@ -1,4 +1,4 @@
-"""Policy loads and effective policies through their services alone: outcomes are values, whoever asks."""
+"""Policy loads and effective policies through their services alone: outcomes are values for all callers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def invocation(role: RoleName) -> Invocation:
 
 
 class OutcomeTests(WorldCase):
-    """What services return and raise."""
+    """Outcomes and refusals of services."""
 
     def setUp(self) -> None:
         """Make the services."""
