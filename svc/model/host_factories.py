@@ -16,7 +16,7 @@ from svc.model.query_results import Sealed, is_within
 
 @attrs.frozen
 class FactoryToken:
-    """A host factory's token without its text; ``expires_at`` in epoch seconds, ``networks`` in CIDR notation: none, all."""
+    """A host factory's token without its text; ``expires_at`` in epoch seconds; no ``networks`` (CIDR) means all."""
 
     factory: RoleName
     expires_at: float
