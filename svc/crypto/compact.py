@@ -1,12 +1,9 @@
 """Third parties' compact tokens, read strictly (RFC 7515 7.1, 7519).
 
 Note [What is ours]. The reading of tokens and of key sets is ours, the cryptography is the libraries'. JOSE libraries are
-kind to what they are given: PyJWT 2.15, for one, takes padding, members named twice, NaN, and keys that carry private parts.
-Here a text has one reading or none. What is accepted is listed: algorithms, types of keys, one serialisation. A header says
-which of the algorithms was used and which key to try; it can't bring a key, name a place to fetch one, or change what a
-signature means.
-
-No message of this module repeats a token or a part of one, apart from the names of its algorithm and key.
+lenient: PyJWT 2.15, for one, takes padding, members named twice, NaN, and keys that carry private parts. Here a text has one
+reading or none, and what is accepted is listed. A header names its algorithm and key; it can't bring a key, name a place to
+fetch one, or change what a signature means. No message repeats more of a token than these two names.
 """
 
 from __future__ import annotations
@@ -21,8 +18,7 @@ from svc.model.signed_claims import EvidenceRefused, Unverified
 from svc.model.strict_json import Malformed, json_object
 from svc.model.text import shown
 
-#: Longest token, in bytes, unless the caller says otherwise (LIM-5).
-TOKEN_LIMIT: Final = 16 * 1024
+TOKEN_LIMIT: Final = 16 * 1024  #: longest token, in bytes, unless the caller says otherwise (LIM-5)
 
 #: Header parameters and their types (RFC 7515 4.1). Apart from ``kid`` nothing here reads them.
 _TYPES: Final = {"jwk": dict, "x5c": list} | dict.fromkeys(("kid", "typ", "cty", "jku", "x5u", "x5t", "x5t#S256"), str)
@@ -56,7 +52,7 @@ def parse_compact(token: bytes, limit: int = TOKEN_LIMIT, algorithms: tuple[str,
 
 @functools.lru_cache(maxsize=64)  # the tokens of one provider and key begin with the same bytes
 def _read_header(part: bytes, algorithms: tuple[str, ...]) -> tuple[str, str | None]:
-    """The algorithm and the key id. What else is well formed is ignored, ``jwk``, ``jku``, ``x5c`` and ``x5u`` above all."""
+    """Return the algorithm and the key id; whatever else is well formed is ignored, ``jwk`` and ``jku`` above all."""
     try:
         header = json_object(base64url(part))
     except Malformed as error:

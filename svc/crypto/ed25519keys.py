@@ -1,15 +1,13 @@
-"""Ed25519 public keys: which of them prove nothing, because no or any signature is theirs (RFC 8032 5.1).
+"""Ed25519 public keys that prove nothing, because no or any signature is theirs (RFC 8032 5.1).
 
 Note [Small orders]. Eight points have an order of 1, 2, 4 or 8. Under a key that is one of these anybody can write
-signatures, and libraries take them. Their ``y`` is 1, -1, 0, or, since the double of a point of order 8 has ``y`` 0, a
-root of ``d*y^4 + 2*y^2 - 1``.
+signatures, and libraries take them. Their ``y`` is 1, -1, 0, or a root of ``d*y^4 + 2*y^2 - 1``, the double having ``y`` 0.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-#: How many octets a key has.
 KEY_BYTES: Final = 32
 
 _P: Final = 2**255 - 19
@@ -18,7 +16,7 @@ _SIGN: Final = 1 << 255
 
 
 def fault_of(octets: bytes) -> str | None:
-    """What is wrong with a public key, in words that can stand after "it is refused:"; ``None`` when nothing is."""
+    """Return what is wrong with a public key, in words that can stand after "it is refused:"; ``None`` when nothing is."""
     number = int.from_bytes(octets, "little")
     y = number % _SIGN
     square = (y * y - 1) * (_D * y * y + 1) % _P  # of x, times a square

@@ -1,7 +1,4 @@
-"""Key sets of identity providers, read strictly (RFC 7517, 7518 6).
-
-``crypto.compact``, Note [What is ours], holds here too.
-"""
+"""Key sets of identity providers, read strictly (RFC 7517, 7518 6; ``crypto.compact``, Note [What is ours])."""
 
 from __future__ import annotations
 
@@ -20,8 +17,7 @@ from svc.crypto.signatures import named
 from svc.model.key_sets import DEFAULT_ALGORITHMS, KeySet, ProviderKey
 from svc.model.strict_json import Malformed, json_object
 
-#: Most keys in a set. Providers publish a few; each costs time when the set is read.
-KEYS_LIMIT: Final = 256
+KEYS_LIMIT: Final = 256  #: most keys in a set: each costs time when the set is read
 
 #: What a key of each type, and on each curve, may be for (RFC 7518 3.1, RFC 8037 3.1).
 _ALGORITHMS: Final[Mapping[tuple[str, str], frozenset[str]]] = {
@@ -32,29 +28,22 @@ _ALGORITHMS: Final[Mapping[tuple[str, str], frozenset[str]]] = {
 }
 
 #: How many octets a coordinate has, and the prime that it is less than (SP 800-186 3.2.1); libraries reduce what is more.
-_FIELDS: Final = {
-    "P-256": (32, 2**256 - 2**224 + 2**192 + 2**96 - 1),
-    "P-384": (48, 2**384 - 2**128 - 2**96 + 2**32 - 1),
-}
+_FIELDS: Final = {"P-256": (32, 2**256 - 2**224 + 2**192 + 2**96 - 1), "P-384": (48, 2**384 - 2**128 - 2**96 + 2**32 - 1)}
 _NO_POINT: Final = "it is no point of its curve"
 
-#: Members that only a private or symmetric key has (RFC 7518 6.3.2, 6.4).
-_SECRET_MEMBERS: Final = frozenset({"d", "p", "q", "dp", "dq", "qi", "oth", "k"})
+_SECRET_MEMBERS: Final = frozenset({"d", "p", "q", "dp", "dq", "qi", "oth", "k"})  # RFC 7518 6.3.2, 6.4
 
 
 def parse_key_set(document: bytes, algorithms: tuple[str, ...] = DEFAULT_ALGORITHMS) -> KeySet:
-    """Read a JWK set (RFC 7517 5), as a provider publishes it, for the use with these ``algorithms``.
-
-    :raises Malformed: it is no JWK set. A set of which no key is usable is one.
-    """
+    """Read a JWK set (RFC 7517 5), as a provider publishes it; raises as :func:`key_set` and ``json_object`` do."""
     return key_set(json_object(document), algorithms)
 
 
 def key_set(members: Mapping[str, object], algorithms: tuple[str, ...] = DEFAULT_ALGORITHMS) -> KeySet:
     """Make a set of the members of a JWK set.
 
-    Keys of other types, uses and algorithms are skipped, and told apart. Private, symmetric, weak and malformed keys are
-    left out and reported, and so are all that share an id without being the same key (AUTH-40).
+    Keys of other types, uses and algorithms are ``unused``. Private, symmetric, weak and malformed keys are ``problems``,
+    and so are all that share an id without being the same key (AUTH-40).
 
     :raises Malformed: it has no list of keys, or too long a one.
     """
@@ -100,29 +89,25 @@ def _distinct(found: dict[str | None, list[ProviderKey]], problems: list[str]) -
     return tuple(usable)
 
 
-# -- one key ----------------------------------------------------------------------------------------------------------
-
-
 def _provider_key(entry: object, allowed: tuple[str, ...]) -> ProviderKey | None:
-    """Read one JWK; ``None`` for one that verifies nothing here.
-
-    :raises Malformed: it has no place in a set of public keys, or is too weak, too large, or not well formed.
-    """
+    """Read one JWK; ``None`` for one that verifies nothing here."""
     kind, members = _public(entry)
     algorithms = _algorithms(kind, members, allowed)
     if not algorithms or not _verifies(members):
         return None
-    key_id = _key_id(members)
+    key_id = members.get("kid")
+    if not isinstance(key_id, str) and "kid" in members:
+        raise Malformed("its id is no text")
     required = {"kty": kind, **_READERS[kind](members)}
     try:
         public = jwt.PyJWK(required, min(algorithms)).key
     except (jwt.PyJWTError, ValueError):  # that of cryptography, which PyJWT 2.10 lets through
         raise Malformed(_NO_POINT if kind == "EC" else "its numbers make no key") from None
-    return ProviderKey(key_id, _thumbprint(required), algorithms, public)
+    document = json.dumps(required, sort_keys=True, separators=(",", ":")).encode("ascii")
+    return ProviderKey(key_id, _url_text(hashlib.sha256(document).digest()), algorithms, public)
 
 
 def _public(entry: object) -> tuple[str, Mapping[str, Any]]:
-    """Return the type and the members of a public key, of whatever type."""
     if not isinstance(entry, dict):
         raise Malformed("it is no JSON object")
     kind = entry.get("kty")
@@ -141,16 +126,8 @@ def _algorithms(kind: str, members: Mapping[str, object], allowed: tuple[str, ..
 
 
 def _verifies(members: Mapping[str, object]) -> bool:
-    """Whether a key is for verification, as far as it says."""
     operations = members.get("key_ops", ["verify"])
     return members.get("use", "sig") == "sig" and isinstance(operations, list) and "verify" in operations
-
-
-def _key_id(members: Mapping[str, object]) -> str | None:
-    key_id = members.get("kid")
-    if isinstance(key_id, str) or (key_id is None and "kid" not in members):
-        return key_id
-    raise Malformed("its id is no text")
 
 
 # Each returns the members that make a key, apart from its type, in the one spelling that thumbprints have (RFC 7638 3.2).
@@ -159,7 +136,8 @@ def _key_id(members: Mapping[str, object]) -> str | None:
 def _rsa(members: Mapping[str, object]) -> dict[str, str]:
     # Numbers (RFC 7518 2): leading zero octets, which some providers write, change nothing.
     exponent, modulus = (int.from_bytes(_octets(members, name), "big") for name in ("e", "n"))
-    _demand_sound(rsakeys.fault_of(exponent, modulus))
+    if (fault := rsakeys.fault_of(exponent, modulus)) is not None:
+        raise Malformed(fault)
     return {"e": _url_number(exponent), "n": _url_number(modulus)}
 
 
@@ -174,20 +152,15 @@ def _elliptic(members: Mapping[str, Any]) -> dict[str, str]:
 
 def _edwards(members: Mapping[str, Any]) -> dict[str, str]:
     point = _octets(members, "x", ed25519keys.KEY_BYTES)
-    _demand_sound(ed25519keys.fault_of(point))
+    if (fault := ed25519keys.fault_of(point)) is not None:
+        raise Malformed(fault)
     return {"crv": members["crv"], "x": _url_text(point)}
 
 
 _READERS: Final = {"RSA": _rsa, "EC": _elliptic, "OKP": _edwards}
 
 
-def _demand_sound(fault: str | None) -> None:
-    if fault is not None:
-        raise Malformed(fault)
-
-
 def _octets(members: Mapping[str, object], name: str, size: int | None = None) -> bytes:
-    """Decode a member in base64url, of so many octets if that is said."""
     text = members.get(name)
     if not isinstance(text, str) or not text.isascii():
         raise Malformed(f"it has no {name!r}")
@@ -195,11 +168,6 @@ def _octets(members: Mapping[str, object], name: str, size: int | None = None) -
     if size is not None and len(octets) != size:
         raise Malformed(f"its {name!r} has {len(octets)} octets, not {size}")
     return octets
-
-
-def _thumbprint(required: Mapping[str, str]) -> str:
-    document = json.dumps(required, sort_keys=True, separators=(",", ":"))
-    return _url_text(hashlib.sha256(document.encode("ascii")).digest())
 
 
 def _url_number(number: int) -> str:

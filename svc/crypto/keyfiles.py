@@ -5,21 +5,18 @@ from __future__ import annotations
 import os
 import stat
 from pathlib import Path
-from typing import Final
 
 from svc.crypto.vault import new_data_key, parse_data_key
 from svc.model.errors import ConfigurationInvalid, StartRefused
 
-_LONGEST: Final = 1024
-
 
 def data_key_file(data_dir: Path) -> Path:
-    """Where the data key of the embedded database in a data directory is kept, unless the operator keeps it."""
+    """Return the file with the data key of the embedded database, unless the operator keeps it."""
     return data_dir / "data-key"
 
 
 def admin_key_file(data_dir: Path, account: str) -> Path:
-    """Where a daemon leaves the API key of the admin of an account that it has made."""
+    """Return the file in which a daemon leaves the API key of the admin of an account that it has made."""
     return data_dir / f"admin-key-{account}"
 
 
@@ -39,7 +36,7 @@ def read_data_key(path: Path) -> bytes | None:
             raise StartRefused(
                 f"{path} must be a file that belongs to the server's user and that no other can read: chmod 600"
             )
-        text = os.read(file, _LONGEST).decode("ascii", "replace")
+        text = os.read(file, 1024).decode("ascii", "replace")
     finally:
         os.close(file)
     try:
@@ -51,12 +48,10 @@ def read_data_key(path: Path) -> bytes | None:
 def make_data_key(path: Path) -> bytes:
     """Make a data key and its file, which is safe on the disk when this returns.
 
-    :raises FileExistsError: there is such a file.
-    :raises OSError: it can't be written.
+    :raises OSError: it can't be written, or is there already (``FileExistsError``).
     """
     text = new_data_key()
-    draft = path.with_name(f"{path.name}.new")
-    _write_private(draft, text)
+    draft = _draft(path, text)
     try:
         # A link, unlike a rename, replaces nothing.
         os.link(draft, path)
@@ -67,27 +62,22 @@ def make_data_key(path: Path) -> bytes:
 
 
 def write_admin_key(path: Path, key: str) -> None:
-    """Write an API key to a file, which is safe on the disk when this returns; one of an earlier time is replaced.
-
-    The directory is made if it isn't there, closed to others.
-
-    :raises OSError: it can't be written.
-    """
+    """Write an API key to a file, safe on disk when this returns, in a directory closed to others; raises ``OSError``."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    draft = path.with_name(f"{path.name}.new")
-    _write_private(draft, key)
-    draft.replace(path)
+    _draft(path, key).replace(path)
     _sync_directory(path.parent)
 
 
-def _write_private(path: Path, text: str) -> None:
-    """Write a line to a new file of mode 0600."""
-    path.unlink(missing_ok=True)
-    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+def _draft(path: Path, text: str) -> Path:
+    """Write a line to a new file of mode 0600 beside ``path``, and return it."""
+    draft = path.with_name(f"{path.name}.new")
+    draft.unlink(missing_ok=True)
+    file = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
     with os.fdopen(file, "w", encoding="ascii") as stream:
         stream.write(f"{text}\n")
         stream.flush()
         os.fsync(stream.fileno())
+    return draft
 
 
 def _sync_directory(path: Path) -> None:

@@ -19,11 +19,8 @@ from svc.model.ports import IAccounts
 from svc.model.query_results import Caller, Sealed, StoredSigningKey
 from svc.model.reasons import Reason
 
-#: Of how many remembered keys a refresh asks what has become of them.
-REFRESHED: Final = 500
-
-#: How many verified tokens are remembered; all of them together take about 10 MB.
-TOKENS_REMEMBERED: Final = 16 * 1024
+REFRESHED: Final = 500  #: most keys that one refresh asks for
+TOKENS_REMEMBERED: Final = 16 * 1024  #: verified tokens, which take about 10 MB together
 
 
 def new_signing_key(vault: Vault, account: str, now: float) -> StoredSigningKey:
@@ -35,8 +32,6 @@ def new_signing_key(vault: Vault, account: str, now: float) -> StoredSigningKey:
 
 @attrs.frozen
 class _Held:
-    """``sealed`` is what it was opened from."""
-
     key: SigningKey
     retires_at: float | None
     sealed: Sealed
@@ -48,8 +43,8 @@ class _Held:
 class AccountKeys:
     """The account signing keys of the store, each opened when it is first asked for, and remembered until it is gone.
 
-    What the store says of a remembered key later, its retirement above all, arrives with :meth:`refresh`: with a round of
-    health, while no more than ``REFRESHED`` are remembered.
+    Later changes of a remembered key, its retirement above all, arrive with :meth:`refresh`, in a round of health. A key
+    that doesn't open raises ``WrongDataKey``.
     """
 
     def __init__(self, accounts: IAccounts, vault: Vault, wall: WallClock) -> None:
@@ -59,10 +54,9 @@ class AccountKeys:
         self._ring: OrderedDict[str, _Held] = OrderedDict()
 
     async def signer(self, key_id: str) -> SigningKey:
-        """Return the key to sign with, which is the one that the store named as its account's newest.
+        """Return the key to sign with, which the store named as its account's newest.
 
         :raises AuthenticationRefused: it went with its account since.
-        :raises WrongDataKey: it doesn't open.
         """
         held = self._ring.get(key_id) or await self._load(key_id)
         if held is None:
@@ -70,44 +64,33 @@ class AccountKeys:
         return held.key
 
     async def verifier(self, key_id: str) -> VerificationKey | None:
-        """Return the key to verify with, ``None`` when there is none of that id or it has retired.
-
-        An id that is not in the ring costs one question to the store, each time that it is unknown there too.
-
-        :raises WrongDataKey: the key doesn't open.
-        """
+        """Return the key to verify with, ``None`` when there is none of that id or it has retired."""
         held = self._ring.get(key_id) or await self._load(key_id)
         return held.key.verification if held is not None and held.verifies(self._wall.seconds()) else None
 
     def verifies(self, key_id: str, now: float) -> bool:
-        """Whether the key of that id is remembered and verifies tokens at ``now``; the store isn't asked."""
+        """Return whether the key of that id is remembered and verifies tokens at ``now``; the store isn't asked."""
         held = self._ring.get(key_id)
         return held is not None and held.verifies(now)
 
     async def public_keys(self, account: str) -> list[dict[str, str]]:
-        """The keys that verify an account's tokens now, as members of a JWK set, the newest last; none without account.
-
-        :raises WrongDataKey: one of them doesn't open.
-        """
+        """Return the keys that verify an account's tokens now, as members of a JWK set, the newest last."""
         now = self._wall.seconds()
         held = [self._hold(stored) for stored in await self._accounts.signing_keys(account)]
         return [each.key.verification.public_jwk() for each in held if each.verifies(now)]
 
     async def signers(self, after: str, limit: int) -> Sequence[tuple[str, StoredSigningKey | None]]:
-        """The next accounts in order after one, each with the key that it signs with, as the store has it."""
+        """Return the next accounts after one, as ``IAccounts.signers``."""
         return await self._accounts.signers(after, limit)
 
     def hold(self, stored: StoredSigningKey) -> None:
-        """Remember a key as it is stored; one that was opened from other bytes is opened anew.
-
-        :raises WrongDataKey: it doesn't open; the remembered one goes on serving.
-        """
+        """Remember a key as it is stored, opened again if its bytes changed; if that fails, the old one goes on serving."""
         held = self._ring.get(stored.key_id)
         if held is None or held.sealed != stored.sealed:
-            self._ring[stored.key_id] = _Held(self._open(stored), stored.retires_at, stored.sealed)
+            self._ring[stored.key_id] = self._opened(stored)
 
     async def refresh(self) -> None:
-        """Learn which remembered keys retire, and forget those that the store no longer has: of many some, in turn."""
+        """Update when remembered keys retire, and forget those that the store no longer has: of many some, in turn."""
         asked = list(islice(self._ring, REFRESHED))
         stored = {key.key_id: key for key in await self._accounts.signing_keys_named(asked)} if asked else {}
         for key_id in asked:
@@ -116,16 +99,14 @@ class AccountKeys:
                 self._ring[key_id] = attrs.evolve(held, retires_at=stored[key_id].retires_at)
 
     def forget(self, account: str) -> None:
-        """Forget the keys of an account: what the store has of them is asked when one is needed."""
+        """Forget the keys of an account."""
         for key_id in [key_id for key_id, held in self._ring.items() if held.key.verification.account == account]:
             del self._ring[key_id]
 
     async def rotate(self, account: str, longest_lifetime: int) -> None:
-        """Give the account a new key to sign with, and let the old one verify until the last token that it signed has died.
+        """Give the account a new key, and let the old one verify for ``longest_lifetime`` seconds, until its tokens end.
 
-        ``longest_lifetime``: that of the longest-lived tokens, in seconds.
-
-        :raises NotFound: there is no such account.
+        :raises NotFound: the account is missing.
         """
         now = self._wall.seconds()
         await self._accounts.rotate_signing_key(new_signing_key(self._vault, account, now), now + longest_lifetime)
@@ -138,17 +119,13 @@ class AccountKeys:
 
     def _hold(self, stored: StoredSigningKey) -> _Held:
         known = self._ring.get(stored.key_id)
-        held = (
-            _Held(self._open(stored), stored.retires_at, stored.sealed)
-            if known is None
-            else attrs.evolve(known, retires_at=stored.retires_at)
-        )
+        held = self._opened(stored) if known is None else attrs.evolve(known, retires_at=stored.retires_at)
         self._ring[stored.key_id] = held
         return held
 
-    def _open(self, stored: StoredSigningKey) -> SigningKey:
-        name = signing_key_name(stored.account, stored.key_id)
-        return SigningKey.loaded(stored.account, self._vault.open(name, stored.sealed))
+    def _opened(self, stored: StoredSigningKey) -> _Held:
+        private = self._vault.open(signing_key_name(stored.account, stored.key_id), stored.sealed)
+        return _Held(SigningKey.loaded(stored.account, private), stored.retires_at, stored.sealed)
 
 
 @attrs.frozen
@@ -159,21 +136,15 @@ class _VerifiedToken:
 
 
 class AccessTokens:
-    """Issues access tokens, and tells who the caller of a request is.
+    """Issues access tokens, and returns the callers of requests.
 
-    Note [Remembered tokens]. To verify a token costs as much as all the rest of a request for a secret, and a caller sends
-    the same one many times. So the ``remembered`` tokens that were used last are known by the SHA-256 of their header. Each
-    use asks again whether the token is alive and its key still verifies, and asks nothing of the store. Refused tokens
-    aren't remembered.
+    Note [Remembered tokens]. To verify a token costs as much as the rest of a request for a secret. So the ``remembered``
+    tokens that were used last are known by the SHA-256 of their header. Each use checks again that the token is alive and
+    that its key still verifies, without the store. Refused tokens aren't remembered.
     """
 
     def __init__(
-        self,
-        keys: AccountKeys,
-        wall: WallClock,
-        user_ttl: int,
-        host_ttl: int,
-        remembered: int = TOKENS_REMEMBERED,
+        self, keys: AccountKeys, wall: WallClock, user_ttl: int, host_ttl: int, remembered: int = TOKENS_REMEMBERED
     ) -> None:
         self._keys = keys
         self._wall = wall
@@ -182,10 +153,7 @@ class AccessTokens:
         self._verified: OrderedDict[bytes, _VerifiedToken] = OrderedDict()
 
     async def issue(self, admitted: Admitted) -> bytes:
-        """Return the JSON text of a new access token for a user or host that was admitted.
-
-        :raises AuthenticationRefused: its account is gone since.
-        """
+        """Return the JSON text of a new access token for a user or host that was admitted; raises as ``signer`` does."""
         key = await self._keys.signer(admitted.signing_key)
         lifetime = self._lifetimes[admitted.role.kind]
         return key.mint(admitted.role, int(self._wall.seconds()), lifetime, admitted.creation)

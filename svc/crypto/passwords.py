@@ -1,17 +1,14 @@
-"""Passwords: which are good enough, and their hashes, made and compared beside the reactor.
+"""Rules of passwords, and their hashes, made and compared beside the reactor.
 
 Note [Beside the reactor]. Argon2id takes a core for tens of milliseconds, by design. So it runs in a few threads of its own,
-without the interpreter's lock, and never on the reactor. What waits for a thread is bounded: more is refused, and told to
-come again. A place is given back when its work has ended, not when somebody stops waiting for it: who asks and leaves, again
-and again, fills no queue.
+and the queue for them is bounded: more is refused. A place is given back when its work has ended, not when the client stops
+waiting: to ask and leave, again and again, fills no queue.
 
-Note [Not all at once]. Clients that are refused together would come again together, and all others would wait for all of
-them each time. So who asks for room first is refused after a moment of its own, if there is none then either. It also slows
-those who don't wait as they are told.
+Note [Not all at once]. Clients that are refused together would come again together. So each is refused after a moment of its
+own, if there is no room then either, which also slows those that don't wait as they are told.
 
 Note [Same work]. A role without a password is compared with a decoy, a hash that no password has, which takes as long. What
-can't be a password is compared with none: whether that is so depends on what was sent alone, and tells nothing of the role.
-No API key can be one, which has no upper case.
+can't be a password, as no API key can without upper case, is compared with none: that tells nothing of the role.
 """
 
 from __future__ import annotations
@@ -41,11 +38,10 @@ from svc.model.errors import InvalidParameter, PasswordsBusy
 
 T = TypeVar("T")
 
-#: How many characters a password has.
 LEAST: Final = 12
 MOST: Final = 128
 
-#: How many characters of each sort it has at least (TOK-15).
+#: How many characters of each sort a password has at least (TOK-15).
 _PARTS: Final = (
     (2, frozenset(string.ascii_uppercase)),
     (2, frozenset(string.ascii_lowercase)),
@@ -53,22 +49,15 @@ _PARTS: Final = (
     (1, frozenset(string.punctuation + " ")),
 )
 
-#: How many passwords may wait for a thread.
-WAITING: Final = 32
-
-#: The longest moment after which somebody is refused, in seconds.
-MOMENT: Final = 1.0
-
-#: By how much the threads are nicer than the rest of the process.
-_STEPS_BACK: Final = 10
-
+WAITING: Final = 32  #: most passwords that wait for a thread
+MOMENT: Final = 1.0  #: the longest delay of a refusal, in seconds
 _SALT_BYTES: Final = 16
 _HASH_BYTES: Final = 32
 
 
 @attrs.frozen
 class Cost:
-    """What a hash costs: ``memory`` in KiB, ``passes`` over it, ``lanes`` at once."""
+    """The cost of a hash: ``memory`` in KiB, ``passes`` over it, ``lanes`` at once."""
 
     memory: int
     passes: int
@@ -80,7 +69,7 @@ RECOMMENDED: Final = Cost(19 * 1024, 2, 1)
 
 
 def can_be_password(evidence: bytes) -> bool:
-    """Whether a role could have these bytes for its password (TOK-15)."""
+    """Return whether a role could have these bytes for its password (TOK-15)."""
     try:
         text = evidence.decode("utf-8")
     except UnicodeDecodeError:
@@ -91,10 +80,7 @@ def can_be_password(evidence: bytes) -> bool:
 
 
 def demand_password(body: bytes) -> bytes:
-    """Return ``body`` when it can be a password.
-
-    :raises InvalidParameter: it can't.
-    """
+    """Return ``body`` when it can be a password, or raise ``InvalidParameter``."""
     if not can_be_password(body):
         message = (
             f"CONJ00046E A password has {LEAST} to {MOST} characters, of these at least 2 uppercase letters, 2 lowercase"
@@ -105,18 +91,18 @@ def demand_password(body: bytes) -> bytes:
 
 
 class ModestPool(ThreadPool):
-    """A pool whose threads step back for all others, where the platform lets a thread do so: on Linux."""
+    """A pool whose threads are nice to all others, on Linux, where a thread can be."""
 
     @staticmethod
     def threadFactory(target: Callable[[], object], **options: Any) -> Thread:  # type: ignore[override] # it is called so
-        """Make such a thread."""
+        """Make a nice thread."""
 
         def modestly() -> None:
             # Elsewhere the number of a thread may be that of another process. A sandbox may forbid it.
             if sys.platform == "linux":
                 with suppress(OSError):
                     own = get_native_id()
-                    os.setpriority(os.PRIO_PROCESS, own, min(os.getpriority(os.PRIO_PROCESS, own) + _STEPS_BACK, 19))
+                    os.setpriority(os.PRIO_PROCESS, own, min(os.getpriority(os.PRIO_PROCESS, own) + 10, 19))
             target()
 
         return Thread(target=modestly, **options)
@@ -126,7 +112,9 @@ class Passwords(Service):
     """Makes and compares hashes in the threads of ``pool``, which it starts and stops (Note [Beside the reactor]).
 
     ``waiting`` is how many may wait for a thread. ``cost`` is what new hashes cost; those of another cost are ``outdated``.
-    ``chance`` tells numbers from 0 to 1, for the moments of Note [Not all at once].
+    ``chance`` returns numbers from 0 to 1, for Note [Not all at once].
+
+    :raises PasswordsBusy: by ``hashed``, ``matches`` and ``room``, when too many passwords wait.
     """
 
     def __init__(
@@ -148,27 +136,21 @@ class Passwords(Service):
         self._decoy = f"$argon2id$v=19$m={cost.memory},t={cost.passes},p={cost.lanes}${salt}${tag}"
 
     def startService(self) -> None:
-        """Let work begin. A thread is made when it is needed."""
+        """Start the pool."""
         super().startService()  # type: ignore[no-untyped-call] # Twisted's
         self._pool.start()
 
     def stopService(self) -> None:
-        """Wait for the threads to end what they do."""
+        """Stop the pool, when its threads have ended what they do."""
         super().stopService()  # type: ignore[no-untyped-call] # Twisted's
         self._pool.stop()
 
     async def hashed(self, password: bytes) -> bytes:
-        """The hash of a password, with its salt and cost, as text.
-
-        :raises PasswordsBusy: too many passwords wait.
-        """
+        """Return the hash of a password, with its salt and cost, as text."""
         return (await self._beside(lambda: self._hasher.hash(password))).encode("ascii")
 
     async def matches(self, hashed: bytes | None, evidence: bytes) -> bool:
-        """Whether a password has this hash; ``None`` stands for a hash that none has (Note [Same work]).
-
-        :raises PasswordsBusy: too many passwords wait.
-        """
+        """Return whether a password has this hash; ``None`` stands for a hash that none has (Note [Same work])."""
         known = self._decoy if hashed is None else hashed.decode("ascii")
 
         def verify() -> bool:
@@ -180,14 +162,11 @@ class Passwords(Service):
         return await self._beside(verify)
 
     def outdated(self, hashed: bytes) -> bool:
-        """Whether a hash has another cost than new ones."""
+        """Return whether a hash has another cost than new ones."""
         return self._hasher.check_needs_rehash(hashed.decode("ascii"))
 
     async def room(self) -> None:
-        """Return when a password that comes now would be hashed (Note [Not all at once]).
-
-        :raises PasswordsBusy: too many passwords wait.
-        """
+        """Return when a password that comes now would be hashed (Note [Not all at once])."""
         if self._taken >= self._places:
             await deferLater(self._reactor, self._chance() * MOMENT)
             self._demand_room()
@@ -197,15 +176,13 @@ class Passwords(Service):
             raise PasswordsBusy
 
     def _beside(self, work: Callable[[], T]) -> Deferred[T]:
-        """The result of ``work``, done in a thread."""
         self._demand_room()
         self._taken += 1
         result: Deferred[T] = Deferred()
 
         def done(outcome: T | Failure) -> None:
             self._taken -= 1
-            # Whoever waited may have left meanwhile: then this goes nowhere.
-            result.callback(outcome)
+            result.callback(outcome)  # which goes nowhere when the caller has left
 
         deferToThreadPool(self._reactor, self._pool, work).addBoth(done)
         return result

@@ -1,11 +1,9 @@
-"""RSA public keys: which of them prove nothing, because they are too weak, or cost too much to be used.
+"""RSA public keys that are too weak, or cost too much to be used.
 
 Note [Fingerprint]. A widely used library for chips made its primes as ``k * M + (65537 ** a mod M)``, where ``M`` is the
-product of the first primes, 126 of them for a key of 2048 bits (CVE-2017-15361, "ROCA"; Nemec and others, "The Return of
-Coppersmith's Attack", 2017). From a public key of that kind the private one can be computed. The product of two of these
-primes is a power of 65537 modulo ``M``, and so modulo each prime that divides ``M``. Few of the numbers modulo a small prime
-are powers of 65537; that a modulus is one for each of the first 71 primes happens to 1 in 2 ** 80 of all others. In keys of
-992 bits and more ``M`` has at least these.
+product of the first primes, at least 71 for a key of 992 bits, so that the private key can be computed (CVE-2017-15361,
+"ROCA"; Nemec and others, "The Return of Coppersmith's Attack", 2017). The product of two of these primes is a power of 65537
+modulo each prime that divides ``M``. For each of the first 71 primes that happens to 1 in 2 ** 80 of all other moduli.
 """
 
 from __future__ import annotations
@@ -19,18 +17,13 @@ MODULUS_BITS: Final = range(2048, 8192 + 1)
 #: Public exponents: at least 65537 (FIPS 186-5 A.1.1), of 32 bits at most, since a long one makes verification slow.
 EXPONENTS: Final = range(65537, 1 << 32)
 
-#: No prime below divides a modulus (NIST SP 800-89, 5.3.3).
-_FACTORS_BELOW: Final = 752
-
-#: The last of the primes of Note [Fingerprint], of which 2 says nothing.
-_LAST: Final = 353
-
+_FACTORS_BELOW: Final = 752  # no prime below divides a modulus (NIST SP 800-89, 5.3.3)
 _PRIMES: Final = tuple(n for n in range(3, _FACTORS_BELOW, 2) if all(n % d for d in range(3, math.isqrt(n) + 1, 2)))
 _PRODUCT: Final = math.prod(_PRIMES)
 
 
 def _powers(prime: int) -> frozenset[int]:
-    """The powers of 65537 modulo a prime."""
+    """Return the powers of 65537 modulo a prime."""
     powers, power = set[int](), 1
     while power not in powers:
         powers.add(power)
@@ -38,11 +31,12 @@ def _powers(prime: int) -> frozenset[int]:
     return frozenset(powers)
 
 
-_FINGERPRINT: Final = tuple((prime, _powers(prime)) for prime in _PRIMES if prime <= _LAST)
+# Of the first 71 primes, the last of which is 353; 2 says nothing.
+_FINGERPRINT: Final = tuple((prime, _powers(prime)) for prime in _PRIMES if prime <= 353)
 
 
 def fault_of(exponent: int, modulus: int) -> str | None:
-    """What is wrong with a public key, in words that can stand after "it is refused:"; ``None`` when nothing is."""
+    """Return what is wrong with a public key, in words that can stand after "it is refused:"; ``None`` when nothing is."""
     if modulus.bit_length() not in MODULUS_BITS:
         return f"it has {modulus.bit_length()} bits; {MODULUS_BITS[0]} to {MODULUS_BITS[-1]} are allowed"
     if exponent not in EXPONENTS or not exponent % 2:
@@ -57,5 +51,5 @@ def fault_of(exponent: int, modulus: int) -> str | None:
 
 
 def has_fingerprint(modulus: int) -> bool:
-    """Whether a modulus, of 992 bits or more, looks like those of Note [Fingerprint]."""
+    """Return whether a modulus, of 992 bits or more, looks like those of Note [Fingerprint]."""
     return all(modulus % prime in powers for prime, powers in _FINGERPRINT)

@@ -17,9 +17,6 @@ from svc.model.signed_claims import EvidenceRefused, SignedClaims, Unverified
 from svc.model.strict_json import Malformed, json_object
 from svc.model.text import shown
 
-#: Keys of a set that one message names.
-_NAMED: Final = 5
-
 _VERIFIERS: Final = {name: jwt.get_algorithm_by_name(name) for name in ALGORITHMS}
 
 
@@ -33,9 +30,8 @@ def verify(keys: KeySet, token: Unverified, distrusted: frozenset[str] = frozens
     """
     key = key_for(keys, token)
     if token.algorithm not in key.algorithms:
-        raise EvidenceRefused(
-            Reason.ALGORITHM_REFUSED, f"the key is for {', '.join(sorted(key.algorithms))}, not {token.algorithm}"
-        )
+        why = f"the key is for {', '.join(sorted(key.algorithms))}, not {token.algorithm}"
+        raise EvidenceRefused(Reason.ALGORITHM_REFUSED, why)
     right = _VERIFIERS[token.algorithm].verify(token.signing_input, key.public, token.signature)
     if not right or not _is_whole(key, token.signature):
         raise EvidenceRefused(Reason.SIGNATURE_WRONG, f"the signature is not by the key {named(key.key_id)}")
@@ -65,10 +61,9 @@ def key_for(keys: KeySet, token: Unverified) -> ProviderKey:
     if len(keys.keys) == 1 and None in {token.key_id, keys.keys[0].key_id}:
         return keys.keys[0]
     if token.key_id is None:
-        raise EvidenceRefused(
-            Reason.KEY_ID_MISSING, f"the token names no key, and there are {len(keys.keys)} to choose from"
-        )
-    known = ", ".join(named(key.key_id) for key in keys.keys[:_NAMED])
+        why = f"the token names no key, and there are {len(keys.keys)} to choose from"
+        raise EvidenceRefused(Reason.KEY_ID_MISSING, why)
+    known = ", ".join(named(key.key_id) for key in keys.keys[:5])
     raise EvidenceRefused(Reason.KEY_UNKNOWN, f"the token names the key {shown(token.key_id)}; usable are {known or 'none'}")
 
 

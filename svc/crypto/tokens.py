@@ -1,13 +1,11 @@
 """Access tokens: their keys, minting, the ``Authorization`` header, verification. Pure: time and keys are parameters.
 
-Note [ES256]. An account signs with ECDSA on P-256, not with Ed25519. JOSE libraries that know it are many more, and with
-cryptography 50 and OpenSSL 4 it is the faster of the two on the machine of the bench: 20 µs against 26 to sign, 58 against
-85 to verify. RSA-2048 signs in 250.
+Note [ES256]. An account signs with ECDSA on P-256, which more JOSE libraries know than Ed25519, and which is faster here: 20
+µs against 26 to sign, 58 against 85 to verify. RSA-2048 signs in 250.
 
-Note [Plain base64]. Published clients decode a token's parts with a plain base64 decoder, where JOSE writes base64url. The
-two agree as long as no group of six bits is 62 or 63. In text of ASCII that takes one of the four characters ``>`` ``?``
-``~`` and DEL, so the JSON inside escapes these as it does what is not ASCII, and the ``=`` padding stays. Without the
-padding and joined by dots the parts are a JWS in compact serialization (RFC 7515 7.1); the padding is not signed.
+Note [Plain base64]. Published clients decode a token's parts as plain base64, where JOSE writes base64url. The two agree
+without ``>`` ``?`` ``~`` and DEL, so the JSON inside escapes these like what is not ASCII, and the ``=`` padding stays.
+Without the padding and joined by dots the parts are a JWS (RFC 7515 7.1); the padding is not signed.
 """
 
 from __future__ import annotations
@@ -23,12 +21,7 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature, encode_dss_signature
-from cryptography.hazmat.primitives.serialization import (
-    Encoding,
-    NoEncryption,
-    PrivateFormat,
-    load_der_private_key,
-)
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_der_private_key
 
 from svc.model.errors import BearerRefused, InvalidName
 from svc.model.names import ACTOR_KINDS, RoleName
@@ -45,12 +38,9 @@ UNRECOGNIZED: Final = "token contains unrecognized claims"
 
 _ES256: Final = ec.ECDSA(hashes.SHA256())
 _COORDINATE_BYTES: Final = 32
-# What base64 writes for 62 and 63.
-_PLAIN: Final = b"+/"
-_URL_SAFE: Final = b"-_"
+_PLAIN, _URL_SAFE = b"+/", b"-_"  # what base64 writes for 62 and 63
 _AUTHORIZATION: Final = re.compile(rb'Token token=("?)([^"]*)\1')
-#: The claim that says of which creation (TOK-28) of its role a token is.
-_CREATION: Final = "creation"
+_CREATION: Final = "creation"  # the claim with the creation of the token's role (TOK-28)
 _CREATIONS: Final = 2**63
 _KEY_ID: Final = re.compile(r"[A-Za-z0-9_-]{43}")
 _ESCAPES: Final = str.maketrans({character: f"\\u{ord(character):04x}" for character in ">?~\x7f"})
@@ -58,7 +48,7 @@ _ESCAPES: Final = str.maketrans({character: f"\\u{ord(character):04x}" for chara
 
 @attrs.frozen
 class UnverifiedToken:
-    """A token as it came in: well formed, its signature not looked at. ``signed`` is what the signature must cover."""
+    """A well-formed token whose signature hasn't been verified. ``signed`` is what that must cover."""
 
     key_id: str
     signed: bytes = attrs.field(repr=False)
@@ -68,7 +58,7 @@ class UnverifiedToken:
 
 @attrs.frozen
 class AccessToken:
-    """What a verified token says; times in seconds since the epoch. ``creation`` is as in ``records.Caller``."""
+    """The claims of a verified token; times in seconds since the epoch. ``creation`` is as in ``Caller``."""
 
     role: RoleName
     issued_at: int
@@ -79,8 +69,8 @@ class AccessToken:
 def parse_authorization(header: bytes | None) -> UnverifiedToken:
     """Read ``Token token="<base64>"``, or the same without quotation marks (WIRE-28).
 
-    The base64 is the standard one, with or without padding, broken by blanks and newlines at will. The JSON inside may
-    have been written anew by the client (TOK-30): it is an object of the three members, whose texts count.
+    The base64 is the standard one, padded or not, with any blanks and newlines. The JSON inside is an object of the three
+    members, whose texts alone count: the client may have written it again (TOK-30).
 
     :raises BearerRefused: the header is absent, of another form, or doesn't hold a token of this service's form.
     """
@@ -161,7 +151,7 @@ class VerificationKey:
         return AccessToken(role, issued_at, expires_at, creation)
 
     def public_jwk(self) -> dict[str, str]:
-        """The key as a member of a JWK set (RFC 7517)."""
+        """Return the key as a member of a JWK set (RFC 7517)."""
         return {**_required_members(self._public), "kid": self.key_id, "alg": "ES256", "use": "sig"}
 
 
@@ -194,14 +184,13 @@ class SigningKey:
         return cls(VerificationKey(account, key_id, public), private, protected)
 
     def private_bytes(self) -> bytes:
-        """The key to be sealed and stored, as PKCS #8 in DER."""
+        """Return the key to be sealed and stored, as PKCS #8 in DER."""
         return self._private.private_bytes(Encoding.DER, PrivateFormat.PKCS8, NoEncryption())
 
     def mint(self, role: RoleName, issued_at: int, lifetime: int, creation: int = 0) -> bytes:
         """Return the JSON text of a token for ``role``, a user or host of this key's account.
 
-        ``issued_at`` is in seconds since the epoch, ``lifetime`` in seconds. ``creation`` is as in ``Caller``; a token of a
-        role that is older than these numbers has no such claim, as before.
+        ``issued_at`` is in seconds since the epoch, ``lifetime`` in seconds. ``creation`` as in ``Caller``; 0 is left out.
         """
         if role.kind not in ACTOR_KINDS or role.account != self.verification.account:
             raise ValueError(f"a key of {self.verification.account} signs no token for {role}")
@@ -216,7 +205,7 @@ class SigningKey:
 
 
 def _required_members(public: ec.EllipticCurvePublicKey) -> dict[str, str]:
-    """The members of a JWK that make its thumbprint, in the order that the thumbprint wants (RFC 7638 3.2)."""
+    """Return the members of a JWK that make its thumbprint, in the thumbprint's order (RFC 7638 3.2)."""
     point = public.public_numbers()
     x, y = (_encoded(coordinate.to_bytes(_COORDINATE_BYTES)).rstrip("=") for coordinate in (point.x, point.y))
     return {"crv": "P-256", "kty": "EC", "x": x, "y": y}
@@ -227,7 +216,6 @@ def _encoded(data: bytes, alphabet: bytes = _URL_SAFE) -> str:
 
 
 def _unpadded(part: str) -> str:
-    """Take the padding off base64; it is there whole, or not at all."""
     text = part.rstrip("=")
     if part not in (text, text + "=" * (-len(text) % 4)):
         raise ValueError("half padded")
@@ -235,7 +223,7 @@ def _unpadded(part: str) -> str:
 
 
 def _decoded(part: str, alphabet: bytes = _URL_SAFE) -> bytes:
-    """Decode base64, padded or not. Of the spellings that the decoder takes, only the one that the encoder gives will do."""
+    """Decode base64, padded or not, in the one spelling that the encoder gives."""
     text = _unpadded(part)
     data = base64.b64decode(text + "=" * (-len(text) % 4), alphabet)
     if _encoded(data, alphabet).rstrip("=") != text:

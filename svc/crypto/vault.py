@@ -1,13 +1,11 @@
 """Sealing and opening what the database must not reveal: secret values, API keys, signing keys.
 
-Note [Names]. A value is sealed under the name of the thing that it belongs to, and opens under that name alone, so whoever
-can write to the database still cannot make one variable answer with another's value, or a secret with an API key. The name
-of a secret value is the full id of its variable, ``account:variable:identifier``. Every other purpose takes its name from a
-function or constant below, with a word before a slash: an account has no slash, so no full id begins like that, and the
-purposes differ in the word.
+Note [Names]. A value opens only under the name that it was sealed under, so that a writer to the database can't make one
+variable answer with another's value, or a secret with an API key. A secret's name is the full id of its variable. All
+other purposes have names from below, with a word before a slash, with which no full id begins: an account has no slash.
 
 Note [Random nonces]. Nonces are 96 random bits. NIST SP 800-38D 8.3 allows 2**32 sealings under one key that way; at one
-hundred per second that lasts over a year of uninterrupted writing, beyond which a new data key is due.
+hundred per second that lasts for over a year, beyond which a new data key is due.
 """
 
 from __future__ import annotations
@@ -24,33 +22,28 @@ from svc.model.errors import ConfigurationInvalid, WrongDataKey
 from svc.model.names import RoleName
 from svc.model.query_results import Sealed
 
-#: The name of the value by which a start tells whether it has the right data key.
+#: The names of the value by which a start knows the right data key, and of one that stands in for a missing one.
 CANARY: Final = "canary/"
-
-#: The name of a value that stands in for one that isn't there, so that both take the same work.
 DECOY: Final = "decoy/"
 
-#: Bytes of a data key.
 DATA_KEY_BYTES: Final = 32
-
 _FORMAT: Final = b"\x01"
 _NONCE_BYTES: Final = 12
 _TAG_BYTES: Final = 16
-_FINGERPRINT_DIGITS: Final = 24
 
 
 def api_key_name(role: RoleName) -> str:
-    """The name under which the API key of ``role`` is sealed."""
+    """Return the name under which the API key of ``role`` is sealed."""
     return f"api-key/{role}"
 
 
 def password_name(role: RoleName) -> str:
-    """The name under which the hash of the password of ``role`` is sealed."""
+    """Return the name under which the hash of the password of ``role`` is sealed."""
     return f"password/{role}"
 
 
 def signing_key_name(account: str, key_id: str) -> str:
-    """The name under which a signing key is sealed: a key that is moved to another account doesn't open there."""
+    """Return the name under which a signing key is sealed: a key that is moved to another account doesn't open there."""
     return f"signing-key/{account}/{key_id}"
 
 
@@ -69,17 +62,13 @@ def parse_data_key(text: str) -> bytes:
     except ValueError:
         key = b""
     if len(key) != DATA_KEY_BYTES or base64.b64encode(key).decode("ascii") != text:
-        raise ConfigurationInvalid(
-            "SERVICE_DATA_KEY", f"must be the base64 text of {DATA_KEY_BYTES} bytes; `svc data-key generate` makes one"
-        )
+        message = f"must be the base64 text of {DATA_KEY_BYTES} bytes; `svc data-key generate` makes one"
+        raise ConfigurationInvalid("SERVICE_DATA_KEY", message)
     return key
 
 
 class Vault:
-    """AES-256-GCM under the data key. A sealed value is a format byte, the nonce, the ciphertext and the tag.
-
-    The associated data is the format byte and the name, so neither can be altered.
-    """
+    """AES-256-GCM under the data key, over format byte, nonce, ciphertext and tag; format and name are authenticated too."""
 
     __slots__ = ("_cipher",)
 
@@ -95,17 +84,17 @@ class Vault:
 
     @staticmethod
     def fingerprint(sealed: Sealed) -> str:
-        """A short text that no two sealings share, not even of one value, and that tells nothing else."""
-        return hashlib.sha256(sealed[: 1 + _NONCE_BYTES] + sealed[-_TAG_BYTES:]).hexdigest()[:_FINGERPRINT_DIGITS]
+        """Return a short text that no two sealings share, not even of one value, and that reveals nothing else."""
+        return hashlib.sha256(sealed[: 1 + _NONCE_BYTES] + sealed[-_TAG_BYTES:]).hexdigest()[:24]
 
     def open(self, name: str, sealed: Sealed) -> bytes:
         """Return what was sealed under ``name``.
 
         :raises WrongDataKey: it was sealed under another key or name, was altered or cut, or has a format of the future.
         """
-        if sealed[:1] != _FORMAT or len(sealed) < 1 + _NONCE_BYTES + _TAG_BYTES:
-            raise WrongDataKey(name)
         nonce, ciphertext = sealed[1 : 1 + _NONCE_BYTES], sealed[1 + _NONCE_BYTES :]
+        if sealed[:1] != _FORMAT or len(ciphertext) < _TAG_BYTES:
+            raise WrongDataKey(name)
         try:
             return self._cipher.decrypt(nonce, ciphertext, _FORMAT + name.encode("utf-8"))
         except InvalidTag:

@@ -1,10 +1,7 @@
-"""Values and ports of authentication: requests, decisions, what they depend on, and what operators see of them.
+"""Values and ports of authentication; what the store may raise is told in ``ports``.
 
-Values cross the seams between those who prove identities, the store, and the web. What the store may raise is told in
-``interfaces``.
-
-Note [Not all at once]. Who is told to come again is told a moment of his own, up to twice as far away as need be, so that
-clients that were put off together don't come back together.
+Note [Not all at once]. Each client that is put off is given another moment to come again, up to twice as far away as need
+be, so that clients that were put off together don't come back together.
 """
 
 from __future__ import annotations
@@ -26,10 +23,10 @@ from svc.model.reasons import PUT_OFF, Reason, RefusalKind
 
 @attrs.frozen
 class LoginRequest:
-    """A request to be authenticated: what came from outside, nothing verified.
+    """A request to be authenticated, of which nothing is verified.
 
     ``login`` is the decoded id of the path, ``None`` when left out. ``evidence`` is the API key, or the JWT's text.
-    ``fault`` says why no evidence could be read from the request, if that is so: a code, and what was found.
+    ``fault``: why no evidence could be read from the request, as a code, and what was found.
     """
 
     account: str
@@ -42,10 +39,7 @@ class LoginRequest:
 
 @attrs.frozen
 class Admitted:
-    """The identity is proven and may be admitted; ``signing_key`` is the id of the key to sign its access token with.
-
-    ``creation``: that of the role, as it was read (see ``records.Caller``).
-    """
+    """A proven role, its ``creation`` (see ``Caller``), and the id of the key to sign its access token with."""
 
     role: RoleName
     signing_key: str
@@ -56,8 +50,8 @@ class Admitted:
 class Refused:
     """The authentication failed. ``detail`` names and compares what an operator needs to see, never evidence.
 
-    ``role`` is the full id of the would-be role where one was determined. ``kind`` is what the client learns, and with
-    ``retry_after`` the seconds after which it may come again.
+    ``role`` is the full id of the would-be role where one was determined. The client learns ``kind`` and ``retry_after``
+    (seconds) alone.
     """
 
     reason: Reason
@@ -82,17 +76,13 @@ class Refused:
         return cls(reason, detail, role, kind)
 
 
-#: After how many seconds somebody may come again where nothing tells when he can be judged, and over how many others are
-#: spread at least.
+#: Seconds after which a client may come again where none are known, and over how many more clients are spread at least.
 AGAIN: Final = 2.0
 _SPREAD: Final = 2.0
 
 
 def moment(seconds: float = AGAIN, chance: Callable[[], float] = random.random) -> int:
-    """Return after how many whole seconds to come again for one who can be judged in ``seconds`` (Note [Not all at once]).
-
-    ``chance`` tells numbers from 0 to 1.
-    """
+    """Return after how many whole seconds to come again for a client that can be judged in ``seconds``, by a ``chance``."""
     return max(1, math.ceil(seconds + chance() * max(seconds, _SPREAD)))
 
 
@@ -101,9 +91,9 @@ class AuthenticatorSettings:
     """The settings of one authenticator, as they stood at ``edition``, which changes whenever any of them does.
 
     ``values`` has a key for each *declared* variable among those asked for; its value is ``None`` when none was ever set.
-    ``switched``: whether ``PATCH`` switched it on or off, ``None`` when it never did. ``distrusted``: ids and thumbprints of
-    keys that verify nothing here. ``refreshes``: the number of an operator's last wish for newer keys, 0 when there was
-    none; each wish, for whatever authenticator, has a larger number than those before it.
+    ``switched``: on or off by ``PATCH``, ``None`` for never. ``distrusted``: ids and thumbprints of keys that verify nothing
+    here. ``refreshes``: the number of an operator's last request for newer keys, 0 for none; the numbers rise over all
+    authenticators.
     """
 
     edition: str
@@ -117,11 +107,10 @@ class AuthenticatorSettings:
 class LoginCandidate:
     """A role that asks to be admitted by an authenticator, read in one round trip.
 
-    ``edition`` is that of the authenticator's settings at the time of reading (see ``authn/federated.py``,
-    Note [Optimistic settings]). ``annotations`` are those of the role's resource whose names lie under the branch asked for,
-    in the order of their names, and ``None`` where they are more than ``ANNOTATIONS_LIMIT``, or have more than
-    ``ANNOTATIONS_BYTES``. ``restrictions``: from where the role may log in, as far as ``RESTRICTIONS_LIMIT``; empty means
-    from everywhere. ``may_authenticate`` is told of the first ``ROLES_FOLLOWED`` roles that it holds, the nearest first.
+    ``edition`` is that of the authenticator's settings (see ``authn/federated.py``, Note [Optimistic settings]).
+    ``annotations`` are those of the role's resource under the branch asked for, ordered by name; ``None`` where they are
+    more than ``ANNOTATIONS_LIMIT`` or ``ANNOTATIONS_BYTES``. ``restrictions`` are as in ``Credential``.
+    ``may_authenticate`` considers the first ``ROLES_FOLLOWED`` roles that it holds, the nearest first.
     """
 
     edition: str
@@ -132,17 +121,16 @@ class LoginCandidate:
     annotations: Mapping[str, str] | None
     signing_key: str | None
     restrictions: tuple[Network, ...] = ()
-    #: The role's (see ``records.Caller``). Not compared: no two stores make the same.
+    #: The role's (see ``Caller``). Not compared: no two stores make the same.
     creation: int = attrs.field(default=0, eq=False)
 
 
 @attrs.frozen
 class KeySource:
-    """Where an identity provider publishes its keys.
+    """The place where an identity provider publishes its keys for ``algorithms``.
 
-    ``uri`` is that of a JWK set, or that of an OIDC provider whose discovery document names one, when ``discovered``.
-    ``ca_cert`` has the certificates, in PEM, of the only authorities that are trusted there; ``None`` stands for the
-    platform's. ``algorithms`` are those that its keys are for: keys for others are none of its keys.
+    ``uri`` is that of a JWK set or, when ``discovered``, of an OIDC provider whose discovery document names one.
+    ``ca_cert``: PEM of the only authorities to trust there; ``None`` stands for the platform's.
     """
 
     uri: str
@@ -155,9 +143,8 @@ class KeySource:
 class KeysState:
     """The state of a provider's keys on this server; moments are in seconds since the epoch.
 
-    ``keys`` are the ids of the usable ones with their thumbprints, ``problems`` what is wrong with others, and ``unused``
-    those that are for something else, a sentence each. ``fetched_at``: when the set at hand was fetched, ``None`` when there
-    is none. ``asked_at``: when the provider was last asked, and ``failure`` why that failed, ``None`` when it didn't.
+    ``keys`` are the ids of the usable ones with their thumbprints; ``problems`` and ``unused`` are as in ``KeySet``.
+    ``fetched_at`` is about the set at hand, if any; ``asked_at`` and ``failure`` about the last attempt.
     """
 
     keys: tuple[tuple[str | None, str], ...] = ()
@@ -168,16 +155,14 @@ class KeysState:
     unused: tuple[str, ...] = ()
 
 
-#: How much of a role a login has read: roles that it holds, annotations and their bytes, and networks.
+#: Most that a login reads of a role: roles that it holds, annotations and their bytes, and networks.
 ROLES_FOLLOWED: Final = 10_000
 ANNOTATIONS_LIMIT: Final = 256
 ANNOTATIONS_BYTES: Final = 256 * 1024
 RESTRICTIONS_LIMIT: Final = 1000
 
-#: Webservices of authenticators that are listed, for anyone who asks.
+#: Most webservices of authenticators that are listed, and of one account among many.
 WEBSERVICES_LIMIT: Final = 1000
-
-#: How many of one account's are looked at, where those of many accounts are.
 WEBSERVICES_EACH: Final = 20
 
 #: Keys that one authenticator can distrust: every login reads them.
@@ -186,7 +171,7 @@ DISTRUSTED_LIMIT: Final = 256
 
 @attrs.frozen
 class DistrustedKey:
-    """A key, by its id or its thumbprint, that an authenticator was told to distrust, by whom and when (epoch seconds)."""
+    """A key, by id or thumbprint, that an authenticator distrusts, since when (epoch seconds), and by whose request."""
 
     key: str
     since: float
@@ -195,7 +180,7 @@ class DistrustedKey:
 
 @attrs.frozen
 class Problem:
-    """Something that is wrong with a configuration, and what to do about it: a sentence each."""
+    """A fault of a configuration, and its remedy: a sentence each."""
 
     what: str
     remedy: str
@@ -205,10 +190,9 @@ class Problem:
 class AuthenticatorStatus:
     """The state of an authenticator, for operators.
 
-    ``source`` says where its keys come from: ``jwks-uri``, ``provider-uri`` or ``public-keys``, ``None`` when that can't be
-    told; ``keys`` what is known of them. ``clock_offset``: by how many seconds the clock here is ahead of the provider's at
-    most, as recent tokens' ``iat`` tell, of which there were ``tokens``; ``None`` when there were none. ``algorithms`` are
-    those with which a token may be signed.
+    ``source`` is the origin of its keys: ``jwks-uri``, ``provider-uri`` or ``public-keys``, ``None`` if unknown.
+    ``clock_offset``: by how many seconds the clock here is ahead of the provider's at most, by the ``iat`` of as many recent
+    ``tokens``; ``None`` when there were none. ``algorithms`` are those with which a token may be signed.
     """
 
     problems: tuple[Problem, ...]
@@ -223,10 +207,9 @@ class AuthenticatorStatus:
 
 @attrs.frozen
 class Step:
-    """One check of an authentication, for operators.
+    """One check of an authentication, for operators, whose ``outcome`` is ``passed``, ``failed`` or ``not reached``.
 
-    ``check`` is its name, of a fixed list. ``outcome`` is ``passed``, ``failed`` or ``not reached``. ``detail`` has the
-    names and values that were compared, never the evidence. ``reason`` is that of a failure.
+    ``detail`` has the names and values that were compared, never the evidence.
     """
 
     check: str
@@ -257,7 +240,7 @@ class ILogin(Interface):
     async def api_key(request: LoginRequest) -> bytes | Refused:
         """Return the role's API key, unchanged, when ``request.evidence`` proves the role: the key itself, or its password.
 
-        A refusal is a value; an exception other than ``StoreUnavailable`` and ``PasswordsBusy`` is a bug.
+        Otherwise as ``authenticate``; it may raise ``PasswordsBusy`` too.
         """
 
 
@@ -268,11 +251,9 @@ class IExplainer(Interface):
         """Decide on a request as ``authenticate`` would, and return every check's outcome; nothing is admitted."""
 
     async def status(account: str, service_id: str) -> AuthenticatorStatus:
-        """Return the state of one authenticator, whose provider is asked for the keys unless they are at hand.
+        """Return the state of one authenticator, without ``distrusted``; keys that aren't at hand are fetched.
 
-        Who distrusted which keys is for the caller to add (``IAuthenticators.distrusted``).
-
-        :raises InvalidName: there can't be such an authenticator.
+        :raises InvalidName: no authenticator can be called so.
         """
 
 
@@ -282,10 +263,9 @@ class IProviderKeys(Interface):
     async def current(source: KeySource, refreshes: int = 0, request: LoginRequest | None = None) -> KeySet:
         """Return the set at hand for a source, fetching it when there is none.
 
-        ``refreshes`` is the number of an operator's newest wish for newer keys. Authenticators share sources, so each wish
-        needs a greater number than any before, for whichever of them it was. What was asked for when it was less is fetched
-        anew, once for each number, whatever the budget; when that fails, the set at hand stays, and is returned. ``request``
-        is the login that may have to wait, if it is one.
+        ``refreshes`` is as in ``AuthenticatorSettings``; authenticators share sources. A set of a lesser number is fetched
+        again, once for each number, whatever the budget; when that fails, the set at hand stays, and is
+        returned. ``request`` is the login that may have to wait, if it is one.
 
         :raises KeysUnavailable: there is no set at hand, and none could be fetched, or may be fetched yet, or waited for.
         """
@@ -294,8 +274,7 @@ class IProviderKeys(Interface):
         """Return a set fetched after ``seen``, which did not verify a token: unknown ``kid`` or wrong signature.
 
         Fetches when no newer one is at hand and the budget allows it; concurrent calls share one fetch. A failed fetch
-        leaves the old set in place. Where the budget is spent and ``seen`` was fetched a moment ago it is the newest that
-        there is, and returned.
+        leaves the old set in place. Where the budget is spent and ``seen`` was fetched a moment ago, it is returned.
 
         :raises KeysUnavailable: there is no newer set, and none could be fetched, or may be fetched yet, or waited for.
         """
@@ -305,19 +284,15 @@ class IProviderKeys(Interface):
 
 
 class IAuthenticatorReadings(Interface):
-    """The readings of the store that authenticators with variables need."""
+    """Readings of the store for authenticators with variables."""
 
     async def settings(account: str, branch: str, names: Sequence[str]) -> AuthenticatorSettings:
-        """Read the variables ``<branch>/<name>``, and what operators set at the webservice ``<branch>`` besides.
-
-        ``branch`` is a policy id such as ``svc/authn-jwt/ci``.
-        """
+        """Read the variables ``<branch>/<name>``, and the settings of the webservice ``<branch>``: ``svc/authn-jwt/ci``."""
 
     async def candidate(role: RoleName, branch: str, names: Sequence[str], annotated: str) -> LoginCandidate:
-        """Read all that bears on admitting ``role`` to the webservice ``branch`` of its own account, in one round trip.
+        """Read a candidate for the webservice ``branch`` of its own account, with its annotations under ``<annotated>/``.
 
-        Annotations whose name begins with ``<annotated>/`` are returned. ``edition`` is that of ``settings`` for the same
-        ``names``.
+        One round trip. ``edition`` is that of ``settings`` for the same ``names``.
         """
 
     async def webservice_annotations(webservice: ResourceName, names: Sequence[str], limit: int) -> Mapping[str, str]:
@@ -328,25 +303,19 @@ class IAuthenticators(Interface):
     """Authenticators as operators see and change them. Their webservices are named by full id."""
 
     async def webservices(prefix: str) -> list[tuple[ResourceName, bool | None]]:
-        """Return the first ``WEBSERVICES_LIMIT`` webservices of all accounts under ``<prefix>/``, in order.
-
-        Each comes with its switch: whether it was switched on or off, ``None`` when it never was.
-        """
+        """Return the first ``WEBSERVICES_LIMIT`` webservices of all accounts under ``<prefix>/`` in order, with switches."""
 
     async def some_webservices(prefix: str, after: str, limit: int) -> dict[str, list[tuple[ResourceName, bool | None]]]:
-        """Return the next accounts in order after that name, fewer than ``limit`` at the end.
-
-        Each comes with its first ``WEBSERVICES_EACH`` webservices under ``<prefix>/``, as in ``webservices``.
-        """
+        """Return the next accounts in order after that name, each with its first ``WEBSERVICES_EACH`` ``webservices``."""
 
     async def switch(webservice: ResourceName, on: bool, trail: EventBatch | None = None) -> None:
         """Switch an authenticator on or off.
 
-        :raises NotFound: there is no such webservice; so do the next three.
+        :raises NotFound: the webservice is missing; so do the next three.
         """
 
     async def refresh(webservice: ResourceName, trail: EventBatch | None = None) -> int:
-        """Note that an operator wants newer keys, and return the wish's number (see ``AuthenticatorSettings``)."""
+        """Note that an operator wants newer keys, and return the number of the request (see ``AuthenticatorSettings``)."""
 
     async def distrust(webservice: ResourceName, key: str, by: RoleName, trail: EventBatch | None = None) -> None:
         """Distrust a key, by its id or thumbprint; one that is distrusted already stays so, since when it was.

@@ -1,8 +1,7 @@
-"""May this role do this to that resource? A decision with its reason, made on a ``AccessFacts``.
+"""Decisions, with their reasons, on what a role may do to a resource; made on ``AccessFacts``.
 
-The rules (ROLE-1 to ROLE-8): who holds the owner's role has every privilege. A resource is visible to those who
-own it or have any privilege on it, by whatever name; to all others it doesn't exist. A member of a role doesn't see the
-role's resource by that.
+The rules (ROLE-1 to ROLE-8): a holder of the owner's role has every privilege. A resource is visible to those who own it or
+have any privilege on it; to all others it doesn't exist. A member of a role doesn't see the role's resource by that.
 """
 
 from __future__ import annotations
@@ -42,7 +41,6 @@ class Denied:
 Decision = Allowed | Denied
 
 _ALLOWED: Final = Allowed()
-_GONE: Final = "role of the token no longer exists"
 
 
 def sight(access_facts: AccessFacts) -> Decision:
@@ -122,8 +120,7 @@ def require_role_visible(access_facts: AccessFacts, role: RoleName, caller: Role
     :raises NotFound: it doesn't exist, or as good as.
     """
     decision = role_sight(access_facts)
-    hidden = decision == Denied(Denial.INVISIBLE) and role.account == caller.account
-    if hidden and not dialect.hides_roles:
+    if decision == Denied(Denial.INVISIBLE) and role.account == caller.account and not dialect.hides_roles:
         raise Forbidden(f"may not see {role}")
     _enforce(decision, role, "")
 
@@ -131,7 +128,7 @@ def require_role_visible(access_facts: AccessFacts, role: RoleName, caller: Role
 def _enforce(decision: Decision, name: ResourceName | RoleName, privilege: str) -> None:
     match decision:
         case Denied(Denial.CALLER_GONE):
-            raise Forbidden(_GONE)
+            raise Forbidden("role of the token no longer exists")
         case Denied(Denial.PRIVILEGE_MISSING):
             raise Forbidden(f"lacks {privilege} on {name}")
         case Denied(denial):

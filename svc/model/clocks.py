@@ -1,14 +1,11 @@
-"""Two clocks: one for how long something takes, and one for what time it is.
+"""Two clocks: one for durations, and one for the time of day.
 
-Note [Two clocks]. A machine's clock may be set, by hand or by NTP. Timers that go by it stand still after it was set back,
-for as long as that lasts, and are all due at once after it was set forwards; those of Twisted do. So every process that this
-program begins has its reactor go by a clock that nobody can set (:func:`run_steadily`). A ``clock`` or ``reactor`` is asked
-for durations alone. What time it is (when a token ends, what a record says) is asked of a ``wall``, which follows the
-machine's clock wherever that is set.
+Note [Two clocks]. A machine's clock may be set. Twisted's timers, which go by it, then stand still, or are all due at once.
+So every process that this program begins has its reactor go by a clock that nobody can set (:func:`run_steadily`), and
+``clock`` or ``reactor`` is asked for durations alone; the time of day is asked of a ``wall``, the machine's clock.
 
-The steady clock starts with the time of day, and goes on from there. Timers that are running already are not moved by it,
-and what libraries write as a date from a reactor's clock is none of 1970. It counts the time that a machine sleeps, where
-the system can tell: what was to be trusted for an hour is not trusted for a night.
+The steady clock starts with the time of day, so that running timers aren't moved and libraries write no dates of 1970. It
+counts the time that a machine sleeps, where the system can tell: a trust of an hour doesn't last for a night.
 """
 
 from __future__ import annotations
@@ -21,7 +18,7 @@ _STEADY: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 class WallClock(Protocol):
-    """What tells the time of day."""
+    """A clock that has the time of day."""
 
     def seconds(self) -> float:
         """Seconds since the epoch; less than before, once the clock was set back."""
@@ -46,10 +43,6 @@ def iso_milliseconds(seconds: float) -> str:
 
 
 def run_steadily(reactor: Any) -> None:
-    """Have a reactor's timers go by a clock that nobody can set (Note [Two clocks]).
-
-    For reactors of processes that this program begins; another program's is not ours to change. Twisted reads no other
-    clock than this attribute for them.
-    """
+    """Have a reactor's timers go by a clock that nobody can set (Note [Two clocks]); for processes of this program alone."""
     started = time.time() - time.clock_gettime(_STEADY)
     reactor.seconds = lambda: started + time.clock_gettime(_STEADY)

@@ -1,4 +1,4 @@
-"""What is counted while the server runs: sessions with the database, and connections of clients."""
+"""Counts of sessions with the database, and of connections of clients."""
 
 from __future__ import annotations
 
@@ -7,11 +7,7 @@ import attrs
 
 @attrs.frozen
 class Census:
-    """How the sessions with the database stand: how many there are, how many of them are lent, and who waits for one.
-
-    ``waits`` is how often somebody has had to wait, ``waited`` for how many seconds altogether, and ``returned`` how often a
-    session was given back, or had just been opened: all three since the start.
-    """
+    """Sessions with the database; ``waits``, ``waited`` (seconds) and ``returned`` (or opened) count from the start on."""
 
     sessions: int
     lent: int
@@ -23,9 +19,7 @@ class Census:
 
 @attrs.frozen
 class ConnectionCounts:
-    """How many connections of clients are open; how many idle ones have had to make room, and how many came when there was
-    none, since the start.
-    """
+    """The open connections of clients; since the start, idle ones that were closed for others, and ones beyond the limit."""
 
     open: int
     evicted: int

@@ -33,7 +33,7 @@ class Credential:
     password: Sealed | None = attrs.field(default=None, repr=False)
     expires_at: float | None = None
     restrictions: tuple[Network, ...] = ()
-    #: The role's (see ``records.Caller``). Not compared: no two stores make the same.
+    #: The role's (see ``Caller``). Not compared: no two stores make the same.
     creation: int = attrs.field(default=0, eq=False)
 
     def is_expired(self, now: float) -> bool:
@@ -42,10 +42,7 @@ class Credential:
 
 
 class ICredentials(Interface):
-    """The store of credentials. Users and hosts have them, each from the moment on at which it is made.
-
-    Every method may raise ``StoreUnavailable``, and those that write ``StoreReadOnly``, as in ``interfaces``; so ``trail``.
-    """
+    """The store of credentials, which users and hosts have from their beginning. Errors and ``trail``: see ``ports``."""
 
     async def credential(role: RoleName) -> Credential:
         """Return the credential of a role; an unknown role or account has an empty one."""
@@ -53,7 +50,7 @@ class ICredentials(Interface):
     async def set_api_key(role: RoleName, api_key: Sealed, trail: EventBatch | None = None) -> None:
         """Replace the API key of a role, and note when; one that expires, expires when it did.
 
-        :raises NotFound: there is no such role.
+        :raises NotFound: the role is missing.
         """
 
     async def rotated_at(role: RoleName) -> float | None:
@@ -62,33 +59,20 @@ class ICredentials(Interface):
     async def set_password(
         role: RoleName, password: Sealed, instead_of: Sealed | None = None, trail: EventBatch | None = None
     ) -> bool:
-        """Set the hash of a role's password: whatever stands there, or ``instead_of`` alone; return whether it was set.
-
-        A role that is unknown, or has no API key, can have no password.
-        """
+        """Set a role's hash, if it has an API key and its hash is ``instead_of``, where given; return whether it was set."""
 
     def renew_password(role: RoleName, password: Sealed, instead_of: Sealed) -> None:
-        """Begin to set the hash of a role's password, as above, for a login, which doesn't wait for a write.
-
-        Where that can't be done now, it isn't.
-        """
+        """Begin to set a role's hash, as above, for a login, which doesn't wait; where that can't be, do nothing."""
 
 
 def new_api_key() -> str:
-    """Make an API key: 32 random bytes as eight big-endian integers, each in Crockford's base32, lower case, unpadded.
-
-    It has at most 56 characters, and 50 to 56 nearly always (TOK-7).
-    """
+    """Make an API key: 32 random bytes as eight big-endian integers, each in Crockford's base32, lower case (TOK-7)."""
     return "".join(map(_base32, struct.unpack(">8I", os.urandom(32))))
 
 
 def _base32(number: int) -> str:
-    digits = ""
-    while True:
-        number, digit = divmod(number, 32)
-        digits = _CROCKFORD[digit] + digits
-        if not number:
-            return digits
+    rest, digit = divmod(number, 32)
+    return (_base32(rest) if rest else "") + _CROCKFORD[digit]
 
 
 def same_key(a: bytes, b: bytes) -> bool:

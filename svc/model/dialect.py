@@ -1,7 +1,6 @@
-"""The two vocabularies of the service, each one frozen value.
+"""The two vocabularies of the service: ``native``, and ``conjur``, that of the installed base.
 
-``native`` speaks the service's own names; ``conjur`` those of the installed base, so that its clients and policies work
-unchanged. Nothing else in the tree asks which dialect is in force by name: code reads a field.
+Nothing else asks which dialect is in force by name: code reads a field.
 """
 
 from __future__ import annotations
@@ -15,69 +14,33 @@ from svc.model.errors import ConfigurationInvalid
 
 @attrs.frozen(kw_only=True)
 class Dialect:
-    """What differs between the vocabularies (CFG-26)."""
+    """A vocabulary, as the configuration names it (CFG-26); the defaults are those of ``native``."""
 
-    #: The name by which the configuration chooses it.
-    name: str
-    #: Reserved prefix of policy ids and of the annotations ``<prefix>/mime_type`` and ``<prefix>/kind``.
-    prefix: str
-    #: The name of the cloud authenticator: in policy ids, in routes, and in annotations.
-    cloud: str
-    #: Environment variables that list the enabled authenticators, the first one set wins.
-    authenticators_environment: tuple[str, ...]
-    #: Whether a role of the caller's own account that the caller may not see is like one that doesn't exist.
-    hides_roles: bool
-    #: Whether a proven role is told that it lacks the privilege ``authenticate``.
-    tells_missing_privilege: bool
-    #: Whether ``PATCH`` switches on an authenticator that the configuration doesn't list; otherwise it only switches off.
-    switch_enables: bool
-    #: Whether ``/`` in a claim name walks into nested claims.
-    nested_claims: bool
-    #: Whether a token must carry ``iss`` whenever an issuer can be determined from the configuration.
-    issuer_mandatory: bool
-    #: Whether the mere presence of ``count`` asks for a count, whatever its value.
-    count_by_presence: bool
-    #: Whether a search finds the parts of annotation values that ``.`` ``/`` ``-`` part, as it does those of identifiers.
-    search_splits_values: bool
-    #: Whether the records that a search finds come by class, then id; otherwise by id.
-    search_by_class: bool
-    #: Whether a dry run tells that the owner of a role that comes or goes has another role, or one less.
-    dry_run_tells_owners: bool
-    #: Whether a policy may declare public keys that are none, and several of one name, of which the last counts.
-    lenient_public_keys: bool
-    #: Beginning of the two field names in the health report's replication section.
-    replication_prefix: str
-    #: The version that ``GET /`` reports, ``None`` for the program's own.
-    reported_version: str | None
-    #: The name by which ``GET /info`` calls this service.
-    service: str
+    name: str = "native"
+    prefix: str = "svc"  #: of reserved policy ids and of the annotations ``<prefix>/mime_type`` and ``<prefix>/kind``
+    cloud: str = "authn-cloud"  #: the name of the cloud authenticator in policy ids, routes and annotations
+    #: Environment variables that list the enabled authenticators; the first one that is set counts.
+    authenticators_environment: tuple[str, ...] = ("SERVICE_AUTHENTICATORS",)
+    hides_roles: bool = False  #: a role of the caller's account that it may not see is as one that doesn't exist
+    tells_missing_privilege: bool = False  #: a proven role is told that it lacks the privilege ``authenticate``
+    switch_enables: bool = False  #: ``PATCH`` also switches on an authenticator that the configuration doesn't list
+    nested_claims: bool = False  #: ``/`` in a claim name walks into nested claims
+    issuer_mandatory: bool = False  #: a token must carry ``iss`` if the configuration determines an issuer
+    count_by_presence: bool = False  #: the mere presence of ``count`` asks for a count, whatever its value
+    search_splits_values: bool = True  #: values of annotations are split at ``.`` ``/`` ``-`` as identifiers are
+    search_by_class: bool = True  #: what a search finds is ordered by class, then id; otherwise by id
+    dry_run_tells_owners: bool = False  #: a dry run lists the roles that owners gain and lose
+    lenient_public_keys: bool = False  #: policy may declare malformed public keys, and several of one name: the last counts
+    replication_prefix: str = "db_"  #: of the two fields in the health report's replication section
+    reported_version: str | None = None  #: the version that ``GET /`` reports, ``None`` for the program's own
+    service: str = "svc"  #: the name by which ``GET /info`` calls this service
 
     def enables(self, listed: bool, switched: bool | None) -> bool:
-        """Whether an authenticator may be used that the configuration lists, or doesn't, and that ``PATCH`` switched on or
-        off, or never did.
-        """
+        """Return whether an authenticator may be used; ``switched`` is what ``PATCH`` did, ``None`` for nothing."""
         return (listed or switched is True) if self.switch_enables else (listed and switched is not False)
 
 
-NATIVE: Final = Dialect(
-    name="native",
-    prefix="svc",
-    cloud="authn-cloud",
-    authenticators_environment=("SERVICE_AUTHENTICATORS",),
-    hides_roles=False,
-    tells_missing_privilege=False,
-    switch_enables=False,
-    nested_claims=False,
-    issuer_mandatory=False,
-    count_by_presence=False,
-    search_splits_values=True,
-    search_by_class=True,
-    dry_run_tells_owners=False,
-    lenient_public_keys=False,
-    replication_prefix="db_",
-    reported_version=None,
-    service="svc",
-)
+NATIVE: Final = Dialect()
 
 CONJUR: Final = Dialect(
     name="conjur",

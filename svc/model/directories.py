@@ -1,4 +1,4 @@
-"""LDAP directories: what is to be known of one, and the seam by which it is asked whether a password is someone's."""
+"""Values and port of LDAP directories."""
 
 from __future__ import annotations
 
@@ -11,28 +11,24 @@ from zope.interface import Interface
 from svc.model.errors import Refusal
 from svc.model.reasons import Reason
 
-#: What stands in a filter template for the login of whoever asks to be admitted.
+#: The place of the login in a filter template.
 PLACEHOLDER: Final = "%s"
 
 
 class Security(enum.Enum):
-    """How a connection to a directory is kept from being read; the values are those of policies (AUTH-54)."""
+    """The protection of a connection to a directory; the values are those of policies (AUTH-54)."""
 
-    #: Not at all.
     PLAIN = "plain"
-    #: TLS that is asked for on a plain connection, before anything else is said (StartTLS, RFC 4511 4.14).
-    START_TLS = "tls"
-    #: TLS from the first byte on (LDAPS).
-    TLS = "ssl"
+    START_TLS = "tls"  # asked for on a plain connection, before anything else is said (RFC 4511 4.14)
+    TLS = "ssl"  # from the first byte on (LDAPS)
 
 
 @attrs.frozen
 class LdapServer:
-    """A directory, and how people are found in it.
+    """A directory, and how people are found in it, below the entry ``base_dn``.
 
-    They stand below the entry ``base_dn``. ``filter_template`` is an LDAP filter (RFC 4515) with ``PLACEHOLDER`` for the
-    login. ``bind_dn`` and ``bind_password`` are those of the account that searches; ``None`` stands for an anonymous search.
-    ``ca_cert`` has the certificates, in PEM, of the only authorities to trust; ``None`` stands for the platform's.
+    ``filter_template`` is an LDAP filter (RFC 4515) with ``PLACEHOLDER``. ``bind_dn``: the account that searches, ``None``
+    for nobody. ``ca_cert``: PEM of the only authorities to trust; ``None`` stands for the platform's.
     """
 
     host: str
@@ -47,10 +43,7 @@ class LdapServer:
 
 @attrs.frozen(str=False)
 class DirectoryRefused(Refusal):
-    """An LDAP directory doesn't take a password, or can't be asked; raised by ``ldap``, told as a refused login.
-
-    ``detail`` is for operators: what the directory answered, or what failed; never a password.
-    """
+    """An LDAP directory refuses a password, or can't be asked; raised by ``ldap``. ``detail`` has no password."""
 
     reason: Reason
     detail: str
@@ -62,7 +55,7 @@ class IDirectories(Interface):
     async def prove(server: LdapServer, login: str, password: bytes) -> None:
         """Find the one entry that a login stands for, and see that the directory takes the password for it.
 
-        :raises DirectoryRefused: it doesn't, or it can't be asked; the reason and the detail are for the log.
+        :raises DirectoryRefused: it doesn't, or it can't be asked.
         """
 
     async def reach(server: LdapServer) -> None:

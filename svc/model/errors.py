@@ -1,7 +1,6 @@
-"""Everything the domain may refuse with.
+"""Refusals of the domain: frozen exceptions, which one table in ``web`` turns into responses.
 
-A refusal is a frozen exception. It carries what ``web`` needs to answer and what an operator needs to understand; one table
-in ``web`` turns the types into status codes. The vocabulary in which refused logins are logged is in ``reasons``.
+``retry_after`` is in seconds. ``why`` is for the log and for operators alone, unless a class says otherwise.
 """
 
 from __future__ import annotations
@@ -27,10 +26,7 @@ class Refusal(Exception):
 
 @attrs.frozen(str=False)
 class InvalidName(Refusal):
-    """A name or another parameter is not well formed; raised by ``names`` and by ``web`` while it reads a request (422).
-
-    ``parameter`` names the offending field, ``message`` says what it must be.
-    """
+    """A name or another parameter is not well formed; raised by ``names`` and by ``web`` while it reads a request (422)."""
 
     parameter: str
     message: str
@@ -38,10 +34,7 @@ class InvalidName(Refusal):
 
 @attrs.frozen(str=False)
 class InvalidParameter(Refusal):
-    """A query, header or form parameter has a value that cannot be used; raised by ``web`` and ``storage`` (422).
-
-    ``code`` is the word that stands in the error body (FAIL-4).
-    """
+    """A parameter has a value that cannot be used; raised by ``web`` and ``storage`` (422). ``code``: see FAIL-4."""
 
     parameter: str
     message: str
@@ -65,28 +58,21 @@ class TooLarge(Refusal):
 
 @attrs.frozen(str=False)
 class BearerRefused(Refusal):
-    """The access token in the ``Authorization`` header does not prove a caller; raised by ``tokens``, ``keyring`` and
-    ``web`` (401).
-
-    ``message`` is one of the texts of WIRE-30.
-    """
+    """The access token proves no caller; raised by ``tokens``, ``keyring`` and ``web`` (401), with a text of WIRE-30."""
 
     message: str
 
 
 @attrs.frozen(str=False)
 class CallerReplaced(Refusal):
-    """The role of the access token was deleted, and another one of its name was made since; raised by ``storage`` wherever
-    it reads anything for a caller (401, as ``BearerRefused``).
-    """
+    """The token's role was deleted and made again; raised by ``storage`` wherever it reads for a caller (401)."""
 
 
 @attrs.frozen(str=False)
 class AuthenticationRefused(Refusal):
     """An authenticate or login request failed; raised by ``services``, ``web`` and ``keyring``.
 
-    The client learns ``kind`` alone, and with ``retry_after`` the seconds after which it may come again. ``reason`` and its
-    details have been logged by then.
+    The client learns ``kind`` and ``retry_after`` alone; ``reason`` and its details have been logged by then.
     """
 
     reason: Reason
@@ -101,10 +87,7 @@ class CredentialInsufficient(Refusal):
 
 @attrs.frozen(str=False)
 class CredentialUnknown(Refusal):
-    """The role whose credential is asked for is missing, or the caller may not see it; raised by ``web`` (404).
-
-    ``hidden`` is as in ``RecordNotFound``.
-    """
+    """The role is missing, or the caller may not see it; raised by ``web`` (404). ``hidden``: see ``RecordNotFound``."""
 
     name: str
     hidden: bool = attrs.field(default=False, eq=False, repr=False)
@@ -119,30 +102,21 @@ class CredentialImpossible(Refusal):
 
 @attrs.frozen(str=False)
 class PasswordsBusy(Refusal):
-    """More passwords wait to be hashed than may; raised by ``passwords`` (503 with ``Retry-After``).
-
-    ``retry_after`` is in seconds.
-    """
+    """More passwords wait to be hashed than may; raised by ``passwords`` (503 with ``Retry-After``)."""
 
     retry_after: int = 2
 
 
 @attrs.frozen(str=False)
 class AddressRefused(Refusal):
-    """A host that a policy names has no address, or one that may not be connected to; raised by ``providers``.
-
-    ``why`` is for operators; it never tells the address of a name.
-    """
+    """A host has no address, or one that may not be connected to; raised by ``lookup``; ``why`` never holds the address."""
 
     why: str
 
 
 @attrs.frozen(str=False)
 class Forbidden(Refusal):
-    """The caller sees the thing but lacks the privilege; raised by ``access`` (403, empty body).
-
-    ``why`` is for the log alone. ``told`` is for the caller, where no authority would be enough.
-    """
+    """The caller sees the thing but lacks the privilege; raised by ``authorization`` (403). ``told`` is for the caller."""
 
     why: str
     told: str | None = attrs.field(default=None, repr=False)
@@ -150,11 +124,7 @@ class Forbidden(Refusal):
 
 @attrs.frozen(str=False)
 class RecordNotFound(Refusal):
-    """A record is missing, or the caller may not see it; raised by ``access`` and ``storage`` (404).
-
-    ``kind`` and ``identifier`` are those that were asked for, ``name`` is the full id (ROLE-6). ``hidden``,
-    for the audit alone, says that it is there.
-    """
+    """A record is missing, or ``hidden`` (for the audit); raised by ``authorization`` and ``storage`` (404, ROLE-6)."""
 
     account: str
     kind: str
@@ -169,27 +139,22 @@ class RecordNotFound(Refusal):
 
     @property
     def name(self) -> str:
-        """The full id."""
+        """Return the full id."""
         return f"{self.account}:{self.kind}:{self.identifier}"
 
 
 @attrs.frozen(str=False)
 class TooManyRoles(Refusal):
-    """More roles stand above or below one, or more memberships between them, than are followed for one request; raised by
-    ``storage`` (422).
-
-    ``limit`` is the number of roles.
-    """
+    """More than ``limit`` roles, or too many memberships, would have to be followed; raised by ``storage`` (422)."""
 
     limit: int
 
 
 @attrs.frozen(str=False)
 class NoValue(Refusal):
-    """A variable has no value, is missing, or may not be seen; raised by ``access`` when a secret is read (404).
+    """A variable has no value, is missing, or may not be seen; raised when a secret is read (404).
 
-    ``ended_at``: when the value ended, in seconds since the epoch, if it had one; told to those who could have read it.
-    ``hidden`` is as in ``RecordNotFound``.
+    ``ended_at`` (seconds since the epoch) is for those who could have read the value. ``hidden``: see ``RecordNotFound``.
     """
 
     name: str
@@ -223,10 +188,7 @@ class Conflict(Refusal):
 
 @attrs.frozen(str=False)
 class PreconditionFailed(Refusal):
-    """A thing is not as the request demands; raised by ``web`` (412).
-
-    ``header`` is the one that demands it, ``tag`` the entity tag that the thing has, ``None`` when it isn't there.
-    """
+    """A thing with the entity tag ``tag``, or none, is not as ``header`` demands; raised by ``web`` (412)."""
 
     header: str
     tag: str | None
@@ -234,10 +196,7 @@ class PreconditionFailed(Refusal):
 
 @attrs.frozen(str=False)
 class PolicyConflict(Refusal):
-    """Another load of the same policy is under way or won a race; raised by ``storage`` (409 with ``Retry-After``).
-
-    ``retry_after`` is in seconds.
-    """
+    """Another load of the same policy is under way or won a race; raised by ``storage`` (409 with ``Retry-After``)."""
 
     retry_after: int = 1
 
@@ -246,8 +205,7 @@ class PolicyConflict(Refusal):
 class PolicyInvalid(Refusal):
     """A policy document says something that cannot be; raised by ``policy`` and ``storage`` (422).
 
-    ``line`` and ``column`` count from 1 and are absent when the fault has no single place. ``bare``: on the wire the message
-    stands alone, though its place is known: a fault of meaning, not of grammar (POL-52).
+    ``line`` and ``column`` count from 1. ``bare``: a fault of meaning, told without its place (POL-52).
     """
 
     message: str
@@ -258,10 +216,7 @@ class PolicyInvalid(Refusal):
 
 @attrs.frozen(str=False)
 class StoreUnavailable(Refusal):
-    """The database cannot be asked now: connection lost, starting, time-out; from ``storage`` (503, ``Retry-After``).
-
-    ``why`` is for the log alone; ``retry_after`` is in seconds.
-    """
+    """The database cannot be asked now: connection lost, starting, time-out; from ``storage`` (503, ``Retry-After``)."""
 
     why: str
     retry_after: int = attrs.field(default=1, repr=False)
@@ -271,17 +226,13 @@ class StoreUnavailable(Refusal):
 class OutcomeUnknown(StoreUnavailable):
     """A change was sent to the database, which didn't confirm it; raised by ``storage`` (503, without ``Retry-After``).
 
-    It may have been made, or not; or be made here and be lost yet, as when its standby takes over. Whoever repeats it must
-    know that it may happen twice.
+    It may have been made, or be lost yet, as when a standby takes over. A client that repeats it may make it twice.
     """
 
 
 @attrs.frozen(str=False)
 class PrimaryContested(StoreUnavailable):
-    """Another server has a primary of the same database system, so this one takes no writes; raised by ``cluster`` (503).
-
-    ``why`` is told: it names that server, as the settings do. ``retry_after`` is in seconds.
-    """
+    """Another server has a primary of the same system; raised by ``cluster`` (503). ``why`` is told; it names that one."""
 
     retry_after: int = attrs.field(default=30, repr=False)
 
@@ -293,10 +244,7 @@ class StoreReadOnly(Refusal):
 
 @attrs.frozen(str=False)
 class LoadsUnavailable(Refusal):
-    """A policy load can't be done now; raised by ``worker`` (503 with ``Retry-After``).
-
-    ``why`` is told; ``retry_after`` is in seconds.
-    """
+    """A policy load can't be done now; raised by ``worker`` (503 with ``Retry-After``). ``why`` is told to clients."""
 
     why: str
     retry_after: int = attrs.field(default=5, repr=False)
@@ -304,17 +252,14 @@ class LoadsUnavailable(Refusal):
 
 @attrs.frozen(str=False)
 class TooManyConnections(Refusal):
-    """The request came on a connection beyond the limit; raised by ``web`` (503 with ``Retry-After``, in seconds)."""
+    """The request came on a connection beyond the limit; raised by ``web`` (503 with ``Retry-After``)."""
 
     retry_after: int = attrs.field(default=2, repr=False)
 
 
 @attrs.frozen(str=False)
 class AuditUnavailable(Refusal):
-    """What must be audited can't be recorded now; raised by ``journal`` (503 with ``Retry-After``).
-
-    ``why`` is for the log and for operators; ``retry_after`` is in seconds.
-    """
+    """What must be audited can't be recorded now; raised by ``journal`` (503 with ``Retry-After``)."""
 
     why: str
     retry_after: int = attrs.field(default=1, repr=False)
@@ -322,10 +267,7 @@ class AuditUnavailable(Refusal):
 
 @attrs.frozen(str=False)
 class TooOften(Refusal):
-    """Something was asked for again too soon; raised by ``web`` (429 with ``Retry-After``).
-
-    ``message`` says what; ``retry_after`` is in seconds.
-    """
+    """Something was asked for again too soon; raised by ``web`` (429 with ``Retry-After``)."""
 
     message: str
     retry_after: int = 1
@@ -333,10 +275,7 @@ class TooOften(Refusal):
 
 @attrs.frozen(str=False)
 class KeysUnavailable(Refusal):
-    """The keys of an identity provider cannot be had now; raised by ``providers``; the login that needed them is put off.
-
-    ``why`` is for the log and for operators; ``retry_after`` is in seconds.
-    """
+    """The keys of an identity provider cannot be had now; raised by ``providers``; the login that needed them is put off."""
 
     why: str
     retry_after: int = attrs.field(default=1, repr=False)
@@ -344,20 +283,14 @@ class KeysUnavailable(Refusal):
 
 @attrs.frozen(str=False)
 class WrongDataKey(Refusal):
-    """A sealed value does not open under the data key, or was moved or altered; raised by ``vault`` (422).
-
-    ``name`` is the resource or row the value belongs to.
-    """
+    """A sealed value does not open under the data key, or was moved or altered; raised by ``vault`` (422)."""
 
     name: str
 
 
 @attrs.frozen(str=False)
 class ConfigurationInvalid(Refusal):
-    """A setting is unknown or has a bad value; raised by ``config``; the start ends with exit code 1.
-
-    ``key`` is the setting's name as the user wrote it.
-    """
+    """The setting ``key`` is unknown or has a bad value; raised by ``settings``; the start ends with exit code 1."""
 
     key: str
     message: str

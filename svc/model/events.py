@@ -1,8 +1,4 @@
-"""Events of the audit: what was done or tried, by whom, from where, and the outcome; and the seams by which they are kept.
-
-The words are those of the installed base (AUD-3): ``msgid`` says what sort of event it is,
-``operation`` what was done, ``subject`` to what. Records of RFC 5424 are made of them in ``journal``, rows in ``storage``.
-"""
+"""Values and ports of the audit: events, their origins and outcomes, in the words of the installed base (AUD-3)."""
 
 from __future__ import annotations
 
@@ -28,12 +24,11 @@ Subject = tuple[tuple[str, str], ...]
 
 # A tuple, since it is made sooner than other values: a batch of secrets makes hundreds.
 class Event(NamedTuple):
-    """Something that is done or tried; the same whether it succeeds.
+    """An act or an attempt: the sort of event (``msgid``), the ``operation``, and the ``subject`` that it is done to.
 
-    ``subject`` is what it is done to. ``did`` and ``does`` say it in words, after the role: "fetched x", "fetch x"; what
-    stands in them from outside is made fit for a line when it is written. ``user`` is the full id of the role that acts,
-    where it isn't the caller's. ``policy``: the id and the version of the policy that a load made. ``severity`` is that of
-    the success; a failure is a warning.
+    ``did`` and ``does`` say it in words, after the role: "fetched x", "fetch x"; text from outside in them is escaped when
+    it is written. ``user`` is the full id of the role that acts, where it isn't the caller's. ``policy``: the id and the
+    version of the policy that a load made. ``severity`` is that of the success; a failure is a warning.
     """
 
     msgid: str
@@ -51,7 +46,7 @@ class Event(NamedTuple):
 
 @attrs.frozen
 class Server:
-    """Which server tells an event: the name of its machine, and of the program (RFC 5424, 6.2.4 and 6.2.5)."""
+    """The server that an event comes from: its machine, and the program (RFC 5424, 6.2.4 and 6.2.5)."""
 
     hostname: str
     appname: str
@@ -59,7 +54,7 @@ class Server:
 
 @attrs.frozen(slots=False)
 class AuditContext:
-    """Where events come from: the caller's full id, ``None`` before it is proven, its address, and the request's id."""
+    """The origin of events: the caller's full id, ``None`` before it is proven, its address, and the request's id."""
 
     server: Server
     user: str | None
@@ -75,19 +70,19 @@ class EventBatch:
     events: tuple[Event, ...] = ()
 
 
-#: The reason of an outcome that nobody knows: a change was asked for, and the database didn't say whether it made it.
+#: The reason where the database didn't say whether it made a change.
 OUTCOME_UNKNOWN: Final = "outcome-unknown"
 
 
 @attrs.frozen
 class Outcome:
-    """How events ended: ``reason`` is a code of a bounded set, ``None`` where they succeeded."""
+    """The outcome of events: ``reason`` is a code of a bounded set, ``None`` for a success."""
 
     reason: str | None = None
 
     @property
     def word(self) -> str:
-        """The word of the record for it (AUD-12)."""
+        """Return the word of the record for it (AUD-12)."""
         return {None: "success", OUTCOME_UNKNOWN: "unknown"}.get(self.reason, "failure")
 
 
@@ -107,17 +102,16 @@ class StoredEvent:
     message: str
 
 
-#: What events can be looked for by, beside the parameters of their subjects.
+#: The parameters by which events can be found, beside those of their subjects.
 PARAMETERS: Final = frozenset({("action", "operation"), ("auth", "user"), ("client", "ip"), ("policy", "id")})
 
 
 @attrs.frozen
 class EventsQuery:
-    """Which events of an account to list, the newest first.
+    """A query for events of an account, the newest first.
 
-    ``about``: only those that tell of what has this full id, as role, resource or member. ``data``: parameters that they
-    have, by the name of the structured data, its own name and its value: any of ``subject``, and of others those that are
-    in ``PARAMETERS``. The rest are equal where given.
+    ``about``: the full id of a role, resource or member that they tell of. ``data``: parameters that they have, as names of
+    the structured data, own names and values: any of ``subject``, and those in ``PARAMETERS``. Others are equal.
     """
 
     account: str
@@ -134,10 +128,10 @@ class EventsQuery:
 
 
 class IJournal(Interface):
-    """What takes every event of a server before the request that it tells of is answered."""
+    """The journal, which takes every event of a server before the request is answered."""
 
     def origin(user: RoleName | None, client_ip: str, request_id: str) -> AuditContext:
-        """Say where the events of one request come from."""
+        """Return the origin of the events of one request."""
 
     def admit() -> None:
         """Return when events can be taken now.
@@ -153,16 +147,13 @@ class IJournal(Interface):
 
 
 class IEvents(Interface):
-    """The events that the database keeps: those that changed it, written with the change.
-
-    Every method may raise ``StoreUnavailable``, and those that write ``StoreReadOnly``, as in ``interfaces``.
-    """
+    """The events that the database keeps: those that changed it, written with the change. Errors: see ``ports``."""
 
     async def listed(query: EventsQuery) -> list[StoredEvent]:
-        """The events that the query matches, the newest first. None is older than the account."""
+        """Return the events that the query matches, the newest first. None is older than the account."""
 
     async def after(number: int, last: int, origin: AuditContext, limit: int) -> list[tuple[int, Event]]:
-        """The events of one origin that are numbered after ``number``, up to ``last``, in order, ``limit`` at most."""
+        """Return the first ``limit`` events of an origin that are numbered after ``number``, up to ``last``, in order."""
 
     async def purge(before: float) -> int:
-        """Remove those from before a moment (epoch seconds), and tell how many they were."""
+        """Remove those from before a moment (epoch seconds), and return how many they were."""

@@ -1,8 +1,7 @@
-"""Values and seam of expiration: how long values live, which of them are rotated, and what is due.
+"""Values and ports of expiration and rotation, which annotations of a variable ask for.
 
-Policy says it with annotations of a variable: ``expiration/ttl`` has its values end so long after they were set,
-``rotation/rotator`` with ``rotation/ttl`` has them replaced so often (SEC-21, SEC-28). A variable that is rotated keeps
-its value until there is another, so its values don't end.
+``expiration/ttl`` has its values end so long after they were set, ``rotation/rotator`` with ``rotation/ttl`` has them
+replaced so often (SEC-21, SEC-28). Values that are rotated don't end.
 """
 
 from __future__ import annotations
@@ -21,7 +20,6 @@ from svc.model.host_factories import ExpiredToken
 from svc.model.names import ResourceName
 from svc.model.query_results import AccessFacts, Asker, Sealed
 
-#: The annotations.
 LIFETIME: Final = "expiration/ttl"
 ROTATOR: Final = "rotation/rotator"
 ROTATION_LIFETIME: Final = "rotation/ttl"
@@ -66,7 +64,7 @@ _LONGEST: Final = Duration(months=12_000, days=366_000, seconds=366_000 * 86_400
 
 
 def lifetime_of(text: str | None) -> Duration | None:
-    """How long the annotation has values live; ``None`` when there is none, or none that can be read."""
+    """Return how long the annotation has values live; ``None`` when there is none, or none that can be read."""
     try:
         return None if text is None else Duration.parse(text)
     except ValueError:
@@ -74,18 +72,15 @@ def lifetime_of(text: str | None) -> Duration | None:
 
 
 def is_about_expiration(annotation: str) -> bool:
-    """Whether an annotation of that name says how long values live, or that they are rotated, and how."""
+    """Return whether an annotation of that name concerns expiration or rotation."""
     return annotation == LIFETIME or annotation.startswith(ROTATION_PREFIX)
 
 
 class Turn(enum.Enum):
-    """Whose turn it is to see to what is due."""
+    """The servers that have the turn: this one, others of the cluster, or those of a standby's primary."""
 
-    #: This server's.
     OURS = "ours"
-    #: Another server of the cluster is at it.
     OTHERS = "others"
-    #: The database is a standby: its primary's servers see to it.
     STANDBY = "standby"
 
 
@@ -93,10 +88,9 @@ class Turn(enum.Enum):
 class Due:
     """A variable that is due, as it stands.
 
-    ``edition`` is handed back with what was decided on it. ``annotations`` are those that bear on it. ``changed``: they were
-    changed since it was last looked at. ``value`` is the newest, sealed, even when it has ended. ``ends_at`` is when that
-    ends or is to be replaced, and ``ended`` whether that moment has come. ``failures``: how often its rotation failed in a
-    row.
+    ``edition`` is handed back with each decision. ``changed``: the annotations were, since it was last looked at. ``value``
+    is the newest, even when it has ended. ``ends_at`` is when that ends or is to be replaced, and ``ended`` whether that
+    moment has come. ``failures``: of its rotation, in a row.
     """
 
     variable: ResourceName
@@ -110,21 +104,21 @@ class Due:
 
     @property
     def rotator(self) -> str | None:
-        """The rotator that policy names."""
+        """Return the rotator that policy names."""
         return self.annotations.get(ROTATOR)
 
 
 class IExpirations(Interface):
-    """What is due. Every method may raise ``StoreUnavailable`` and ``StoreReadOnly``, as in ``interfaces``; so ``trail``.
+    """Variables that are due. Every method may raise ``StoreUnavailable`` and ``StoreReadOnly``; ``trail``: see ``ports``.
 
-    What is decided on an edition that is not the current one any more is dropped: the variable is due again.
+    A decision on an edition that is not the current one any more is dropped: the variable is due again.
     """
 
     async def take_turn(work: Callable[[], Awaitable[None]]) -> Turn:
         """Do ``work`` unless another server of the cluster is at it, or this one's database is a standby."""
 
     async def due(most: int) -> list[Due]:
-        """The variables that are due, ``most`` of them, those first that have been for longest."""
+        """Return the variables that are due, ``most`` of them, those first that have been for longest."""
 
     async def set_lifetime(due: Due, lifetime: Duration | None) -> None:
         """Have all values end ``lifetime`` after they were set, or not at all; the variable is due when the newest does."""
@@ -136,72 +130,61 @@ class IExpirations(Interface):
         """Look at the variable no more before its newest value ends, or something changes; ``fault`` is told of it."""
 
     async def fail(due: Due, pause: float, fault: str) -> None:
-        """Count a failed rotation, tell its ``fault``, and have the variable be due again in ``pause`` seconds."""
+        """Count a failed rotation, note its ``fault``, and have the variable be due again in ``pause`` seconds."""
 
     async def stage(variable: ResourceName, candidate: Sealed, lease: float) -> Sealed | None:
         """Keep a value that is about to be put in force elsewhere, and return the one that is kept.
 
-        That is another one when there was one: what became of it isn't known. For ``lease`` seconds the variable is not due.
-        ``None`` when there is no such variable.
+        An earlier one stays, since what became of it isn't known. For ``lease`` seconds the variable is not due. ``None``
+        when the variable is missing.
         """
 
     async def promote(
         variable: ResourceName, candidate: Sealed, interval: Duration, trail: EventBatch | None = None
     ) -> int | None:
-        """Make the value that is kept the variable's newest, due to be replaced after ``interval``, and return its version.
-
-        ``None``, and nothing happens, when that value isn't kept any more.
-        """
+        """Make the kept value the newest, due after ``interval``; return its version, ``None`` when it isn't kept now."""
 
     async def values(variables: Sequence[ResourceName]) -> dict[str, Sealed]:
-        """The newest values of those that have one which hasn't ended, by full ids."""
+        """Return the newest values of those that have one which hasn't ended, by full ids."""
 
     async def clear(
         caller: Asker, variable: ResourceName, decide: Callable[[AccessFacts], None], trail: EventBatch | None = None
     ) -> None:
-        """Let ``decide`` look, then have no value of the variable end: one that is rotated is due now (SEC-25).
-
-        What ``decide`` raises ends it.
-        """
+        """Let ``decide`` look, or raise, then have no value of the variable end; a rotated one is due now (SEC-25)."""
 
 
 class IExpirationEvents(Interface):
-    """Who is told what became of values, and of tokens of host factories.
-
-    A change is told twice: to the transaction that makes it, by a trail, and when it is made. Who tells waits until it is
-    known; that may raise ``AuditUnavailable``.
-    """
+    """Events of values and of host factories' tokens; recording those that are no batches may raise ``AuditUnavailable``."""
 
     def admit() -> None:
-        """Return when anything can be told now.
+        """Return when events can be taken now.
 
-        :raises AuditUnavailable: it can't, and nothing is to be changed then.
+        :raises AuditUnavailable: they can't, and nothing is to be changed then.
         """
 
     def rotation(variable: ResourceName, rotator: str) -> EventBatch | None:
-        """The events of a rotation, for the transaction that makes the new value the newest."""
+        """Return the events of a rotation, for the transaction that makes the new value the newest."""
 
     def removal(tokens: Sequence[ExpiredToken]) -> EventBatch | None:
-        """The events of tokens that have expired, for the transaction that removes them."""
+        """Return the events of tokens that have expired, for the transaction that removes them."""
 
     async def expired(variable: ResourceName, at: float) -> None:
-        """The newest value ended, at that moment in seconds since the epoch."""
+        """Record that the newest value ended, at that moment in seconds since the epoch."""
 
     async def rotated(variable: ResourceName, rotator: str, version: int) -> None:
-        """A new value is in force, of this version."""
+        """Record that a new value is in force, of this version."""
 
     async def failed(variable: ResourceName, rotator: str | None, why: str) -> None:
-        """A rotation failed, or policy's annotations can't be used; ``rotator`` is the one that they name, if any."""
+        """Record that a rotation failed, or that annotations can't be used, which may name no ``rotator``."""
 
     async def removed(tokens: Sequence[ExpiredToken]) -> None:
-        """Tokens that had expired are gone."""
+        """Record that expired tokens were removed."""
 
 
 @attrs.frozen
 class Rotation:
-    """One value that is to take the place of another.
+    """A value that is to replace another; where an earlier attempt was broken off, ``candidate`` may be in force already.
 
-    ``current`` is in force now, or ``candidate`` is already: nobody knows when an earlier attempt was broken off.
     ``siblings`` are the values of the variables beside it, by the last part of their names, and ``annotations`` its own.
     """
 
@@ -213,10 +196,7 @@ class Rotation:
 
 @attrs.frozen(str=False)
 class RotationFailed(Refusal):
-    """A value was not put in force, or nobody knows whether it was; raised by rotators.
-
-    ``why`` is for all who see the variable: it holds no secret, and nothing that a stranger's server said.
-    """
+    """A value was not, or perhaps not, put in force; raised by rotators. ``why`` has no secret, and no text of others."""
 
     why: str
 
@@ -229,10 +209,10 @@ class IRotator(Interface):
     optional = Attribute("""Those of them that need not be there.""")
 
     def objection(annotations: Mapping[str, str]) -> str | None:
-        """What is wrong with the annotations that are its own, which it names; ``None`` for nothing."""
+        """Return what is wrong with the rotator's own annotations, by name; ``None`` for nothing."""
 
     def new_value(annotations: Mapping[str, str]) -> bytes:
-        """Make a new value, as annotations have it to which there is no objection."""
+        """Make a new value, according to annotations without objection."""
 
     async def rotate(rotation: Rotation) -> None:
         """Return when the candidate is in force. May be cancelled.

@@ -16,11 +16,7 @@ from svc.model.query_results import Sealed, is_within
 
 @attrs.frozen
 class FactoryToken:
-    """A host factory's token as the store keeps it, which is without its text.
-
-    ``expires_at`` is in seconds since the epoch. ``networks`` are those from which it may be used, in CIDR notation; none
-    means from everywhere.
-    """
+    """A host factory's token without its text; ``expires_at`` in epoch seconds; no ``networks`` (CIDR) means all."""
 
     factory: RoleName
     expires_at: float
@@ -32,7 +28,7 @@ class FactoryToken:
 
 
 def digest_of(token: str) -> bytes:
-    """Return the SHA-256 of a token: by this the store finds it, and who steals the store gets no token of it."""
+    """Return the SHA-256 of a token, by which the store finds it: a thief of the store gets no token."""
     return hashlib.sha256(token.encode("utf-8")).digest()
 
 
@@ -43,7 +39,7 @@ def called(digest: bytes) -> str:
 
 @attrs.frozen
 class ExpiredToken:
-    """A token that was removed since it had expired: what it is ``called``, and its factory."""
+    """A token that was removed since it had expired: its name, as ``called`` returns it, and its factory."""
 
     name: str
     factory: RoleName
@@ -54,15 +50,12 @@ Recount = Callable[[Sequence[ExpiredToken]], EventBatch | None]
 
 
 class IHostFactories(Interface):
-    """Tokens of host factories, each known by its ``digest_of``, and the hosts that they make.
-
-    Every method may raise ``StoreUnavailable``, and those that write ``StoreReadOnly``, as in ``interfaces``; so ``trail``.
-    """
+    """Tokens of host factories, each known by its ``digest_of``, and the hosts that they make. Errors: see ``ports``."""
 
     async def add_tokens(digests: Sequence[bytes], token: FactoryToken, trail: EventBatch | None = None) -> None:
         """Add tokens that are alike.
 
-        :raises NotFound: there is no such factory.
+        :raises NotFound: the factory is missing.
         """
 
     async def token(digest: bytes) -> FactoryToken | None:
@@ -85,10 +78,7 @@ class IHostFactories(Interface):
         """
 
     async def remove_expired(now: float, recount: Recount) -> list[ExpiredToken]:
-        """Remove tokens that have expired at ``now``, some of them if they are many, and return those.
-
-        ``recount`` tells the events of what was removed; none are told when that was nothing.
-        """
+        """Remove some tokens that have expired at ``now``, return them, and write what ``recount`` returns."""
 
     async def token_known() -> bool:
         """Look up a token that is always there, and one that never is; return whether both answers were right."""

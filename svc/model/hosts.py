@@ -1,4 +1,4 @@
-"""How hosts are written, in addresses and settings."""
+"""Patterns of hosts, in addresses and settings."""
 
 from __future__ import annotations
 
@@ -17,8 +17,6 @@ def _name(edge: str) -> str:
 DNS_NAME: Final = _name("[A-Za-z0-9]")
 HOST_NAME: Final = _name("[A-Za-z0-9_]")
 
-#: A number of IPv6 in brackets, as far as its characters go.
+#: A host in an address: a number of IPv6 in brackets, as far as its characters go, or a name or other number.
 IPV6: Final = r"\[[0-9A-Fa-f:.]{2,45}\]"
-
-#: A host in an address: a name or number, or a number of IPv6 in brackets.
 HOST: Final = f"{IPV6}|{HOST_NAME}"

@@ -13,17 +13,10 @@ ALGORITHMS: Final = ("RS256", "RS384", "RS512", "ES256", "ES384", "PS256", "PS38
 #: Those that an authenticator takes whose operator says nothing (AUTH-17).
 DEFAULT_ALGORITHMS: Final = ALGORITHMS[:3]
 
-#: Problems of keys that one message shows.
-_NAMED: Final = 5
-
 
 @attrs.frozen(eq=False)
 class ProviderKey:
-    """A usable public key of a set. ``thumbprint`` is the one of RFC 7638, SHA-256, in base64url.
-
-    ``algorithms`` are those that both the key and the authenticator are for. ``public`` is the key as the library wants it
-    that verifies.
-    """
+    """A usable public key; ``thumbprint`` is that of RFC 7638, SHA-256, in base64url; ``algorithms`` those to accept."""
 
     key_id: str | None
     thumbprint: str
@@ -33,10 +26,9 @@ class ProviderKey:
 
 @attrs.frozen(eq=False)
 class KeySet:
-    """The usable keys that one document held, what was wrong with others, and which are for something else, a sentence each.
+    """The usable keys of one document, what was wrong with others, and which are for something else, a sentence each.
 
-    Keys have distinct ids; a key without id is alone in its set (AUTH-41). Two sets are never equal: what was fetched
-    later is another set.
+    Keys have distinct ids; a key without id is alone in its set (AUTH-41). What was fetched later is another set.
     """
 
     keys: tuple[ProviderKey, ...]
@@ -50,5 +42,5 @@ class KeySet:
 
     @property
     def why_unusable(self) -> str:
-        """What to say of a set without usable key, with the first few of its problems."""
-        return " ".join(["it has no usable key.", *self.problems[:_NAMED]])
+        """Return a message about a set without usable key, with the first few of its problems."""
+        return " ".join(["it has no usable key.", *self.problems[:5]])

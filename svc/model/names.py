@@ -1,13 +1,9 @@
-"""Names of accounts, roles and resources: ``account:kind:identifier`` as types.
-
-A name that exists as one of these types is well formed: its parts are present, valid Unicode without NUL, within the size
-limit. Whether the thing exists is a question for ``storage``, and whether the caller may see it one for ``access``.
-"""
+"""Names of accounts, roles and resources, ``account:kind:identifier``, as types that are always well formed."""
 
 from __future__ import annotations
 
 import re
-from typing import Final, Self
+from typing import ClassVar, Final, Self
 
 import attrs
 
@@ -22,17 +18,14 @@ ACCOUNT_LIMIT: Final = 128
 #: The account of those who administer accounts. It is no tenant's: it is made on the command line alone, and never listed.
 RESERVED_ACCOUNT: Final = "!"
 
-#: Whose is what belongs to the program alone: no account can have this name, and no request can say it.
+#: The account of what belongs to the program alone: no account can be called so, and no request can name it.
 INTERNAL_ACCOUNT: Final = "/"
 
 #: Kinds that are both a role and a resource.
 ROLE_KINDS: Final = frozenset({"user", "host", "group", "layer", "policy", "host_factory"})
 
-#: Kinds that are a resource only.
-RESOURCE_ONLY_KINDS: Final = frozenset({"variable", "webservice", "public_key", "configuration"})
-
 #: Every kind that a resource can have.
-RESOURCE_KINDS: Final = ROLE_KINDS | RESOURCE_ONLY_KINDS
+RESOURCE_KINDS: Final = ROLE_KINDS | {"variable", "webservice", "public_key", "configuration"}
 
 #: Kinds of role that can log in.
 ACTOR_KINDS: Final = frozenset({"user", "host"})
@@ -48,8 +41,7 @@ def account_name(text: str) -> str:
     """
     if not _ACCOUNT.fullmatch(text) or len(_encoded(text, "account")) > ACCOUNT_LIMIT:
         raise InvalidName(
-            "account",
-            f"an account name is 1 to {ACCOUNT_LIMIT} bytes without blanks, colons, slashes or control characters",
+            "account", f"an account name is 1 to {ACCOUNT_LIMIT} bytes without blanks, colons, slashes or control characters"
         )
     return text
 
@@ -77,6 +69,8 @@ def _encoded(text: str, parameter: str) -> bytes:
 
 @attrs.frozen(order=True, slots=True)
 class _Name:
+    _kinds: ClassVar[frozenset[str]]
+
     account: str
     kind: str
     identifier: str
@@ -98,13 +92,9 @@ class _Name:
 
         :raises InvalidName: one of them is not well formed, or the kind is not one of this type's.
         """
-        if not _KIND.fullmatch(kind) or kind not in cls._kinds():
+        if not _KIND.fullmatch(kind) or kind not in cls._kinds:
             raise InvalidName("kind", f"unknown kind {kind[:40]!r}")
         return cls(account_name(account), kind, identifier(ident))
-
-    @classmethod
-    def _kinds(cls) -> frozenset[str]:
-        raise NotImplementedError
 
     def __str__(self) -> str:
         return f"{self.account}:{self.kind}:{self.identifier}"
@@ -114,9 +104,7 @@ class _Name:
 class RoleName(_Name):
     """The name of something that can hold privileges: user, host, group, layer, policy, host factory."""
 
-    @classmethod
-    def _kinds(cls) -> frozenset[str]:
-        return ROLE_KINDS
+    _kinds = ROLE_KINDS
 
     @classmethod
     def from_login(cls, account: str, login: str) -> RoleName:
@@ -127,23 +115,18 @@ class RoleName(_Name):
         :raises InvalidName: the account or the rest is not well formed.
         """
         kind, slash, rest = login.partition("/")
-        if slash and kind in ACTOR_KINDS:
-            return cls.of(account, kind, rest)
-        return cls.of(account, "user", login)
+        return cls.of(account, kind, rest) if slash and kind in ACTOR_KINDS else cls.of(account, "user", login)
 
     @property
     def login(self) -> str:
-        """How this role names itself when it logs in, and in the ``sub`` of its tokens; ``from_login`` reads it back.
-
-        A user whose identifier begins like the login of another role says that it is a user.
-        """
+        """Return the name with which the role logs in, and the ``sub`` of its tokens; ``from_login`` reads it back."""
         if self.kind == "user" and not self.identifier.startswith(("user/", "host/")):
             return self.identifier
         return f"{self.kind}/{self.identifier}"
 
     @property
     def resource(self) -> ResourceName:
-        """The resource of the same name, through which this role is seen and administered."""
+        """Return the resource of the same name, through which this role is seen and administered."""
         return ResourceName(self.account, self.kind, self.identifier)
 
 
@@ -151,13 +134,11 @@ class RoleName(_Name):
 class ResourceName(_Name):
     """The name of something that privileges are held on; every role has one too."""
 
-    @classmethod
-    def _kinds(cls) -> frozenset[str]:
-        return RESOURCE_KINDS
+    _kinds = RESOURCE_KINDS
 
     @property
     def role(self) -> RoleName:
-        """The role of the same name.
+        """Return the role of the same name.
 
         :raises InvalidName: things of this kind are no roles.
         """
@@ -167,14 +148,14 @@ class ResourceName(_Name):
 
 
 def admin_of(account: str) -> RoleName:
-    """The role that owns the account: its user ``admin``."""
+    """Return the role that owns the account."""
     return RoleName(account, "user", "admin")
 
 
 def root_policy(account: str) -> RoleName:
-    """The policy at the root of the account, owned by its admin."""
+    """Return the policy at the root of the account, owned by its admin."""
     return RoleName(account, "policy", "root")
 
 
-#: What those have privileges on who make, list and delete accounts.
+#: The resource with the privileges to make, list and delete accounts.
 ACCOUNTS_WEBSERVICE: Final = ResourceName(RESERVED_ACCOUNT, "webservice", "accounts")

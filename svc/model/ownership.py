@@ -1,12 +1,9 @@
-"""Whose records are: by their owners, one after the other, and by the policy that their ids belong to (POL-56, POL-66).
+"""Ownership of records: by their chains of owners, and by the policy that their ids belong to (POL-56, POL-66).
 
 A policy *owns* a record when the record's owner is the policy, or is owned by it, and so on. What is loaded into the root
-belongs to the account's admin instead, who comes to own everybody in the end. So to the root belongs what is its own, or the
-admin's directly or through policies alone: what a policy of another owner holds is that owner's.
-
-The *policy around* a record is the one whose id, with a slash, the record's id begins with, the longest of them if there are
-several; where there is none, it is the root. Names don't tell who made a record: an owner can be named by anybody, and a
-policy can be made after what lies beneath it.
+belongs to the account's admin instead, who owns everybody in the end: so the root owns what is its own, or the admin's
+directly or through policies alone. The *policy around* a record is the one with the longest id that, with a slash, begins
+the record's; else the root. Names don't tell who made a record: anybody can name an owner, or make a policy later.
 """
 
 from __future__ import annotations
@@ -21,10 +18,9 @@ from svc.model.policy_rows import Seen
 
 @attrs.frozen
 class Ownership:
-    """Records as they stand in a transaction; ids are full ones.
+    """Records with their chains of owners and recorders, and the policies ``around`` those that were asked about.
 
-    ``records`` come with their owners and recorders, and those of these, and so on. ``around`` are the policies around those
-    that were asked about.
+    All as they stand in a transaction; ids are full ones.
     """
 
     records: Mapping[str, Seen]
@@ -32,7 +28,7 @@ class Ownership:
     _leading: dict[tuple[str, bool], dict[str, bool]] = attrs.field(factory=dict, init=False, eq=False, repr=False)
 
     def owns(self, policy: str, record: str) -> bool:
-        """Whether a policy owns a record, directly or through what it owns; never itself."""
+        """Return whether a policy owns a record, directly or through what it owns; never itself."""
         owner = self._owner(record)
         if owner is None or record == policy:
             return False
@@ -42,11 +38,11 @@ class Ownership:
         return policy == str(root_policy(account)) and self._leads(owner, str(admin_of(account)), policies_only=True)
 
     def is_above(self, upper: str, policy: str) -> bool:
-        """Whether ``upper`` disposes of ``policy``: it is the policy itself, the root, or a policy that owns it."""
+        """Return whether ``upper`` disposes of ``policy``: it is the policy itself, the root, or a policy that owns it."""
         return upper in {policy, str(root_policy(policy.partition(":")[0]))} or self.owns(upper, policy)
 
     def is_own_factory(self, factory: str, policy: str) -> bool:
-        """Whether a host factory is the policy's own: called, made and owned like what is the policy's."""
+        """Return whether a host factory is the policy's own: called, made and owned like what is the policy's."""
         found = self.records.get(factory)
         return (
             found is not None
@@ -57,7 +53,7 @@ class Ownership:
         )
 
     def is_at_home(self, host: str) -> bool:
-        """Whether a host was made by the policy around it, or by one that disposes of that, and has an owner who does.
+        """Return whether a host was made by the policy around it, or one that disposes of that, and has an owner who does.
 
         Who made a host was told its API key. So another's is never taken for the policy's own.
         """
@@ -67,12 +63,12 @@ class Ownership:
         return self.is_above(found.policy, policy) and self._is_near(host, policy)
 
     def may_make(self, factory: str, host: str) -> bool:
-        """Whether a host factory may make a host of that id: where no policy's id begins it, or for its own policy."""
+        """Return whether a host factory may make a host of that id: of no policy's, or of its own policy's."""
         policy = self.around[host]
         return policy == str(root_policy(policy.partition(":")[0])) or self.is_own_factory(factory, policy)
 
     def _is_near(self, record: str, policy: str) -> bool:
-        """Whether a record's owner is the policy, what it owns, or who owns it."""
+        """Return whether a record's owner is the policy, what it owns, or who owns it."""
         return self.owns(policy, record) or self._owner(record) in set(self._owners(policy))
 
     def _owner(self, record: str) -> str | None:
@@ -80,7 +76,7 @@ class Ownership:
         return None if found is None else found.owner
 
     def _owners(self, record: str) -> Iterator[str]:
-        """The owner of a record, the owner's owner, and so on, each once."""
+        """Return the owner of a record, the owner's owner, and so on, each once."""
         seen: set[str] = set()
         owner = self._owner(record)
         while owner is not None and owner not in seen:
@@ -89,7 +85,7 @@ class Ownership:
             owner = self._owner(owner)
 
     def _leads(self, start: str, target: str, *, policies_only: bool) -> bool:
-        """Whether a role is ``target``, or owned by it, directly or through others, or else through policies alone.
+        """Return whether a role is ``target``, or owned by it, directly or through others, or else through policies alone.
 
         Thousands of records may have owners in common: what was found out about each is remembered.
         """

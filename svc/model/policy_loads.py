@@ -1,7 +1,6 @@
-"""Loads of policy documents, and what comes of them.
+"""Loads of policy documents, and their outcomes.
 
-What an outcome has many of comes in batches, each of which is soon read and written down: a load may make thousands of
-roles, and a dry run may tell of 200,000 rows, while others wait for the reactor.
+An outcome may have 200,000 rows: it comes in batches, between which the reactor serves others.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from svc.model.query_results import Caller
 
 T = TypeVar("T")
 
-#: How many characters a batch has, about: what the reactor reads and writes down within a millisecond or so.
+#: About how many characters a batch has: what the reactor encodes within a millisecond or so.
 BATCH: Final = 32 * 1024
 
 
@@ -32,9 +31,7 @@ class LoadMode(enum.StrEnum):
 
 @attrs.frozen
 class Load:
-    """A document that ``caller``, at ``client_ip``, wants loaded into a policy. ``dry_run``: only to be told what that would
-    change. ``origin`` is where the events of its changes come from; without, none are written.
-    """
+    """A document for a policy. ``dry_run``: only report what would change. Without ``origin``, no events are written."""
 
     policy: RoleName
     mode: LoadMode
@@ -70,7 +67,7 @@ class Batches(Generic[T]):
 
 @attrs.frozen
 class Loaded:
-    """What a load made: a version of the policy, and users and hosts by their full ids, each with an API key.
+    """The result of a load: a version of the policy, and new users and hosts by their full ids, each with an API key.
 
     ``audited`` are the numbers of its events in the database: after the first of the two, up to the second.
     """
@@ -81,17 +78,14 @@ class Loaded:
     audited: tuple[int, int] = (0, 0)
 
 
-#: A thing at one moment, in the fields of the wire (POL-69): full ids, in lists and by privilege, and texts.
-#: One that is too long for a batch comes in parts. The first has ``identifier`` alone; each other has some of one field, and
-#: goes on where the one before ended if it names the same.
+#: A thing at one moment, in the fields of the wire (POL-69). One that is too long for a batch comes in parts: the first has
+#: ``identifier`` alone; each other has some of one field, and goes on where the one before ended if it names the same.
 Item = dict[str, object]
 
 
 @attrs.frozen
 class DryRun:
-    """What a load would change: items that come, that differ, and that go; those that differ are in one order in ``before``
-    and ``after``.
-    """
+    """The changes that a load would make; items that differ are in the same order in ``before`` and ``after``."""
 
     created: Batches[Item] = Batches()
     before: Batches[Item] = Batches()
@@ -101,7 +95,7 @@ class DryRun:
 
 
 class DocumentFault(NamedTuple):
-    """A fault of a document, what to do about it, and where it is, counted from 1; ``None`` where it has no single place."""
+    """A fault of a document, its remedy, and its place, counted from 1; ``None`` where it has no single place."""
 
     message: str
     advice: str

@@ -1,4 +1,4 @@
-"""What policy records, and what loads of it read and change; every id is a full one, ``account:kind:identifier``.
+"""Rows that policy records, and the values that loads read and change; every id is a full one, ``account:kind:identifier``.
 
 Rows are named tuples of plain text: a policy load makes hundreds of thousands of them, and sets of tuples are compared in C.
 """
@@ -48,7 +48,7 @@ class AnnotationRow(NamedTuple):
 
 
 class RestrictionRow(NamedTuple):
-    """A range of addresses from which a user or host may log in, in CIDR notation; who has none may from everywhere."""
+    """A network from which a user or host may log in, in CIDR notation; a role without any may from everywhere."""
 
     role: str
     cidr: str
@@ -70,11 +70,10 @@ class Rows:
 
 @attrs.frozen
 class Present:
-    """What the store holds that bears on one policy load.
+    """The stored rows that bear on one policy load.
 
-    ``own`` are all rows recorded by the policy; ``foreign`` the rows that share a key with a wanted one, or with a resource
-    to be deleted, but were recorded by another policy or by none. Restrictions are not recorded: ``own`` has those of roles
-    that are wanted and that the policy recorded, ``foreign`` none.
+    ``own`` are all rows recorded by the policy; ``foreign`` those recorded by another or by none that share a key with a
+    wanted one, or with a resource to be deleted. ``own`` has restrictions of wanted roles that the policy recorded.
     """
 
     own: Rows
@@ -83,9 +82,7 @@ class Present:
 
 @attrs.frozen
 class Removals:
-    """What a document takes away expressly, by keys: resources by whomever they were recorded, memberships (role, member)
-    and permissions where the policy itself recorded them (POL-43, POL-44).
-    """
+    """Keys of rows to remove: resources of any policy, memberships and permissions of this one (POL-43, POL-44)."""
 
     resources: tuple[str, ...] = ()
     memberships: tuple[tuple[str, str], ...] = ()
@@ -94,7 +91,7 @@ class Removals:
 
 @attrs.frozen
 class Changes:
-    """What a load has to do; rows to ``update`` have a key that is present and another value."""
+    """The changes that a load makes; rows to ``update`` have a key that is present and another value."""
 
     create: Rows = Rows()
     update: Rows = Rows()
@@ -102,7 +99,7 @@ class Changes:
 
 
 class RecordLimit(enum.StrEnum):
-    """What a record may carry only so much of; the values are the names in ``limits.RecordLimits``."""
+    """The limits of a record; the values are the names in ``limits.RecordLimits``."""
 
     ANNOTATIONS = "annotations"
     ANNOTATION_BYTES = "annotation_bytes"
@@ -125,13 +122,12 @@ class PolicyVersion:
 
 @attrs.frozen
 class EffectiveQuery:
-    """What to read of a policy, with all beneath it, whoever recorded it; of the root, the whole account.
+    """A query for a policy with all beneath it, from any recorder; for the root, the whole account.
 
     Only resources of ``kinds`` count. ``depth``: how many more slashes an id may have than the policy's, ``None`` for any
-    number; that of the root has none. ``limit``: how many resources, annotations and permissions there may be together.
-    ``viewer``: who reads it, and is told no more of resources that he doesn't see than their kinds; ``None`` sees all.
-    ``suffix`` and ``namesakes`` tell what may belong to a policy other than the root without lying beneath it: users whose
-    ids end with ``suffix``, or go on after it with a hyphen, and things of these full ids.
+    number. ``limit``: how many resources, annotations and permissions there may be together. ``viewer``: the reader, who
+    learns only the kinds of resources that it doesn't see; ``None`` sees all. ``suffix`` and ``namesakes``: what may belong
+    to a policy without lying beneath it, users whose ids end with ``suffix``, or go on after it with a hyphen, and full ids.
     """
 
     policy: RoleName
@@ -145,12 +141,10 @@ class EffectiveQuery:
 
 @attrs.frozen
 class Effective:
-    """What a policy holds: its resources, itself among them, and the annotations, permissions, members and restrictions that
-    these have; of host factories, also their memberships in layers.
+    """The resources of a policy, itself among them, with their rows; of host factories, also the layers.
 
-    ``around``: ids of those policies whose ids are proper beginnings of the policy's path. ``public_keys``: those of the
-    users among the resources, by the full ids of the keys. ``hidden``: the kinds of the resources that the viewer doesn't
-    see, one for each; nothing else is told of these.
+    ``around``: ids of policies whose ids are proper beginnings of the policy's path. ``public_keys``: those of the users
+    among the resources, by the full ids of the keys. ``hidden``: the kinds of resources that the viewer doesn't see.
     """
 
     rows: Rows
@@ -161,10 +155,7 @@ class Effective:
 
 @attrs.frozen
 class Excess:
-    """A policy holds more than may be read at once: ``value`` where ``limit`` is the most, counted in ``unit``.
-
-    Nothing is counted much further than the limit of all limits.
-    """
+    """A policy holds more than may be read at once: about ``value`` where ``limit`` is the most, counted in ``unit``."""
 
     value: int
     limit: int
@@ -173,7 +164,7 @@ class Excess:
 
 @attrs.frozen
 class Seen:
-    """A resource as it stands in a transaction: who owns it, and who recorded it."""
+    """The owner of a resource, and the policy that recorded it, as they stand in a transaction."""
 
     owner: str
     policy: str | None
@@ -181,10 +172,7 @@ class Seen:
 
 @attrs.frozen
 class Surroundings:
-    """What stands around resources that a load concerns: themselves, and a sample of the rows that name one of them.
-
-    The sample has, for each resource and each sort of rows and end, the first so many.
-    """
+    """Resources that a load concerns, and of the rows that name one of them the first so many, for each, sort and end."""
 
     seen: Mapping[str, Seen]
     rows: Rows

@@ -1,9 +1,8 @@
-"""The seams that have two providers: the real one, and a fake in ``tests/`` that passes the same contract suite.
+"""The ports of the domain, each with two providers: the real one, and a fake in ``tests/`` that passes the same contract.
 
 Every method that asks the store may raise ``StoreUnavailable`` (try again later), every one that writes ``StoreReadOnly``
-(a standby), and every one that is given a ``Caller`` ``CallerReplaced`` (there is another role of that name by now); this is
-not repeated below. Names in quotation marks are fields of ``records``. What changes something writes the events of
-``trail``, if it is given, in the transaction of the change, and none where nothing changed.
+(a standby), and every one that is given a ``Caller`` ``CallerReplaced``. A change writes the events of ``trail`` in its
+transaction, and none where nothing changed.
 """
 
 from __future__ import annotations
@@ -67,25 +66,25 @@ class IAccounts(Interface):
     async def delete(account: str, trail: EventBatch | None = None) -> None:
         """Delete an account and all that it holds, in one transaction, however long that takes.
 
-        :raises NotFound: there is no such account.
+        :raises NotFound: the account is missing.
         """
 
     async def names() -> list[str]:
-        """Every account but the service's own, in order."""
+        """Return every account but the service's own, in order."""
 
     async def signing_keys(account: str) -> list[StoredSigningKey]:
-        """The signing keys of an account, the newest last."""
+        """Return the signing keys of an account, the newest last."""
 
     async def signers(after: str, limit: int) -> list[tuple[str, StoredSigningKey | None]]:
-        """The next accounts after that name, each with its newest key unless that retires; fewer at the end."""
+        """Return the next accounts after that name, each with its newest key unless that retires; fewer at the end."""
 
     async def signing_keys_named(key_ids: Sequence[str]) -> list[StoredSigningKey]:
-        """Those of the signing keys of these ids that there are."""
+        """Return those of the signing keys of these ids that there are."""
 
     async def rotate_signing_key(new: StoredSigningKey, retire_at: float) -> None:
         """Add ``new`` as its account's newest key; those before it retire at ``retire_at`` (epoch seconds), or sooner.
 
-        :raises NotFound: there is no such account.
+        :raises NotFound: the account is missing.
         """
 
 
@@ -93,36 +92,34 @@ class IRoles(Interface):
     """Roles, their access facts and their members."""
 
     async def access_facts(caller: Asker, resource: ResourceName) -> AccessFacts:
-        """How ``caller`` stands towards ``resource``."""
+        """Return the access facts of ``caller`` and ``resource``."""
 
     async def remains(caller: Caller) -> bool:
-        """Whether there is a role of the caller's name, for who asks nothing else of the store."""
+        """Return whether there is a role of the caller's name, where nothing else is asked of the store."""
 
     async def role(role: RoleName) -> RoleReading | None:
-        """The role by itself; ``None`` when there is none."""
+        """Return the role by itself; ``None`` when there is none."""
 
     async def members(query: MembersQuery) -> list[Membership]:
-        """The direct members of a role in the order of their ids, an owner that was granted the role as well as the latter
-        first. A search by class comes by class before that.
-        """
+        """Return the direct members of a role, by class for a search by class, by id, then grants before ownership."""
 
     async def judged_members(caller: Asker, query: MembersQuery) -> tuple[AccessFacts, list[Membership]]:
-        """How ``caller`` stands towards the role's resource, and ``members``, in one round trip.
+        """Return the access facts about the role's resource, and ``members``, in one round trip.
 
-        There are no members for who neither owns nor holds the role, nor has any privilege on its resource.
+        There are no members for a caller that neither owns nor holds the role, nor has any privilege on its resource.
         """
 
     async def count_members(query: MembersQuery) -> int:
-        """How many members the query matches, whatever its ``limit``, ``offset`` and ``after``."""
+        """Return how many members the query matches, whatever its ``limit``, ``offset`` and ``after``."""
 
     async def memberships(query: MembersQuery) -> list[Membership]:
-        """The memberships that the role itself has in others, in the order of their ids; otherwise like ``members``."""
+        """Return the memberships that the role itself has in others, ordered by id; otherwise like ``members``."""
 
     async def count_memberships(query: MembersQuery) -> int:
-        """How many memberships the query matches, whatever its ``limit``, ``offset`` and ``after``."""
+        """Return how many memberships the query matches; otherwise like ``count_members``."""
 
     async def effective_members(query: MembersQuery) -> EffectiveMembers:
-        """All that hold the role, directly or through others, each once; otherwise like ``members``.
+        """Return all that hold the role, directly or through others, each once; otherwise like ``members``.
 
         The role itself is among them where its memberships make a circle. ``after`` has no ``ownership``.
 
@@ -130,16 +127,15 @@ class IRoles(Interface):
         """
 
     async def held(role: RoleName) -> list[str]:
-        """The full ids of all roles that the role holds, directly or through others, and its own, in order.
+        """Return the full ids of all roles that the role holds, directly or through others, and its own, in order.
 
         :raises TooManyRoles: they are too many to be followed.
         """
 
     def graph(caller: RoleName, role: RoleName) -> AsyncIterator[Sequence[tuple[str, str]]]:
-        """The memberships around a role, as pairs of a role and a direct member of it, in order, each once, in batches.
+        """Return the memberships of a role, of those that it holds, and of those that hold it, in order and in batches.
 
-        They are those of the roles that it holds, of those that hold it, and its own, as far as the caller sees the resource
-        of the pair's first (ROLE-31).
+        They are pairs of a role, whose resource the caller sees, and a direct member of it, each once (ROLE-31).
 
         :raises TooManyRoles: they are too many to be followed; before the first batch.
         """
@@ -149,9 +145,8 @@ class IRoles(Interface):
     ) -> bool:
         """Let ``decide`` look, then grant the role to the member, without admin option, as recorded by no policy.
 
-        A grant that is there already stays as it is: whether there was none. ``decide`` may be called again when it lost
-        against another
-        transaction. What it raises ends the transaction.
+        A grant that is there stays as it is; return whether there was none. ``decide`` may be called again when the
+        transaction lost against another. What it raises ends it.
 
         :raises NotFound: the role or the member went meanwhile.
         :raises InvalidParameter: the member is a host factory that has as many layers as a record may have.
@@ -160,30 +155,27 @@ class IRoles(Interface):
     async def remove_member(
         caller: Asker, role: RoleName, member: RoleName, decide: Decide, trail: EventBatch | None = None
     ) -> bool:
-        """Let ``decide`` look, as in ``add_member``, then take the grant back, whoever recorded it.
-
-        Tells whether there was one; that a member owns the role is none.
-        """
+        """Let ``decide`` look, as in ``add_member``, then remove the grant of any recorder; return whether there was one."""
 
 
 class IResources(Interface):
-    """Resources: who sees which, and what there is to see."""
+    """Resources, and who sees them."""
 
     async def visible(query: ResourcesQuery) -> list[str]:
-        """The full ids of the resources that the query matches; a viewer that doesn't exist sees none."""
+        """Return the full ids of the resources that the query matches; a viewer that doesn't exist sees none."""
 
     async def count_visible(query: ResourcesQuery) -> int:
-        """How many resources the query matches, whatever its ``limit`` and ``offset``."""
+        """Return how many resources the query matches, whatever its ``limit`` and ``offset``."""
 
     def described(ids: Sequence[str], text_limit: int = 0) -> AsyncIterator[Sequence[Resource]]:
-        """Those of the resources that exist, in the order of ``ids``, seen or not, in portions of a bounded size.
+        """Return those of the resources that exist, in the order of ``ids``, seen or not, in portions of a bounded size.
 
-        One that is too large for a portion comes in parts: see ``Resource``; permissions come before annotations. The newest
-        texts in each policy's history are read, ``text_limit`` bytes of them at most.
+        One that is too large comes in parts (see ``Resource``), permissions before annotations. Of each policy's history
+        the newest texts are read, ``text_limit`` bytes of them at most.
         """
 
     async def permitted(resource: ResourceName, privilege: str, limit: int) -> list[str]:
-        """The full ids of the roles that have the privilege, in order: the owner, those permitted, and all that hold these.
+        """Return the full ids of the roles that have the privilege, in order: the owner, those permitted, and their holders.
 
         :raises TooManyRoles: they are more than ``limit``.
         """
@@ -204,8 +196,8 @@ class ISecrets(Interface):
     async def write(caller: Asker, variable: ResourceName, decide: Seal, trail: EventBatch | None = None) -> int | None:
         """Let ``decide`` look at the variable, locked against other writers, and store what it returns as a new version.
 
-        Keeps the newest ``VERSIONS_KEPT`` versions. ``decide`` may be called again when it lost against another transaction.
-        What it raises ends the transaction. Returns the new version, ``None`` when ``decide`` returned ``None``.
+        Keeps the newest ``VERSIONS_KEPT`` versions. ``decide`` is as in ``IRoles.add_member``. Returns the new version,
+        ``None`` when ``decide`` returned ``None``.
         """
 
 
@@ -219,54 +211,50 @@ class IPolicyTransaction(Interface):
         """
 
     async def access_facts(caller: Asker, policy: RoleName) -> AccessFacts:
-        """How ``caller`` stands towards the policy; as ``IRoles.access_facts``."""
+        """Return the access facts of ``caller`` and the policy; as ``IRoles.access_facts``."""
 
     async def lacks_update_below(caller: RoleName, policy: RoleName) -> bool:
-        """Whether a resource whose identifier begins with ``<policy id>/`` denies the caller ``update`` (POL-41).
+        """Return whether a resource below ``<policy id>/`` denies the caller ``update`` (POL-41).
 
         Hosts that host factories made don't count: no document changes them, and somebody else may have made them.
         """
 
     async def existing(resources: Sequence[str]) -> frozenset[str]:
-        """Those of the full ids whose resources exist; every role that policy can speak of has one."""
+        """Return those of the full ids whose resources exist; every role that policy can name has one."""
 
     async def holds_more(policy: RoleName, most: int) -> bool:
-        """Whether the policy has recorded more than ``most`` rows of any one sort."""
+        """Return whether the policy has recorded more than ``most`` rows of any one sort."""
 
     async def present(policy: RoleName, wanted: Rows, deleted: Sequence[str]) -> Present:
-        """Read what the store holds that bears on loading ``wanted`` into ``policy`` and on deleting the resources
-        ``deleted``.
-        """
+        """Return the rows that bear on loading ``wanted`` into ``policy`` and on deleting the resources ``deleted``."""
 
     async def ownership(records: Sequence[str], placed: Sequence[str]) -> Ownership:
-        """Whose those of ``records`` are that exist, and which policies are around the ids ``placed``, taken or not."""
+        """Return the ownership of existing ``records``, with the policies around the ids ``placed``, taken or not."""
 
     async def not_grantable(caller: RoleName, roles: Sequence[str]) -> list[str]:
-        """Those of the existing ``roles`` that the caller doesn't hold with admin option (POL-58)."""
+        """Return those of the existing ``roles`` that the caller doesn't hold with admin option (POL-58)."""
 
     async def not_permittable(caller: RoleName, resources: Sequence[str]) -> list[str]:
-        """Those of the existing ``resources`` that the caller doesn't own (POL-58)."""
+        """Return those of the existing ``resources`` that the caller doesn't own (POL-58)."""
 
     async def not_updatable(caller: RoleName, resources: Sequence[str]) -> list[str]:
-        """Those of the existing ``resources`` on which the caller hasn't ``update``."""
+        """Return those of the existing ``resources`` on which the caller hasn't ``update``."""
 
     async def apply(policy: RoleName, changes: Changes, api_keys: Mapping[str, Sealed]) -> None:
         """Make the changes, set-based. ``api_keys`` holds the sealed key of every user and host that is created.
 
-        A resource that is deleted takes with it its role, what that owns and, of a policy, what it recorded, and so on; a
-        user his public keys. Of other rows those are changed and deleted that ``policy`` recorded.
+        With a resource go its role, what that owns and, of a policy, what it recorded, and so on; of a user, its public
+        keys. Of other rows only those are changed and deleted that ``policy`` recorded.
         """
 
     async def exceeding(limit: RecordLimit, records: Sequence[str], most: int) -> list[tuple[str, int]]:
         """Return those of the records that carry more than ``most`` of what the limit counts, and how much; in order."""
 
     async def values(resources: Sequence[str]) -> dict[str, Sealed]:
-        """The newest values of those of the resources that have one."""
+        """Return the newest values of those of the resources that have one."""
 
     async def set_values(values: Mapping[str, Sealed]) -> None:
-        """Give resources new values, each as a new version, and keep as many as ``ISecrets`` does. What doesn't exist is
-        left out.
-        """
+        """Give the resources that exist new values, each as a new version, and keep as many as ``ISecrets`` does."""
 
     async def record(version: PolicyVersion) -> int:
         """Add a version to the policy's history and return its number, counting from 1."""
@@ -275,19 +263,19 @@ class IPolicyTransaction(Interface):
         """Write events, and return their numbers: after the first of the two, up to the second."""
 
     async def deleted_with(resources: Sequence[str], most: int) -> Rows | None:
-        """Every row that may go when ``resources`` are deleted: theirs, and of all that they own or recorded, and so on.
+        """Return every row that may go with ``resources``: theirs, of all that they own or recorded, and so on.
 
         Those of roles that outlive their resources are among them. ``None`` when these are more than ``most`` rows.
         """
 
     async def stored(rows: Rows) -> Rows:
-        """The rows that have the keys of ``rows``, whoever recorded them, and all restrictions of its resources."""
+        """Return the rows that have the keys of ``rows``, of any recorder, and all restrictions of its resources."""
 
     async def surroundings(resources: Sequence[str], each: int) -> Surroundings:
-        """What stands around ``resources``; of rows that name one of them, ``each`` for each, sort and end."""
+        """Return the surroundings of ``resources``; of rows that name one of them, ``each`` for each, sort and end."""
 
     async def visible(caller: RoleName, resources: Sequence[str]) -> frozenset[str]:
-        """Those of ``resources`` that exist and that the caller sees: owned, or with any privilege on them (ROLE-4)."""
+        """Return those of ``resources`` that exist and that the caller sees (ROLE-4)."""
 
 
 class IPolicies(Interface):
@@ -296,8 +284,7 @@ class IPolicies(Interface):
     async def transact(work: Callable[[IPolicyTransaction], Awaitable[T]]) -> T:
         """Run ``work`` in one transaction: all of it happens, or, when it raises, nothing.
 
-        ``work`` is run again from the start when it lost against another transaction, so that what it does besides must bear
-        repeating.
+        ``work`` is run again from the start when it lost against another transaction: all that it does must bear that.
 
         :raises PolicyConflict: rows that it read were changed meanwhile.
         """
@@ -316,26 +303,26 @@ class ILoads(Interface):
 
 
 class IEffectivePolicies(Interface):
-    """What policies hold."""
+    """Policies as they stand."""
 
     async def effective(query: EffectiveQuery) -> Effective | Excess | None:
-        """Read a policy with all beneath it, as it stands at one moment; ``None`` when there is no such policy.
+        """Read a policy with all beneath it, as it stands at one moment; ``None`` when it is missing.
 
         Rows that name a role without a resource are left out: no document can refer to it.
         """
 
 
 class IDatabaseState(Interface):
-    """What health asks of the database."""
+    """The state of the database, for health."""
 
     async def connected() -> None:
-        """A connection answers; raises ``StoreUnavailable`` otherwise."""
+        """Return when a connection answers."""
 
     async def transaction() -> None:
-        """A simple transaction that writes (on a standby: reads) commits."""
+        """Commit a simple transaction that writes (on a standby: reads)."""
 
     async def canary() -> Sealed:
-        """The sealed canary that was stored when the database was initialised.
+        """Return the sealed canary that was stored when the database was initialised.
 
         :raises StoreUnavailable: there is none yet.
         """
@@ -344,18 +331,16 @@ class IDatabaseState(Interface):
         """Store the canary unless there is one, and return the one that is stored; used at the start."""
 
     async def privilege_known() -> bool:
-        """Ask a privilege question with a known answer, of a role and a resource that are always there: true when the answer
-        was right both where the privilege is held and where it is not.
-        """
+        """Return whether two questions about privileges, one held and one not, are answered as they must be."""
 
     async def position() -> ReplicationPosition:
-        """Where the log stands, and of a standby how far it lags behind."""
+        """Return where the log stands, and of a standby how far it lags behind."""
 
 
 class IProbe(Interface):
     """One check of one service."""
 
-    service = Attribute("""The name under which the health report lists it: ``core``, ``authn``, …""")
+    service = Attribute("""The name in the health report: ``core``, ``authn``, …""")
 
     async def check() -> None:
         """Return when the service works; raise anything when it does not. The caller sets the deadline."""

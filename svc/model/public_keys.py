@@ -1,4 +1,4 @@
-"""Public keys of users, as SSH takes them: which texts are keys, and the seam by which a user's are read.
+"""Public keys of users, as SSH takes them, and the port by which they are read.
 
 A key is one line, ``algorithm key comment``, as in an ``authorized_keys`` file (sshd(8)). The second word is the base64 of
 fields, each preceded by its length in four bytes; the first field names the algorithm again (RFC 4253 6.6). So a key that
@@ -30,7 +30,7 @@ _FIELDS: Final = {
 #: The longest key, in characters; one of RSA with 16,384 bits has some 2,800.
 KEY_LIMIT: Final = 8192
 
-#: How many keys of a user are told, since anybody may ask.
+#: Most keys of a user that are returned, since anybody may ask.
 KEYS_LIMIT: Final = 1000
 
 
@@ -56,11 +56,8 @@ def key_line(text: str) -> str:
 
 
 def is_public_key(line: str) -> bool:
-    """Whether a line is a public key that SSH takes."""
-    return _is_key(*line.split()[:2])
-
-
-def _is_key(algorithm: str = "", encoded: str = "") -> bool:
+    """Return whether a line is a public key that SSH takes."""
+    algorithm, encoded = [*line.split(), "", ""][:2]
     try:
         data = base64.b64decode(encoded.encode("ascii"), validate=True)
     except ValueError:
@@ -78,12 +75,10 @@ def _is_key(algorithm: str = "", encoded: str = "") -> bool:
 
 
 class IPublicKeys(Interface):
-    """Public keys of users. Both methods may raise ``StoreUnavailable``, as in ``interfaces``."""
+    """Public keys of users. Both methods may raise ``StoreUnavailable``, as in ``ports``."""
 
     async def newest(user: RoleName) -> list[tuple[str, Sealed]]:
-        """The newest value of each of the user's public keys that has one, after the full id of its resource, in order; of
-        the first ``KEYS_LIMIT`` of them.
-        """
+        """Return the first ``KEYS_LIMIT`` keys of a user that have a value, in order: full ids with the newest values."""
 
     async def key_known() -> bool:
-        """Look up a key that is always there: whether it was found."""
+        """Look up a key that is always there, and return whether it was found."""

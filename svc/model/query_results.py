@@ -1,12 +1,9 @@
-"""Values that cross the seam between the domain and its store: readings, each the answer to one question.
-
-What policy records has a room of its own, ``rows``.
-"""
+"""Values that cross the seam between the domain and its store: queries and readings."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from ipaddress import IPv4Address, IPv4Network, IPv6Network, ip_address
+from ipaddress import IPv4Network, IPv6Network, ip_address
 from pathlib import Path
 from typing import NewType
 
@@ -14,17 +11,13 @@ import attrs
 
 from svc.model.names import RoleName
 
-#: Bits of an address of IPv6 that tell clients apart: each of them has 2 ** 64 addresses.
-_NETWORK_BITS = 64
-
-#: A range of addresses.
 Network = IPv4Network | IPv6Network
 
 
 def is_within(client_ip: str, networks: Iterable[Network]) -> bool:
-    """Whether a client's address lies in one of the networks; what is no address lies in none.
+    """Return whether a client's address lies in one of the networks; what is no address lies in none.
 
-    An address of IPv4 that stands in one of IPv6 is taken for that: so a client is called at an endpoint that serves both.
+    An address of IPv4 that stands in one of IPv6, as at an endpoint that serves both, is taken for the former.
     """
     try:
         address = ip_address(client_ip.partition("%")[0])
@@ -35,14 +28,11 @@ def is_within(client_ip: str, networks: Iterable[Network]) -> bool:
 
 
 def counted_as(client_ip: str) -> str:
-    """What a client's address is counted under: itself, or its network when it is of IPv6."""
+    """Return what a client's address is counted under: itself, or its /64 when it is of IPv6, all of which a client has."""
     try:
-        address = ip_address(client_ip.partition("%")[0])
+        return str(IPv6Network((client_ip.partition("%")[0], 64), strict=False))
     except ValueError:
         return client_ip
-    if isinstance(address, IPv4Address):
-        return client_ip
-    return str(IPv6Network((address, _NETWORK_BITS), strict=False))
 
 
 #: Ciphertext that ``vault`` made; only ``vault`` can open it.
@@ -53,9 +43,9 @@ Sealed = NewType("Sealed", bytes)
 class Caller:
     """The role that a verified access token names; ``issued_at`` in seconds since the epoch.
 
-    ``creation``: the number that the store gave the role when it was made, 0 for one that was there before these numbers.
-    Whether the role still exists is for the route's own reading to find (``AccessFacts.caller_exists``). A reading that is
-    given a caller, and finds a role of that name and of another creation, raises ``CallerReplaced`` (ROLE-8).
+    ``creation``: the number that the store gave the role when it was made, 0 for one that is older than these numbers.
+    A reading for a caller finds out whether the role still exists (``AccessFacts.caller_exists``), and raises
+    ``CallerReplaced`` when it is of another creation (ROLE-8).
     """
 
     role: RoleName
@@ -63,19 +53,17 @@ class Caller:
     creation: int = 0
 
 
-#: Who asks the store for something. A role by itself, for which no token speaks, is judged by its name, whichever creation
-#: of it there is.
+#: On whose behalf the store is asked. A role without a token is judged by its name, of whichever creation it is.
 Asker = Caller | RoleName
 
 
 @attrs.frozen
 class AccessFacts:
-    """How a caller stands towards a resource: the facts on which ``access`` decides.
+    """The facts about a caller and a resource on which ``authorization`` decides.
 
-    ``owns``: the caller holds the owner's role (itself included), which implies every privilege. ``privileges``: those that
-    roles held by the caller have been given, by whatever name; not looked for, and empty, when the caller owns.
-    ``holds``: there is a role of the same name, and the caller holds it, as each of its resource's owners does.
-    ``recorded_by``: full id of the policy that recorded the resource, if one did.
+    ``owns``: the caller holds the owner's role (itself included), which implies every privilege. ``privileges``: those given
+    to roles that the caller holds; not looked for, and empty, when the caller owns. ``holds``: the caller holds the role of
+    the same name. ``recorded_by``: full id of the policy that recorded the resource, if one did.
     """
 
     caller_exists: bool
@@ -88,10 +76,7 @@ class AccessFacts:
 
 @attrs.frozen
 class Membership:
-    """A membership as the role-members route tells it (ROLE-15).
-
-    ``rank`` is the class in which a search by class found it (see ``Search``), ``None`` in other listings.
-    """
+    """A membership, as listed (ROLE-15); ``rank`` is the class in which a search by class found it (see ``Search``)."""
 
     role: str
     member: str
@@ -105,8 +90,8 @@ class Membership:
 class EffectiveMembers:
     """The ``members`` that hold ``role``, directly or through others, in order and each once, as far as they were asked for.
 
-    ``ranks`` are as in ``Membership``, empty but for a search by class. ``led_from``: of which role each is a direct member,
-    on a shortest way; ways are put together when they are asked for, since all of them can be much longer than the list.
+    ``ranks`` are as in ``Membership``. ``led_from``: of which role each is a direct member, on a shortest path; paths are
+    put together when they are asked for, since all of them can be much longer than the list.
     """
 
     role: str
@@ -115,24 +100,24 @@ class EffectiveMembers:
     _led_from: Mapping[str, str] = attrs.field(repr=False, eq=False)
 
     def path(self, member: str) -> tuple[str, ...]:
-        """One shortest way from the role to the member, both included, each a direct member of the one before it."""
+        """Return a shortest path from the role to the member, both included, each a direct member of the one before it."""
         way = [member]
         while (before := self._led_from[way[-1]]) != self.role:
             way.append(before)
         return (self.role, *reversed(way))
 
     def place(self, member: str) -> Place:
-        """The member's key in the listing."""
+        """Return the member's key in the listing."""
         return Place(member, rank=self.ranks.get(member))
 
 
 @attrs.frozen
 class Search:
-    """What a listing is narrowed to: records in which every word of ``text`` is found (RES-10, RES-11).
+    """A search for records in which every word of ``text`` is found; without a word, there are none (RES-10, RES-11).
 
-    Without a word that counts, nothing is found. ``split``: the values of annotations are split at ``.`` ``/`` ``-``, as
-    identifiers are. ``by_class``: what is found comes by its class, then by id. The class is the lowest in which any word is
-    found: 0 identifier or annotation ``name``, 1 another annotation's value, 2 kind (RES-13).
+    ``split``: the values of annotations are split at ``.`` ``/`` ``-``, as identifiers are. ``by_class``: what is found is
+    ordered by class, then id. The class is the lowest in which any word is found: 0 identifier or annotation ``name``,
+    1 another annotation's value, 2 kind (RES-13).
     """
 
     text: str
@@ -142,27 +127,20 @@ class Search:
 
 @attrs.frozen
 class Place:
-    """The key of a row in a listing, after which the listing is to go on, whether that row is still there or not.
-
-    ``name`` is the full id by which the listing is ordered. ``rank`` is given for a search by class, and for nothing else.
-    """
+    """The key of a row after which a listing goes on; ``name`` is a full id, ``rank`` is for searches by class."""
 
     name: str
     ownership: bool = False
     rank: int | None = None
 
     def before(self, other: Place) -> bool:
-        """Whether the row of this key comes before that of ``other``, in the same listing."""
+        """Return whether the row of this key comes before that of ``other``, in the same listing."""
         return (self.rank or 0, self.name, self.ownership) < (other.rank or 0, other.name, other.ownership)
 
 
 @attrs.frozen
 class MembersQuery:
-    """Which memberships of a role to list: narrowed by ``kinds`` of member (or of the role that it is a member of) and by
-    ``search``, then paged.
-
-    ``kinds`` empty means every kind. ``limit`` ``None`` means no limit. ``after`` is where an earlier page ended.
-    """
+    """A query for memberships of a role; ``kinds`` are of the other role, none for all; ``after`` is where a page ended."""
 
     role: RoleName
     kinds: tuple[str, ...] = ()
@@ -174,9 +152,7 @@ class MembersQuery:
 
 @attrs.frozen
 class RoleReading:
-    """A role by itself: when it was made, in seconds since the epoch, the policy that recorded it if one did, and the
-    memberships of its owners.
-    """
+    """A role by itself: when it was made (seconds since the epoch), the policy that recorded it, its owners' memberships."""
 
     created_at: float
     policy: str | None
@@ -185,11 +161,7 @@ class RoleReading:
 
 @attrs.frozen
 class MemberReading:
-    """What bears on a change of a role's members, read in the transaction that makes it.
-
-    ``access_facts`` is about the role, ``over_policy`` about the policy that recorded the role's resource, ``None`` when
-    none did; ``member_exists``: whether there is such a role to be added or removed.
-    """
+    """The facts that bear on a change of a role's members; ``over_policy``: about the policy that recorded it, if any."""
 
     access_facts: AccessFacts
     over_policy: AccessFacts | None
@@ -198,10 +170,9 @@ class MemberReading:
 
 @attrs.frozen
 class ResourcesQuery:
-    """Which resources to list: those that ``viewer`` sees, narrowed, then paged.
+    """A query for resources that ``viewer`` sees, ordered by id, or as ``search`` says.
 
-    ``account`` and ``owner`` ``None``, and ``kinds`` empty, mean every one. ``owner``: what is owned by this role or by one
-    that it holds. Paging is by id, or as ``search`` says.
+    ``account`` and ``owner`` ``None``, and ``kinds`` empty, mean every one. ``owner``: or a role that it holds.
     """
 
     viewer: RoleName
@@ -233,10 +204,7 @@ class ResourceAnnotation:
 
 @attrs.frozen
 class RecordedVersion:
-    """A version in the history of a policy, made at ``created_at`` (seconds since the epoch).
-
-    ``text`` is ``None`` when it wasn't asked for, or was too long.
-    """
+    """A version in the history of a policy; ``text`` is ``None`` when it wasn't asked for, or was too long."""
 
     number: int
     created_at: float
@@ -248,9 +216,7 @@ class RecordedVersion:
 
 @attrs.frozen
 class OutstandingToken:
-    """A host factory's token as its factory tells of it: when it expires (seconds since the epoch), and the networks from
-    which it may be used, none meaning all.
-    """
+    """A host factory's token: when it expires (seconds since the epoch), and the networks for its use, none meaning all."""
 
     expires_at: float
     networks: tuple[str, ...]
@@ -258,7 +224,7 @@ class OutstandingToken:
 
 @attrs.frozen
 class SecretVersion:
-    """The number of a value, and when it ends or, of a variable that is rotated, is to be replaced; ``None`` for never."""
+    """The number of a value, and when it ends or is to be replaced by rotation; ``None`` for never."""
 
     number: int
     expires_at: float | None = None
@@ -266,9 +232,7 @@ class SecretVersion:
 
 @attrs.frozen
 class Expiration:
-    """What is known of a variable whose values end or are rotated: when it is looked at next, ``None`` for not by itself;
-    how many rotations failed since the last that succeeded; and what is wrong, if anything is.
-    """
+    """The state of a variable whose values end or rotate: the next look at it, failed rotations in a row, a fault."""
 
     due_at: float | None = None
     failures: int = 0
@@ -279,10 +243,8 @@ class Expiration:
 class Resource:
     """A resource with all that its route tells of it (RES-16, RES-18).
 
-    ``permissions`` come by role, then privilege; ``annotations`` by name. ``secret_versions``: the values that a variable
-    has, ascending; ``expiration`` is for those that end or are rotated. ``history``: the versions of a policy, ascending.
-    ``layers``: ids of the layers to which a host factory belongs, ascending; ``tokens``: those of its tokens that expire
-    first. ``restrictions``: from where a user or host may log in, in CIDR notation, ascending; empty means from everywhere.
+    ``permissions`` are ordered by role, then privilege; ``annotations`` by name; versions, ``history``, ``layers`` (full
+    ids) and ``restrictions`` (CIDR notation; empty means from everywhere) ascend. ``tokens``: those that expire first.
     ``created_at`` is in seconds since the epoch. ``continued``: this is a part, with some of the permissions or annotations;
     the next one has others of them, and the last all that there is of the rest.
     """
@@ -306,7 +268,7 @@ class Resource:
 class SecretReading:
     """A variable as one caller sees it, with the asked version of its value.
 
-    ``sealed`` and ``version`` are ``None`` when there is no such version; ``sealed`` alone is where there was more to read
+    ``sealed`` and ``version`` are ``None`` when the version is missing; ``sealed`` alone is where there was more to read
     than was wanted, and where the value has ended: then ``ended_at`` says when. ``mime_type`` comes from the annotation.
     """
 
@@ -319,10 +281,7 @@ class SecretReading:
 
 @attrs.frozen
 class StoredSigningKey:
-    """An account's signing key as the store keeps it.
-
-    ``retires_at``: seconds since the epoch from which on the key verifies nothing; ``None`` for the newest.
-    """
+    """An account's signing key as the store keeps it; from ``retires_at`` (``None`` for the newest) it verifies nothing."""
 
     account: str
     key_id: str
@@ -333,11 +292,11 @@ class StoredSigningKey:
 
 @attrs.frozen
 class ReplicationPosition:
-    """Where the database's log stands: the write position of a primary, the last replayed one of a standby.
+    """The position of the database's log: the written one of a primary, the last replayed one of a standby.
 
     ``text`` has the form ``<hex>/<hex>``, ``position`` is the same in bytes. Of a standby, ``lag_bytes`` is what it has
-    received and not replayed yet, ``None`` when it has received nothing since its start; and ``lag_seconds`` is the age of
-    the last sign of life of its primary that it has replayed, never negative. Both are ``None`` of a primary.
+    received since its start and not replayed; ``lag_seconds`` is the age of the last sign of life of its primary that it
+    has replayed, never negative. Both are ``None`` of a primary.
     """
 
     text: str
@@ -349,11 +308,7 @@ class ReplicationPosition:
 
 @attrs.frozen
 class DatabaseIdentity:
-    """Which PostgreSQL a database is of: the system that it was made as, which its copies share, and what became of it.
-
-    ``timeline`` counts the promotions in its history. ``started`` is when the process was started, in microseconds since the
-    epoch: no two of one system have that in common.
-    """
+    """A database server: copies share its ``system``, ``timeline`` counts promotions, ``started`` is in microseconds."""
 
     system: int
     timeline: int
@@ -363,11 +318,7 @@ class DatabaseIdentity:
 
 @attrs.frozen
 class ClusterMember:
-    """Another server of the cluster: the name by which it is asked for, and the address below which it is reached.
-
-    ``url`` ends without a slash. ``ca`` is a file of the only authorities that its certificate may come from; with ``None``
-    they are those that are configured for all members.
-    """
+    """Another server of the cluster; ``url`` ends without a slash. ``ca`` has its authorities; ``None``: all members'."""
 
     name: str
     url: str
@@ -376,10 +327,7 @@ class ClusterMember:
 
 @attrs.frozen
 class Finding:
-    """What came of one check of health last: the word of the report, and how many seconds it took, ``None`` before it ended.
-
-    The check of the database has the name ``database``.
-    """
+    """The last result of a health check: the word of the report, and its ``seconds``, ``None`` before it ended."""
 
     name: str
     value: str

@@ -75,13 +75,11 @@ class Reason(enum.StrEnum):
 
 
 class RefusalKind(enum.StrEnum):
-    """What a client learns of a refused login, beside when it may come again."""
+    """The kind of a refused login: all that the client learns of it, beside when it may come again."""
 
     #: The evidence proves nobody who may be admitted.
     UNPROVEN = "unproven"
-    #: The request holds no evidence that can be read.
     MALFORMED = "malformed"
-    #: The evidence is longer than any that is read.
     TOO_LARGE = "too-large"
     #: The role is proven, and may not use the authenticator.
     UNPRIVILEGED = "unprivileged"
@@ -91,9 +89,8 @@ class RefusalKind(enum.StrEnum):
     TOO_OFTEN = "too-often"
 
 
-#: Reasons that say nothing of the credentials: who can't be judged, or not be served, is postponed and may come again, and
-#: no failure is counted (FAIL-13). What is due to a single role or entry is none of them, even where it is no fault of
-#: the client's: strangers would learn from that kind of refusal that it exists.
+#: Reasons that say nothing of the credentials: the client is postponed, and no failure is counted (FAIL-13). What is due
+#: to a single role or entry is none of them, though no client is at fault: strangers would learn that it exists.
 PUT_OFF: Final = frozenset(
     {
         Reason.SIGNING_KEY_UNUSABLE,

@@ -15,7 +15,7 @@ SignedClaims = NewType("SignedClaims", Mapping[str, object])
 
 @attrs.frozen
 class Unverified:
-    """A token in good form, of which nothing is known to be true. Only its header has been read."""
+    """A well-formed token, of which nothing is known to be true. Only its header has been read."""
 
     algorithm: str
     key_id: str | None
@@ -26,10 +26,9 @@ class Unverified:
 
 @attrs.frozen(str=False)
 class EvidenceRefused(Exception):
-    """A token proves nothing; raised by its readers and the checks of its claims, and made a ``Refused`` by who decides.
+    """A token proves nothing; raised by its readers and the checks of its claims, and told as a ``Refused``.
 
-    ``detail`` is for operators: bounded, without control characters, and never holds the token. ``retry_after``: the seconds
-    after which a token may be judged that can't be now.
+    ``detail`` is for operators: bounded, without control characters, never the token. ``retry_after`` is in seconds.
     """
 
     reason: Reason

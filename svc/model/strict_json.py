@@ -14,10 +14,7 @@ NESTING_LIMIT: Final = 64
 
 @attrs.frozen(str=False)
 class Malformed(ValueError):
-    """A text is not what it has to be; raised by the readers of JSON, of compact tokens and of key sets.
-
-    ``why`` says so in words that can stand after "it": "it is no JSON object".
-    """
+    """A text is malformed; raised by the readers of JSON, of compact tokens and of key sets. ``why`` begins with "it"."""
 
     why: str
 

@@ -7,21 +7,14 @@ from typing import Final
 #: Longest text from outside in a field of a log event, in characters; what is longer is cut.
 FIELD_LIMIT: Final = 300
 
-#: Characters of a text from outside that a message shows.
-_SHOWN: Final = 100
-
 
 def shown(text: str) -> str:
     """Quote a text for a message: shortened, without control characters or odd Unicode."""
-    return repr(text if len(text) <= _SHOWN else text[:_SHOWN] + "…")
+    return repr(text if len(text) <= 100 else text[:100] + "…")
 
 
 def printable(text: str, limit: int = FIELD_LIMIT) -> str:
-    """Escape a text for a log: ``limit`` characters at most, on one line, each character visible.
-
-    What doesn't print (control characters, line separators, marks that turn the direction of writing, halves of
-    surrogates) is written as an escape of Python's, and so is the backslash.
-    """
+    """Escape a text for a log, ``limit`` characters of it at most: what doesn't print, and the backslash, as Python does."""
     if len(text) <= limit and text.isprintable() and "\\" not in text:
         return text
     escaped = "".join(

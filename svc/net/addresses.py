@@ -1,8 +1,8 @@
-"""Which addresses the service connects to because a policy names them.
+"""Addresses that the service refuses to connect to, although policy names them.
 
-Whoever may set a variable chooses what this server fetches, from inside the network that the server stands in. Hence only
-public addresses are spoken to, and further networks where the configuration lists them (NET-9). The tables follow the
-IANA special-purpose registries (RFC 6890), and list what they refuse rather than trust a library's idea of "private".
+Users who may set a variable choose what this server fetches, from inside its network. Hence only public addresses are
+connected to, and networks that the configuration lists (NET-9). The tables follow the IANA special-purpose registries
+(RFC 6890), and list what they refuse rather than trust a library's idea of "private".
 """
 
 from __future__ import annotations
@@ -46,18 +46,14 @@ _SPECIAL: Final[tuple[tuple[Network, str], ...]] = tuple(
     )
 )
 
-#: The only part of IPv6 that is given out as public addresses.
-_GLOBAL_UNICAST: Final = IPv6Network("2000::/3")
-
-#: Where a gateway answers for the whole of IPv4 (RFC 6052 2.1).
-_NAT64: Final = IPv6Network("64:ff9b::/96")
+_GLOBAL_UNICAST: Final = IPv6Network("2000::/3")  # the only part of IPv6 that is given out as public addresses
+_NAT64: Final = IPv6Network("64:ff9b::/96")  # where a gateway answers for the whole of IPv4 (RFC 6052 2.1)
 
 
 def objection(address: Address, allowed: Iterable[Network]) -> str | None:
-    """Say what speaks against connecting to ``address``: "loopback", "private"; ``None`` when nothing does.
+    """Return what speaks against connecting to ``address``, outside ``allowed`` networks: "loopback"; ``None`` for nothing.
 
-    An address in one of the ``allowed`` networks is never objected to. One that stands for an IPv4 address, mapped or behind
-    NAT64, is judged as that.
+    One that stands for an IPv4 address, mapped or behind NAT64, is judged as that.
     """
     allowed = tuple(allowed)
     if any(address in network for network in allowed):
@@ -67,9 +63,5 @@ def objection(address: Address, allowed: Iterable[Network]) -> str | None:
             return objection(address.ipv4_mapped, allowed)
         if address in _NAT64:
             return objection(IPv4Address(int(address) & 0xFFFFFFFF), allowed)
-    for network, what in _SPECIAL:
-        if address in network:
-            return what
-    if isinstance(address, IPv6Address) and address not in _GLOBAL_UNICAST:
-        return "reserved"
-    return None
+    reserved = isinstance(address, IPv6Address) and address not in _GLOBAL_UNICAST
+    return next((what for network, what in _SPECIAL if address in network), "reserved" if reserved else None)

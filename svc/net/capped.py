@@ -1,7 +1,7 @@
 """Connections of one request each, counted and ended at once.
 
-Note [Hanging up]. A request has a connection of its own, which counts what arrives and hangs up at a limit. It ends at once
-when it isn't needed any more: over TLS an orderly end waits for the other side's, which may go on sending for ever.
+Note [Hanging up]. A connection counts what arrives and hangs up at a limit. It ends at once when it isn't needed any more:
+over TLS an orderly end waits for the other side's, which may go on sending for ever.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class CappedEndpoint:
 
     @property
     def overrun(self) -> bool:
-        """Whether more arrived than was allowed."""
+        """Return whether more arrived than was allowed."""
         return self._left < 0
 
     def endpointForURI(self, uri: URI) -> IStreamClientEndpoint:  # noqa: ARG002 (there is one)
@@ -45,7 +45,7 @@ class CappedEndpoint:
         return wire.wrappedProtocol
 
     def admits(self, size: int) -> bool:
-        """Count ``size`` more bytes; whether they are still within the limit."""
+        """Count ``size`` more bytes, and return whether they are still within the limit."""
         self._left -= size
         return not self.overrun
 
@@ -60,17 +60,15 @@ class CappedEndpoint:
 
 
 class _Wire(ProtocolWrapper):
-    """Between transport and client: passes on what is within the limit."""
+    """The wire between transport and client: passes on what is within the limit, or hangs up, and always ends at once."""
 
     def dataReceived(self, data: bytes) -> None:
-        """Count, and pass on or hang up."""
         if self.factory.line.admits(len(data)):
             self.wrappedProtocol.dataReceived(data)
         else:
             self.abortConnection()
 
     def loseConnection(self) -> None:  # noqa: N802 - Twisted's
-        """End at once."""
         self.abortConnection()
 
 
@@ -80,6 +78,5 @@ class _WireFactory(WrappingFactory[_Wire]):
 
     def __init__(self, wrapped: IProtocolFactory, line: CappedEndpoint) -> None:
         super().__init__(wrapped)  # type: ignore[no-untyped-call] # Twisted's policies have no annotations
-        # Otherwise each request writes two lines into the log that tell nobody anything.
-        wrapped.noisy = False  # type: ignore[attr-defined] # Twisted's factories have it
+        wrapped.noisy = False  # type: ignore[attr-defined] # Twisted's factories have it; it costs two log lines a request
         self.line = line

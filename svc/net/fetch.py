@@ -1,7 +1,4 @@
-"""The guarded client: fetches one document from an address that a policy names, and can be led nowhere else.
-
-Each try has a connection of its own (``capped``, Note [Hanging up]).
-"""
+"""The guarded client, which fetches one document from an address that a policy names, and from nowhere else."""
 
 from __future__ import annotations
 
@@ -14,11 +11,7 @@ from twisted.internet.abstract import isIPv6Address
 from twisted.internet.defer import Deferred
 from twisted.internet.endpoints import TCP4ClientEndpoint, TCP6ClientEndpoint, wrapClientTLS
 from twisted.internet.error import ConnectError
-from twisted.internet.interfaces import (
-    IHostnameResolver,
-    IOpenSSLClientConnectionCreator,
-    IStreamClientEndpoint,
-)
+from twisted.internet.interfaces import IHostnameResolver, IOpenSSLClientConnectionCreator, IStreamClientEndpoint
 
 from svc.model.errors import AddressRefused, KeysUnavailable
 from svc.model.hosts import HOST, HOST_LIMIT
@@ -30,16 +23,11 @@ from svc.net.outgoing import Unanswered, get
 
 T = TypeVar("T")
 
-#: Makes the TLS of a connection to the host of that name, with the certificates of the authorities to trust:
-#: ``trust.client_tls``.
+#: Makes the TLS of a connection to a host, as ``trust.client_tls``.
 ClientTLS = Callable[[str, str | None], IOpenSSLClientConnectionCreator]
 
-#: Seconds for everything from the look-up of the first name to the last byte (NET-15).
-DEADLINE: Final = 5.0
-
-#: Most bytes that are read of an answer, its headers included (NET-15).
-ANSWER_LIMIT: Final = 256 * 1024
-
+DEADLINE: Final = 5.0  #: seconds from the look-up of the first name to the last byte (NET-15)
+ANSWER_LIMIT: Final = 256 * 1024  #: most bytes that are read of an answer, its headers included (NET-15)
 _URI_LIMIT: Final = 2048
 _CHARACTER: Final = r"[A-Za-z0-9._~!$&'()*+,;=:@/-]|%[0-9A-Fa-f]{2}"
 _URI: Final = re.compile(
@@ -50,10 +38,7 @@ _URI: Final = re.compile(
 
 @attrs.frozen
 class _Target:
-    """An address that may be fetched as far as its text goes.
-
-    ``url`` is the address as it was written, with a path.
-    """
+    """An address that may be fetched as far as its text goes; ``url`` is as it was written, with a path."""
 
     url: str
     secure: bool
@@ -80,10 +65,9 @@ class _Target:
 
 
 class GuardedClient:
-    """Fetches over treq, within the limits of NET-12 to NET-16: time, size, scheme, addresses; no redirect, no proxy.
+    """Fetches within the limits of NET-12 to NET-16; ``deadline`` is in seconds, ``limit`` in bytes.
 
-    ``reactor`` provides ``IReactorTCP`` and ``IReactorTime``. ``private_networks`` are those that may be connected to
-    although they aren't public. ``deadline`` is in seconds, ``limit`` in bytes.
+    ``reactor`` provides ``IReactorTCP`` and ``IReactorTime``; for ``private_networks`` see ``LookUps``.
     """
 
     def __init__(
@@ -105,16 +89,16 @@ class GuardedClient:
         self._limit = limit
 
     def deadline(self) -> float:
-        """The moment by which what begins now must have ended."""
+        """Return the moment by which what begins now must have ended."""
         return float(self._reactor.seconds() + self._seconds)
 
     async def fetch(self, uri: str, ca_cert: str | None = None, deadline: float | None = None) -> bytes:
         """Return the body of a successful answer.
 
-        ``ca_cert`` has the certificates, in PEM, of the only authorities to trust; ``None`` stands for the platform's.
-        ``deadline`` is the moment of :meth:`deadline` when what the fetch is a part of began; ``None`` if it is all.
+        ``ca_cert``: PEM of the only authorities to trust, ``None`` for the platform's. ``deadline``: of the
+        whole task, as :meth:`deadline` returned it.
 
-        :raises KeysUnavailable: there was none, or it was not allowed to ask; its ``why`` tells an operator what to look at.
+        :raises KeysUnavailable: there was none, or it was not allowed to ask.
         """
         target = _Target.parse(uri, self._allow_http)
         try:
@@ -138,7 +122,6 @@ class GuardedClient:
         raise KeysUnavailable("; ".join(refused))
 
     async def _addresses(self, target: _Target, deadline: float) -> list[Address]:
-        """The addresses of the host to try (``lookup``, Note [One look-up])."""
         try:
             return await self._look_ups.addresses(target.host, target.port, self._left(deadline))
         except AddressRefused as refusal:
@@ -147,10 +130,7 @@ class GuardedClient:
             raise self._late() from None
 
     async def _ask(self, target: _Target, endpoint: IStreamClientEndpoint, deadline: float) -> bytes:
-        """Make the request to one address.
-
-        :raises ConnectError: nothing answers there; another address may.
-        """
+        """Make the request to one address; ``ConnectError`` means that another may answer."""
         asked = get(endpoint, self._reactor, target.url, self._limit, _demand_success)
         try:
             return (await self._until(deadline, Deferred.fromCoroutine(asked))).body
@@ -168,7 +148,6 @@ class GuardedClient:
             raise KeysUnavailable("no certificate can be for a host of that name") from None
 
     def _until(self, deadline: float, result: Deferred[T]) -> Deferred[T]:
-        """Let ``result`` take until ``deadline``."""
 
         def late(*_: object) -> T:
             raise self._late()

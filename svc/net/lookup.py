@@ -1,8 +1,7 @@
-"""Look-ups: the addresses of a host that a policy names, each of which may be connected to.
+"""Look-ups of hosts that a policy names, all of whose addresses may be connected to.
 
-Note [One look-up]. A name is looked up once, every address that it has is checked, and the connection goes to one of those
-addresses, while TLS verifies the certificate for the name. So an answer that changes between the check and the connection
-(DNS rebinding) changes nothing. A name with one forbidden address among others is refused whole.
+Note [One look-up]. A name is looked up once, all its addresses are checked, and the connection goes to one of these, while
+TLS verifies the certificate for the name: an answer that changes after the check (DNS rebinding) changes nothing.
 """
 
 from __future__ import annotations
@@ -21,17 +20,13 @@ from svc.model.errors import AddressRefused
 from svc.model.query_results import Network
 from svc.net.addresses import Address, objection
 
-#: Addresses of one name that are tried.
 _TRIES: Final = 4
 
 _log = Logger()
 
 
 class LookUps:
-    """Looks hosts up. ``private_networks`` are those that may be connected to although they aren't public.
-
-    ``clock`` provides ``IReactorTime``.
-    """
+    """Looks hosts up, within ``clock``'s time; ``private_networks`` may be connected to although they aren't public."""
 
     def __init__(self, clock: Any, resolver: IHostnameResolver, private_networks: Iterable[Network] = ()) -> None:
         self._clock = clock
@@ -41,8 +36,7 @@ class LookUps:
     async def addresses(self, host: str, port: int, seconds: float) -> list[Address]:
         """Look the host up and check every address it has (Note [One look-up]); return the first few, one at least.
 
-        What is wrong with an address that was looked up is told without it: whoever may set a variable and see why it
-        doesn't work would else learn the numbers of a private network from its names.
+        A refusal doesn't repeat the address: users who may set a variable would learn the numbers of a private network.
 
         :raises AddressRefused: there is none, or one that may not be connected to.
         :raises TimeoutError: no name service answered within so many seconds.
@@ -63,7 +57,7 @@ class LookUps:
 
 
 def resolved(resolver: IHostnameResolver, host: str, port: int = 0) -> Deferred[list[str]]:
-    """Look the host up, and return its addresses in the order in which they came, each once."""
+    """Return the addresses of a host in the order in which they came, each once."""
     answer = _Answer()
     resolver.resolveHostName(answer, host, port)
     return answer.addresses
@@ -75,20 +69,18 @@ def _late(*_: object) -> list[str]:
 
 @implementer(IResolutionReceiver)
 class _Answer:
-    """Gathers the addresses of a name; ``addresses`` fires with their texts when all are known."""
+    """The addresses of a name, which fire when all are known."""
 
     def __init__(self) -> None:
         self.addresses: Deferred[list[str]] = Deferred()
         self._found: dict[str, None] = {}
 
     def resolutionBegan(self, resolutionInProgress: IHostResolution) -> None:
-        """Nothing is done: a look-up can't be cancelled, only not waited for."""
+        """Do nothing: a look-up can't be cancelled, only not waited for."""
 
     def addressResolved(self, address: IAddress) -> None:
-        """Take an address."""
         if isinstance(address, IPv4Address | IPv6Address):
             self._found[address.host] = None
 
     def resolutionComplete(self) -> None:
-        """Give out what was found."""
         self.addresses.callback(list(self._found))

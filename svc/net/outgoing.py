@@ -1,7 +1,6 @@
-"""One question to another machine over HTTP: a ``GET`` on a connection of its own, counted, and ended whatever happened.
+"""One ``GET`` to another machine over HTTP, on a connection of its own (``capped``, Note [Hanging up]).
 
-Headers and body are counted alike (``capped``, Note [Hanging up]). No redirect is followed, no proxy is asked, and no
-compressed answer is taken.
+No redirect is followed, no proxy is asked, and no compressed answer is taken.
 """
 
 from __future__ import annotations
@@ -34,22 +33,18 @@ class Unanswered(Refusal):
 
 @attrs.frozen
 class HttpAnswer:
-    """What was answered: the status, and the whole body."""
+    """The status of an answer, and its whole body."""
 
     status: int
     body: bytes = attrs.field(repr=False)
 
 
 async def get(
-    endpoint: IStreamClientEndpoint,
-    reactor: Any,
-    url: str,
-    limit: int,
-    demand: Callable[[int], object] = lambda _: None,
+    endpoint: IStreamClientEndpoint, reactor: Any, url: str, limit: int, demand: Callable[[int], object] = lambda _: None
 ) -> HttpAnswer:
     """Ask for ``url``, of what the endpoint connects to; may be cancelled, which ends the connection.
 
-    :param url: ``http`` or ``https``, in ASCII, without user and fragment, and with a path. Nothing of it is written anew.
+    :param url: ``http`` or ``https``, in ASCII, without user and fragment, and with a path. It is sent as it is.
     :param limit: the most bytes that are taken, headers included.
     :param demand: is given the status before the body is read; what it raises ends the question.
     :raises ConnectError: nothing answers there; another address may.
@@ -77,42 +72,32 @@ async def get(
 
 
 def _sentence(error: Exception) -> str:
-    """What went wrong between the connection and the end of the answer."""
+    """Return what went wrong between the connection and the end of the answer."""
     causes = [failure.value for failure in getattr(error, "reasons", ())] or [error]
     return "; ".join(dict.fromkeys(map(_cause, causes)))
 
 
 def _cause(cause: BaseException) -> str:
-    fault = tls_fault(cause)
-    if fault is not None:
-        return fault
     if isinstance(cause, ConnectionClosed | RequestTransmissionFailed):
-        return f"{type(cause).__name__}: {cause}"
-    return "the answer is not HTTP"  # of which the fault would quote a part
+        return tls_fault(cause) or f"{type(cause).__name__}: {cause}"
+    return tls_fault(cause) or "the answer is not HTTP"  # of which the fault would quote a part
 
 
 class _AsWritten(URL):
-    """An address that treq asks for as it is.
-
-    It would encode any again, which makes ``?`` out of nothing, and takes neither numbers of IPv6 nor names with an
-    underscore, as containers have.
-    """
+    """An address that treq asks for as it is: it would encode any again, and refuse numbers of IPv6 and underscores."""
 
     _written: str
 
     @classmethod
     def of(cls, text: str) -> Self:
-        """Take an address."""
         address = cls()
         address._written = text
         return address
 
     def to_uri(self) -> Self:
-        """Return it."""
         return self
 
     def to_text(self, with_password: bool = False) -> str:  # noqa: ARG002 (it has none)
-        """Return the text."""
         return self._written
 
 
@@ -121,9 +106,8 @@ class _AsWritten(URL):
 class _PlainAgent:
     """An agent that asks for a path as it is written, and takes no compressed answers.
 
-    A few compressed bytes can become a gigabyte; treq asks for gzip and unpacks it, unless what it wraps sees to it that
-    there is none. Twisted's ``Agent`` writes paths anew: ``//a`` becomes ``////a`` under some versions of Python. Its
-    ``ProxyAgent`` sends what it is given, and connects to where its endpoint does.
+    A few compressed bytes can become a gigabyte, and treq unpacks them. Twisted's ``Agent`` rewrites paths: ``//a`` becomes
+    ``////a`` under some versions of Python; its ``ProxyAgent`` sends what it is given, and connects where its endpoint does.
     """
 
     agent: ProxyAgent
@@ -131,7 +115,6 @@ class _PlainAgent:
     def request(
         self, method: bytes, uri: bytes, headers: Headers | None = None, bodyProducer: IBodyProducer | None = None
     ) -> Deferred[IResponse]:
-        """Ask, and refuse an answer that is compressed all the same."""
         authority, _, path = uri.partition(b"://")[2].partition(b"/")
         plain = Headers() if headers is None else headers.copy()
         plain.setRawHeaders(b"Host", [authority])

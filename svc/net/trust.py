@@ -1,17 +1,13 @@
-"""Whom one speaks to over TLS: the one place where the certificates of other machines are judged.
-
-Whatever connects to elsewhere over TLS does it by a :class:`Trust`: the server's rooms, the commands and the client of
-workloads. ``tests/test_architecture.py`` sees to that.
+"""TLS to other machines: the one place where their certificates are judged (``tests/test_architecture.py`` proves it).
 
 Note [Known before a word]. Twisted compares a certificate's names in a callback of OpenSSL's, in which it catches one of the
 exceptions that this raises, logs the others and goes on: a certificate of a trusted authority that names no host passes for
-any. Here no Python runs in callbacks. OpenSSL judges the chain. Where the handshake ends, and before a byte of what it is
-for is sent or taken, the names are compared; an exception of whatever kind there leaves the connection one to somebody
-unknown, over which nothing goes.
+any. Here no Python runs in callbacks. OpenSSL judges the chain. The names are compared at the end of the handshake, before a
+byte of content is sent or taken; after any exception there, nothing goes over the connection.
 
 Note [Names]. A name of a host must be among the certificate's DNS names, and a number among its IP addresses (RFC 9525 6). A
-wildcard is a whole label, the first of three at least, and stands for one that isn't international. What else is in a
-certificate, its common name too, is no name of a host; what is malformed names nobody, and takes nothing from what is not.
+wildcard is a whole label, the first of three at least, and stands for one that isn't international. Nothing else, the common
+name either, is a name of a host; a malformed name is none, and doesn't spoil the others.
 """
 
 from __future__ import annotations
@@ -46,12 +42,9 @@ _CIPHERS: Final = (
 #: Another certificate in the middle of a connection would be one that nobody looked at.
 _OPTIONS: Final = SSL.OP_NO_COMPRESSION | SSL.OP_NO_TICKET | SSL.OP_NO_RENEGOTIATION
 
-#: The most certificates between a host's and its authority's.
-_DEPTH: Final = 9
-
 
 class Unproven(SSL.Error):
-    """The other side has not proved to be the host that was asked for; ``why`` tells an operator."""
+    """The other side has not proved to be the host that was asked for; ``why`` is for operators."""
 
     def __init__(self, why: str) -> None:
         super().__init__([("svc", "trust", why)])  # as OpenSSL's own errors are, which is how Twisted reads them
@@ -70,19 +63,12 @@ class Trust:
 
     @classmethod
     def of(cls, text: str) -> Self:
-        """Trust the certificates of a text alone, as :func:`certificates` reads it.
-
-        :raises ValueError: see there.
-        """
+        """Trust the certificates of a text alone; raises as :func:`certificates` does."""
         return cls(tuple(certificates(text)))
 
     @classmethod
     def of_file(cls, path: Path) -> Self:
-        """Trust the certificates of a file alone.
-
-        :raises OSError: it can't be read.
-        :raises ValueError: see ``of``.
-        """
+        """Trust the certificates of a file alone; raises ``OSError``, and as :func:`certificates` does."""
         return cls.of(path.read_text(encoding="ascii", errors="replace"))
 
     def client(self, host: str) -> IOpenSSLClientConnectionCreator:
@@ -91,8 +77,7 @@ class Trust:
         :raises UnicodeError: no certificate can be for a host of that name.
         """
         try:
-            wanted: DNS_ID | IPAddress_ID = IPAddress_ID(ip_address(host))
-            return _VerifiedContext(self, wanted, None)
+            return _VerifiedContext(self, IPAddress_ID(ip_address(host)), None)
         except ValueError:
             name = idna.encode(host).lower()
         try:
@@ -104,17 +89,17 @@ class Trust:
 @implementer(IOpenSSLClientConnectionCreator)
 @attrs.frozen
 class _VerifiedContext:
-    """Makes connections to one host; ``server_name`` is what it is told to be asked for (RFC 6066 3), never a number."""
+    """Makes connections to one host; ``server_name`` is sent to it (RFC 6066 3), and never a number."""
 
     trust: Trust
     wanted: DNS_ID | IPAddress_ID
     server_name: bytes | None
 
     def clientConnectionForTLS(self, tlsProtocol: object) -> SSL.Connection:  # noqa: N802, N803, ARG002 - Twisted's
-        """Make one."""
+        """Make a connection."""
         context = _context()
         context.set_verify(SSL.VERIFY_PEER | SSL.VERIFY_FAIL_IF_NO_PEER_CERT)
-        context.set_verify_depth(_DEPTH)
+        context.set_verify_depth(9)
         if self.trust.authorities is None:
             context.set_default_verify_paths()
         else:
@@ -134,10 +119,7 @@ class _VerifiedContext:
 
 @implementer(IOpenSSLClientConnectionCreator)
 class EncryptedOnly:
-    """TLS with whoever answers, which keeps out those who listen and not those who stand between.
-
-    For a tenant who asks for no more than that, by an address of his database with ``sslmode=require``.
-    """
+    """TLS with any machine that answers: safe from listeners, not from a man in the middle; for ``sslmode=require``."""
 
     def clientConnectionForTLS(self, tlsProtocol: object) -> SSL.Connection:  # noqa: N802, N803, ARG002 - Twisted's
         """Make a connection."""
@@ -145,7 +127,7 @@ class EncryptedOnly:
 
 
 class _Connection(SSL.Connection):
-    """A connection that says and hears nothing before it is known to whom (Note [Known before a word])."""
+    """A connection that carries nothing before the other side is proven (Note [Known before a word])."""
 
     def __init__(self, context: SSL.Context, wanted: DNS_ID | IPAddress_ID) -> None:
         super().__init__(context)
@@ -153,7 +135,7 @@ class _Connection(SSL.Connection):
         self._proven = False
 
     def do_handshake(self) -> None:
-        """Go on with the handshake; return when it has ended and the other side is who was asked for."""
+        """Go on with the handshake; return when it has ended and the other side is proven."""
         if self._proven:
             return
         super().do_handshake()
@@ -166,27 +148,22 @@ class _Connection(SSL.Connection):
         self._proven = True
 
     def send(self, buf: Any, flags: int = 0) -> int:
-        """Send, to whom is known."""
         self.do_handshake()
         return super().send(buf, flags)
 
     def recv(self, bufsiz: int, flags: int | None = None) -> bytes:
-        """Receive, from whom is known."""
         self.do_handshake()
         return super().recv(bufsiz, flags)
 
     def sendall(self, buf: Any, flags: int = 0) -> int:
-        """Send all of it, to whom is known."""
         self.do_handshake()
         return super().sendall(buf, flags)
 
     def recv_into(self, buffer: Any, nbytes: int | None = None, flags: int | None = None) -> int:
-        """Receive into a buffer, from whom is known."""
         self.do_handshake()
         return super().recv_into(buffer, nbytes, flags)
 
-    # The base class has second names for its own methods.
-    write, read = send, recv
+    write, read = send, recv  # second names, which the base class has for its own
 
 
 def _context() -> SSL.Context:
@@ -200,24 +177,18 @@ def _context() -> SSL.Context:
 
 
 def _demand(chain: list[Certificate] | None, wanted: DNS_ID | IPAddress_ID) -> None:
-    """Return when the first of the certificates is for the host wanted.
-
-    :raises Unproven: it isn't, or there is none.
-    """
+    """Return when the first of the certificates is for the host wanted, or raise ``Unproven``."""
     if not chain:
         raise Unproven("there is no certificate that was verified")
-    named = False
-    for pattern in _patterns(chain[0]):
-        if wanted.verify(pattern):
-            return
-        named = True
-    if not named:
+    patterns = list(_patterns(chain[0]))
+    if not patterns:
         raise Unproven("the certificate is for no host: it has no subjectAltName with a DNS name or an IP address")
-    raise Unproven("the certificate is for another host")
+    if not any(map(wanted.verify, patterns)):
+        raise Unproven("the certificate is for another host")
 
 
 def _patterns(certificate: Certificate) -> Iterator[CertificatePattern]:
-    """The names of hosts in a certificate (Note [Names])."""
+    """Yield the names of hosts in a certificate (Note [Names])."""
     try:
         names = certificate.extensions.get_extension_for_class(SubjectAlternativeName).value
     except ExtensionNotFound:
@@ -237,8 +208,7 @@ def certificates(text: str) -> list[crypto.X509]:
 
     Blanks in the place of ends of lines are read too, as environments and forms of one line make them.
 
-    :raises ValueError: there is none, or one is broken, or the text holds something else than certificates; the message ends
-        a sentence that begins with what the text is.
+    :raises ValueError: there is none, or a broken one, or something else; the message follows the name of the text.
     """
     found = _CERTIFICATE.findall(text)
     if not found:
@@ -258,8 +228,7 @@ def certificates(text: str) -> list[crypto.X509]:
 def client_tls(host: str, ca_cert: str | None, variable: str = "ca-cert") -> IOpenSSLClientConnectionCreator:
     """Make the TLS of a connection to the host of that name.
 
-    ``ca_cert`` has the certificates of the only authorities to trust; ``None`` stands for the platform's. ``variable`` is
-    what an operator knows it by.
+    ``ca_cert``: PEM of the only authorities to trust, ``None`` for the platform's; ``variable``: its name for operators.
 
     :raises KeysUnavailable: these are no certificates.
     """
@@ -271,7 +240,7 @@ def client_tls(host: str, ca_cert: str | None, variable: str = "ca-cert") -> IOp
 
 
 def tls_fault(cause: BaseException | None) -> str | None:
-    """What was wrong with the other side's TLS or certificate, if that is why a connection ended."""
+    """Return what was wrong with the other side's TLS or certificate, if that is why a connection ended."""
     match cause:
         case Unproven(why=why):
             return why

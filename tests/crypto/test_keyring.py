@@ -189,7 +189,7 @@ class AccountKeysTests(KeyringCase):
         self.assertEqual(self.now(self.tokens.caller(self.issue())).role, ALICE)
 
     def test_a_key_that_was_sealed_anew(self) -> None:
-        """A key that the store holds sealed anew is opened once more, and goes on as before."""
+        """A key that the store holds sealed again is opened once more, and goes on as before."""
         token = self.issue()
         name = signing_key_name("acct", self.first)
         again = self.vault.seal(name, self.vault.open(name, self.newest().sealed))
@@ -306,7 +306,7 @@ class AccessTokensTests(KeyringCase):
         self.assertInvalid(authorization)
 
     def test_a_key_that_comes_back_verifies_again(self) -> None:
-        """A remembered token whose key was lost from memory is verified anew, and is good when the store has the key."""
+        """A remembered token whose key was lost from memory is verified again, and is good when the store has the key."""
         authorization = self.issue()
         self.now(self.tokens.caller(authorization))
         kept, self.store.accounts = self.store.accounts, {}

@@ -53,7 +53,7 @@ class PyJwtLeanings(SynchronousTestCase):
             self.assertTrue(str(error))
 
     def test_verification_is_a_boolean(self) -> None:
-        """``verify`` takes such a key as it is, and tells by true or false, whatever the length of a signature."""
+        """``verify`` takes that key as it is, and tells by true or false, whatever the length of a signature."""
         for algorithm in ALGORITHMS:
             key = jwt.PyJWK(jwk_for(algorithm), algorithm).key
             verifier = jwt.get_algorithm_by_name(algorithm)

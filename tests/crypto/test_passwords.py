@@ -126,7 +126,7 @@ class HashingTests(SynchronousTestCase):
         self.successResultOf(waiting[0])
 
     def test_a_full_queue(self) -> None:
-        """More than may wait is refused at once, until there is room again; whoever leaves makes none."""
+        """More than may wait is refused at once, until there is room again; a client that leaves makes none."""
         self.threads.busy = True
         waiting = [begun(self.passwords.matches(None, GOOD)) for _ in range(5)]
         refusal = self.failureResultOf(begun(self.passwords.matches(None, GOOD)), PasswordsBusy).value

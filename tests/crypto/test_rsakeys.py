@@ -19,7 +19,7 @@ E = 65537
 #: The primes below 752.
 PRIMES = [n for n in range(2, 752) if all(n % d for d in range(2, math.isqrt(n) + 1))]
 
-#: The modulus of a key that such a library made, as published beside a detector of them.
+#: The modulus of a key that a library of this kind made, as published beside a detector of them.
 KNOWN = int(
     "9dcd7420e420c270a68060eb8b5aa7457a9f6648f86fafed2775cc1f79ae962f1e63f1b9e51c55f9ea6fdc7332e9b0058c9ff2eb1fc89855"
     "029cf6aafe21e689feb38ac9ffb12f1ce371bb5d0e9aae64161abce74b4244bf68f1edb4411f756a097c8929c14740245ea355f8332d1aa3"

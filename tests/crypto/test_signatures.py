@@ -173,7 +173,7 @@ class ReadingTests(SynchronousTestCase):
     """Both halves together."""
 
     def test_signing_input_is_what_was_sent(self) -> None:
-        """The signature covers the parts as sent, not as written anew: blanks in the JSON survive."""
+        """The signature covers the parts as sent, not as written again: blanks in the JSON survive."""
         keys = parse_key_set(jwks())
         text = signed(b' {"alg" : "RS256",\n"kid":"k1"} ', b'{ "a" : 1 }')
         self.assertEqual(verified(text, keys), {"a": 1})

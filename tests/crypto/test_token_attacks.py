@@ -446,7 +446,7 @@ class KeyAttacks(Attack):
         self.assert_unusable(jwk(n=""))
 
     def test_private_parts(self) -> None:
-        """A key that holds any private part is refused: whoever reads the set could sign with it."""
+        """A key that holds any private part is refused: readers of the set could sign with it."""
         for member in ("d", "p", "q", "dp", "dq", "qi", "oth", "k"):
             self.assert_unusable({**jwk(), member: "AQAB"})
 

@@ -133,7 +133,7 @@ class MintTests(TokenCase):
 
     @given(ROLES)
     def test_plain_base64_decodes(self, role: RoleName) -> None:
-        """Whoever a token is for, a decoder of plain base64 reads its header and payload, and finds the login in it
+        """For any role, a decoder of plain base64 reads its header and payload, and finds the login in it
         (TOK-25).
         """
         token = json.loads(KEY.mint(role, NOW, 480))
@@ -331,7 +331,7 @@ class HeaderTests(TokenCase):
             self.assertRefused(INVALID, header(forged(KEY, true_head(KEY), payload)), note=payload)
 
     def test_rewritten_json_is_read(self) -> None:
-        """A client may write the JSON of a token anew: other order, blanks, escapes, and parts without padding (TOK-30)."""
+        """A client may write the JSON of a token again: other order, blanks, escapes, and parts without padding (TOK-30)."""
         parts = json.loads(self.token)
         turned = dict(reversed(parts.items()))
         bare = {name: part.rstrip("=") for name, part in parts.items()}

@@ -114,7 +114,7 @@ class DemandTests(SynchronousTestCase):
         self.assertEqual(refusal.why, "lacks update on acct:variable:db/password")
 
     def test_ownership(self) -> None:
-        """What takes ownership is forbidden to whoever sees the thing and doesn't own it, and not found for all others."""
+        """What takes ownership is forbidden to a caller that sees the thing without owning it, and not found for others."""
         require_ownership(OWNER, VARIABLE)
         refusal = self.assertRaises(Forbidden, require_ownership, READER, VARIABLE)
         self.assertEqual(refusal.why, "doesn't own acct:variable:db/password")

@@ -56,7 +56,7 @@ class CappedEndpointTests(SynchronousTestCase):
         self.assertFalse(self.transport.disconnected)
 
     def test_end(self) -> None:
-        """Whoever hangs up, the one who asked or the client, does it at once."""
+        """The one who asked, and the client, hang up at once."""
         self.protocol.transport.loseConnection()
         self.assertTrue(self.transport.disconnected)
         self.transport.disconnected = False

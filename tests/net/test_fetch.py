@@ -184,7 +184,7 @@ class ExchangeTests(Case):
         self.assertEqual(self.reactor.getDelayedCalls(), [])
 
     def test_speaks_ipv6(self) -> None:
-        """IPv6 addresses are connected to as such."""
+        """IPv6 addresses are connected to as IPv6."""
         self.fetch("http://[2606:4700::1111]/keys")
         self.assertEqual(self.reactor.tcpClients[0][:2], ("2606:4700::1111", 80))
         _, transport = self.connect()
@@ -197,7 +197,7 @@ class ExchangeTests(Case):
         self.assertIn(b"\r\nHost: my_idp\r\n", transport.value())
 
     def test_asks_for_the_path_as_written(self) -> None:
-        """Nothing of path and query is written anew (NET-13)."""
+        """Nothing of path and query is rewritten (NET-13)."""
         for rest in (
             "/",
             "//a",

@@ -72,7 +72,7 @@ class Meeting:
 
 
 def fault(client: IOpenSSLClientConnectionCreator, chain: Chain) -> str | None:
-    """What is wrong with a chain in the client's eyes; it says nothing to such a server, and hears nothing."""
+    """What is wrong with a chain in the client's eyes; it says nothing to that server, and hears nothing."""
     meeting = Meeting.of(client, chain)
     try:
         heard = meeting.greet()
