@@ -10,7 +10,6 @@ tenant's tokens from others', and is mandatory in either dialect.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
 from svc.authn.checks import AUDIENCE, BEFORE_ISSUER, CANDIDATE, ISSUED_AT, ISSUER
@@ -27,7 +26,7 @@ from svc.authn.constraints import (
 )
 from svc.authn.evaluation import Check, Evaluation, Kind
 from svc.authn.resourceid import ResourceId
-from svc.authn.settings import Configuration, Misconfiguration, texts_of
+from svc.authn.settings import Configuration, Misconfiguration, Values, texts_of
 from svc.model.authentication import KeySource, Problem
 from svc.model.dialect import Dialect
 from svc.model.reasons import Reason
@@ -37,10 +36,7 @@ from svc.model.text import shown
 _VARIABLES: Final = ("provider-uri", "audience")
 
 
-def configuration_of(
-    values: Mapping[str, str | Problem | None],
-    _: Dialect,
-) -> Configuration | Misconfiguration:
+def configuration_of(values: Values, _: Dialect) -> Configuration | Misconfiguration:
     """Return the meaning of the variables' values (``settings.opened``); the issuer is the provider with a final slash."""
     problems: list[Problem] = []
     if "provider-uri" not in values:

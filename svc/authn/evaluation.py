@@ -14,8 +14,8 @@ from typing import Final
 import attrs
 
 from svc.authn.resourceid import ResourceId
-from svc.authn.settings import Configuration, Misconfiguration
-from svc.model.authentication import AuthenticatorSettings, IProviderKeys, LoginCandidate, LoginRequest, Problem, Step
+from svc.authn.settings import Configuration, Misconfiguration, Values
+from svc.model.authentication import AuthenticatorSettings, IProviderKeys, LoginCandidate, LoginRequest, Step
 from svc.model.clocks import WallClock
 from svc.model.dialect import Dialect
 from svc.model.key_sets import KeySet
@@ -127,7 +127,7 @@ class Kind:
     """A kind of authenticator.
 
     ``name`` is that of its type, such as ``authn-jwt``. ``variables`` are those that it reads; ``understand`` returns the
-    meaning of their values (``settings.opened``). ``checks`` stand in the order in which failures count. ``own`` returns the
+    meaning of their values (``settings.Values``). ``checks`` stand in the order in which failures count. ``own`` returns the
     annotations for the authenticator of a name such as ``authn-jwt/ci``, by the rest of their names, among those below that
     name or, where annotations may be ``general``, those below the name of the type.
     """
@@ -135,6 +135,6 @@ class Kind:
     name: str
     variables: tuple[str, ...]
     checks: tuple[Check, ...]
-    understand: Callable[[Mapping[str, str | Problem | None], Dialect], Configuration | Misconfiguration]
+    understand: Callable[[Values, Dialect], Configuration | Misconfiguration]
     own: Callable[[Mapping[str, str], str], Mapping[str, str]]
     general: bool = False
