@@ -209,9 +209,7 @@ ISSUER: Final = Check(
     lambda e: _tell_expected(e, "iss", e.configuration.issuer),
 )
 ISSUED_AT: Final = Check(
-    "issued-at",
-    lambda e: check_begun(e.claims, "iat", e.now, e.context.clock_skew),
-    lambda e: _tell_time(e, "iat"),
+    "issued-at", lambda e: check_begun(e.claims, "iat", e.now, e.context.clock_skew), lambda e: _tell_time(e, "iat")
 )
 AUDIENCE: Final = Check(
     "audience",
@@ -233,11 +231,7 @@ BEFORE_ISSUER: Final = (
     Check("keys", _check_keys, _tell_keys),
     Check("signature", _check_signature, _tell_signature),
     Check("expiry", lambda e: check_expiry(e.claims, e.now, e.context.clock_skew), lambda e: _tell_time(e, "exp")),
-    Check(
-        "not-before",
-        lambda e: check_begun(e.claims, "nbf", e.now, e.context.clock_skew),
-        lambda e: _tell_time(e, "nbf"),
-    ),
+    Check("not-before", lambda e: check_begun(e.claims, "nbf", e.now, e.context.clock_skew), lambda e: _tell_time(e, "nbf")),
 )
 CANDIDATE: Final = (
     Check("role", _check_role, lambda e: f"the role {shown(str(e.role))} exists", stored=True),

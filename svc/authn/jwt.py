@@ -71,10 +71,7 @@ JWT: Final = Kind(
             stored=True,
         ),
         Check(
-            "annotations",
-            lambda e: check_present(e.annotations),
-            lambda e: f"there are {len(e.annotations)}",
-            stored=True,
+            "annotations", lambda e: check_present(e.annotations), lambda e: f"there are {len(e.annotations)}", stored=True
         ),
         Check(
             "enforced-claims",

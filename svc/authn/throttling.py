@@ -167,26 +167,26 @@ def _remember(kept: OrderedDict[K, T], name: K, value: T) -> None:
 
 
 @implementer(IAuthenticator)
+@attrs.frozen(eq=False)
 class ThrottledAuthenticator:
     """Throttles the failures of ``inner``."""
 
-    def __init__(self, inner: IAuthenticator, throttle: Throttle) -> None:
-        self._inner = inner
-        self._throttle = throttle
+    _inner: IAuthenticator
+    _throttle: Throttle
 
     async def authenticate(self, request: LoginRequest) -> Admitted | Refused:
-        """See the port."""
+        """See ``IAuthenticator``."""
         return await self._throttle.slowed(request, self._inner.authenticate)
 
 
 @implementer(ILogin)
+@attrs.frozen(eq=False)
 class ThrottledLogin:
     """Throttles the failures of ``inner``."""
 
-    def __init__(self, inner: ILogin, throttle: Throttle) -> None:
-        self._inner = inner
-        self._throttle = throttle
+    _inner: ILogin
+    _throttle: Throttle
 
     async def api_key(self, request: LoginRequest) -> bytes | Refused:
-        """See the port."""
+        """See ``ILogin``."""
         return await self._throttle.slowed(request, self._inner.api_key)

@@ -93,6 +93,7 @@ class _KnownKeys:
 
 
 @implementer(IProviderKeys)
+@attrs.define(eq=False, repr=False)
 class ProviderKeys:
     """Key sets by their source; all times are in seconds.
 
@@ -101,27 +102,21 @@ class ProviderKeys:
     (``authentication.moment``).
     """
 
-    def __init__(
-        self,
-        fetch: Fetch,
-        clock: IReactorTime,
-        refetch_interval: float,
-        *,
-        max_age: float | None = None,
-        stale_if_error: float = 0.0,
-        limit: int = SOURCES_LIMIT,
-        chance: Callable[[], float] = random.random,
-    ) -> None:
-        self._fetch = fetch
-        self._clock = clock
-        self._refetch_interval = refetch_interval
-        self._max_age = math.inf if max_age is None else max_age
-        self._stale_if_error = stale_if_error
-        self._limit = limit
-        self._chance = chance
-        self._room = WaitingRoom(clock, self._put_out)
-        self._sources: OrderedDict[KeySource, _KnownKeys] = OrderedDict()
-        self._retried: set[_KnownKeys] = set()
+    _fetch: Fetch
+    _clock: IReactorTime
+    _refetch_interval: float
+    _age_limit: float | None = attrs.field(default=None, alias="max_age", kw_only=True)
+    _stale_if_error: float = attrs.field(default=0.0, kw_only=True)
+    _limit: int = attrs.field(default=SOURCES_LIMIT, kw_only=True)
+    _chance: Callable[[], float] = attrs.field(default=random.random, kw_only=True)
+    _max_age: float = attrs.field(init=False)
+    _room: WaitingRoom = attrs.field(init=False)
+    _sources: OrderedDict[KeySource, _KnownKeys] = attrs.field(factory=OrderedDict, init=False)
+    _retried: set[_KnownKeys] = attrs.field(factory=set, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._max_age = math.inf if self._age_limit is None else self._age_limit
+        self._room = WaitingRoom(self._clock, self._put_out)
 
     async def current(self, source: KeySource, refreshes: int = 0, request: LoginRequest | None = None) -> KeySet:
         """See ``IProviderKeys``."""
