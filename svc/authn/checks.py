@@ -29,9 +29,6 @@ _NAMED: Final = 10
 NEWER_KEYS_MAY_MEND: Final = frozenset({Reason.KEY_UNKNOWN, Reason.SIGNATURE_WRONG})
 
 
-# -- the authenticator ------------------------------------------------------------------------------------------------
-
-
 def why_disabled(dialect: Dialect, service: str, listed: bool, switched: bool | None) -> Problem | None:
     """Return why an authenticator may not be used; the dialect says how listing and switching go together (AUTH-2)."""
     if dialect.enables(listed, switched):
@@ -78,9 +75,6 @@ def _check_configuration(evaluation: Evaluation) -> None:
     if isinstance(meaning, Misconfiguration):
         raise EvidenceRefused(Reason.CONFIGURATION_INVALID, " ".join(problem.what for problem in meaning.problems))
     evaluation.configuration = meaning
-
-
-# -- the token and its signature --------------------------------------------------------------------------------------
 
 
 def _check_token(evaluation: Evaluation) -> None:
@@ -144,9 +138,6 @@ def _tell_signature(evaluation: Evaluation) -> str:
     return f"it is by the key {'without id' if key.key_id is None else shown(key.key_id)}, thumbprint {key.thumbprint}"
 
 
-# -- the claims -------------------------------------------------------------------------------------------------------
-
-
 def _tell_time(evaluation: Evaluation, name: str) -> str:
     if name not in evaluation.claims:
         return f"the token has no {name!r}, and needs none"
@@ -157,9 +148,6 @@ def _tell_expected(evaluation: Evaluation, name: str, expected: str | None) -> s
     if name not in evaluation.claims:
         return f"the token has no {name!r}, and needs none"
     return f"no {name!r} is expected, any will do" if expected is None else f"{name!r} is or holds {shown(expected)}"
-
-
-# -- the candidate ----------------------------------------------------------------------------------------------------
 
 
 def _check_role(evaluation: Evaluation) -> None:

@@ -23,8 +23,6 @@ from svc.rotation.scram import MECHANISM, ScramExchange, ScramFailed
 #: The bytes that are read of a server.
 READ_LIMIT: Final = 64 * 1024
 
-_SSL_REQUEST: Final = struct.pack("!ii", 8, 80877103)
-_VERSION: Final = 196608
 _SQLSTATE: Final = re.compile(rb"[0-9A-Z]{5}")
 
 #: SQLSTATEs of a login with a password that is not, or no longer, in force.
@@ -49,7 +47,7 @@ class Wire(Protocol):
 
     async def secure(self, tls: IOpenSSLClientConnectionCreator) -> bool:
         """Ask for TLS, and begin it; ``False`` when the server has none."""
-        self._send(_SSL_REQUEST)
+        self._send(struct.pack("!ii", 8, 80877103))  # SSLRequest
         answer = await self._next(1)
         if answer not in {b"S", b"N"} or self._received:
             # What came before the handshake could be anybody's (CVE-2021-23222).
@@ -65,7 +63,7 @@ class Wire(Protocol):
         :raises PasswordRefused: the password isn't in force.
         """
         words = ("user", role, "database", database, "application_name", "svc", "client_encoding", "UTF8")
-        body = struct.pack("!i", _VERSION) + b"".join(word.encode("utf-8") + b"\0" for word in words) + b"\0"
+        body = struct.pack("!hh", 3, 0) + b"".join(word.encode("utf-8") + b"\0" for word in words) + b"\0"
         self._send(struct.pack("!i", len(body) + 4) + body)
         exchange = ScramExchange(password)
         try:

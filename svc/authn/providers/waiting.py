@@ -78,7 +78,7 @@ class Crowd:
         return waiter
 
     def let_go(self, tell: Callable[[Waiter], object]) -> None:
-        """Tell every waiter (Note [Let go in turn]); none may enter any more."""
+        """End all waits by ``tell`` (Note [Let go in turn]); none may begin any more."""
         if not self._going:
             self._room.give_up(self, self.taken)
             self._going = True
