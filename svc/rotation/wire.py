@@ -108,7 +108,7 @@ class Wire(Protocol):
         self._fail()
 
     async def _authentication(self, wanted: int) -> bytes:
-        """Return the next message about the login, of this number: no password, nor a hash that is as good, is sent."""
+        """Return the next message about the login; refuse one that asks for a password, a hash as good, or nothing."""
         body = await self._expect(b"R", 4)
         if body[:4] != struct.pack("!i", wanted):
             remedy = "let pg_hba.conf ask for scram-sha-256, and have the password set again if it was set before that"
