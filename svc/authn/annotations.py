@@ -1,9 +1,8 @@
-"""Checks of a host's annotations: named after claims or their aliases, those that are enforced among them, and equal to
-what the token says (AUTH-28 and AUTH-32 to AUTH-35).
+"""Checks of a host's annotations against the claims that they are named after (AUTH-28 and AUTH-32 to AUTH-35).
 
-An *alias* is the name of an annotation that is compared with a claim of another name. Here ``aliases`` has the claims by
-their aliases, ``enforced`` names claims, and ``annotations`` are a host's for one authenticator, by the part of their name
-that names the claim or alias. The checks return when all is well and raise ``EvidenceRefused`` when it isn't.
+An *alias* is the name of an annotation that is compared with a claim of another name; ``aliases`` has the claims by their
+aliases. ``enforced`` names claims, and ``annotations`` are a host's for one authenticator, by the part of their names that
+names the claim or alias. The checks raise ``EvidenceRefused``.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from svc.model.reasons import Reason
 from svc.model.signed_claims import EvidenceRefused, SignedClaims
 from svc.model.text import shown
 
-#: Claims that no annotation may be named after: they are checked otherwise, and say nothing about a host.
+#: Claims that no annotation may be named after: they say nothing about a host.
 DENIED: Final = frozenset({"iss", "exp", "nbf", "iat", "jti", "aud"})
 
 _NOT_TEXT: Final[Mapping[type, Reason]] = {
@@ -28,11 +27,8 @@ _NOT_TEXT: Final[Mapping[type, Reason]] = {
 }
 
 
-# -- the two lists of the settings ------------------------------------------------------------------------------------
-
-
 def read_enforced(text: str, *, nested: bool) -> tuple[tuple[str, ...], list[str]]:
-    """Read ``claim, claim``. What is wrong with the text comes beside the names: phrases that can stand after a colon."""
+    """Return the claims of ``claim, claim`` and the faults of the text, phrases that can stand after a colon."""
     names: dict[str, None] = {}
     faults: list[str] = []
     for item in _items(text, faults):
@@ -45,7 +41,7 @@ def read_enforced(text: str, *, nested: bool) -> tuple[tuple[str, ...], list[str
 
 
 def read_aliases(text: str, *, nested: bool) -> tuple[Mapping[str, str], list[str]]:
-    """Read ``annotation: claim, annotation: claim`` likewise. Aliases of aliases are not followed."""
+    """Return the aliases of ``annotation: claim, annotation: claim`` and its faults. Aliases of aliases are not followed."""
     aliases: dict[str, str] = {}
     claims: set[str] = set()
     faults: list[str] = []
@@ -82,9 +78,6 @@ def _claim_faults(name: str, *, nested: bool) -> list[str]:
     return [] if fault is None else [fault]
 
 
-# -- the annotations of a host ----------------------------------------------------------------------------------------
-
-
 def check_names(annotations: Mapping[str, str], *, nested: bool) -> None:
     """Check that every annotation has a name that a claim could have."""
     for name in annotations:
@@ -104,10 +97,8 @@ def check_enforced(annotations: Mapping[str, str], enforced: Sequence[str], alia
     for claim in enforced:
         name = _renamed(aliases).get(claim, claim)
         if name not in annotations:
-            raise EvidenceRefused(
-                Reason.ANNOTATION_ENFORCED,
-                f"the host has no annotation {shown(name)}, and the claim {shown(claim)} is enforced",
-            )
+            detail = f"the host has no annotation {shown(name)}, and the claim {shown(claim)} is enforced"
+            raise EvidenceRefused(Reason.ANNOTATION_ENFORCED, detail)
 
 
 def check_permitted(annotations: Mapping[str, str], aliases: Mapping[str, str]) -> None:
@@ -117,10 +108,8 @@ def check_permitted(annotations: Mapping[str, str], aliases: Mapping[str, str]) 
         if name in DENIED:
             raise EvidenceRefused(Reason.ANNOTATION_FORBIDDEN, f"an annotation may not be named {name!r}")
         if name in renamed:
-            raise EvidenceRefused(
-                Reason.ANNOTATION_FORBIDDEN,
-                f"an annotation may not be named {shown(name)}, since that claim has the alias {shown(renamed[name])}",
-            )
+            why = f"that claim has the alias {shown(renamed[name])}"
+            raise EvidenceRefused(Reason.ANNOTATION_FORBIDDEN, f"an annotation may not be named {shown(name)}, since {why}")
 
 
 def check_claims(annotations: Mapping[str, str], claims: SignedClaims, aliases: Mapping[str, str], *, nested: bool) -> None:
@@ -137,13 +126,11 @@ def _check_claim(name: str, claim: str, wanted: str, value: object) -> None:
     if value is None:
         raise EvidenceRefused(Reason.CLAIM_MISSING, f"the token has no claim {label}; the annotation says {shown(wanted)}")
     if not isinstance(value, str):
-        raise EvidenceRefused(
-            _NOT_TEXT[type(value)], f"the claim {label} is {kind_of(value)}; only text can match {shown(wanted)}"
-        )
+        detail = f"the claim {label} is {kind_of(value)}; only text can match {shown(wanted)}"
+        raise EvidenceRefused(_NOT_TEXT[type(value)], detail)
     if value != wanted:
-        raise EvidenceRefused(
-            Reason.CLAIM_MISMATCH, f"the claim {label} is {shown(value)}; the annotation says {shown(wanted)}"
-        )
+        detail = f"the claim {label} is {shown(value)}; the annotation says {shown(wanted)}"
+        raise EvidenceRefused(Reason.CLAIM_MISMATCH, detail)
 
 
 def _renamed(aliases: Mapping[str, str]) -> Mapping[str, str]:

@@ -1,14 +1,11 @@
-"""The API key authenticator: a role's own key, as it stands in the vault, proves the role; at login its password does too.
+"""The API key authenticator: a role's own key proves the role; at login its password does too.
 
 Note [Alike]. A client can't tell an unknown role from a wrong key: the answers are alike, and so is the work (FAIL-18).
-Each request asks the store one question, opens one sealed key and compares it. Where the role has none, a decoy is opened
-and compared in its place. At a login, what isn't the key is compared with one hash of a password besides, if it can be a
-user's password: his own, or a decoy.
+Each request asks the store one question, opens one sealed key, a decoy where the role has none, and compares it. At a
+login, evidence that isn't the key and can be a user's password is also compared with one hash: the user's, or a decoy.
 """
 
 from __future__ import annotations
-
-from typing import Final
 
 from twisted.logger import Logger
 from zope.interface import implementer
@@ -28,9 +25,6 @@ _log = Logger()
 
 _Problem = tuple[Reason, str]
 
-#: How many networks are named in the detail of a refusal.
-_NAMED: Final = 10
-
 
 @implementer(IAuthenticator, ILogin)
 class ApiKeyAuthenticator:
@@ -44,7 +38,7 @@ class ApiKeyAuthenticator:
         self._decoy = vault.seal(DECOY, new_api_key().encode("ascii"))
 
     async def authenticate(self, request: LoginRequest) -> Admitted | Refused:
-        """Decide on one request. From where it may come is looked at last (TOK-6)."""
+        """Decide on one request. The client's address is checked last (TOK-6)."""
         found = await self._found(request)
         if isinstance(found, Refused):
             return found
@@ -64,7 +58,7 @@ class ApiKeyAuthenticator:
         # Nothing that a role has or lacks decides about the work of hashing (Note [Alike]).
         may_be_password = can_be_password(request.evidence)
         if may_be_password:
-            # It is no key. Before the store is asked: a storm of passwords is to cost others little.
+            # Before the store is asked: a storm of passwords is to cost others little.
             await self._passwords.room()
         found = await self._found(request)
         if isinstance(found, Refused):
@@ -92,17 +86,15 @@ class ApiKeyAuthenticator:
     def _problem(self, role: RoleName, credential: Credential, evidence: bytes) -> _Problem | None:
         """Return why the evidence is not the role's API key; ``None`` when it is (Note [Alike])."""
         try:
-            if credential.api_key is None:
-                key = self._vault.open(DECOY, self._decoy)
-            else:
-                key = self._vault.open(api_key_name(role), credential.api_key)
+            stored = credential.api_key
+            key = self._vault.open(DECOY, self._decoy) if stored is None else self._vault.open(api_key_name(role), stored)
         except WrongDataKey:
             return Reason.CREDENTIALS_UNREADABLE, "the stored API key doesn't open under the data key"
         matches = same_key(key, evidence)
         if not credential.account_exists:
-            return Reason.ACCOUNT_UNKNOWN, "there is no such account"
+            return Reason.ACCOUNT_UNKNOWN, "the account does not exist"
         if not credential.role_exists:
-            return Reason.ROLE_UNKNOWN, "there is no such role"
+            return Reason.ROLE_UNKNOWN, "the role does not exist"
         if credential.api_key is None:
             return Reason.CREDENTIALS_MISSING, "the role has no API key"
         if not matches:
@@ -134,5 +126,5 @@ def _misplaced(credential: Credential, client_ip: str) -> _Problem | None:
     networks = credential.restrictions
     if not networks or is_within(client_ip, networks):
         return None
-    among = ", ".join(map(str, networks[:_NAMED]))
+    among = ", ".join(map(str, networks[:10]))
     return Reason.ORIGIN_REFUSED, f"the request comes from {shown(client_ip)}; the role is restricted to {among}"

@@ -1,11 +1,10 @@
-"""The checks that every third party's token goes through, in decisions and in explanations.
+"""The checks of every third party's token, in decisions and in explanations; ``e`` is the evaluation that is checked.
 
-Those of one kind of authenticator alone are beside its table, which also puts these in the order in which failures count.
+The checks of one kind of authenticator alone are beside its table, which puts all in the order in which failures count.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final
 
 from svc.authn.claims import check_audience, check_begun, check_expiry, check_issuer, issued_at
@@ -25,13 +24,9 @@ from svc.model.text import shown
 #: Keys and networks that are named to operators.
 _NAMED: Final = 10
 
-#: The refusals that newer keys may mend, and that have them asked for (AUTH-44). A provider may change its key and keep
-#: the id, or use no ids at all. Each other refusal is about keys that are known: one is distrusted, or is for another
-#: algorithm, or there are several to choose from.
+#: The refusals for which newer keys are fetched (AUTH-44): a provider may change its key and keep the id, or use no ids.
+#: Every other refusal is about keys that are known: one is distrusted or for another algorithm, or there are several.
 NEWER_KEYS_MAY_MEND: Final = frozenset({Reason.KEY_UNKNOWN, Reason.SIGNATURE_WRONG})
-
-
-# -- the authenticator ------------------------------------------------------------------------------------------------
 
 
 def why_disabled(dialect: Dialect, service: str, listed: bool, switched: bool | None) -> Problem | None:
@@ -52,43 +47,27 @@ def why_disabled(dialect: Dialect, service: str, listed: bool, switched: bool | 
 
 
 def _check_enabled(evaluation: Evaluation) -> None:
-    problem = why_disabled(
-        evaluation.context.dialect, evaluation.service, evaluation.listed, evaluation.cached.settings.switched
-    )
+    switched = evaluation.cached.settings.switched
+    problem = why_disabled(evaluation.context.dialect, evaluation.service, evaluation.listed, switched)
     if problem is not None:
         raise EvidenceRefused(Reason.AUTHENTICATOR_NOT_ENABLED, problem.what)
 
 
-def _tell_enabled(evaluation: Evaluation) -> str:
-    return f"{shown(evaluation.service)} is {'listed in the configuration' if evaluation.listed else 'switched on'}"
-
-
 def _check_account(evaluation: Evaluation) -> None:
+    account = shown(evaluation.request.account)
     if not evaluation.candidate.account_exists:
-        raise EvidenceRefused(Reason.ACCOUNT_UNKNOWN, f"there is no account {shown(evaluation.request.account)}")
+        raise EvidenceRefused(Reason.ACCOUNT_UNKNOWN, f"there is no account {account}")
     if evaluation.candidate.signing_key is None:
-        raise EvidenceRefused(
-            Reason.SIGNING_KEY_UNUSABLE, f"the account {shown(evaluation.request.account)} has no signing key", moment()
-        )
-
-
-def _tell_account(evaluation: Evaluation) -> str:
-    return f"the account {shown(evaluation.request.account)} exists"
+        raise EvidenceRefused(Reason.SIGNING_KEY_UNUSABLE, f"the account {account} has no signing key", moment())
 
 
 def _check_webservice(evaluation: Evaluation) -> None:
     if not evaluation.candidate.webservice_exists:
-        raise EvidenceRefused(
-            Reason.WEBSERVICE_UNKNOWN, f"no policy defines the webservice {shown(_webservice(evaluation))}"
-        )
-
-
-def _tell_webservice(evaluation: Evaluation) -> str:
-    return f"a policy defines the webservice {shown(_webservice(evaluation))}"
+        raise EvidenceRefused(Reason.WEBSERVICE_UNKNOWN, f"no policy defines the webservice {_webservice(evaluation)}")
 
 
 def _webservice(evaluation: Evaluation) -> str:
-    return f"{evaluation.context.dialect.prefix}/{evaluation.service}"
+    return shown(f"{evaluation.context.dialect.prefix}/{evaluation.service}")
 
 
 def _check_configuration(evaluation: Evaluation) -> None:
@@ -96,13 +75,6 @@ def _check_configuration(evaluation: Evaluation) -> None:
     if isinstance(meaning, Misconfiguration):
         raise EvidenceRefused(Reason.CONFIGURATION_INVALID, " ".join(problem.what for problem in meaning.problems))
     evaluation.configuration = meaning
-
-
-def _tell_configuration(evaluation: Evaluation) -> str:
-    return f"the variables {', '.join(sorted(evaluation.cached.settings.values))} fit together"
-
-
-# -- the token and its signature --------------------------------------------------------------------------------------
 
 
 def _check_token(evaluation: Evaluation) -> None:
@@ -121,7 +93,6 @@ def _tell_token(evaluation: Evaluation) -> str:
 
 
 async def _check_keys(evaluation: Evaluation) -> None:
-    """Get the keys, of the settings or from the provider; an operator's wish for newer ones is granted first."""
     keys = evaluation.configuration.keys
     if isinstance(keys, KeySource):
         try:
@@ -139,10 +110,7 @@ def _tell_keys(evaluation: Evaluation) -> str:
 
 
 async def _check_signature(evaluation: Evaluation) -> None:
-    """Verify the signature. A failure that newer keys could mend asks for them, once, and counts when there are none.
-
-    While they can't be had nobody knows whether it would be one (FAIL-12).
-    """
+    """Verify the signature, if need be with newer keys, fetched once; without them the login can't be judged (FAIL-12)."""
     source, distrusted = evaluation.configuration.keys, evaluation.cached.settings.distrusted
     try:
         evaluation.claims = verify(evaluation.keys, evaluation.token, distrusted)
@@ -160,7 +128,7 @@ async def _check_signature(evaluation: Evaluation) -> None:
         evaluation.claims = verify(newer, evaluation.token, distrusted)
     evaluation.now = evaluation.context.wall.seconds()
     issued, issuer = issued_at(evaluation.claims), evaluation.configuration.issuer
-    # A platform may sign the tokens of others with the same key, and these tell nothing of its clock that one may rely on.
+    # A platform may sign the tokens of other tenants with the same key; their times are not relied on.
     if issued is not None and (issuer is None or evaluation.claims.get("iss", issuer) == issuer):
         evaluation.cached.delays.append(evaluation.now - issued)
 
@@ -170,43 +138,10 @@ def _tell_signature(evaluation: Evaluation) -> str:
     return f"it is by the key {'without id' if key.key_id is None else shown(key.key_id)}, thumbprint {key.thumbprint}"
 
 
-# -- the claims -------------------------------------------------------------------------------------------------------
-
-
-def _check_begun(name: str) -> Callable[[Evaluation], None]:
-    def run(evaluation: Evaluation) -> None:
-        check_begun(evaluation.claims, name, evaluation.now, evaluation.context.clock_skew)
-
-    return run
-
-
-def _tell_time(name: str) -> Callable[[Evaluation], str]:
-    def tell(evaluation: Evaluation) -> str:
-        if name not in evaluation.claims:
-            return f"the token has no {name!r}, and needs none"
-        return f"{name!r} is {evaluation.claims[name]!r:.40}, the time here is {evaluation.now:.15g}"
-
-    return tell
-
-
-def _check_expiry(evaluation: Evaluation) -> None:
-    check_expiry(evaluation.claims, evaluation.now, evaluation.context.clock_skew)
-
-
-def _check_issuer(evaluation: Evaluation) -> None:
-    check_issuer(evaluation.claims, evaluation.configuration.issuer, mandatory=evaluation.context.issuer_mandatory)
-
-
-def _tell_issuer(evaluation: Evaluation) -> str:
-    return _tell_expected(evaluation, "iss", evaluation.configuration.issuer)
-
-
-def _check_audience(evaluation: Evaluation) -> None:
-    check_audience(evaluation.claims, evaluation.configuration.audience)
-
-
-def _tell_audience(evaluation: Evaluation) -> str:
-    return _tell_expected(evaluation, "aud", evaluation.configuration.audience)
+def _tell_time(evaluation: Evaluation, name: str) -> str:
+    if name not in evaluation.claims:
+        return f"the token has no {name!r}, and needs none"
+    return f"{name!r} is {evaluation.claims[name]!r:.40}, the time here is {evaluation.now:.15g}"
 
 
 def _tell_expected(evaluation: Evaluation, name: str, expected: str | None) -> str:
@@ -215,40 +150,24 @@ def _tell_expected(evaluation: Evaluation, name: str, expected: str | None) -> s
     return f"no {name!r} is expected, any will do" if expected is None else f"{name!r} is or holds {shown(expected)}"
 
 
-# -- the candidate ----------------------------------------------------------------------------------------------------
-
-
 def _check_role(evaluation: Evaluation) -> None:
     if not evaluation.candidate.role_exists:
         raise EvidenceRefused(Reason.ROLE_UNKNOWN, f"there is no role {shown(str(evaluation.role))}")
 
 
-def _tell_role(evaluation: Evaluation) -> str:
-    return f"the role {shown(str(evaluation.role))} exists"
-
-
 def _check_privilege(evaluation: Evaluation) -> None:
     if not evaluation.candidate.may_authenticate:
-        raise EvidenceRefused(
-            Reason.PRIVILEGE_MISSING,
-            f"{shown(str(evaluation.role))} has no privilege authenticate on {shown(evaluation.service)};"
-            " its group is not in apps",
-        )
-
-
-def _tell_privilege(evaluation: Evaluation) -> str:
-    return f"it has the privilege authenticate on {shown(evaluation.service)}"
+        lacking = f"{shown(str(evaluation.role))} has no privilege authenticate on {shown(evaluation.service)}"
+        raise EvidenceRefused(Reason.PRIVILEGE_MISSING, f"{lacking}; its group is not in apps")
 
 
 def _check_origin(evaluation: Evaluation) -> None:
     """Check that the client is where the role may log in from (TOK-20)."""
-    networks = evaluation.candidate.restrictions
-    if networks and not is_within(evaluation.request.client_ip, networks):
+    client, networks = evaluation.request.client_ip, evaluation.candidate.restrictions
+    if networks and not is_within(client, networks):
         among = ", ".join(map(str, networks[:_NAMED]))
-        raise EvidenceRefused(
-            Reason.ORIGIN_REFUSED,
-            f"the request comes from {shown(evaluation.request.client_ip)}; the role is restricted to {among}",
-        )
+        detail = f"the request comes from {shown(client)}; the role is restricted to {among}"
+        raise EvidenceRefused(Reason.ORIGIN_REFUSED, detail)
 
 
 def _tell_origin(evaluation: Evaluation) -> str:
@@ -266,23 +185,50 @@ def _check_extent(evaluation: Evaluation) -> None:
         )
 
 
-def _tell_extent(evaluation: Evaluation) -> str:
-    return f"{len(evaluation.annotations)} annotations bear on {shown(evaluation.service)}"
+ENABLED: Final = Check(
+    "enabled",
+    _check_enabled,
+    lambda e: f"{shown(e.service)} is {'listed in the configuration' if e.listed else 'switched on'}",
+)
+ACCOUNT: Final = Check("account", _check_account, lambda e: f"the account {shown(e.request.account)} exists", stored=True)
+ISSUER: Final = Check(
+    "issuer",
+    lambda e: check_issuer(e.claims, e.configuration.issuer, mandatory=e.context.issuer_mandatory),
+    lambda e: _tell_expected(e, "iss", e.configuration.issuer),
+)
+ISSUED_AT: Final = Check(
+    "issued-at", lambda e: check_begun(e.claims, "iat", e.now, e.context.clock_skew), lambda e: _tell_time(e, "iat")
+)
+AUDIENCE: Final = Check(
+    "audience",
+    lambda e: check_audience(e.claims, e.configuration.audience),
+    lambda e: _tell_expected(e, "aud", e.configuration.audience),
+)
 
-
-ENABLED: Final = Check("enabled", _check_enabled, _tell_enabled)
-ACCOUNT: Final = Check("account", _check_account, _tell_account, stored=True)
-WEBSERVICE: Final = Check("webservice", _check_webservice, _tell_webservice, stored=True)
-CONFIGURATION: Final = Check("configuration", _check_configuration, _tell_configuration)
-TOKEN: Final = Check("token", _check_token, _tell_token)
-KEYS: Final = Check("keys", _check_keys, _tell_keys)
-SIGNATURE: Final = Check("signature", _check_signature, _tell_signature)
-EXPIRY: Final = Check("expiry", _check_expiry, _tell_time("exp"))
-NOT_BEFORE: Final = Check("not-before", _check_begun("nbf"), _tell_time("nbf"))
-ISSUER: Final = Check("issuer", _check_issuer, _tell_issuer)
-ISSUED_AT: Final = Check("issued-at", _check_begun("iat"), _tell_time("iat"))
-AUDIENCE: Final = Check("audience", _check_audience, _tell_audience)
-ROLE: Final = Check("role", _check_role, _tell_role, stored=True)
-PRIVILEGE: Final = Check("privilege", _check_privilege, _tell_privilege, stored=True)
-ORIGIN: Final = Check("origin", _check_origin, _tell_origin, stored=True)
-EXTENT: Final = Check("annotations-extent", _check_extent, _tell_extent, stored=True)
+#: The checks before the issuer's, and those of the candidate, in the order in which failures count.
+BEFORE_ISSUER: Final = (
+    ENABLED,
+    ACCOUNT,
+    Check("token", _check_token, _tell_token),
+    Check("webservice", _check_webservice, lambda e: f"a policy defines the webservice {_webservice(e)}", stored=True),
+    Check(
+        "configuration",
+        _check_configuration,
+        lambda e: f"the variables {', '.join(sorted(e.cached.settings.values))} fit together",
+    ),
+    Check("keys", _check_keys, _tell_keys),
+    Check("signature", _check_signature, _tell_signature),
+    Check("expiry", lambda e: check_expiry(e.claims, e.now, e.context.clock_skew), lambda e: _tell_time(e, "exp")),
+    Check("not-before", lambda e: check_begun(e.claims, "nbf", e.now, e.context.clock_skew), lambda e: _tell_time(e, "nbf")),
+)
+CANDIDATE: Final = (
+    Check("role", _check_role, lambda e: f"the role {shown(str(e.role))} exists", stored=True),
+    Check("privilege", _check_privilege, lambda e: f"it has the privilege authenticate on {shown(e.service)}", stored=True),
+    Check("origin", _check_origin, _tell_origin, stored=True),
+    Check(
+        "annotations-extent",
+        _check_extent,
+        lambda e: f"{len(e.annotations)} annotations bear on {shown(e.service)}",
+        stored=True,
+    ),
+)

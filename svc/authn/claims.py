@@ -1,7 +1,6 @@
 """Checks of the claims of a verified token: times, issuer, audience, and the identity they carry.
 
-Every check is a function of values: it returns when the claims pass and raises ``EvidenceRefused`` when they don't. Where
-the dialects differ the difference is a parameter; ``nested`` says whether ``/`` in a claim's name walks into objects.
+The checks raise ``EvidenceRefused``. ``nested`` says whether ``/`` in a claim's name walks into objects.
 """
 
 from __future__ import annotations
@@ -36,18 +35,14 @@ def kind_of(value: object) -> str:
     return _KINDS[type(value)]
 
 
-# -- times ------------------------------------------------------------------------------------------------------------
-
-
 def check_expiry(claims: SignedClaims, now: float, skew: float) -> None:
     """Check that ``exp`` is there and lies ahead; from that second on the token is dead (RFC 7519 4.1.4; AUTH-19).
 
     ``now`` is in seconds since the epoch, ``skew`` the seconds by which a provider's clock may differ.
     """
     if "exp" not in claims:
-        raise EvidenceRefused(
-            Reason.EXPIRY_MISSING, "the token has no 'exp'" if claims else "the token has no claims at all"
-        )
+        detail = "the token has no 'exp'" if claims else "the token has no claims at all"
+        raise EvidenceRefused(Reason.EXPIRY_MISSING, detail)
     expiry = _seconds(claims, "exp")
     if expiry + skew <= now:
         raise EvidenceRefused(Reason.TOKEN_EXPIRED, f"'exp' is {expiry:.15g}, the time here is {now:.15g}")
@@ -58,9 +53,8 @@ def check_begun(claims: SignedClaims, name: str, now: float, skew: float) -> Non
     if name in claims:
         moment = _seconds(claims, name)
         if moment - skew > now:
-            raise EvidenceRefused(
-                Reason.TOKEN_NOT_YET_VALID, f"{name!r} is {moment:.15g}, which is ahead of the time here, {now:.15g}"
-            )
+            detail = f"{name!r} is {moment:.15g}, which is ahead of the time here, {now:.15g}"
+            raise EvidenceRefused(Reason.TOKEN_NOT_YET_VALID, detail)
 
 
 def issued_at(claims: SignedClaims) -> float | None:
@@ -85,14 +79,8 @@ def _seconds(claims: SignedClaims, name: str) -> float:
     return number
 
 
-# -- issuer and audience ----------------------------------------------------------------------------------------------
-
-
 def check_issuer(claims: SignedClaims, expected: str | None, *, mandatory: bool) -> None:
-    """Check that ``iss`` is exactly the ``expected`` text, if one is.
-
-    It may be absent unless ``mandatory`` (AUTH-21 and AUTH-22).
-    """
+    """Check that ``iss`` is the ``expected`` text, if any; it may be absent unless ``mandatory`` (AUTH-21, AUTH-22)."""
     if "iss" not in claims:
         if mandatory and expected is not None:
             raise EvidenceRefused(Reason.ISSUER_MISSING, f"the token has no 'iss'; it must be {shown(expected)}")
@@ -120,9 +108,6 @@ def check_audience(claims: SignedClaims, expected: str | None) -> None:
         raise EvidenceRefused(Reason.AUDIENCE_WRONG, f"'aud' is {among}; it must be {shown(expected)}")
 
 
-# -- names of claims --------------------------------------------------------------------------------------------------
-
-
 def name_fault(name: str, *, nested: bool) -> str | None:
     """Return what is wrong with ``name`` as the name of a claim, ``None`` when nothing is (AUTH-27)."""
     if "/" in name and not nested:
@@ -148,14 +133,10 @@ def find(claims: Mapping[str, object], name: str, *, nested: bool) -> object:
     return here
 
 
-# -- identity ---------------------------------------------------------------------------------------------------------
-
-
 def host_of(claims: SignedClaims, account: str, name: str, path: str, *, nested: bool) -> RoleName:
     """Return the host that the claim ``name`` identifies, below the policy ``path`` unless that is empty.
 
-    It is always a host, and never one outside the path (AUTH-31): no claim makes a token speak for a user or
-    for the path's own name.
+    It is never outside the path (AUTH-31): no claim makes a token speak for a user, or for the path's own name.
     """
     value = find(claims, name, nested=nested)
     if value is None or value == "":

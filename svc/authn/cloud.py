@@ -1,36 +1,18 @@
 """The cloud authenticator: a token that the platform gave to one of its workloads, and the host that this is.
 
-Note [Order of checks]. ``cloud`` has every check in the order in which failures count (AUTH-9). The role is looked
-at when the token has proven an identity, as the status for a missing privilege has it (AUTH-12): nobody else learns which
-hosts exist, or has the store follow what the host of his choice holds (FAIL-18).
+Note [Order of checks]. ``cloud`` has its checks in the order in which failures count (AUTH-9). The role is checked after
+the token has proven an identity (AUTH-12): nobody else learns which hosts exist, or has the store follow what a host holds
+(FAIL-18).
 
-Note [One issuer for all]. The platform signs the tokens of all its tenants with the same keys. So ``iss`` is what tells a
-tenant's tokens from others', and must be there in either dialect, whatever holds for JWTs.
+Note [One issuer for all]. The platform signs the tokens of all its tenants with the same keys. So ``iss`` alone tells a
+tenant's tokens from others', and is mandatory in either dialect.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
-from svc.authn.checks import (
-    ACCOUNT,
-    AUDIENCE,
-    CONFIGURATION,
-    ENABLED,
-    EXPIRY,
-    EXTENT,
-    ISSUED_AT,
-    ISSUER,
-    KEYS,
-    NOT_BEFORE,
-    ORIGIN,
-    PRIVILEGE,
-    ROLE,
-    SIGNATURE,
-    TOKEN,
-    WEBSERVICE,
-)
+from svc.authn.checks import AUDIENCE, BEFORE_ISSUER, CANDIDATE, ISSUED_AT, ISSUER
 from svc.authn.claims import check_issuer, role_of
 from svc.authn.constraints import (
     IDENTITY_CLAIM,
@@ -44,7 +26,7 @@ from svc.authn.constraints import (
 )
 from svc.authn.evaluation import Check, Evaluation, Kind
 from svc.authn.resourceid import ResourceId
-from svc.authn.settings import Configuration, Misconfiguration, texts_of
+from svc.authn.settings import Configuration, Misconfiguration, Values, texts_of
 from svc.model.authentication import KeySource, Problem
 from svc.model.dialect import Dialect
 from svc.model.reasons import Reason
@@ -54,19 +36,12 @@ from svc.model.text import shown
 _VARIABLES: Final = ("provider-uri", "audience")
 
 
-def configuration_of(
-    values: Mapping[str, str | Problem | None],
-    dialect: Dialect,  # noqa: ARG001 (some kinds need it)
-) -> Configuration | Misconfiguration:
-    """Return what the values of the declared variables mean; they are as ``settings.opened`` returns them.
-
-    The issuer is the provider's address with one final slash, written or not.
-    """
+def configuration_of(values: Values, _: Dialect) -> Configuration | Misconfiguration:
+    """Return the meaning of the variables' values (``settings.opened``); the issuer is the provider with a final slash."""
     problems: list[Problem] = []
     if "provider-uri" not in values:
-        problems.append(
-            Problem("It is not said which tenant's tokens are accepted.", "Declare and set the variable provider-uri.")
-        )
+        what = "It is not said which tenant's tokens are accepted."
+        problems.append(Problem(what, "Declare and set the variable provider-uri."))
     texts = texts_of(values, _VARIABLES, _VARIABLES, problems)
     issuer = f"{texts['provider-uri'].removesuffix('/')}/" if "provider-uri" in texts else None
     keys = None if issuer is None else KeySource(issuer, discovered=True)
@@ -82,48 +57,14 @@ def _check_identity(evaluation: Evaluation) -> None:
     evaluation.role = role_of(evaluation.request.login, evaluation.request.account)
 
 
-def _tell_identity(evaluation: Evaluation) -> str:
-    return f"the path names {shown(str(evaluation.role))}"
-
-
-def _check_issuer(evaluation: Evaluation) -> None:
-    """Check the issuer, which is mandatory here (Note [One issuer for all])."""
-    check_issuer(evaluation.claims, evaluation.configuration.issuer, mandatory=True)
-
-
 def _check_identity_claims(evaluation: Evaluation) -> None:
     for name in (RESOURCE_CLAIM, IDENTITY_CLAIM):
         identity_claim(evaluation.claims, name)
 
 
 def _tell_identity_claims(evaluation: Evaluation) -> str:
-    return "; ".join(
-        f"{name!r} is {shown(identity_claim(evaluation.claims, name))}" for name in (RESOURCE_CLAIM, IDENTITY_CLAIM)
-    )
-
-
-def _check_required(evaluation: Evaluation) -> None:
-    check_required(evaluation.annotations)
-
-
-def _tell_annotations(evaluation: Evaluation) -> str:
-    return "; ".join(f"{name} is {shown(value)}" for name, value in evaluation.annotations.items())
-
-
-def _check_permitted(evaluation: Evaluation) -> None:
-    check_permitted(evaluation.annotations)
-
-
-def _tell_permitted(_: Evaluation) -> str:
-    return "each has a name that means something"
-
-
-def _check_exclusive(evaluation: Evaluation) -> None:
-    check_exclusive(evaluation.annotations)
-
-
-def _tell_exclusive(_: Evaluation) -> str:
-    return "they name one identity at most"
+    names = RESOURCE_CLAIM, IDENTITY_CLAIM
+    return "; ".join(f"{name!r} is {shown(identity_claim(evaluation.claims, name))}" for name in names)
 
 
 def _check_resource_id(evaluation: Evaluation) -> None:
@@ -138,38 +79,39 @@ def _tell_resource_id(evaluation: Evaluation) -> str:
     )
 
 
-def _check_resource(evaluation: Evaluation) -> None:
-    check_resource(evaluation.annotations, evaluation.resource_id, identity_claim(evaluation.claims, IDENTITY_CLAIM))
-
-
-def _tell_resource(_: Evaluation) -> str:
-    return "the token says what the annotations say"
-
-
 _CHECKS: Final = (
-    ENABLED,
-    ACCOUNT,
-    TOKEN,
-    WEBSERVICE,
-    CONFIGURATION,
-    KEYS,
-    SIGNATURE,
-    EXPIRY,
-    NOT_BEFORE,
-    Check("issuer", _check_issuer, ISSUER.tell),
+    *BEFORE_ISSUER,
+    Check("issuer", lambda e: check_issuer(e.claims, e.configuration.issuer, mandatory=True), ISSUER.tell),
     ISSUED_AT,
     AUDIENCE,
     Check("identity-claims", _check_identity_claims, _tell_identity_claims),
-    Check("identity", _check_identity, _tell_identity),
-    ROLE,
-    PRIVILEGE,
-    ORIGIN,
-    EXTENT,
-    Check("required-annotations", _check_required, _tell_annotations, stored=True),
-    Check("permitted-annotations", _check_permitted, _tell_permitted, stored=True),
-    Check("exclusive-annotations", _check_exclusive, _tell_exclusive, stored=True),
+    Check("identity", _check_identity, lambda e: f"the path names {shown(str(e.role))}"),
+    *CANDIDATE,
+    Check(
+        "required-annotations",
+        lambda e: check_required(e.annotations),
+        lambda e: "; ".join(f"{name} is {shown(value)}" for name, value in e.annotations.items()),
+        stored=True,
+    ),
+    Check(
+        "permitted-annotations",
+        lambda e: check_permitted(e.annotations),
+        lambda _: "each has a name that means something",
+        stored=True,
+    ),
+    Check(
+        "exclusive-annotations",
+        lambda e: check_exclusive(e.annotations),
+        lambda _: "they name one identity at most",
+        stored=True,
+    ),
     Check("resource-id", _check_resource_id, _tell_resource_id),
-    Check("resource", _check_resource, _tell_resource, stored=True),
+    Check(
+        "resource",
+        lambda e: check_resource(e.annotations, e.resource_id, identity_claim(e.claims, IDENTITY_CLAIM)),
+        lambda _: "the token says what the annotations say",
+        stored=True,
+    ),
 )
 
 

@@ -1,13 +1,10 @@
-"""Checks of a host's annotations for the cloud authenticator, and how a token is compared with them (AUTH-38,
-AUTH-39).
+"""Checks of a host's annotations for the cloud authenticator against the token's claims (AUTH-38, AUTH-39).
 
-``annotations`` are here what ``own`` picks out. The checks return when all is well and raise ``EvidenceRefused`` when it
-isn't.
+``annotations`` are what ``own`` returns. The checks raise ``EvidenceRefused``.
 
 Note [Whose annotations]. Names of annotations are ``<authenticator>/<name>``, for every service, and
-``<authenticator>/<service id>/<name>``, which overrides the former in whatever order they stand. A name has no slash, so
-that what lies deeper belongs to a service of a longer id, and what a host says for one service never bears on another. One
-whose value is empty says nothing.
+``<authenticator>/<service id>/<name>``, which overrides the former. A name has no slash: what lies deeper belongs to a
+service of a longer id, so that an annotation for one service never bears on another. An empty value says nothing.
 """
 
 from __future__ import annotations
@@ -35,7 +32,7 @@ _PERMITTED: Final = (*_REQUIRED, _SHARED, _SOLE)
 
 
 def own(annotations: Mapping[str, str], service: str) -> Mapping[str, str]:
-    """Return those for the authenticator ``service``, by the last part of their names (Note [Whose annotations])."""
+    """Return the annotations for ``service``, by the last part of their names (Note [Whose annotations])."""
     found: dict[str, str] = {}
     for under in (f"{service.partition('/')[0]}/", f"{service}/"):
         for full, value in annotations.items():
@@ -49,9 +46,8 @@ def identity_claim(claims: SignedClaims, name: str) -> str:
     """Return the text of a claim without which the token says nothing about a workload."""
     value = claims.get(name)
     if value is None or value == "":
-        raise EvidenceRefused(
-            Reason.IDENTITY_CLAIM_MISSING, f"the token has no claim {name!r}; it is not of a workload's identity"
-        )
+        detail = f"the token has no claim {name!r}; it is not of a workload's identity"
+        raise EvidenceRefused(Reason.IDENTITY_CLAIM_MISSING, detail)
     if not isinstance(value, str):
         raise EvidenceRefused(Reason.IDENTITY_CLAIM_INVALID, f"the claim {name!r} is {kind_of(value)}, not text")
     return value
@@ -68,9 +64,8 @@ def check_permitted(annotations: Mapping[str, str]) -> None:
     """Check that every annotation has a name that means something: it might have been meant to keep somebody out."""
     unknown = [name for name in annotations if name not in _PERMITTED]
     if unknown:
-        raise EvidenceRefused(
-            Reason.ANNOTATION_UNSUPPORTED, f"there is no annotation {shown(unknown[0])}; there are {', '.join(_PERMITTED)}"
-        )
+        detail = f"there is no annotation {shown(unknown[0])}; there are {', '.join(_PERMITTED)}"
+        raise EvidenceRefused(Reason.ANNOTATION_UNSUPPORTED, detail)
 
 
 def check_exclusive(annotations: Mapping[str, str]) -> None:
@@ -87,11 +82,9 @@ def check_resource(annotations: Mapping[str, str], resource: ResourceId, identit
         if name in annotations:
             if resource.shared is not shared:
                 kind = "an identity that was assigned" if resource.shared else "a workload's own identity"
-                raise EvidenceRefused(
-                    Reason.IDENTITY_KIND_MISMATCH,
-                    f"the host has the annotation {name}, and the token is of {kind}: "
-                    f"{shown(resource.namespace)} {shown(resource.type)} {shown(resource.name)}",
-                )
+                what = f"{shown(resource.namespace)} {shown(resource.type)} {shown(resource.name)}"
+                detail = f"the host has the annotation {name}, and the token is of {kind}: {what}"
+                raise EvidenceRefused(Reason.IDENTITY_KIND_MISMATCH, detail)
             _compare(name, annotations[name], found)
 
 
@@ -100,8 +93,7 @@ def _compare(name: str, wanted: str, found: str) -> None:
         return
     # Folding only chooses the words of the refusal: it lets nobody in.
     alike = found.casefold() == wanted.casefold()
-    raise EvidenceRefused(
-        Reason.CLAIM_CASE_MISMATCH if alike else Reason.CLAIM_MISMATCH,
-        f"the token says {shown(found)}; the annotation {name} says {shown(wanted)}"
-        + (", which differs in case alone" if alike else ""),
-    )
+    detail = f"the token says {shown(found)}; the annotation {name} says {shown(wanted)}"
+    if alike:
+        raise EvidenceRefused(Reason.CLAIM_CASE_MISMATCH, f"{detail}, which differs in case alone")
+    raise EvidenceRefused(Reason.CLAIM_MISMATCH, detail)

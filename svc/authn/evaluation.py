@@ -1,10 +1,8 @@
 """A login with a third party's token on its way through the checks.
 
-Note [One table]. Those who decide and those who explain go through one table of checks, which stand in the order in which
-failures count; each kind of authenticator has its own. A check is a function that raises ``EvidenceRefused``, and one that
-says what it compared when it passed, which only those who explain call. Some need what the store knows of the candidate, who
-is known when the others have passed: an evaluation first *proves* what it can without the store, and then *decides*. So no
-explanation can disagree with a decision.
+Note [One table]. Decisions and explanations go through one table of checks, in the order in which failures count, so that
+they can't disagree; each kind of authenticator has its own. Some checks need what the store knows of the candidate, who is
+known when the others have passed: an evaluation first *proves* what it can without the store, and then *decides*.
 """
 
 from __future__ import annotations
@@ -16,8 +14,8 @@ from typing import Final
 import attrs
 
 from svc.authn.resourceid import ResourceId
-from svc.authn.settings import Configuration, Misconfiguration
-from svc.model.authentication import AuthenticatorSettings, IProviderKeys, LoginCandidate, LoginRequest, Problem, Step
+from svc.authn.settings import Configuration, Misconfiguration, Values
+from svc.model.authentication import AuthenticatorSettings, IProviderKeys, LoginCandidate, LoginRequest, Step
 from svc.model.clocks import WallClock
 from svc.model.dialect import Dialect
 from svc.model.key_sets import KeySet
@@ -30,7 +28,7 @@ _RECENT: Final = 100
 
 @attrs.frozen(eq=False)
 class Context:
-    """What all evaluations of a server share. ``clock_skew`` is in seconds, ``token_limit`` in bytes."""
+    """The parts that all evaluations of a server share. ``clock_skew`` is in seconds, ``token_limit`` in bytes."""
 
     dialect: Dialect
     keys: IProviderKeys
@@ -42,10 +40,7 @@ class Context:
 
 @attrs.frozen(eq=False)
 class CachedSettings:
-    """An authenticator's settings as they were read, and what they mean.
-
-    ``delays``: how many seconds after their ``iat`` recent tokens came, by the clock here.
-    """
+    """An authenticator's settings as read, and their meaning; ``delays``: how many seconds after ``iat`` tokens came."""
 
     settings: AuthenticatorSettings
     meaning: Configuration | Misconfiguration
@@ -54,11 +49,10 @@ class CachedSettings:
 
 @attrs.define(eq=False)
 class Evaluation:
-    """One request on its way through the checks, with what they found out; each uses what earlier ones did.
+    """One request on its way through the checks, with their findings; each check uses those of earlier ones.
 
     ``service`` is the authenticator's name, such as ``authn-jwt/ci``; ``listed``: whether the configuration names it.
-    ``failed`` is the check whose ``refusal`` counts, if there is one. ``annotations`` are the candidate's that bear on this
-    authenticator, by what is left of their names.
+    ``failed`` is the check whose ``refusal`` counts. ``annotations`` are those that ``Kind.own`` returned.
     """
 
     context: Context
@@ -117,7 +111,7 @@ class Evaluation:
 
 @attrs.frozen(eq=False)
 class Check:
-    """A check by its name. ``run`` raises ``EvidenceRefused``, at once or when awaited; ``tell`` says what passed.
+    """A check by its name. ``run`` raises ``EvidenceRefused``, at once or when awaited; ``tell`` returns what passed.
 
     ``stored``: whether it needs to know the candidate.
     """
@@ -130,18 +124,17 @@ class Check:
 
 @attrs.frozen(eq=False)
 class Kind:
-    """A kind of authenticator, by what differs between kinds.
+    """A kind of authenticator.
 
-    ``name`` is that of its type, such as ``authn-jwt``. ``variables`` are those that are asked for; ``understand`` tells
-    what their values mean, by the name of each that is declared, as ``settings.opened`` has them. ``checks`` are all, in the
-    order in which failures count. ``own`` picks out the annotations that bear on the authenticator of a name such as
-    ``authn-jwt/ci``, by what is left of theirs. It is given those below that name or, where annotations may be ``general``,
-    those below the name of the type.
+    ``name`` is that of its type, such as ``authn-jwt``. ``variables`` are those that it reads; ``understand`` returns the
+    meaning of their values (``settings.Values``). ``checks`` stand in the order in which failures count. ``own`` returns the
+    annotations for the authenticator of a name such as ``authn-jwt/ci``, by the rest of their names, among those below that
+    name or, where annotations may be ``general``, those below the name of the type.
     """
 
     name: str
     variables: tuple[str, ...]
     checks: tuple[Check, ...]
-    understand: Callable[[Mapping[str, str | Problem | None], Dialect], Configuration | Misconfiguration]
+    understand: Callable[[Values, Dialect], Configuration | Misconfiguration]
     own: Callable[[Mapping[str, str], str], Mapping[str, str]]
     general: bool = False

@@ -1,24 +1,21 @@
 """Authenticators of tokens that a third party signed: they decide on logins, explain decisions, and report their state.
 
-Note [Optimistic settings]. What an operator sets (addresses, issuer, audience) lives in variables, sealed, in the database.
-A login decides with the settings remembered from before, and then makes one reading of all else that it needs, which also
-tells the ``edition`` the settings have now. If that is another one, the settings are read again and the login is decided
-afresh, from the signature on. So a login costs one round trip, and none is decided, either way, with settings that were
-out of date when it was: an operator who replaces a provider's address locks its tokens out at once, on every server.
+Note [Optimistic settings]. Operators set addresses, issuer and audience in variables, which are sealed in the database. A
+login is checked with the settings remembered from before, and then makes one reading of all else that it needs, with the
+``edition`` that the settings have now. If that is another one, the settings are read again and the login is decided again,
+from the signature on. So a login costs one round trip, and none is decided with outdated settings: an operator who replaces
+a provider's address locks its tokens out at once, on every server. The same holds for distrusted keys, the switch, and
+wishes for newer keys (AUTH-3).
 
 Note [Same work]. That reading is made for every token, proven or not, and for a role that can't exist when none is known. So
 an unknown host, a wrong claim and a missing membership cost the same, and a stopwatch learns nothing (FAIL-18). It also
 makes refusals that depend on the settings as fresh as admissions.
 
-Note [Who can't be judged]. Who needs keys that can't be had is told to come again, and not that his token is bad
-(FAIL-12). Whom a token speaks for is read once its signature is verified, and nobody looks up the host of a path before
-that. So this depends on the authenticator and the text of the token alone, and is the same for hosts that are there and
-others. What comes before the keys is unproven still: an authenticator that isn't enabled or defined, settings that don't
-fit, a text that is no token. An unknown account has no provider that could be away, and is unproven too: which accounts
-there are is no secret, since their own keys are published. In an account without a signing key everybody is put off alike.
-
-What is distrusted, what is switched off, and how often an operator asked for newer keys are settings in this sense: they
-hold on every server from the moment on at which its database has them (AUTH-3).
+Note [Who can't be judged]. Without the provider's keys a login is postponed, not refused (FAIL-12). Nobody looks up the host
+of a path before the signature is verified, so that this depends on the authenticator and the text of the token alone, and is
+the same whether a host exists or not. Failures before the keys are unproven still: an authenticator that isn't enabled or
+defined, settings that don't fit, a text that is no token, an unknown account (which accounts there are is no secret, since
+their own keys are published). In an account without a signing key every login is postponed.
 """
 
 from __future__ import annotations
@@ -73,15 +70,10 @@ _KINDS: Final[Mapping[Reason, RefusalKind]] = {
 
 
 def _source_name(source: KeySet | KeySource) -> str:
-    """Return the variable that says where keys come from."""
+    """Return the name of the variable that names the source of keys."""
     if isinstance(source, KeySet):
         return "public-keys"
     return "provider-uri" if source.discovered else "jwks-uri"
-
-
-def _nobody(account: str) -> RoleName:
-    """Return a role that can't exist, since no identifier is empty (Note [Same work])."""
-    return RoleName(account, "host", "")
 
 
 @implementer(IAuthenticator, IExplainer)
@@ -125,13 +117,8 @@ class FederatedAuthenticator:
         evaluation = await self._evaluated(request)
         refusal = evaluation.refusal
         if refusal is not None:
-            return Refused(
-                refusal.reason,
-                refusal.detail,
-                None if evaluation.role is None else str(evaluation.role),
-                self._kind_of(refusal.reason),
-                refusal.retry_after,
-            )
+            role = None if evaluation.role is None else str(evaluation.role)
+            return Refused(refusal.reason, refusal.detail, role, self._kind_of(refusal.reason), refusal.retry_after)
         assert evaluation.role is not None
         assert evaluation.candidate.signing_key is not None
         return Admitted(evaluation.role, evaluation.candidate.signing_key, evaluation.candidate.creation)
@@ -168,7 +155,8 @@ class FederatedAuthenticator:
                 cached = self._learnt(request.account, branch, await self._settings(request.account, branch))
             evaluation = Evaluation(self._context, request, service, listed, cached)
             await evaluation.prove(self._proving)
-            role = evaluation.role or _nobody(request.account)
+            # No identifier is empty, so that this role can't exist (Note [Same work]).
+            role = evaluation.role or RoleName(request.account, "host", "")
             annotated = kind.name if kind.general else service
             candidate = await self._readings.candidate(role, branch, kind.variables, annotated)
             if candidate.edition == cached.settings.edition:
@@ -179,7 +167,7 @@ class FederatedAuthenticator:
         raise StoreUnavailable(f"the settings of {branch} kept changing while a login was decided")
 
     def _refused_unasked(self, request: LoginRequest, branch: str, listed: bool) -> tuple[Check, EvidenceRefused] | None:
-        """Return why there is nothing to ask the store: the authenticator can't be enabled, or the account can't exist."""
+        """Return the refusal of a request whose authenticator can't be enabled, or whose account can't exist."""
         try:
             webservice = ResourceName.of(request.account, "webservice", branch)
         except InvalidName as error:
@@ -193,12 +181,8 @@ class FederatedAuthenticator:
         return None
 
     async def status(self, account: str, service_id: str) -> AuthenticatorStatus:
-        """Return the state by the settings as they are now; the provider is asked for its keys unless they are at hand.
+        """See ``IExplainer``. No provider is asked for an authenticator that isn't enabled.
 
-        No provider is asked for an authenticator that isn't enabled: the configuration decides for which it may be.
-        Who distrusted which keys is for the caller to add (``IAuthenticators.distrusted``).
-
-        :raises InvalidName: there can't be such an authenticator.
         :raises StoreUnavailable: the store can't be asked.
         """
         service = f"{self._kind.name}/{service_id}"
@@ -212,12 +196,8 @@ class FederatedAuthenticator:
         source = cached.meaning.keys
         state = await self._state(source, settings.refreshes, problems, ask=disabled is None)
         if state.keys and all(not settings.distrusted.isdisjoint(names) for names in state.keys):
-            problems.append(
-                Problem(
-                    "Every key of the provider is distrusted.",
-                    "Have the provider make a new key and refresh the keys, or trust one of these again.",
-                )
-            )
+            remedy = "Have the provider make a new key and refresh the keys, or trust one of these again."
+            problems.append(Problem("Every key of the provider is distrusted.", remedy))
         return AuthenticatorStatus(
             tuple(problems),
             None if source is None else _source_name(source),
@@ -231,7 +211,7 @@ class FederatedAuthenticator:
     async def _state(
         self, source: KeySet | KeySource | None, refreshes: int, problems: list[Problem], *, ask: bool
     ) -> KeysState:
-        """Return the state of the keys, once the provider was asked if need be, and if it is to be asked."""
+        """Return the state of the keys, fetched if need be where ``ask`` permits it; append the failure of a fetch."""
         if source is None:
             return KeysState()
         if isinstance(source, KeySet):
@@ -241,29 +221,22 @@ class FederatedAuthenticator:
             if ask:
                 await self._context.keys.current(source, refreshes)
         except KeysUnavailable as error:
-            problems.append(
-                Problem(
-                    f"There are no keys: {error.why}.",
-                    "Mend the address, ca-cert, or what lies between the provider and this server; then refresh the keys.",
-                )
-            )
+            remedy = "Mend the address, ca-cert, or what lies between the provider and this server; then refresh the keys."
+            problems.append(Problem(f"There are no keys: {error.why}.", remedy))
         return self._context.keys.state(source)
 
-    # -- settings -----------------------------------------------------------------------------------------------------
-
     async def _settings(self, account: str, branch: str) -> AuthenticatorSettings:
-        """Read the settings as they are now."""
         return await self._readings.settings(account, branch, self._kind.variables)
 
     def _learnt(self, account: str, branch: str, settings: AuthenticatorSettings) -> CachedSettings:
-        """Return settings with their meaning, and remember them; what is remembered already stays."""
+        """Return settings with their meaning, and remember them, unless they are remembered already."""
         cached = self._remembered.get(account, branch)
         if cached is not None and cached.settings.edition == settings.edition:
             return cached
         values = opened(account, branch, settings, self._vault)
-        # Of the values nothing is kept but what they mean: sealed, they may be large.
-        told = attrs.evolve(settings, values=dict.fromkeys(settings.values))
-        cached = CachedSettings(told, self._kind.understand(values, self._dialect))
+        # Sealed values may be large: only their names and meaning are kept.
+        kept = attrs.evolve(settings, values=dict.fromkeys(settings.values))
+        cached = CachedSettings(kept, self._kind.understand(values, self._dialect))
         self._remembered.put(account, branch, cached)
         return cached
 
@@ -279,7 +252,7 @@ class _Memory:
         self._undeclared: OrderedDict[tuple[str, str], CachedSettings] = OrderedDict()
 
     def get(self, account: str, branch: str) -> CachedSettings | None:
-        """Return what is remembered, if anything is."""
+        """Return the remembered settings, ``None`` for none."""
         for part in (self._declared, self._undeclared):
             cached = part.get((account, branch))
             if cached is not None:
@@ -288,7 +261,7 @@ class _Memory:
         return None
 
     def put(self, account: str, branch: str, cached: CachedSettings) -> None:
-        """Remember it, in the place of what was remembered."""
+        """Remember settings in the place of older ones."""
         self.forget(account, branch, self.get(account, branch))
         part = self._declared if cached.settings.values else self._undeclared
         part[account, branch] = cached

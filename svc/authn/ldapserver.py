@@ -1,7 +1,7 @@
 """The settings of LDAP authenticators: annotations of a webservice and variables below it, and the directory they mean.
 
-Annotations begin with ``ldap-authn/``, as those of the installed base do (AUTH-54). Where these leave it open
-whether the connection is encrypted, it is.
+Annotations begin with ``ldap-authn/``, as those of the installed base do (AUTH-54). The connection is encrypted unless they
+say otherwise.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Final
 
 import attrs
 
-from svc.authn.settings import opened, texts_of
+from svc.authn.settings import Values, opened, texts_of
 from svc.crypto.vault import Vault
 from svc.model.authentication import AuthenticatorSettings, IAuthenticatorReadings, IAuthenticators, Problem
 from svc.model.dialect import Dialect
@@ -24,13 +24,12 @@ from svc.model.text import shown
 #: The name of the type of authenticator.
 NAME: Final = "authn-ldap"
 
-#: The variables that are asked for; the last is an older name of the one before it.
+#: The variables; the last is an older name of the one before it.
 VARIABLES: Final = ("bind-password", "tls-ca-cert", "tls-cert")
 
 _PREFIX: Final = "ldap-authn/"
 _WORDS: Final = ("uri", "host", "port", "base_dn", "bind_dn", "filter_template", "connect_type")
 
-#: The annotations that are read.
 ANNOTATIONS: Final = tuple(_PREFIX + word for word in _WORDS)
 
 #: The longest annotation that is taken, in characters.
@@ -56,7 +55,7 @@ class LdapMisconfiguration:
 
 @attrs.frozen
 class LdapServers:
-    """The directories that the policies of all accounts name. ``enabled`` has the names that the configuration lists."""
+    """The directories that policies name. ``enabled`` has the names of authenticators that the configuration lists."""
 
     readings: IAuthenticatorReadings
     store: IAuthenticators
@@ -81,14 +80,13 @@ class LdapServers:
     async def some(self, after: str, limit: int) -> list[tuple[str, list[ResourceName]]]:
         """Return the next accounts in order after one, each with the authenticators that are defined and may be used.
 
-        Where no directory can be used there are no accounts, and nothing is asked.
+        Where no directory can be used there are no accounts, and the store isn't asked.
         """
         if not self.dialect.switch_enables and not any(name.startswith(f"{NAME}/") for name in self.enabled):
             return []
         seen = await self.store.some_webservices(f"{self.dialect.prefix}/{NAME}", after, limit)
-        return [
-            (account, [name for name, switched in found if self._usable(name, switched)]) for account, found in seen.items()
-        ]
+        usable = self._usable
+        return [(account, [name for name, on in found if usable(name, on)]) for account, found in seen.items()]
 
     def _usable(self, webservice: ResourceName, switched: bool | None) -> bool:
         service = webservice.identifier.removeprefix(f"{self.dialect.prefix}/")
@@ -96,10 +94,8 @@ class LdapServers:
         return not nested and self.dialect.enables(service in self.enabled, switched)
 
 
-def understood(
-    annotations: Mapping[str, str], values: Mapping[str, str | Problem | None]
-) -> LdapServer | LdapMisconfiguration:
-    """Return what annotations of a webservice mean, with the values of the variables below it (``settings.opened``)."""
+def understood(annotations: Mapping[str, str], values: Values) -> LdapServer | LdapMisconfiguration:
+    """Return the meaning of a webservice's annotations and of the variables below it."""
     problems: list[Problem] = []
     words = {name.removeprefix(_PREFIX): text for name, text in annotations.items()}
     for word, text in words.items():
@@ -114,35 +110,21 @@ def understood(
     if "base_dn" not in words:
         problems.append(_missing("base_dn", "below which entry people stand", "ou=people,dc=example,dc=org"))
     if "bind_dn" in words and "bind-password" not in values:
-        problems.append(
-            Problem(
-                f"The annotation {_PREFIX}bind_dn names an account, and no variable has its password.",
-                "Declare and set the variable bind-password.",
-            )
-        )
+        what = f"The annotation {_PREFIX}bind_dn names an account, and no variable has its password."
+        problems.append(Problem(what, "Declare and set the variable bind-password."))
     if "bind-password" in values and "bind_dn" not in words:
-        problems.append(
-            Problem(
-                "The variable bind-password is declared, and it is not said whose password that is.",
-                f"Annotate the webservice with {_PREFIX}bind_dn, or remove the declaration from the policy.",
-            )
-        )
+        what = "The variable bind-password is declared, and it is not said whose password that is."
+        remedy = f"Annotate the webservice with {_PREFIX}bind_dn, or remove the declaration from the policy."
+        problems.append(Problem(what, remedy))
     if problems:
         return LdapMisconfiguration(tuple(problems))
-    return LdapServer(
-        host,
-        port,
-        security,
-        words["base_dn"],
-        words.get("filter_template", DEFAULT_FILTER),
-        words.get("bind_dn"),
-        texts["bind-password"].encode("utf-8") if "bind_dn" in words else None,
-        texts.get(ca_name),
-    )
+    template, bind_dn = words.get("filter_template", DEFAULT_FILTER), words.get("bind_dn")
+    password = None if bind_dn is None else texts["bind-password"].encode("utf-8")
+    return LdapServer(host, port, security, words["base_dn"], template, bind_dn, password, texts.get(ca_name))
 
 
 def _security(words: Mapping[str, str], problems: list[Problem]) -> Security:
-    """Return how the connection is secured; what the address says must fit."""
+    """Return how the connection is secured; the scheme of the address must fit."""
     ldaps = words.get("uri", "").lower().startswith("ldaps:")
     text = words.get("connect_type", "").strip().lower()
     try:
@@ -151,13 +133,8 @@ def _security(words: Mapping[str, str], problems: list[Problem]) -> Security:
         problems.append(_unusable("connect_type", f"it is {shown(text)}", "Set it to tls (StartTLS), ssl (LDAPS) or plain."))
         return Security.START_TLS
     if "uri" in words and ldaps != (security is Security.TLS):
-        problems.append(
-            _unusable(
-                "connect_type",
-                f"{text} doesn't fit the address",
-                "An address that begins with ldaps: goes with ssl, and no other.",
-            )
-        )
+        remedy = "An address that begins with ldaps: goes with ssl, and no other."
+        problems.append(_unusable("connect_type", f"{text} doesn't fit the address", remedy))
     return security
 
 
@@ -168,9 +145,8 @@ def _address(words: Mapping[str, str], security: Security, problems: list[Proble
     if "uri" in words:
         match = _URI.fullmatch(words["uri"].strip())
         if match is None:
-            problems.append(
-                _unusable("uri", f"it is {shown(words['uri'])}", "Set it to ldap://host, ldap://host:port or ldaps://host.")
-            )
+            remedy = "Set it to ldap://host, ldap://host:port or ldaps://host."
+            problems.append(_unusable("uri", f"it is {shown(words['uri'])}", remedy))
             return "", 0
         host, port, word = match["host"], match["port"], "uri"
     elif "host" in words:

@@ -1,17 +1,15 @@
-"""Resource ids of the cloud platform: where a token's resource is, and its name.
+"""Resource ids of the cloud platform, ``/subscriptions/<s>/resourcegroups/<g>/providers/<namespace>/<type>/<name>``.
 
-A token names it as a path, ``/subscriptions/<s>/resourcegroups/<g>/providers/<namespace>/<type>/<name>`` (AUTH-37).
-It is a workload, or an identity that workloads share.
+They name a workload, or an identity that workloads share (AUTH-37).
 
-Note [By position]. Each part is known by its place alone: the three keywords stand where they must, and whatever stands
-elsewhere is a name, be it ``providers`` or ``my-subscriptions-rg``. Nothing is decoded, trimmed or skipped, and there are
-eight segments, no more and no fewer: no two readers of one text find two resources in it. A resource within another, such as
-a slot of an app, has more, and is refused (AUTH-37). A host that is bound to a resource group alone would let it
-in unawares. It logs in with an identity that is assigned to it.
+Note [By position]. Each part is known by its place alone: the keywords stand where they must, and all else is a name, even
+``providers``. Nothing is decoded, trimmed or skipped, and there are exactly eight segments: no two readers of one text find
+two resources in it. A resource within another, such as a slot of an app, has more, and is refused (AUTH-37): a host that is
+bound to a resource group alone would let it in unawares. It logs in with an identity that is assigned to it.
 
-Note [By namespace]. Whether a token is of an identity that was assigned, or of the workload's own, is told by the namespace
-of the resource and by nothing else (AUTH-39). No workload is of the namespace of identities, whatever types that
-has one day. A resource there may be called like a workload, or have an object id that a host is bound to: it is none.
+Note [By namespace]. The namespace of the resource alone tells an assigned identity from a workload's own (AUTH-39). A
+resource of the namespace of identities is no workload, even if it has the name of one, or an object id that a host is bound
+to.
 """
 
 from __future__ import annotations
@@ -69,7 +67,7 @@ class ResourceId:
 
     @property
     def shared(self) -> bool:
-        """Return whether it is an identity that was assigned to a workload, and no workload (Note [By namespace])."""
+        """Return whether it is an identity that was assigned to a workload (Note [By namespace])."""
         return _same_word(self.namespace, _SHARED)
 
     def __str__(self) -> str:
@@ -80,7 +78,7 @@ class ResourceId:
 
 
 def _same_word(text: str, word: str) -> bool:
-    """Return whether these are the same but for case (AUTH-37), that of ASCII letters alone."""
+    """Return whether these are the same but for the case of ASCII letters (AUTH-37)."""
     return text.isascii() and text.lower() == word
 
 

@@ -1,9 +1,8 @@
-"""The meaning of authenticators' variables, those of the JWT authenticator above all, and all that is wrong with them
-(AUTH-24 to AUTH-29).
+"""The meaning of authenticators' variables, above all of the JWT authenticator's, and their problems (AUTH-24 to AUTH-29).
 
-A variable that is declared means something: it must be set, fit the others and be readable, or nobody is admitted. Two are
-not looked at where nothing could use them: ``identity-path`` without ``token-app-property``, and ``mapping-claims``, the
-old name of ``claim-aliases``, beside that.
+A declared variable must be set, fit the others and be readable, or nobody is admitted. Two are ignored where nothing could
+use them: ``identity-path`` without ``token-app-property``, and ``mapping-claims``, the old name of ``claim-aliases``,
+beside that.
 """
 
 from __future__ import annotations
@@ -29,7 +28,6 @@ from svc.model.text import shown
 #: Where keys may come from.
 _SOURCES: Final = ("jwks-uri", "public-keys", "provider-uri")
 
-#: Every variable that is asked for.
 VARIABLES: Final = (
     *_SOURCES,
     "ca-cert",
@@ -46,20 +44,23 @@ VARIABLES: Final = (
 #: The longest value of a variable that is looked at, in bytes: every login has to read it.
 _VALUE_LIMIT: Final = 64 * 1024
 
-#: How much is told of what is wrong with one variable.
+#: The most faults that are named of one variable.
 _FAULTS: Final = 10
 
 #: Variables whose values are used as they are, to the last character.
 _EXACT: Final = frozenset({"jwks-uri", "provider-uri", "issuer", "audience", "token-app-property", "identity-path"})
 
+#: The values of declared variables by name: ``None`` for one that was never set, a problem for one that can't be read.
+Values = Mapping[str, str | Problem | None]
+
 
 @attrs.frozen
 class Configuration:
-    """The settings of one authenticator, understood.
+    """The meaning of one authenticator's settings.
 
-    ``keys`` is a set, or where one comes from. ``issuer`` and ``audience`` are what tokens must carry, ``None`` if nothing.
-    ``identity_claim`` names the claim that identifies the host, below ``identity_path``, ``None`` when the path of the
-    request does. ``enforced`` and ``aliases`` are those of ``annotations``. Tokens may be signed with the ``algorithms``.
+    Tokens must have ``issuer`` and ``audience``, unless these are ``None``. ``identity_claim`` names the claim that
+    identifies the host, below ``identity_path``; it is ``None`` when the path of the request does. ``enforced`` and
+    ``aliases`` are those of ``annotations``. Tokens may be signed with the ``algorithms``.
     """
 
     keys: KeySet | KeySource
@@ -85,32 +86,26 @@ class Misconfiguration:
 
 
 def opened(account: str, branch: str, settings: AuthenticatorSettings, vault: Vault) -> dict[str, str | Problem | None]:
-    """Open the values of the variables that are declared below the policy ``branch``.
-
-    ``None`` stands for a value that was never set, and a problem for one that can't be read.
-    """
+    """Open the values of the variables that are declared below the policy ``branch``."""
     values: dict[str, str | Problem | None] = {}
     for name, sealed in settings.values.items():
         resource = ResourceName(account, "variable", f"{branch}/{name}")
         if sealed is not None and len(sealed) > _VALUE_LIMIT:
-            values[name] = Problem(
-                f"The value of the variable {name} has more than {_VALUE_LIMIT // 1024} KiB.", "Set it to a shorter one."
-            )
+            what = f"The value of the variable {name} has more than {_VALUE_LIMIT // 1024} KiB."
+            values[name] = Problem(what, "Set it to a shorter one.")
             continue
         try:
             values[name] = None if sealed is None else vault.open(str(resource), sealed).decode("utf-8")
         except WrongDataKey:
-            values[name] = Problem(
-                f"The value of the variable {name} does not open under the data key.",
-                "Set it again, or start the server with the data key under which it was set.",
-            )
+            what = f"The value of the variable {name} does not open under the data key."
+            values[name] = Problem(what, "Set it again, or start the server with the data key under which it was set.")
         except UnicodeDecodeError:
-            values[name] = Problem(f"The value of the variable {name} is not text in UTF-8.", "Set it to such a text.")
+            values[name] = Problem(f"The value of the variable {name} is not text in UTF-8.", "Set it to text in UTF-8.")
     return values
 
 
-def configuration_of(values: Mapping[str, str | Problem | None], dialect: Dialect) -> Configuration | Misconfiguration:
-    """Return what the values of the declared variables mean; they are as ``opened`` returns them."""
+def configuration_of(values: Values, dialect: Dialect) -> Configuration | Misconfiguration:
+    """Return the meaning of the values of the JWT authenticator's variables."""
     problems: list[Problem] = []
     unused = {"identity-path"} if "token-app-property" not in values else set()
     if "claim-aliases" in values:
@@ -121,10 +116,8 @@ def configuration_of(values: Mapping[str, str | Problem | None], dialect: Dialec
     issuer = _issuer(values, texts, dialect, problems)
     enforced, faults = read_enforced(texts.get("enforced-claims", ""), nested=dialect.nested_claims)
     if "enforced-claims" in texts:
-        problems += (
-            _unusable("enforced-claims", fault, "Set it to names of claims, with commas between.")
-            for fault in faults[:_FAULTS]
-        )
+        remedy = "Set it to names of claims, with commas between."
+        problems += (_unusable("enforced-claims", fault, remedy) for fault in faults[:_FAULTS])
     of_aliases = "claim-aliases" if "claim-aliases" in values else "mapping-claims"
     aliases, faults = read_aliases(texts.get(of_aliases, ""), nested=dialect.nested_claims)
     if of_aliases in texts:
@@ -137,56 +130,40 @@ def configuration_of(values: Mapping[str, str | Problem | None], dialect: Dialec
             problems.append(_unusable("token-app-property", fault, "Set it to the name of the claim that names the host."))
     if keys is None or problems:
         return Misconfiguration(tuple(problems), keys, algorithms)
-    return Configuration(
-        keys, issuer, texts.get("audience"), identity_claim, texts.get("identity-path", ""), enforced, aliases, algorithms
-    )
+    audience, path = texts.get("audience"), texts.get("identity-path", "")
+    return Configuration(keys, issuer, audience, identity_claim, path, enforced, aliases, algorithms)
 
 
 def _unusable(name: str, fault: str, remedy: str) -> Problem:
     return Problem(f"The variable {name} is not usable: {fault}.", remedy)
 
 
-def texts_of(
-    values: Mapping[str, str | Problem | None], names: Sequence[str], exact: Container[str], problems: list[Problem]
-) -> dict[str, str]:
-    """Return the values of the variables of these ``names`` that are declared and can be read; note problems of others.
+def texts_of(values: Values, names: Sequence[str], exact: Container[str], problems: list[Problem]) -> dict[str, str]:
+    """Return the readable values of the declared variables among ``names``; append the problems of the others.
 
-    In those that are ``exact`` every character counts, so that they may not have blanks around them.
+    The values of those in ``exact`` may not begin or end with blanks, since every character counts.
     """
     texts = {}
-    for name in names:
-        if name not in values:
-            continue
+    for name in (name for name in names if name in values):
         value = values[name]
         if isinstance(value, Problem):
             problems.append(value)
         elif value is None:
-            problems.append(
-                Problem(
-                    f"The variable {name} is declared and has no value.",
-                    "Set it, or remove its declaration from the policy.",
-                )
-            )
+            what = f"The variable {name} is declared and has no value."
+            problems.append(Problem(what, "Set it, or remove its declaration from the policy."))
         elif not value.strip():
-            problems.append(
-                Problem(f"The variable {name} is blank.", "Set it to a value, or remove its declaration from the policy.")
-            )
+            what = f"The variable {name} is blank."
+            problems.append(Problem(what, "Set it to a value, or remove its declaration from the policy."))
         elif name in exact and value != value.strip():
-            problems.append(
-                Problem(
-                    f"The variable {name} begins or ends with a blank or line end.",
-                    "Set it again without: every character counts.",
-                )
-            )
+            what = f"The variable {name} begins or ends with a blank or line end."
+            problems.append(Problem(what, "Set it again without: every character counts."))
         else:
             texts[name] = value
     return texts
 
 
-def _algorithms(
-    values: Mapping[str, str | Problem | None], texts: Mapping[str, str], problems: list[Problem]
-) -> tuple[str, ...]:
-    """The algorithms that tokens may be signed with; all where it can't be told (see ``Misconfiguration``)."""
+def _algorithms(values: Values, texts: Mapping[str, str], problems: list[Problem]) -> tuple[str, ...]:
+    """Return the algorithms that tokens may be signed with; all where they are unknown (see ``Misconfiguration``)."""
     if "algorithms" not in values:
         return DEFAULT_ALGORITHMS
     if "algorithms" not in texts:
@@ -198,66 +175,45 @@ def _algorithms(
     return ALGORITHMS if unknown else tuple(name for name in ALGORITHMS if name in names)
 
 
-# -- keys -------------------------------------------------------------------------------------------------------------
-
-
 def _keys(
-    values: Mapping[str, str | Problem | None],
-    texts: Mapping[str, str],
-    algorithms: tuple[str, ...],
-    problems: list[Problem],
+    values: Values, texts: Mapping[str, str], algorithms: tuple[str, ...], problems: list[Problem]
 ) -> KeySet | KeySource | None:
-    """Return where keys come from; ``None`` when nothing says so, or it can't be used."""
+    """Return the keys or their source; ``None`` when there is none, or it can't be used."""
     before = len(problems)
     declared = [name for name in _SOURCES if name in values]
     if not declared:
-        problems.append(
-            Problem("It is not said where keys come from.", f"Declare and set one of the variables {_listed(_SOURCES)}.")
-        )
+        remedy = f"Declare and set one of the variables {_listed(_SOURCES)}."
+        problems.append(Problem("It is not said where keys come from.", remedy))
     elif len(declared) > 1:
-        problems.append(
-            Problem(f"The variables {_listed(declared)} are declared beside each other.", "Leave one of them in the policy.")
-        )
+        what = f"The variables {_listed(declared)} are declared beside each other."
+        problems.append(Problem(what, "Leave one of them in the policy."))
     if "ca-cert" in values:
         _check_authority(declared, texts, problems)
     if "public-keys" in values and "issuer" not in values:
-        problems.append(
-            Problem(
-                "The variable public-keys is declared without the variable issuer.",
-                "Declare issuer, and set it to the 'iss' of tokens.",
-            )
-        )
+        what = "The variable public-keys is declared without the variable issuer."
+        problems.append(Problem(what, "Declare issuer, and set it to the 'iss' of tokens."))
     keys = _public_keys(texts["public-keys"], algorithms, problems) if "public-keys" in texts else None
     if len(problems) > before or declared[0] not in texts or ("ca-cert" in values and "ca-cert" not in texts):
         return None
     return keys or KeySource(texts[declared[0]], declared[0] == "provider-uri", texts.get("ca-cert"), algorithms)
 
 
-def _listed(names: tuple[str, ...] | list[str]) -> str:
+def _listed(names: Sequence[str]) -> str:
     return f"{', '.join(names[:-1])} and {names[-1]}"
 
 
 def _check_authority(declared: list[str], texts: Mapping[str, str], problems: list[Problem]) -> None:
     uris = [name for name in declared if name != "public-keys"]
     if not uris:
-        problems.append(
-            Problem(
-                "The variable ca-cert is declared, and there is no address to use it for.",
-                "Remove it from the policy, or declare jwks-uri or provider-uri.",
-            )
-        )
+        what = "The variable ca-cert is declared, and there is no address to use it for."
+        problems.append(Problem(what, "Remove it from the policy, or declare jwks-uri or provider-uri."))
     for name in uris:
         if texts.get(name, "").lower().startswith("http:"):
-            problems.append(
-                Problem(
-                    f"The variable ca-cert is declared, and {name} begins with http: where no certificate is shown.",
-                    "Set an address that begins with https:.",
-                )
-            )
+            what = f"The variable ca-cert is declared, and {name} begins with http: where no certificate is shown."
+            problems.append(Problem(what, "Set an address that begins with https:."))
     if "-----BEGIN CERTIFICATE-----" not in texts.get("ca-cert", "-----BEGIN CERTIFICATE-----"):
-        problems.append(
-            _unusable("ca-cert", "it holds no certificate in PEM", "Set it to the certificates of the authorities.")
-        )
+        remedy = "Set it to the certificates of the authorities."
+        problems.append(_unusable("ca-cert", "it holds no certificate in PEM", remedy))
 
 
 def _public_keys(text: str, algorithms: tuple[str, ...], problems: list[Problem]) -> KeySet | None:
@@ -279,12 +235,7 @@ def _public_keys(text: str, algorithms: tuple[str, ...], problems: list[Problem]
     return keys
 
 
-# -- issuer -----------------------------------------------------------------------------------------------------------
-
-
-def _issuer(
-    values: Mapping[str, str | Problem | None], texts: Mapping[str, str], dialect: Dialect, problems: list[Problem]
-) -> str | None:
+def _issuer(values: Values, texts: Mapping[str, str], dialect: Dialect, problems: list[Problem]) -> str | None:
     """Return the issuer that tokens must name: the variable, else the provider, else, if mandatory, the keys' host."""
     if "issuer" in values or "provider-uri" in values:
         return texts.get("issuer" if "issuer" in values else "provider-uri")
@@ -292,12 +243,9 @@ def _issuer(
         return None
     host = _host(texts["jwks-uri"])
     if not host:
-        problems.append(
-            Problem(
-                "The variable jwks-uri names no host, from which the issuer could be known.",
-                "Set jwks-uri to an address that begins with https://, or declare and set the variable issuer.",
-            )
-        )
+        what = "The variable jwks-uri names no host, from which the issuer could be known."
+        remedy = "Set jwks-uri to an address that begins with https://, or declare and set the variable issuer."
+        problems.append(Problem(what, remedy))
     return host
 
 

@@ -2,18 +2,17 @@
 
 Wrappers around an authenticator and a login share one :class:`Throttle` (TOK-21 to TOK-24, ``--login-throttle``):
 
-* Ten failures in a minute to prove one role, from wherever they come, have further ones answered late: by one second, two,
-  four … up to a minute, until there has been none for a minute. Who has the key is admitted at once, whatever others do:
-  nobody can be locked out. An unknown role is slow like any other.
+* Ten failures in a minute to prove one role, from any addresses, have further ones answered late: by one second, two, four …
+  up to a minute, until there has been none for a minute. The right key is admitted at once: nobody can be locked out. An
+  unknown role is slow like any other.
 * Three hundred failures from one address have all of its attempts refused until the minute is over, before anything is
-  asked or hashed. An IPv6 client has 2**64 addresses, so its network of 64 bits counts. A proxy that is trusted stands for
-  many clients, and is not refused.
+  asked or hashed. An IPv6 client has 2**64 addresses, so its network of 64 bits counts. A trusted proxy stands for many
+  clients, and is not refused.
 
-Note [Bounded]. All that is counted is in memory: of the roles and of the addresses that failed last, so many. To be
-forgotten before its time takes as many failures of others in between as are kept, which is slower than to wait. Roles are
-kept by a digest, since names may be long. Late answers are held while their clients wait, no more than ``HELD`` at once,
-each for a minute at most; beyond that, and once the server stops, failures are answered at once. Who leaves before the
-answer is counted too, for the address, even while there is no room: a password that was hashed for nobody costs as much.
+Note [Bounded]. The roles and addresses that failed last are counted in memory, ``KEPT`` of each: to have one forgotten early
+takes more failures than to wait. Roles are kept by a digest, since names may be long. At most ``HELD`` answers are held at
+once, each for a minute at most; beyond that, and once the server stops, failures are answered at once. A client that
+disconnects before its answer is counted for its address: a password that was hashed for nobody costs as much.
 """
 
 from __future__ import annotations
@@ -37,23 +36,21 @@ from svc.model.reasons import PUT_OFF, Reason, RefusalKind
 K = TypeVar("K")
 T = TypeVar("T")
 
-#: How long failures count, in seconds.
+#: The seconds for which failures count.
 MINUTE: Final = 60.0
 
-#: How many failures in that time make further ones of a role slow, and how slow at most, in seconds.
+#: The failures in that time after which further ones of a role are slow, and the longest delay in seconds.
 ROLE_FAILURES: Final = 10
 LONGEST_DELAY: Final = 60.0
 
-#: After how many failures in that time all attempts from an address are refused.
+#: The failures in that time after which all attempts from an address are refused.
 ADDRESS_FAILURES: Final = 300
 
-#: How many roles, and how many addresses, are kept in mind.
+#: The roles, and the addresses, that are remembered; the answers that are held at once.
 KEPT: Final = 8192
-
-#: How many answers are held at once.
 HELD: Final = 1000
 
-#: Refusals that are the server's own fault, or a provider's or directory's: no guess is among them.
+#: Refusals that are the fault of the server, a provider or a directory: no guess is among them.
 _OURS: Final = PUT_OFF | {Reason.CREDENTIALS_UNREADABLE, Reason.CONFIGURATION_INVALID}
 
 
@@ -66,13 +63,13 @@ class _Role:
     slow_until: float = 0.0
 
     def delay(self, now: float) -> float:
-        """Count a failure, and return for how many seconds its answer is to wait."""
+        """Count a failure, and return the delay of its answer in seconds."""
         slow = now < self.slow_until or (len(self.recent) == ROLE_FAILURES and now - self.recent[0] < MINUTE)
         self.recent.append(now)
         if not slow:
             self.slowed = 0
             return 0.0
-        # Two to the sixth is more than a minute; larger powers would only grow.
+        # Two to the sixth is more than a minute.
         delay = min(2.0 ** min(self.slowed, 6), LONGEST_DELAY)
         self.slowed += 1
         self.slow_until = now + delay + MINUTE
@@ -88,10 +85,7 @@ class _Address:
 
 
 class Throttle(Service):
-    """The failures of one server (Note [Bounded]). ``proxies`` are the networks that are trusted to name their clients.
-
-    When it stops, every answer that is held is let go.
-    """
+    """The failures of one server (Note [Bounded]). ``proxies`` are the networks that are trusted to name their clients."""
 
     def __init__(self, clock: IReactorTime, proxies: Sequence[Network] = ()) -> None:
         self._clock = clock
@@ -109,7 +103,7 @@ class Throttle(Service):
             held.callback(None)
 
     async def slowed(self, request: LoginRequest, decide: Callable[[LoginRequest], Awaitable[T | Refused]]) -> T | Refused:
-        """Decide on a request unless its address has failed too often; a failure's answer may be long in coming."""
+        """Decide on a request unless its address has failed too often; failures may be answered late."""
         wait = self._wait(request.client_ip)
         if wait is not None:
             detail = f"there were {ADDRESS_FAILURES} failures from this address within a minute"
@@ -125,7 +119,7 @@ class Throttle(Service):
         return decision
 
     def _wait(self, client_ip: str) -> int | None:
-        """Return for how many seconds more an address is refused; ``None`` when it isn't."""
+        """Return the seconds for which an address is still refused; ``None`` when it isn't."""
         address = self._addresses.get(counted_as(client_ip))
         if address is None or address.failures < ADDRESS_FAILURES:
             return None
@@ -143,14 +137,14 @@ class Throttle(Service):
         _remember(self._addresses, name, address)
 
     def _delay(self, role: str) -> float:
-        """Count a failure to prove a role, and return for how long its answer is to wait."""
+        """Count a failure to prove a role, and return the delay of its answer."""
         name = blake2b(role.encode("utf-8", "surrogatepass"), digest_size=16).digest()
         failures = self._roles.get(name) or _Role()
         _remember(self._roles, name, failures)
         return failures.delay(self._clock.seconds())
 
     async def _hold(self, seconds: float) -> None:
-        """Wait; not when too many wait already."""
+        """Wait, unless too many answers wait already."""
         if not seconds or self._stopped or len(self._held) >= HELD:
             return
         held: Deferred[None] = Deferred()
@@ -173,26 +167,26 @@ def _remember(kept: OrderedDict[K, T], name: K, value: T) -> None:
 
 
 @implementer(IAuthenticator)
+@attrs.frozen(eq=False)
 class ThrottledAuthenticator:
     """Throttles the failures of ``inner``."""
 
-    def __init__(self, inner: IAuthenticator, throttle: Throttle) -> None:
-        self._inner = inner
-        self._throttle = throttle
+    _inner: IAuthenticator
+    _throttle: Throttle
 
     async def authenticate(self, request: LoginRequest) -> Admitted | Refused:
-        """Let ``inner`` decide."""
+        """See ``IAuthenticator``."""
         return await self._throttle.slowed(request, self._inner.authenticate)
 
 
 @implementer(ILogin)
+@attrs.frozen(eq=False)
 class ThrottledLogin:
     """Throttles the failures of ``inner``."""
 
-    def __init__(self, inner: ILogin, throttle: Throttle) -> None:
-        self._inner = inner
-        self._throttle = throttle
+    _inner: ILogin
+    _throttle: Throttle
 
     async def api_key(self, request: LoginRequest) -> bytes | Refused:
-        """Let ``inner`` decide."""
+        """See ``ILogin``."""
         return await self._throttle.slowed(request, self._inner.api_key)

@@ -1,1 +1,1 @@
-"""Values that end and values that are rotated: the loop that sees to them, and how new passwords are put in force."""
+"""Expiration and rotation of values: their loop, and the rotators that put new passwords in force."""

@@ -1,16 +1,14 @@
 """The rotator of passwords of PostgreSQL: ``postgresql/password`` (SEC-32 to SEC-35).
 
-Beside the password stand ``url``, the address of the database, and ``username``. The role logs in as itself, with the
-password that is stored, and gives itself another one: so nobody's rights are needed but its own.
+Beside the password stand ``url``, the address of the database, and ``username``. The role logs in with the stored password
+and gives itself another one, so that no other role's rights are needed. ``url`` chooses where this server connects to, from
+inside its network: its host is looked up once and checked as those of identity providers are, and nothing in it leads to a
+file, a socket or a setting of this server.
 
-Whoever may set ``url`` chooses where this server connects to, from inside the network that it stands in. So the address is
-looked up once and checked as those of identity providers are, and nothing in it leads to a file, a socket or a setting of
-ours.
-
-Note [How much TLS]. ``sslmode`` is the tenant's word, with libpq's meanings and libpq's default, ``prefer``: he knows the
-network to his database. Without a verified certificate somebody who stands between learns no password, since the login is by
-SCRAM, but could pass the login on and change the role's password to his own. So where a ``ca-cert`` is at hand it is never
-passed over: TLS is demanded and the certificate verified, host and all, whatever ``sslmode`` says beside it.
+Note [How much TLS]. ``sslmode`` has libpq's meanings and libpq's default, ``prefer``: the tenant knows the network. Without
+a verified certificate somebody who stands between learns no password, since the login is by SCRAM, but could pass the login
+on and change the role's password. So a ``ca-cert`` is never passed over: TLS is demanded and the certificate verified, with
+its host, whatever ``sslmode`` says.
 """
 
 from __future__ import annotations
@@ -32,7 +30,6 @@ from zope.interface import implementer
 from svc.model.errors import AddressRefused, KeysUnavailable
 from svc.model.expiration import IRotator, Rotation, RotationFailed
 from svc.model.hosts import HOST
-from svc.net.addresses import Address
 from svc.net.fetch import ClientTLS
 from svc.net.lookup import LookUps
 from svc.net.trust import EncryptedOnly
@@ -41,37 +38,32 @@ from svc.rotation.wire import PasswordRefused, Wire
 
 LENGTH: Final = "rotation/postgresql/password/length"
 
-#: How long passwords are: by default, at least and at most. A character has 5.8 random bits.
+#: The lengths of passwords. A character has 5.8 random bits.
 LENGTH_USUAL: Final = 32
 LENGTH_LEAST: Final = 16
 LENGTH_MOST: Final = 128
 
-#: How long it may take until a connection is there, in seconds.
+#: The seconds in which a connection must be made.
 CONNECTING: Final = 5.0
 
 #: Letters and digits without those that are mistaken for each other (base58).
 _ALPHABET: Final = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
 
-#: The longest password that is looked at, in bytes: what takes time with each character may not hold up the reactor.
+#: The longest stored password, in bytes: SASLprep takes time with each character, and may not hold up the reactor.
 _PASSWORD_LIMIT: Final = 4096
 
-_PORT: Final = 5432
-_URL_LIMIT: Final = 2048
-_NAME_BYTES: Final = 63
 _URL: Final = re.compile(
     rf"(?:postgres(?:ql)?://)?(?P<host>{HOST})(?::(?P<port>[0-9]{{1,5}}))?"
     r"(?:/(?P<database>[^/?#@\s]*))?(?:\?sslmode=(?P<sslmode>[a-z-]+))?",
     re.ASCII,
 )
-_WITHOUT_TLS: Final = "disable"
 _PERHAPS_TLS: Final = frozenset({"allow", "prefer"})
-_UNVERIFIED_TLS: Final = "require"
 _VERIFIED_TLS: Final = frozenset({"verify-ca", "verify-full"})
 
 
 @attrs.frozen
 class DatabaseAddress:
-    """Where a database is, as its ``url`` says; ``database`` is empty when that says none."""
+    """The address of a database; ``database`` is empty when the ``url`` names none."""
 
     host: str
     port: int
@@ -84,48 +76,43 @@ class DatabaseAddress:
 
         :raises RotationFailed: it is anything else; the message doesn't repeat it.
         """
-        match = _URL.fullmatch(url.strip()) if len(url) <= _URL_LIMIT else None
+        match = _URL.fullmatch(url.strip()) if len(url) <= 2048 else None
         if match is None:
-            raise RotationFailed(
-                "url must have the form postgresql://host[:port][/database][?sslmode=…], without user, password and other"
-                " options"
-            )
-        port, sslmode = int(match["port"] or _PORT), match["sslmode"] or "prefer"
+            form = "postgresql://host[:port][/database][?sslmode=…]"
+            raise RotationFailed(f"url must have the form {form}, without user, password and other options")
+        port, sslmode = int(match["port"] or 5432), match["sslmode"] or "prefer"
         if port not in range(1, 1 << 16):
             raise RotationFailed("url has an impossible port")
-        if sslmode not in {_WITHOUT_TLS, _UNVERIFIED_TLS, *_PERHAPS_TLS, *_VERIFIED_TLS}:
+        if sslmode not in {"disable", "require", *_PERHAPS_TLS, *_VERIFIED_TLS}:
             raise RotationFailed("url has an unknown sslmode: take disable, prefer, require or verify-full")
         return cls(match["host"].strip("[]"), port, _name("url", unquote(match["database"] or "")), sslmode)
 
 
 @implementer(IRotator)
+@attrs.frozen(eq=False)
 class PostgresPassword:
     """Rotates the password of a role. ``look_ups`` finds addresses and checks them; ``tls`` verifies certificates."""
+
+    _reactor: Any
+    _look_ups: LookUps
+    _tls: ClientTLS
 
     name = "postgresql/password"
     siblings = ("url", "username")
     optional = ("ca-cert",)
 
-    def __init__(self, reactor: Any, look_ups: LookUps, tls: ClientTLS) -> None:
-        self._reactor = reactor
-        self._look_ups = look_ups
-        self._tls = tls
-
     def objection(self, annotations: Mapping[str, str]) -> str | None:
-        """Return what is wrong with the length that annotations give; ``None`` for nothing."""
+        """See ``IRotator``."""
         if LENGTH_LEAST <= _length(annotations) <= LENGTH_MOST:
             return None
         return f"{LENGTH} must be a number from {LENGTH_LEAST} to {LENGTH_MOST}"
 
     def new_value(self, annotations: Mapping[str, str]) -> bytes:
-        """Make a password."""
+        """See ``IRotator``."""
         return "".join(secrets.choice(_ALPHABET) for _ in range(_length(annotations))).encode("ascii")
 
     async def rotate(self, rotation: Rotation) -> None:
-        """Put the candidate in force, or find that it is already.
-
-        :raises RotationFailed: it isn't, or nobody knows.
-        """
+        """See ``IRotator``."""
         place, role = DatabaseAddress.parse(rotation.siblings["url"]), _name("username", rotation.siblings["username"])
         if not role:
             raise RotationFailed("username is empty")
@@ -135,11 +122,11 @@ class PostgresPassword:
         try:
             wire = await self._logged_in(place, role, rotation.current, ca_cert)
         except PasswordRefused:
-            # Perhaps an attempt before this one was broken off when it had done its work.
+            # An earlier attempt may have been broken off after it had put the candidate in force.
             (await self._logged_in(place, role, rotation.candidate, ca_cert)).close()
             return
         try:
-            # The text has what the server keeps of a password, and not the password: it may be logged there.
+            # The statement may be logged there, so it has the verifier and not the password.
             await wire.run(f"ALTER ROLE CURRENT_USER PASSWORD '{verifier(rotation.candidate)}'")
         finally:
             wire.close()
@@ -165,24 +152,22 @@ class PostgresPassword:
             raise RotationFailed(f"url can't be connected to: {refused.why}") from None
         except TimeoutError:
             raise RotationFailed("url can't be connected to: no name service answered in time") from None
+        factory = Factory.forProtocol(Wire)
+        factory.noisy = False
         for number, address in enumerate(addresses):
             patience = max(0.0, deadline - self._reactor.seconds()) / (len(addresses) - number)
+            kind = TCP4ClientEndpoint if address.version == 4 else TCP6ClientEndpoint
+            endpoint = kind(self._reactor, str(address), place.port, timeout=patience)
+            connecting: Deferred[Wire] = endpoint.connect(factory)  # type: ignore[assignment] # the factory makes nothing else
             try:
-                return await self._dialled(address, place.port, patience)
+                return await connecting
             except ConnectError:
                 continue
         raise RotationFailed("nothing answers at the address of url")
 
-    def _dialled(self, address: Address, port: int, patience: float) -> Deferred[Wire]:
-        kind = TCP4ClientEndpoint if address.version == 4 else TCP6ClientEndpoint
-        endpoint = kind(self._reactor, str(address), port, timeout=patience)
-        factory = Factory.forProtocol(Wire)
-        factory.noisy = False
-        return endpoint.connect(factory)  # type: ignore[return-value] # the factory makes nothing else
-
     def _creator(self, place: DatabaseAddress, ca_cert: str | None) -> IOpenSSLClientConnectionCreator | None:
         """Return the TLS of a connection, if it is to have any (Note [How much TLS])."""
-        if place.sslmode == _WITHOUT_TLS:
+        if place.sslmode == "disable":
             if ca_cert is not None:
                 raise RotationFailed("url asks for no TLS, and ca-cert for a certificate: take one of them away")
             return None
@@ -205,6 +190,6 @@ def _length(annotations: Mapping[str, str]) -> int:
 def _name(sibling: str, text: str) -> str:
     """Return a name in a database, at most as long as PostgreSQL's are."""
     text = text.strip("\r\n")
-    if "\0" in text or len(text.encode("utf-8")) > _NAME_BYTES:
+    if "\0" in text or len(text.encode("utf-8")) > 63:
         raise RotationFailed(f"{sibling} has a name that PostgreSQL can't have")
     return text

@@ -1,29 +1,27 @@
 """Rotations: a new value made, put in force where it is used, and stored, in an order that survives every crash.
 
-Note [Crash points]. Two systems can't commit as one. So the new value is kept, sealed, before anything else happens
-(*staged*), then put in force (*rotated*), then made the newest value (*promoted*). What was broken off
+Note [Crash points]. Two systems can't commit as one. So the new value is first kept, sealed (*staged*), then put in force
+(*rotated*), then made the newest value (*promoted*). An attempt that was broken off
 
 * before it was staged, left nothing behind;
-* between staging and rotating, or during the latter, left a value of which nobody knows whether it is in force. The next
-  attempt takes the same value and not another one. A rotator tries the value that is stored, and when that is refused
-  the one that was staged: so it finds out;
-* between rotating and promoting, left the value in force and not stored. Readers get the old one until the next attempt,
-  which finds the staged one in force and promotes it. Promoting twice does nothing the second time.
+* before the end of the rotation, left a value that may be in force. The next attempt takes the same value: a rotator tries
+  the stored one, and when that is refused the staged one;
+* before it was promoted, left the value in force and not stored. Readers get the old one until the next attempt, which finds
+  the staged one in force and promotes it. Promoting twice does nothing the second time.
 
-No value becomes the newest that is not in force. A staged value is never thrown away, be it that somebody sets a value by
-hand meanwhile, since it may be the only one that opens the door. While an attempt is under way the variable isn't due
-(*lease*), and after a server has died it is again.
+No value becomes the newest that is not in force. A staged value is never thrown away, even if somebody sets a value by hand
+meanwhile, since it may be the only one that opens the door. During an attempt the variable isn't due (*lease*); after the
+death of its server it is again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Coroutine
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NoReturn
 
 import attrs
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
-from twisted.logger import Logger
 
 from svc.crypto.vault import Vault
 from svc.model.errors import WrongDataKey
@@ -32,29 +30,23 @@ from svc.model.names import ResourceName
 from svc.model.query_results import Sealed
 from svc.rotation.plans import Rotates
 
-T = TypeVar("T")
-
-#: How long a rotator may take, in seconds.
+#: The seconds that a rotator may take, and those after staging for which a variable is not due: longer than the rest takes.
 DEADLINE: Final = 10.0
-
-#: For how long after it was staged a variable is not due, in seconds: longer than everything after that takes.
 LEASE: Final = 60.0
 
-#: The pause after a failure, in seconds; it doubles with each further one, up to the longest.
+#: The pause after a failure, in seconds; it doubles with each further one.
 FIRST_PAUSE: Final = 10.0
 LONGEST_PAUSE: Final = 3600.0
 
-_log = Logger()
-
 
 def pause_after(failures: int) -> float:
-    """Return the seconds until the next attempt, after so many failures before this one."""
+    """Return the seconds until the next attempt, after ``failures`` before this one."""
     return float(min(FIRST_PAUSE * 2 ** min(failures, 16), LONGEST_PAUSE))
 
 
 @attrs.define
 class Rotations:
-    """Rotate variables, many at a time; :meth:`stop` cancels rotations that are under way."""
+    """Rotations of variables, many at a time."""
 
     _store: IExpirations
     _vault: Vault
@@ -101,18 +93,18 @@ class Rotations:
     async def _siblings(self, variable: ResourceName, rotator: IRotator) -> dict[str, str]:
         branch = variable.identifier.rpartition("/")[0]
         if not branch:
-            raise RotationFailed(f"it must stand in a policy, beside {_listed(rotator.siblings)}")
+            raise RotationFailed(f"it must stand in a policy, beside {', '.join(rotator.siblings)}")
         wanted = (*rotator.siblings, *rotator.optional)
         names = {sibling: ResourceName(variable.account, "variable", f"{branch}/{sibling}") for sibling in wanted}
         found = await self._store.values(tuple(names.values()))
         missing = [sibling for sibling in rotator.siblings if str(names[sibling]) not in found]
         if missing:
-            raise RotationFailed(f"it needs a value of {_listed(missing)} beside it")
-        values = {sibling: str(name) for sibling, name in names.items() if str(name) in found}
+            raise RotationFailed(f"it needs a value of {', '.join(missing)} beside it")
+        there = ((sibling, str(name)) for sibling, name in names.items() if str(name) in found)
         try:
-            return {sibling: self._opened(name, found[name]).decode("utf-8") for sibling, name in values.items()}
+            return {sibling: self._opened(name, found[name]).decode("utf-8") for sibling, name in there}
         except UnicodeDecodeError:
-            raise RotationFailed(f"the values of {_listed(wanted)} must be text in UTF-8") from None
+            raise RotationFailed(f"the values of {', '.join(wanted)} must be text in UTF-8") from None
 
     def _opened(self, name: str, sealed: Sealed) -> bytes:
         try:
@@ -120,38 +112,27 @@ class Rotations:
         except WrongDataKey:
             raise RotationFailed("a value does not open under the server's data key") from None
 
-    def _bounded(self, work: Coroutine[Deferred[Any], Any, T]) -> Deferred[T]:
-        """Wait for a rotator no longer than the deadline, whether it heeds its cancellation or not."""
+    def _bounded(self, work: Coroutine[Deferred[Any], Any, None]) -> Deferred[None]:
+        """Wait for a rotator until the deadline, even if it doesn't heed its cancellation."""
 
-        def broken_off(waiting: Deferred[T]) -> None:
-            end(waiting, "the server stopped meanwhile")
-
-        def late() -> None:
-            end(outer, f"it took longer than {DEADLINE:g} seconds")
-
-        def end(waiting: Deferred[T], why: str) -> None:
-            if timer.active():
-                timer.cancel()
-            waiting.errback(RotationFailed(why))
+        def broken_off(waiting: Deferred[None]) -> None:
+            waiting.errback(RotationFailed("the server stopped meanwhile"))
             running.cancel()
+
+        def late(_: object, seconds: float) -> NoReturn:
+            raise RotationFailed(f"it took longer than {seconds:g} seconds")
 
         def ended(result: Any) -> None:
             if not outer.called:
-                timer.cancel()
                 outer.callback(result)
-
-        outer: Deferred[T] = Deferred(broken_off)
-        self._running.add(outer)
-        timer = self._clock.callLater(DEADLINE, late)
-        running = Deferred.fromCoroutine(work)
-        running.addBoth(ended)
 
         def gone(result: Any) -> Any:
             self._running.discard(outer)
             return result
 
+        outer: Deferred[None] = Deferred(broken_off)
+        self._running.add(outer)
+        outer.addTimeout(DEADLINE, self._clock, late)
+        running = Deferred.fromCoroutine(work)
+        running.addBoth(ended)
         return outer.addBoth(gone)
-
-
-def _listed(names: Any) -> str:
-    return ", ".join(names)

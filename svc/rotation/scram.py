@@ -1,12 +1,12 @@
-"""SCRAM-SHA-256 from the client's side (RFC 5802, RFC 7677), and what a server keeps of a password.
+"""SCRAM-SHA-256 from the client's side (RFC 5802, RFC 7677), and the verifier that a server keeps of a password.
 
-The server never gets the password, neither at the login nor when it is changed. And it has to prove that it knows the old
-one: who leads us to a server of his own gets nothing out of us, and can't make us believe that anything was changed there.
+The server never gets the password, neither at the login nor when it is changed, and must prove that it knows the old one: a
+stranger's server learns nothing, and can't make us believe that anything was changed there.
 
 Note [Prepared as by libpq]. PostgreSQL hashes a password in the form of SASLprep (RFC 4013) where it has one, and else as it
-is. libpq offers that form only within a hash with a salt of its own, and libraries of SASLprep judge characters after they
-are normalised, which PostgreSQL does before: with them logins fail for dozens of characters. So the steps are taken here in
-PostgreSQL's order, by the tables of Python's ``stringprep``; a test compares them with libpq.
+is. It checks characters before they are normalised, and libraries of SASLprep afterwards: with them logins fail for dozens
+of characters. libpq offers the form only within a hash with a salt of its own. So the steps are taken here in PostgreSQL's
+order, by the tables of Python's ``stringprep``; a test compares them with libpq.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Final
 
 import attrs
 
-#: How often a server may have us hash: below, a password is guessed too cheaply; above, it holds up the reactor too long.
+#: The iterations that a server may ask for: with fewer a password is guessed too cheaply, more hold up the reactor.
 ITERATIONS_LEAST: Final = 4096
 ITERATIONS_MOST: Final = 30_000
 
@@ -31,22 +31,10 @@ MECHANISM: Final = "SCRAM-SHA-256"
 #: Without channel binding, and without a name, which PostgreSQL takes from the start-up message.
 _HEADER: Final = b"n,,"
 _FIRST: Final = re.compile(rb"r=([\x21-\x2b\x2d-\x7e]{1,256}),s=([A-Za-z0-9+/=]{1,256}),i=([0-9]{1,9})")
-_NONCE_BYTES: Final = 18
-_SALT_BYTES: Final = 16
-
 
 #: Characters that no prepared password has (RFC 4013 2.3, 2.5).
-_PROHIBITED: Final = (
-    stringprep.in_table_a1,
-    stringprep.in_table_c12,
-    stringprep.in_table_c21_c22,
-    stringprep.in_table_c3,
-    stringprep.in_table_c4,
-    stringprep.in_table_c5,
-    stringprep.in_table_c6,
-    stringprep.in_table_c7,
-    stringprep.in_table_c8,
-    stringprep.in_table_c9,
+_PROHIBITED: Final = tuple(
+    getattr(stringprep, f"in_table_{table}") for table in ("a1", "c12", "c21_c22", "c3", "c4", "c5", "c6", "c7", "c8", "c9")
 )
 
 
@@ -56,21 +44,21 @@ class ScramFailed(Exception):
 
 @attrs.define
 class ScramExchange:
-    """One login: ``first`` is sent, its answer passed to ``final``, that is sent, and its answer passed to ``verify``."""
+    """One login: ``first`` is sent, its answer passed to ``final``, that is sent, and its answer passed to ``verify``.
+
+    The latter two raise ``ScramFailed``: an answer is malformed, or doesn't prove that the server knows the password.
+    """
 
     _password: bytes = attrs.field(repr=False)
-    _nonce: bytes = attrs.field(factory=lambda: base64.b64encode(os.urandom(_NONCE_BYTES)))
+    _nonce: bytes = attrs.field(factory=lambda: base64.b64encode(os.urandom(18)))
     _signature: bytes = attrs.field(default=b"", init=False, repr=False)
 
     def first(self) -> bytes:
         """Return the client's first message."""
-        return _HEADER + self._bare()
+        return _HEADER + b"n=,r=" + self._nonce
 
     def final(self, server_first: bytes) -> bytes:
-        """Return the client's final message.
-
-        :raises ScramFailed: the server's message can't be answered.
-        """
+        """Return the client's final message."""
         match = _FIRST.fullmatch(server_first)
         if match is None or not match[1].startswith(self._nonce) or len(match[1]) == len(self._nonce):
             raise ScramFailed("the server's first message of SCRAM is malformed")
@@ -83,27 +71,21 @@ class ScramExchange:
             raise ScramFailed("the server's first message of SCRAM is malformed") from None
         client_key, server_key = _keys(self._password, salt, iterations)
         without_proof = b"c=" + base64.b64encode(_HEADER) + b",r=" + match[1]
-        message = b",".join((self._bare(), server_first, without_proof))
+        message = b",".join((b"n=,r=" + self._nonce, server_first, without_proof))
         signature = _hmac(hashlib.sha256(client_key).digest(), message)
         proof = bytes(key ^ sign for key, sign in zip(client_key, signature, strict=True))
         self._signature = _hmac(server_key, message)
         return without_proof + b",p=" + base64.b64encode(proof)
 
     def verify(self, server_final: bytes) -> None:
-        """Return when the server has proved that it knows the password.
-
-        :raises ScramFailed: it has not.
-        """
+        """Check that the server knows the password."""
         if not self._signature or not hmac.compare_digest(server_final, b"v=" + base64.b64encode(self._signature)):
             raise ScramFailed("the server doesn't prove that it knows the password")
-
-    def _bare(self) -> bytes:
-        return b"n=,r=" + self._nonce
 
 
 def verifier(password: bytes, salt: bytes | None = None, iterations: int = ITERATIONS_LEAST) -> str:
     """Return the verifier that PostgreSQL keeps of a password (``pg_authid.rolpassword``)."""
-    salt = os.urandom(_SALT_BYTES) if salt is None else salt
+    salt = os.urandom(16) if salt is None else salt
     client_key, server_key = _keys(password, salt, iterations)
     stored = hashlib.sha256(client_key).digest()
     encoded = [base64.b64encode(part).decode("ascii") for part in (salt, stored, server_key)]
@@ -123,26 +105,19 @@ def prepared(password: bytes) -> bytes:
         return password
     if text.isascii():
         return password
-    mapped = "".join(map(_mapped, text))
+    # RFC 4013 2.1; both tables have U+200B, which is a space to PostgreSQL.
+    mapped = "".join(" " if stringprep.in_table_c12(char) else "" if stringprep.in_table_b1(char) else char for char in text)
     if not mapped or any(prohibited(char) for char in mapped for prohibited in _PROHIBITED) or not _of_one_direction(mapped):
         return password
     return unicodedata.normalize("NFKC", mapped).encode("utf-8")
 
 
-def _mapped(char: str) -> str:
-    """Return the replacement of a character (RFC 4013 2.1); both tables have U+200B, which is a space to PostgreSQL."""
-    if stringprep.in_table_c12(char):
-        return " "
-    return "" if stringprep.in_table_b1(char) else char
-
-
 def _of_one_direction(text: str) -> bool:
-    """Tell whether text from right to left, if there is any, stands alone and at both ends (RFC 3454 6)."""
-    if not any(map(stringprep.in_table_d1, text)):
+    """Return whether text from right to left, if there is any, stands alone and at both ends (RFC 3454 6)."""
+    right_to_left, left_to_right = stringprep.in_table_d1, stringprep.in_table_d2
+    if not any(map(right_to_left, text)):
         return True
-    return (
-        stringprep.in_table_d1(text[0]) and stringprep.in_table_d1(text[-1]) and not any(map(stringprep.in_table_d2, text))
-    )
+    return right_to_left(text[0]) and right_to_left(text[-1]) and not any(map(left_to_right, text))
 
 
 def _hmac(key: bytes, message: bytes) -> bytes:

@@ -1,7 +1,7 @@
 """The part of PostgreSQL's protocol that logs in and runs one command (PostgreSQL documentation, 53).
 
-It is spoken here and not by libpq, which takes settings from the environment, from files in the home directory and from the
-address itself, falls back to weaker ways to log in, and reads as much as a server sends.
+libpq isn't used: it takes settings from the environment, the home directory and the address itself, falls back to weaker
+ways to log in, and reads as much as a server sends.
 """
 
 from __future__ import annotations
@@ -20,17 +20,15 @@ from svc.model.expiration import RotationFailed
 from svc.net.trust import tls_fault
 from svc.rotation.scram import MECHANISM, ScramExchange, ScramFailed
 
-#: The most bytes that are read of a server.
+#: The bytes that are read of a server.
 READ_LIMIT: Final = 64 * 1024
 
-_SSL_REQUEST: Final = struct.pack("!ii", 8, 80877103)
-_VERSION: Final = 196608
 _SQLSTATE: Final = re.compile(rb"[0-9A-Z]{5}")
 
 #: SQLSTATEs of a login with a password that is not, or no longer, in force.
 _NOT_ADMITTED: Final = frozenset({"28P01", "28000"})
 
-#: What a server says beside the point: notices, parameters, the key for cancellation.
+#: Messages that are ignored: notices, parameters, the key for cancellation.
 _ASIDES: Final = frozenset(b"NSK")
 
 
@@ -39,7 +37,7 @@ class PasswordRefused(RotationFailed):
 
 
 class Wire(Protocol):
-    """One connection, one question at a time."""
+    """One connection, one question at a time; each raises ``RotationFailed``."""
 
     def __init__(self) -> None:
         self._received = b""
@@ -48,20 +46,16 @@ class Wire(Protocol):
         self._lost: Failure | None = None
 
     async def secure(self, tls: IOpenSSLClientConnectionCreator) -> bool:
-        """Ask for TLS, and begin it; ``False`` when the server has none.
-
-        :raises RotationFailed: the server says something else, as do all others.
-        """
-        self._send(_SSL_REQUEST)
+        """Ask for TLS, and begin it; ``False`` when the server has none."""
+        self._send(struct.pack("!ii", 8, 80877103))  # SSLRequest
         answer = await self._next(1)
-        if answer == b"S" and not self._received:
+        if answer not in {b"S", b"N"} or self._received:
+            # What came before the handshake could be anybody's (CVE-2021-23222).
+            raise RotationFailed("the server doesn't answer as PostgreSQL does")
+        if answer == b"S":
             assert ITLSTransport.providedBy(self.transport)
             self.transport.startTLS(tls)
-            return True
-        if answer == b"N" and not self._received:
-            return False
-        # What came before the handshake could be anybody's (CVE-2021-23222).
-        raise RotationFailed("the server doesn't answer as PostgreSQL does")
+        return answer == b"S"
 
     async def log_in(self, role: str, database: str, password: bytes) -> None:
         """Log in by SCRAM, and by nothing else.
@@ -69,7 +63,7 @@ class Wire(Protocol):
         :raises PasswordRefused: the password isn't in force.
         """
         words = ("user", role, "database", database, "application_name", "svc", "client_encoding", "UTF8")
-        body = struct.pack("!i", _VERSION) + b"".join(word.encode("utf-8") + b"\0" for word in words) + b"\0"
+        body = struct.pack("!hh", 3, 0) + b"".join(word.encode("utf-8") + b"\0" for word in words) + b"\0"
         self._send(struct.pack("!i", len(body) + 4) + body)
         exchange = ScramExchange(password)
         try:
@@ -92,14 +86,12 @@ class Wire(Protocol):
         await self._expect(b"Z")
 
     def close(self) -> None:
-        """Hang up."""
+        """End the connection at once."""
         if ITCPTransport.providedBy(self.transport):
             self.transport.abortConnection()
 
-    # -- what the reactor calls -------------------------------------------------------------------------------------------
-
     def dataReceived(self, data: bytes) -> None:
-        """Keep what comes, as long as it is not too much."""
+        """Keep bytes up to the limit."""
         self._read += len(data)
         if self._read > READ_LIMIT:
             self._lost = Failure(RotationFailed(f"the server says more than {READ_LIMIT} bytes"))
@@ -115,32 +107,23 @@ class Wire(Protocol):
             self._lost = Failure(RotationFailed(tls_fault(reason.value) or "the server closed the connection"))
         self._fail()
 
-    # ---------------------------------------------------------------------------------------------------------------------
-
     async def _authentication(self, wanted: int) -> bytes:
-        """Return the next message about the login, which must be of this number.
-
-        A server that asks for the password itself, or for a hash that is as good, doesn't get it; nor is one believed that
-        asks for none.
-        """
-        kind, body = await self._spoken()
-        if kind != b"R" or len(body) < 4:
-            raise _unexpected(kind)
-        (number,) = struct.unpack("!i", body[:4])
-        if number != wanted:
-            raise RotationFailed(
-                f"the server doesn't authenticate by {MECHANISM}: let pg_hba.conf ask for scram-sha-256, and have the"
-                " password set anew if it was set before that"
-            )
+        """Return the next message about the login; refuse one that asks for a password, a hash as good, or nothing."""
+        body = await self._expect(b"R", 4)
+        if body[:4] != struct.pack("!i", wanted):
+            remedy = "let pg_hba.conf ask for scram-sha-256, and have the password set again if it was set before that"
+            raise RotationFailed(f"the server doesn't authenticate by {MECHANISM}: {remedy}")
         return body[4:]
 
-    async def _expect(self, wanted: bytes) -> None:
-        kind, _ = await self._spoken()
-        if kind != wanted:
-            raise _unexpected(kind)
+    async def _expect(self, wanted: bytes, least: int = 0) -> bytes:
+        """Return the body of the next message, which must be of this kind, with at least so many bytes."""
+        kind, body = await self._spoken()
+        if kind != wanted or len(body) < least:
+            raise RotationFailed(f"the server doesn't answer as PostgreSQL does ({kind!r})")
+        return body
 
     async def _spoken(self) -> tuple[bytes, bytes]:
-        """Return the next message that is to the point."""
+        """Return the next message that isn't ignored."""
         while True:
             head = await self._next(5)
             kind, (length,) = head[:1], struct.unpack("!i", head[1:])
@@ -181,14 +164,10 @@ class Wire(Protocol):
 
 
 def _refused(body: bytes) -> RotationFailed:
-    """Return the refusal for a server's error: it has its code alone, since the rest may be any text."""
+    """Return the failure of a server's error, with its code alone, since the rest may be any text."""
     fields = {field[:1]: field[1:] for field in body.split(b"\0") if field}
     found = _SQLSTATE.fullmatch(fields.get(b"C", b""))
     code = found[0].decode("ascii") if found else "none"
     if code in _NOT_ADMITTED:
         return PasswordRefused(f"the server doesn't admit the role with the password that is stored (SQLSTATE {code})")
     return RotationFailed(f"the server refused (SQLSTATE {code})")
-
-
-def _unexpected(kind: bytes) -> RotationFailed:
-    return RotationFailed(f"the server doesn't answer as PostgreSQL does ({kind!r})")

@@ -83,7 +83,7 @@ class CloudCase(Case):
     def row(self, check: str, reason: Reason, evidence: bytes | None = None, status: int = 401, **options: Any) -> str:
         """The token, a good one unless another is given, is refused by this check for this reason, in these words.
 
-        Whoever decides and whoever explains agree.
+        Decisions and explanations agree.
         """
         evidence = token(CLAIMS) if evidence is None else evidence
         decision = self.attempt(evidence, **options)

@@ -189,7 +189,7 @@ class ApiKeyTests(SynchronousTestCase):
         self.assertRefused(Reason.CREDENTIALS_WRONG, "alice", b"wrong")
 
     def test_origins(self) -> None:
-        """A restricted role authenticates from where it may; a wrong key is told as such. Logging in isn't restricted
+        """A restricted role authenticates from where it may; a wrong key is named as wrong. Logging in isn't restricted
         (TOK-6).
         """
         self.store.restrictions |= {(str(ALICE), "10.0.0.0/30"): None, (str(ALICE), "2001:db8::/32"): None}
@@ -222,7 +222,7 @@ class ApiKeyTests(SynchronousTestCase):
         return stored
 
     def test_passwords(self) -> None:
-        """A user's password has his API key told; it doesn't authenticate, and nobody else's is good for him."""
+        """A user's password returns the user's API key; it doesn't authenticate, and nobody else's proves the user."""
         self.give_password()
         self.assertEqual(self.log_in("alice"), KEY)
         for login, evidence in (("alice", PASSWORD.lower()), ("alice", PASSWORD + b"!"), ("keyless", PASSWORD)):
@@ -239,7 +239,7 @@ class ApiKeyTests(SynchronousTestCase):
         self.assertEqual(self.log_in("alice"), KEY)
 
     def test_the_work_of_logins_is_alike(self) -> None:
-        """What could be a user's password costs one comparison of a hash, whoever is named; what can't costs none (FAIL-18,
+        """What could be a user's password costs one comparison of a hash, for any role; what can't costs none (FAIL-18,
         TOK-17).
         """
         self.give_password()
@@ -267,7 +267,7 @@ class ApiKeyTests(SynchronousTestCase):
         self.assertEqual(refused.reason, Reason.CREDENTIALS_UNREADABLE)
 
     def test_hashes_of_another_cost(self) -> None:
-        """A password whose hash has another cost than new ones is hashed anew when it is proven, and not before (TOK-16)."""
+        """A password whose hash has another cost than new ones is hashed again when it is proven, not before (TOK-16)."""
         stored = self.give_password(Cost(16, 1, 1))
         self.log_in("alice", b"Another-Password-2")
         self.assertEqual(self.store.passwords[str(ALICE)], stored)
@@ -278,7 +278,7 @@ class ApiKeyTests(SynchronousTestCase):
         self.assertEqual(self.store.passwords[str(ALICE)], renewed)
 
     def test_a_password_that_is_changed_meanwhile(self) -> None:
-        """A password that was changed while the old one was hashed anew stays changed."""
+        """A password that was changed while the old one was hashed again stays changed."""
         self.give_password(Cost(16, 1, 1))
         self.threads.busy = True
         request = LoginRequest("acct", "alice", PASSWORD, "10.0.0.1")

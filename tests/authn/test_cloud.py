@@ -189,7 +189,7 @@ class PlaceTests(CloudCase):
         self.row("origin", Reason.ORIGIN_REFUSED)
 
     def test_no_token(self) -> None:
-        """CONJ00009E: a request without token is a bad one, whoever it is for, so that it tells nothing of hosts."""
+        """CONJ00009E: a request without token is a bad one, for any role, so that it tells nothing of hosts."""
         for login in (HOST.login, "host/nobody"):
             for evidence in (b"", b" \r\n"):
                 self.row("token", Reason.TOKEN_MISSING, evidence, 400, login=login)
@@ -317,7 +317,7 @@ class KeyTests(CloudCase):
         self.assert_admitted(token(CLAIMS))
 
     def test_rotation(self) -> None:
-        """The request that makes keys be fetched anew is decided with the new ones."""
+        """The request that makes keys be fetched again is decided with the new ones."""
         self.assert_admitted(token(CLAIMS))
         self.provider.published[TENANT] = jwks(jwk("k2"))
         self.assert_admitted(token(CLAIMS, "k2"))
@@ -560,7 +560,7 @@ class SameWorkTests(CloudCase):
         """An admission and every sort of refusal cost one reading each, of the role that the path names once it is proven
         (AUTH-11).
 
-        For who proves nothing it is of nobody: what a host of his choice holds and says is not read for him.
+        A client that proves nothing has a role read that can't exist, and not the host of its choice.
         """
         for evidence in (token(CLAIMS), self.claims(xms_mirid="x")):
             self.assertEqual(self.trips(evidence), [f"applicant {HOST}"], evidence)
@@ -582,7 +582,7 @@ class SameWorkTests(CloudCase):
             self.assertEqual(refusal_status(refused), 401)
 
     def test_who_cannot_be_judged_looks_alike(self) -> None:
-        """Without keys everybody is put off, whatever his host, claims and signature, at the cost of a reading of nobody
+        """Without keys everybody is put off, whatever the host, claims and signature, at the cost of a reading of nobody
         (FAIL-19).
 
         What is no token is refused, as ever (``federated``, Note [Who can't be judged]).

@@ -161,7 +161,7 @@ class BadTokenTests(Case):
         self.refusal(Reason.TOKEN_NOT_YET_VALID, self.claims(iat=NOW + 6))
 
     def test_wrong_issuer(self) -> None:
-        """A token by another issuer is refused, whoever else it looks like."""
+        """A token by another issuer is refused, whatever else it looks like."""
         for issuer in ("https://idp.example/", "https://idp", "", [ISSUER], None, 1):
             self.refusal(Reason.ISSUER_WRONG, self.claims(iss=issuer))
 
@@ -587,7 +587,7 @@ class RotationTests(Case):
         self.assert_admitted(token(CLAIMS))
 
     def test_no_newer_keys(self) -> None:
-        """Who needs newer keys that can't be had is put off, and not refused: nobody knows whether his token is good
+        """A login that needs newer keys that can't be had is put off, not refused: nobody knows whether its token is good
         (FAIL-15, AUTH-45).
         """
         self.assert_admitted(token(CLAIMS))
@@ -605,7 +605,7 @@ class RotationTests(Case):
         self.assert_admitted(token(CLAIMS))
 
     def test_no_keys(self) -> None:
-        """Without keys everybody is put off, before anything is known of who he is (FAIL-19)."""
+        """Without keys everybody is put off, before anything is known of the role (FAIL-19)."""
         self.provider.refused = "no route"
         for evidence in (token(CLAIMS), token(CLAIMS, "k2"), self.claims(exp=NOW), self.claims(app="unknown")):
             refused = self.refusal(Reason.KEYS_UNAVAILABLE, evidence, 503)
@@ -639,7 +639,7 @@ class DistrustTests(Case):
         self.refusal(Reason.SIGNATURE_WRONG, token(CLAIMS))
 
     def test_while_no_newer_keys_are_to_be_had(self) -> None:
-        """A distrusted key is refused as such whether the provider can be asked or not: newer keys would change nothing."""
+        """A distrusted key is refused whether the provider can be asked or not: newer keys would change nothing."""
         self.assert_admitted(token(CLAIMS))
         self.readings.tell(self.branch, distrusted=frozenset({"k1"}))
         self.provider.refused = "no route"

@@ -153,7 +153,7 @@ class EveryRowTests(Rows):
         self.row("signature", Reason.KEY_UNKNOWN, token(CLAIMS, "k2"))
 
     def test_signature(self) -> None:
-        """CONJ00035E: the signature must be by that key, also after the keys were fetched anew (AUTH-44)."""
+        """CONJ00035E: the signature must be by that key, also after the keys were fetched again (AUTH-44)."""
         self.row("signature", Reason.SIGNATURE_WRONG, token(CLAIMS, "k2", kid="k1"))
         self.assertGreater(self.provider.fetches, 1)
 
@@ -445,7 +445,7 @@ class AdmittedRowTests(Rows):
             self.assert_admitted(token(CLAIMS, key))
 
     def test_refresh(self) -> None:
-        """A failing signature makes the keys be fetched anew and the token be tried again; expiry never does (AUTH-44)."""
+        """A failing signature makes the keys be fetched again and the token be tried again; expiry never does (AUTH-44)."""
         self.assert_admitted(token(CLAIMS))
         self.attempt(self.claims(exp=NOW))
         self.assertEqual(self.provider.fetches, 1)

@@ -201,7 +201,7 @@ class ThrottleTests(SynchronousTestCase):
             self.assertIsInstance(self.successResultOf(self.attempt(evidence=KEY)), Admitted)
 
     def test_who_leaves_early(self) -> None:
-        """Whoever leaves before the answer is counted for his address, since the work was done."""
+        """A client that leaves before the answer is counted for its address, since the work was done."""
         for number in range(ADDRESS_FAILURES):
             self.keeper.slow = Deferred()
             attempt = self.attempt(f"user-{number}")

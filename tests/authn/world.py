@@ -171,7 +171,7 @@ class Provider:
         return self.cached[source]
 
     async def current(self, source: KeySource, refreshes: int = 0, request: LoginRequest | None = None) -> KeySet:
-        """The set at hand, fetched anew when an operator wishes for it, if that succeeds."""
+        """The set at hand, fetched again when an operator wishes for it, if that succeeds."""
         if source in self.cached and refreshes <= self.granted[source]:
             return self.cached[source]
         self.granted[source] = refreshes

@@ -136,7 +136,7 @@ class RotatingTests(LoopCase):
         self.assertIsNone(self.memory.expirations[name].candidate)
 
     def test_set_by_hand(self) -> None:
-        """A value that somebody sets is rotated in the next round: he knows it (SEC-28)."""
+        """A value that somebody sets is rotated in the next round: that person knows it (SEC-28)."""
         name = self.declare_door()
         self.start()
         self.door.key = b"by hand"

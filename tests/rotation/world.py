@@ -65,7 +65,7 @@ class Events:
 @implementer(IRotator)
 @attrs.define
 class Door:
-    """A lock with one key. ``shut``: nobody comes near it. ``stuck``: whoever comes waits for ever, whatever is said."""
+    """A lock with one key. ``shut``: nobody comes near it. ``stuck``: every client waits for ever, whatever is said."""
 
     key: bytes = b"key 0"
     shut: bool = False

@@ -1,16 +1,15 @@
 """The LDAP authenticator: it admits a user whose name and password a directory accepts.
 
-A role's own API key proves it here too, and then no directory is asked: that is how clients go on that were told their key.
+A role's own API key proves it too, without the directory: so clients go on that were told their key.
 
-Note [Same work]. A directory is asked about every request whose evidence isn't the role's API key, be there such a role, may
-it log in from there, or not. So an unknown role, a missing privilege and a wrong password take the same time (FAIL-18),
-and only an authenticator that can't be used is refused before. What speaks against the request besides is told first:
-failures count in the order of TOK-6.
+Note [Same work]. The directory is asked about every request whose evidence isn't the role's API key, whether or not the role
+exists and may log in. So an unknown role, a missing privilege and a wrong password take the same time (FAIL-18); only an
+authenticator that can't be used is refused before. Failures count in the order of TOK-6.
 
-Note [Who can't be judged]. When the directory couldn't be asked, that counts before all else, so that everybody of whom it
-would have been asked is told to come again, whether there is such a role or not (AUTH-57). Which reasons these are
-``reasons.PUT_OFF`` says. What the directory says of a single entry, in whatever words, is unproven. So is what comes before
-it is asked: a login that can't be one, an authenticator that isn't enabled or defined, settings that don't fit.
+Note [Who can't be judged]. When the directory couldn't be asked (``reasons.PUT_OFF``), that counts before all else, so that
+known and unknown roles are alike told to come again (AUTH-57). What the directory says of a single entry is unproven. So is
+what comes before it is asked: a login that can't be one, an authenticator that isn't enabled or defined, settings that don't
+fit.
 
 Note [Who may]. Entries of a directory are people, so hosts don't log in here. Neither does ``admin``, whom a directory's
 administrators would otherwise be (AUTH-53).
@@ -43,7 +42,7 @@ from svc.model.dialect import Dialect
 from svc.model.directories import DirectoryRefused, IDirectories
 from svc.model.errors import InvalidName, WrongDataKey
 from svc.model.names import ResourceName, RoleName, admin_of
-from svc.model.query_results import is_within
+from svc.model.query_results import Sealed, is_within
 from svc.model.reasons import PUT_OFF, Reason, RefusalKind
 from svc.model.text import shown
 
@@ -55,7 +54,7 @@ _Objection = tuple[Reason, str]
 
 @attrs.frozen
 class _Tried:
-    """A request, with all that was found out about it; ``unproven`` says why it proves nobody, if that is so."""
+    """The findings about a request; ``unproven`` says why it proves nobody, if that is so."""
 
     role: RoleName
     candidate: LoginCandidate
@@ -65,33 +64,27 @@ class _Tried:
 
 
 @implementer(IAuthenticator, ILogin)
+@attrs.define(eq=False, repr=False)
 class LdapAuthenticator:
     """Admits users by a directory's password or their own API key, to the webservices ``<prefix>/authn-ldap/<service id>``.
 
-    ``directories`` returns the client of directories, and is called when one is asked. ``enabled`` has the names
+    ``directories`` returns the client of directories; it is called when one is asked. ``enabled`` has the names
     ``authn-ldap/<service id>`` that the configuration lists.
     """
 
-    def __init__(
-        self,
-        readings: IAuthenticatorReadings,
-        credentials: ICredentials,
-        servers: LdapServers,
-        directories: Callable[[], IDirectories],
-        vault: Vault,
-        dialect: Dialect,
-        enabled: frozenset[str],
-        wall: WallClock,
-    ) -> None:
-        self._readings = readings
-        self._credentials = credentials
-        self._servers = servers
-        self._directories = directories
-        self._vault = vault
-        self._dialect = dialect
-        self._enabled = enabled
-        self._wall = wall
-        self._decoy = vault.seal(DECOY, new_api_key().encode("ascii"))
+    _readings: IAuthenticatorReadings
+    _credentials: ICredentials
+    _servers: LdapServers
+    _directories: Callable[[], IDirectories]
+    _vault: Vault
+    _dialect: Dialect
+    _enabled: frozenset[str]
+    _wall: WallClock
+    _decoy: Sealed = attrs.field(init=False)
+
+    @_decoy.default
+    def _sealed_decoy(self) -> Sealed:
+        return self._vault.seal(DECOY, new_api_key().encode("ascii"))
 
     async def authenticate(self, request: LoginRequest) -> Admitted | Refused:
         """Decide on one request.
@@ -106,7 +99,7 @@ class LdapAuthenticator:
         return Admitted(tried.role, tried.candidate.signing_key, tried.candidate.creation)
 
     async def api_key(self, request: LoginRequest) -> bytes | Refused:
-        """Return the role's API key, for its owner to log in with: from where he may do so is asked then (TOK-3).
+        """Return the role's API key, from any address: authentication with the key checks that (TOK-3).
 
         :raises StoreUnavailable: the store can't be asked.
         """
@@ -118,14 +111,12 @@ class LdapAuthenticator:
         return tried.api_key
 
     async def _decided(self, request: LoginRequest, client_ip: str | None) -> _Tried | Refused:
-        """Return the findings, or the failure that counts; ``client_ip`` is ``None`` when it doesn't matter."""
+        """Return the findings, or the failure that counts; a ``client_ip`` of ``None`` isn't checked."""
         tried = await self._tried(request)
         return tried if isinstance(tried, Refused) else self._refused(tried, client_ip) or tried
 
-    # -- what is found out --------------------------------------------------------------------------------------------
-
     async def _tried(self, request: LoginRequest) -> _Tried | Refused:
-        """Find out all that bears on a request (Note [Same work]); some are refused before anybody is asked."""
+        """Return the findings about a request (Note [Same work]), or a refusal before the directory is asked."""
         service = f"{NAME}/{request.service_id}"
         try:
             role = RoleName.from_login(request.account, request.login or "")
@@ -134,9 +125,8 @@ class LdapAuthenticator:
             return Refused(Reason.REQUEST_MALFORMED, str(refusal))
         listed = service in self._enabled
         if not (listed or self._dialect.switch_enables):
-            return Refused(
-                Reason.AUTHENTICATOR_NOT_ENABLED, f"{shown(service)} is not listed in the configuration", str(role)
-            )
+            detail = f"{shown(service)} is not listed in the configuration"
+            return Refused(Reason.AUTHENTICATOR_NOT_ENABLED, detail, str(role))
         objection = _unfit(role, request.evidence)
         if objection is not None:
             return Refused(*objection, str(role))
@@ -171,8 +161,6 @@ class LdapAuthenticator:
             return refusal.reason, refusal.detail
         return None
 
-    # -- what follows from it -----------------------------------------------------------------------------------------
-
     def _refused(self, tried: _Tried, client_ip: str | None) -> Refused | None:
         """Return the failure that counts, if there is one."""
         role, candidate = tried.role, tried.candidate
@@ -191,10 +179,8 @@ class LdapAuthenticator:
             if tried.unproven is None and self._dialect.tells_missing_privilege:
                 kind = RefusalKind.UNPRIVILEGED
         elif client_ip is not None and candidate.restrictions and not is_within(client_ip, candidate.restrictions):
-            objection = (
-                Reason.ORIGIN_REFUSED,
-                f"the request comes from {shown(client_ip)}, where the role may not log in from",
-            )
+            detail = f"the request comes from {shown(client_ip)}, where the role may not log in from"
+            objection = Reason.ORIGIN_REFUSED, detail
         else:
             objection = tried.unproven
         return None if objection is None else Refused.of(*objection, str(role), kind)

@@ -1,8 +1,8 @@
 """The client of LDAP directories: it finds entries, and checks passwords by binding.
 
-A login is one conversation: connect, secure the connection, bind as the account that searches, search, and bind as what was
-found. It has one deadline, whatever the directory does, and a directory that hangs holds only so many conversations: others
-wait for their turn, and give up at their own deadline.
+A login is one conversation: connect, secure the connection, bind as the account that searches, search, and bind as the entry
+that was found. It has one deadline. A directory that hangs holds ``PER_SERVER`` conversations; others wait for their turn,
+and give up at their own deadline.
 """
 
 from __future__ import annotations
@@ -11,23 +11,23 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
+import attrs
 from twisted.internet.defer import CancelledError, Deferred, DeferredSemaphore
 from twisted.internet.endpoints import TCP4ClientEndpoint, TCP6ClientEndpoint
 from twisted.internet.error import ConnectError, ConnectingCancelledError
-from twisted.internet.interfaces import IOpenSSLClientConnectionCreator, IStreamClientEndpoint
+from twisted.internet.interfaces import IOpenSSLClientConnectionCreator
 from zope.interface import implementer
 
 from svc.authn.ldap import messages
-from svc.authn.ldap.conversation import Conversation, Line, LineFactory
+from svc.authn.ldap.conversation import Conversation, FactoryOf, Line
 from svc.authn.ldap.filters import InvalidTemplate, search_filter
 from svc.model.directories import DirectoryRefused, IDirectories, LdapServer, Security
 from svc.model.errors import AddressRefused, KeysUnavailable
 from svc.model.reasons import Reason
-from svc.net.addresses import Address
 from svc.net.lookup import LookUps
 
-#: Makes the TLS of a connection to the host of that name, with the certificates of the authorities to trust, which the
-#: variable of that name has: ``client_tls`` of ``net.trust``.
+#: Makes the TLS of a connection, of a host, the authorities to trust, and the variable's name that has these:
+#: ``net.trust.client_tls``.
 ClientTLS = Callable[[str, str | None, str], IOpenSSLClientConnectionCreator]
 
 #: Seconds for a whole conversation, the wait for its turn included.
@@ -37,27 +37,22 @@ DEADLINE: Final = 5.0
 PER_SERVER: Final = 16
 IN_ALL: Final = 256
 
-_CA_VARIABLE: Final = "tls-ca-cert"
-
 
 @implementer(IDirectories)
+@attrs.define(eq=False, repr=False)
 class Directories:
-    """Provides ``IDirectories`` over TCP.
+    """Provides ``IDirectories`` over TCP, in plain only if ``allow_plain``; ``deadline`` is in seconds.
 
-    ``reactor`` provides ``IReactorTCP`` and ``IReactorTime``. Without ``allow_plain`` no directory is asked in plain.
-    ``deadline`` is in seconds.
+    ``reactor`` provides ``IReactorTCP`` and ``IReactorTime``.
     """
 
-    def __init__(
-        self, reactor: Any, look_ups: LookUps, tls: ClientTLS, *, allow_plain: bool = False, deadline: float = DEADLINE
-    ) -> None:
-        self._reactor = reactor
-        self._look_ups = look_ups
-        self._tls = tls
-        self._allow_plain = allow_plain
-        self._seconds = deadline
-        self._turns: dict[LdapServer, DeferredSemaphore] = {}
-        self._under_way = 0
+    _reactor: Any
+    _look_ups: LookUps
+    _tls: ClientTLS
+    _allow_plain: bool = attrs.field(default=False, kw_only=True)
+    _deadline: float = attrs.field(default=DEADLINE, kw_only=True)
+    _turns: dict[LdapServer, DeferredSemaphore] = attrs.field(factory=dict, init=False)
+    _under_way: int = attrs.field(default=0, init=False)
 
     async def prove(self, server: LdapServer, login: str, password: bytes) -> None:
         """See ``IDirectories``."""
@@ -79,8 +74,8 @@ class Directories:
 
     @asynccontextmanager
     async def _conversation(self, server: LdapServer) -> AsyncIterator[Conversation]:
-        """A conversation in which the account that searches is bound; in the end the connection is ended, come what may."""
-        conversation = Conversation(self._reactor, self._reactor.seconds() + self._seconds)
+        """Open a conversation in which the account that searches is bound; end the connection in any case."""
+        conversation = Conversation(self._reactor, self._reactor.seconds() + self._deadline)
         turns = self._turns.setdefault(server, DeferredSemaphore(PER_SERVER))
         await conversation.until(turns.acquire())
         try:
@@ -100,9 +95,8 @@ class Directories:
 
     async def _open(self, server: LdapServer, conversation: Conversation) -> None:
         if server.security is Security.PLAIN and not self._allow_plain:
-            raise DirectoryRefused(
-                Reason.CONFIGURATION_INVALID, "passwords would be sent in plain, and allow_plain_ldap is off"
-            )
+            detail = "passwords would be sent in plain, and allow_plain_ldap is off"
+            raise DirectoryRefused(Reason.CONFIGURATION_INVALID, detail)
         tls = None if server.security is Security.PLAIN else self._tls_of(server)
         await self._connect(server, conversation, tls if server.security is Security.TLS else None)
         if server.security is Security.START_TLS and tls is not None:
@@ -113,7 +107,7 @@ class Directories:
 
     def _tls_of(self, server: LdapServer) -> IOpenSSLClientConnectionCreator:
         try:
-            return self._tls(server.host, server.ca_cert, _CA_VARIABLE)
+            return self._tls(server.host, server.ca_cert, "tls-ca-cert")
         except KeysUnavailable as error:
             raise DirectoryRefused(Reason.CONFIGURATION_INVALID, error.why) from None
         except UnicodeError:
@@ -122,7 +116,7 @@ class Directories:
     async def _connect(
         self, server: LdapServer, conversation: Conversation, tls: IOpenSSLClientConnectionCreator | None
     ) -> None:
-        """Try the addresses of the host in turn until one is connected; each gets its share of the time."""
+        """Connect to the first address of the host that answers; each gets its share of the time."""
         try:
             addresses = await self._look_ups.addresses(server.host, server.port, conversation.left())
         except AddressRefused as refusal:
@@ -132,21 +126,18 @@ class Directories:
         refused = []
         for number, address in enumerate(addresses):
             line = Line(conversation, self._reactor, tls)
-            endpoint = self._endpoint(address, server.port, conversation.left() / (len(addresses) - number))
-            connecting: Deferred[Any] = endpoint.connect(LineFactory(line))
+            kind = TCP4ClientEndpoint if address.version == 4 else TCP6ClientEndpoint
+            patience = conversation.left() / (len(addresses) - number)
+            endpoint = kind(self._reactor, str(address), server.port, timeout=patience)
+            connecting: Deferred[Any] = endpoint.connect(FactoryOf(line))
             try:
                 await conversation.until(connecting)
                 return
             except ConnectError as error:
                 refused.append(f"no connection to {address} port {server.port}: {error}")
-            except ConnectingCancelledError:  # whoever asked has left
+            except ConnectingCancelledError:  # the client has left
                 raise CancelledError from None
         raise DirectoryRefused(Reason.LDAP_UNAVAILABLE, "; ".join(refused))
-
-    def _endpoint(self, address: Address, port: int, patience: float) -> IStreamClientEndpoint:
-        kind = TCP4ClientEndpoint if address.version == 4 else TCP6ClientEndpoint
-        endpoint: IStreamClientEndpoint = kind(self._reactor, str(address), port, timeout=patience)
-        return endpoint
 
 
 def _check_bound(result: messages.Result, what: str, otherwise: Reason) -> None:

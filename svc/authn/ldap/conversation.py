@@ -1,11 +1,11 @@
 """A conversation with a directory: one connection, and the few questions that are asked on it, one after the other.
 
-Note [Nothing before TLS]. What a directory, or whoever sits between, sends before TLS must not be taken for something said
-within it. So StartTLS is refused when anything at all has arrived behind its answer, and no request is sent in plain once
-TLS was asked for. ldaptor's own client keeps what has arrived, and goes on with it.
+Note [Nothing before TLS]. What is sent before TLS, by the directory or another, must not be taken for something said
+within it. So StartTLS is refused when anything has arrived behind its answer, and no request is sent in plain once TLS was
+asked for. ldaptor's own client keeps what has arrived, and goes on with it.
 
-Note [One line]. What arrives, TLS records included, is counted below everything else, and at the limit the connection ends.
-Every wait has the conversation's one deadline.
+Note [One line]. Bytes that arrive are counted below TLS, and at the limit the connection ends. Every wait has the
+conversation's one deadline.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from svc.net.trust import tls_fault
 
 T = TypeVar("T")
 
-#: Most bytes that are read of one conversation.
+#: The bytes that are read of one conversation.
 CONVERSATION_LIMIT: Final = 256 * 1024
 
 
@@ -46,8 +46,6 @@ class Conversation(Protocol):
         self._ended: DirectoryRefused | None = None
         self._number = 0
 
-    # -- questions ----------------------------------------------------------------------------------------------------
-
     async def start_tls(self, tls: IOpenSSLClientConnectionCreator) -> None:
         """Ask for TLS, and go on with nothing else (Note [Nothing before TLS])."""
         result = await self._result(messages.EXTENDED, messages.start_tls_request(self._next_number()))
@@ -59,17 +57,13 @@ class Conversation(Protocol):
         self._line.secure(tls)
 
     async def bind(self, dn: str | bytes, password: bytes) -> Result:
-        """Bind as an entry, and return how that ended.
-
-        Without a name or without a password a directory takes anybody for nobody and says success (RFC 4513 5.1), so both
-        are needed.
-        """
+        """Bind as an entry; without a name or a password a directory would report success to anybody (RFC 4513 5.1)."""
         if not dn or not password:
             raise DirectoryRefused(Reason.CREDENTIALS_MISSING, "a bind needs a name and a password")
         return await self._result(messages.BIND, messages.bind_request(self._next_number(), dn, password))
 
     async def find(self, base_dn: str, wanted: pureldap.LDAPFilter) -> bytes:
-        """Search, and return the name of the one entry that there is; references to other directories are not followed."""
+        """Return the name of the one entry that a search finds; references to other directories are not followed."""
         seconds = max(1, int(self.left()))
         self._send(messages.search_request(self._next_number(), base_dn, wanted, seconds))
         found: list[bytes] = []
@@ -99,8 +93,6 @@ class Conversation(Protocol):
         """End the connection at once."""
         if self._line is not None:
             self._line.hang_up()
-
-    # -- answers ------------------------------------------------------------------------------------------------------
 
     def _next_number(self) -> int:
         self._number += 1
@@ -136,21 +128,19 @@ class Conversation(Protocol):
         return message.content
 
     def until(self, result: Deferred[T]) -> Deferred[T]:
-        """Let something take until the deadline."""
+        """Bound a result by the deadline."""
         return result.addTimeout(self.left(), self._clock, _late)
 
     def left(self) -> float:
-        """Seconds until the deadline."""
+        """Return the seconds until the deadline."""
         return float(max(0.0, self._deadline - self._clock.seconds()))
-
-    # -- what happens -------------------------------------------------------------------------------------------------
 
     def on(self, line: Line) -> None:
         """Take the line that was opened for this conversation."""
         self._line = line
 
     def dataReceived(self, data: bytes) -> None:
-        """Read what arrives, message by message; what can't be read ends the conversation."""
+        """Parse whole messages; one that can't be parsed ends the conversation."""
         self._arrived += data
         try:
             while self._ended is None and (message := messages.first_message(self._arrived)) is not None:
@@ -165,7 +155,7 @@ class Conversation(Protocol):
         self._end(_lost(reason.value))
 
     def overrun(self) -> None:
-        """Fail the question that waits: too much has arrived."""
+        """Fail the question that waits for an answer: too much has arrived."""
         self._end(_malformed(f"the directory sent more than {CONVERSATION_LIMIT} bytes"))
 
     def _take(self, message: LdapMessage) -> None:
@@ -183,7 +173,7 @@ class Conversation(Protocol):
 
 
 class Line(Protocol):
-    """The connection below a conversation, which it counts and encrypts (Note [One line])."""
+    """The connection below a conversation, which counts and encrypts its bytes (Note [One line])."""
 
     def __init__(self, conversation: Conversation, clock: Any, tls: IOpenSSLClientConnectionCreator | None) -> None:
         self.conversation = conversation
@@ -194,20 +184,20 @@ class Line(Protocol):
         conversation.on(self)
 
     def connectionMade(self) -> None:
-        """Begin, with TLS if that is to be there from the first byte on."""
+        """Begin, with TLS where that starts with the first byte."""
         if self._from_the_start is None:
             self.conversation.makeConnection(self.transport)  # type: ignore[no-untyped-call] # Twisted's
         else:
             self.secure(self._from_the_start)
 
     def secure(self, tls: IOpenSSLClientConnectionCreator) -> None:
-        """Put TLS between the conversation and the connection; what fails there ends both."""
-        factory = TLSMemoryBIOFactory(tls, True, _Only(self.conversation), self._clock)
+        """Put TLS between the conversation and the connection; its failure ends both."""
+        factory = TLSMemoryBIOFactory(tls, True, FactoryOf(self.conversation), self._clock)
         self._above = factory.buildProtocol(None)
         self._above.makeConnection(self.transport)
 
     def dataReceived(self, data: bytes) -> None:
-        """Count, and pass on or hang up."""
+        """Count bytes, and pass them on or hang up."""
         self._left -= len(data)
         if self._left < 0:
             self.conversation.overrun()
@@ -225,30 +215,17 @@ class Line(Protocol):
             self.transport.abortConnection()  # type: ignore[attr-defined] # every connection over TCP has it
 
 
-class LineFactory(Factory):
-    """Make the one connection of a conversation."""
+class FactoryOf(Factory):
+    """A factory of one protocol that exists already."""
 
     noisy = False
 
-    def __init__(self, line: Line) -> None:
-        self._line = line
+    def __init__(self, protocol: Protocol) -> None:
+        self._protocol = protocol
 
-    def buildProtocol(self, addr: Any) -> Line:  # noqa: ARG002 (Twisted's)
+    def buildProtocol(self, addr: Any) -> Protocol:  # noqa: ARG002 (Twisted's)
         """Return it."""
-        return self._line
-
-
-class _Only(Factory):
-    """Gives TLS the conversation that is there already."""
-
-    noisy = False
-
-    def __init__(self, conversation: Conversation) -> None:
-        self._conversation = conversation
-
-    def buildProtocol(self, addr: Any) -> Conversation:  # noqa: ARG002 (Twisted's)
-        """Return it."""
-        return self._conversation
+        return self._protocol
 
 
 def _late(*_: object) -> Any:

@@ -1,12 +1,9 @@
 """Search filters (RFC 4515): a template from policy, and the login that is put into it.
 
-Note [Structure first]. A template is read as it is, and the login, whatever it holds, becomes a part of the value of a
-comparison when that has been read. So there is nothing in a login that could be taken for a parenthesis, an asterisk or an
-escape: no login changes what the filter asks, but for the value that it asks for. Within a distinguished name, which has a
-structure of its own, it is escaped as RFC 4514 says.
-
-The grammar is read here, not by ``ldaptor.ldapfilter``, which takes the escape of an octet above 127 for two octets and
-exceeds Python's stack on a template of 300 parentheses.
+Note [Structure first]. The template is parsed, and the login then becomes part of a comparison's value. So nothing in a
+login could be taken for a parenthesis, an asterisk or an escape. Within a distinguished name, which has a structure of its
+own, it is escaped as RFC 4514 says. ``ldaptor.ldapfilter`` isn't used: it takes the escape of an octet above 127 for two
+octets and exceeds Python's stack on a template of 300 parentheses.
 """
 
 from __future__ import annotations
@@ -35,7 +32,7 @@ _SIGNS: Final = {
     ">=": pureldap.LDAPFilter_greaterOrEqual,
     "<=": pureldap.LDAPFilter_lessOrEqual,
 }
-#: Comparisons that may have the login in them: those that find one entry by one value.
+#: The comparisons that may hold the login: they find one entry by one value.
 _SELECTIVE: Final = ("=", "~=", ":=")
 
 _DN_SPECIAL: Final = re.compile(r'[\\"+,;<>=# \0]')
@@ -56,15 +53,15 @@ def search_filter(template: str, login: str) -> pureldap.LDAPFilter:
         raise InvalidTemplate(f"it has more than {TEMPLATE_LIMIT} characters")
     if PLACEHOLDER not in template:
         raise InvalidTemplate(f"it has no {PLACEHOLDER} where the login is to stand")
-    reading = _FilterParser(template, login)
-    found = reading.filter(_DEPTH)
-    if reading.place != len(template):
-        raise InvalidTemplate(f"something follows its last parenthesis, at character {reading.place + 1}")
+    parser = _FilterParser(template, login)
+    found = parser.filter(_DEPTH)
+    if parser.place != len(template):
+        raise InvalidTemplate(f"something follows its last parenthesis, at character {parser.place + 1}")
     return found
 
 
 def dn_escaped(text: str) -> str:
-    """A text as the value of an attribute in a distinguished name (RFC 4514 2.4); more is escaped than needs to be."""
+    """Escape a text as a value in a distinguished name (RFC 4514 2.4); more is escaped than needs to be."""
     return _DN_SPECIAL.sub(lambda match: "\\00" if match[0] == "\0" else f"\\{match[0]}", text)
 
 
@@ -126,12 +123,8 @@ class _FilterParser:
             raise InvalidTemplate(f"a comparison with {sign} can't have an asterisk")
         asked = self._filled(value)
         if sign == ":=":
-            return pureldap.LDAPFilter_extensibleMatch(
-                matchingRule=rule, type=attribute, matchValue=asked, dnAttributes=bool(dn)
-            )
-        return _SIGNS[sign](
-            attributeDesc=pureldap.LDAPAttributeDescription(attribute), assertionValue=pureldap.LDAPAssertionValue(asked)
-        )
+            return pureldap.LDAPFilter_extensibleMatch(rule, attribute, asked, dnAttributes=bool(dn))
+        return _SIGNS[sign](pureldap.LDAPAttributeDescription(attribute), pureldap.LDAPAssertionValue(asked))
 
     def _substrings(self, attribute: str, value: str) -> pureldap.LDAPFilter:
         first, *middle, last = value.split("*")

@@ -1,10 +1,8 @@
 """The messages of LDAP (RFC 4511): requests, written by ldaptor, and answers, read strictly.
 
-Note [Strict answers]. ldaptor writes what is asked. What a directory answers isn't read with it: its decoder exceeds
-Python's stack on elements that are nested a thousand deep, waits for ever for more when an element within a whole message
-is cut off, prints what it doesn't know to standard output, and checks shapes with ``assert``. A client that asks four
-questions needs to understand five answers, each of which is a flat list of elements, so that nothing is followed into its
-depth.
+Note [Strict answers]. ldaptor doesn't read the answers: its decoder exceeds Python's stack on elements that are nested a
+thousand deep, waits for ever when an element within a whole message is cut off, prints what it doesn't know to standard
+output, and checks shapes with ``assert``. The five answers that this client understands are flat lists of elements.
 """
 
 from __future__ import annotations
@@ -14,7 +12,7 @@ from typing import Final
 import attrs
 from ldaptor.protocols import pureldap
 
-#: The longest message that is read, in bytes.
+#: The longest message, in bytes.
 MESSAGE_LIMIT: Final = 64 * 1024
 
 _SEQUENCE: Final = 0x30
@@ -25,7 +23,7 @@ _ENUMERATED: Final = 0x0A
 _LENGTHS: Final = 4
 _CODE_BYTES: Final = 2
 
-#: How much of what a directory says of a result is kept, in bytes.
+#: The bytes of a directory's message about a result that are kept.
 _DIAGNOSTIC: Final = 200
 
 #: The results of RFC 4511 A.1 by which operators know what to mend.
@@ -54,7 +52,7 @@ _RESULTS: Final = {
 
 
 class Garbled(Exception):
-    """What arrived is no message of LDAP that may stand there; the text says what is wrong, and quotes nothing of it."""
+    """An answer is no valid message of LDAP; the text says what is wrong, and quotes nothing of it."""
 
 
 @attrs.frozen
@@ -99,12 +97,9 @@ SIZE_LIMIT_EXCEEDED: Final = 4
 INAPPROPRIATE_AUTHENTICATION: Final = 48
 INVALID_CREDENTIALS: Final = 49
 
-#: Results of a directory that can't do now what it is asked, whoever asks (RFC 4511 A.2): it has lost its way, run out of
-#: time or means, is busy or unavailable, or hides an error of its own behind "other".
+#: Results of a directory that can't answer anybody now (RFC 4511 A.2): it has lost its way, run out of time or means, is
+#: busy or unavailable, or hides an error of its own behind "other".
 FAILED: Final = frozenset({1, 3, 11, 51, 52, 80})
-
-
-# -- what is asked ----------------------------------------------------------------------------------------------------
 
 
 def bind_request(number: int, dn: str | bytes, password: bytes) -> bytes:
@@ -113,7 +108,7 @@ def bind_request(number: int, dn: str | bytes, password: bytes) -> bytes:
 
 
 def search_request(number: int, base_dn: str, wanted: pureldap.LDAPFilter, seconds: int) -> bytes:
-    """Return a search for the names of entries below one; two tell as much as many. Aliases are not followed."""
+    """Return a search for the names of at most two entries below one. Aliases are not followed."""
     request = pureldap.LDAPSearchRequest(
         baseObject=base_dn,
         scope=pureldap.LDAP_SCOPE_wholeSubtree,
@@ -128,7 +123,7 @@ def search_request(number: int, base_dn: str, wanted: pureldap.LDAPFilter, secon
 
 
 def start_tls_request(number: int) -> bytes:
-    """Return the wish to go on with TLS (RFC 4511 4.14.1)."""
+    """Return a request to go on with TLS (RFC 4511 4.14.1)."""
     return _wire(number, pureldap.LDAPStartTLSRequest())
 
 
@@ -137,13 +132,10 @@ def _wire(number: int, request: pureldap.LDAPProtocolRequest) -> bytes:
     return written
 
 
-# -- what is answered -------------------------------------------------------------------------------------------------
-
-
 def first_message(arrived: bytes) -> bytes | None:
-    """Cut the first whole message from the beginning of what arrived; ``None`` when more has to arrive for that.
+    """Return the first message, ``None`` until it has arrived as a whole.
 
-    :raises Garbled: what arrived begins with none, or with one that is longer than ``MESSAGE_LIMIT``.
+    :raises Garbled: it is none, or longer than ``MESSAGE_LIMIT``.
     """
     if arrived and arrived[0] != _SEQUENCE:
         raise Garbled("something else than an LDAP message arrived")
@@ -159,7 +151,7 @@ def first_message(arrived: bytes) -> bytes | None:
 def read(message: bytes) -> LdapMessage:
     """Parse one whole message (Note [Strict answers]). Controls and further elements are ignored.
 
-    :raises Garbled: it is none that a client of four questions may be sent.
+    :raises Garbled: it is none that this client understands.
     """
     elements = _Elements(message, 0, len(message)).inside(_SEQUENCE)
     number = int.from_bytes(elements.take(_INTEGER, _LENGTHS), signed=True)
@@ -180,9 +172,9 @@ def read(message: bytes) -> LdapMessage:
 
 
 def _span(octets: bytes, start: int) -> tuple[int, int] | None:
-    """Where the content of the element begins that starts there, and where it ends; ``None`` when its length is cut off.
+    """Return where the content of an element begins and ends; ``None`` when its length is cut off.
 
-    :raises Garbled: its length is indefinite, or takes more than four bytes; neither is allowed, or needed, in LDAP.
+    :raises Garbled: its length is indefinite, which LDAP forbids, or takes more than four bytes.
     """
     first = octets[start + 1 : start + 2]
     if not first:
@@ -213,7 +205,7 @@ class _Elements:
         return self._octets[self._place]
 
     def take(self, tag: int, limit: int = MESSAGE_LIMIT) -> bytes:
-        """The content of the next element, which has this tag and one to ``limit`` bytes, or none where it is a text."""
+        """Return the content of the next element, which has this tag and one to ``limit`` bytes; a text may be empty."""
         begin, end = self._next(tag)
         if end - begin > limit or (tag != _OCTETS and begin == end):
             raise Garbled(f"an element with the tag {tag:#x} has an impossible length")

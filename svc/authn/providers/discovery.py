@@ -1,7 +1,7 @@
-"""Where identity providers publish their keys: at an address, or at the one that their discovery document names.
+"""Key sets that identity providers publish at an address, or at the one that their discovery document names.
 
-The document is that of OpenID Connect Discovery 1.0. Its ``issuer`` must be the provider that was asked, so that one
-provider can't hand out the keys of another (4.3 there; AUTH-50).
+The ``issuer`` of the document (OpenID Connect Discovery 1.0) must be the provider that was asked, so that one provider can't
+hand out the keys of another (4.3 there; AUTH-50).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _WELL_KNOWN: Final = "/.well-known/openid-configuration"
 
 
 def document_uri(provider: str) -> str:
-    """The address of a provider's discovery document; one final slash of the provider's is dropped (AUTH-50).
+    """Return the address of a provider's discovery document; one final slash of the provider's is dropped (AUTH-50).
 
     :raises KeysUnavailable: the provider's address has a query, so that nothing can be added to its path.
     """
@@ -32,9 +32,9 @@ def document_uri(provider: str) -> str:
 
 
 def jwks_uri(document: bytes, provider: str) -> str:
-    """The address of the JWK set that a discovery document names, which nobody has checked yet.
+    """Return the address, unchecked, of the JWK set that a discovery document names.
 
-    :raises Malformed: it is no such document, or that of another provider; a final slash makes no other.
+    :raises Malformed: it is no discovery document, or that of another provider; a final slash makes no other.
     """
     members = json_object(document)
     issuer, uri = members.get("issuer"), members.get("jwks_uri")

@@ -1,29 +1,26 @@
 """The verification keys of identity providers, kept in memory: fetched when needed, never oftener than allowed.
 
 Note [Budget]. Anyone can send a token that no key verifies, and each might be the first of a new key. So logins have a
-source asked at most once in an interval, whatever comes of it, and who needs more inside the interval is answered at once:
-forged tokens can make this server neither a hammer against a provider nor a queue of waiting logins, and a true rotation is
-learnt within one interval (AUTH-44). No unknown key id needs to be remembered for that. The answer is that of the newest
-set, if the provider gave it within the interval and wasn't asked in vain since; else nobody knows, and the login may come
-again (AUTH-45). What no stranger causes doesn't count: the first fetch of a source, one for each wish of an operator for
-newer keys, and those of the two notes that follow.
+source fetched at most once in an interval, whatever the result, and are answered at once inside the interval: forged tokens
+make this server neither a hammer against a provider nor a queue of waiting logins, no unknown key id is remembered, and a
+true rotation is learnt within one interval (AUTH-44). The answer is that of the newest set, if it was fetched within the
+interval and no fetch has failed since; else the login may come again (AUTH-45). Fetches that no stranger causes don't count:
+the first of a source, one for each wish of an operator for newer keys, and those of the next note and the last.
 
-Note [Retries]. A provider that fails is back before the interval is over, as a rule, and perhaps with other keys. So a fetch
-that failed is tried again a fifth of the interval later, by the server itself, and again, until it succeeds or no login has
-lacked its keys for a whole interval. How often depends on the clock and not on how many tokens come: with what logins may
-ask for, that is six fetches in an interval at most, and only while they fail. Few sources are tried again at a time. Those
-beyond wait for the interval, which also bounds what a thousand broken sources cost.
+Note [Retries]. A provider that fails is mostly back before the interval is over, perhaps with other keys. So the server
+repeats a failed fetch a fifth of the interval later, until it succeeds or no login has lacked its keys for a whole interval.
+With what logins may ask for, that is six fetches in an interval at most, however many tokens come. Few sources are retried
+at a time; the others wait for the interval, which bounds the cost of a thousand broken sources.
 
-Note [Shared fetch]. Who needs a source that is being fetched waits for that fetch, if there is room (``waiting``). It
-belongs to nobody: a client that leaves takes its own wait with it and nothing else. There is no lock, and sources know
-nothing of each other.
+Note [Shared fetch]. A login that needs a source that is being fetched waits for that fetch, if there is room (``waiting``).
+A client that leaves ends its own wait alone. There is no lock, and sources know nothing of each other.
 
-Note [Wishes]. An operator's wishes are numbered. A fetch fulfils those that were known when it began; who brings a later one
-while it is under way lets it end, and begins another.
+Note [Wishes]. An operator's wishes are numbered. A fetch fulfils those that were known when it began; a login that brings a
+later one meanwhile lets it end, and begins another.
 
-Note [Ages]. With an age set, a set of keys is fetched anew in the background when three quarters of the age have passed, and
-again and again while that fails, as long as somebody uses the source. A set that has reached the age is used only where
-the provider was just asked in vain, and for no longer than the settings say; then it is dropped (AUTH-49).
+Note [Ages]. With an age set, a set of keys is renewed in the background at three quarters of the age, and again while that
+fails, as long as the source is used. A set that has reached the age is used only where the provider was just asked in vain,
+and for no longer than the settings say; then it is dropped (AUTH-49).
 """
 
 from __future__ import annotations
@@ -32,6 +29,7 @@ import math
 import random
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Final
 
 import attrs
@@ -47,22 +45,21 @@ from svc.model.errors import KeysUnavailable
 from svc.model.key_sets import KeySet
 from svc.model.query_results import counted_as
 
-#: Fetches the key set of a source, which has a usable key, or raises ``KeysUnavailable``.
+#: Returns the key set of a source, which has a usable key, or raises ``KeysUnavailable``.
 Fetch = Callable[[KeySource], Awaitable[KeySet]]
 
-#: Sources that are remembered. The least recently used without keys is forgotten first, else the least recently used; its
-#: next fetch is a first one again.
+#: Sources that are remembered. The least recently used without keys is forgotten first, else the least recently used.
 SOURCES_LIMIT: Final = 1000
 
-#: How often in an interval a fetch that failed is tried again, and of how many sources (Note [Retries]).
+#: The retries of a failed fetch in an interval, and the sources that are retried at a time (Note [Retries]).
 RETRIES: Final = 5
 RETRIED_LIMIT: Final = 16
 
-#: The part of the age after which a set is fetched anew, and the one after which that is tried again.
+#: The part of the age after which a set is renewed, and the one after which that is retried.
 _EARLY: Final = 3 / 4
 _AGAIN: Final = 1 / 8
 
-#: Seconds without any login after which a source isn't renewed any more; the age counts where it is longer.
+#: Seconds without a login after which a source isn't renewed any more; the age counts where it is longer.
 _UNUSED: Final = 3600.0
 
 _log = Logger()
@@ -70,14 +67,13 @@ _log = Logger()
 
 @attrs.define(eq=False)
 class _KnownKeys:
-    """What is known of one source; moments are in seconds.
+    """The state of one source; moments are in seconds.
 
     ``set_at``: when the fetch of ``keys`` began; ``asked_at``: when the last one did; ``spent_at``: when the last one that
-    counts did (Note [Budget]). ``failure``: why the last one that ended failed. ``crowd``: who waits for the one under way,
-    ``None`` when there is none. ``wished`` is the newest wish that was brought, ``fulfilled`` the newest that a fetch was
-    made for, and less than any wish before the first fetch (Note [Wishes]). ``used_at``: when somebody last needed the keys,
-    and ``lacked_at``: when those at hand last didn't do. ``look``: the next one in the background, ``look_at`` when that
-    comes, and ``renews`` whether it is one of Note [Ages].
+    counts did (Note [Budget]). ``failure``: why the last one that ended failed. ``crowd`` waits for the one under way.
+    ``wished`` is the newest wish, ``fulfilled`` the newest that a fetch was made for, less than any wish before the first
+    fetch (Note [Wishes]). ``used_at``: when the keys were last needed; ``lacked_at``: when those at hand last didn't do.
+    ``look`` comes in the background at ``look_at``; ``renews``: whether it is one of Note [Ages].
     """
 
     source: KeySource
@@ -97,42 +93,38 @@ class _KnownKeys:
 
 
 @implementer(IProviderKeys)
+@attrs.define(eq=False, repr=False)
 class ProviderKeys:
-    """Key sets by their source.
+    """Key sets by their source; all times are in seconds.
 
-    ``refetch_interval`` is that of Note [Budget]. ``max_age`` is how old a set may become, ``None`` for any age, and
-    ``stale_if_error`` how much older while the provider can't be asked (Note [Ages]). All are in seconds. ``chance`` tells
-    numbers from 0 to 1, for the moments of ``authentication``, Note [Not all at once].
+    ``refetch_interval`` is that of Note [Budget]. ``max_age`` is the age that a set may reach, ``None`` for any, and
+    ``stale_if_error`` how much more while the provider can't be asked (Note [Ages]). ``chance`` returns numbers from 0 to 1
+    (``authentication.moment``).
     """
 
-    def __init__(
-        self,
-        fetch: Fetch,
-        clock: IReactorTime,
-        refetch_interval: float,
-        *,
-        max_age: float | None = None,
-        stale_if_error: float = 0.0,
-        limit: int = SOURCES_LIMIT,
-        chance: Callable[[], float] = random.random,
-    ) -> None:
-        self._fetch = fetch
-        self._clock = clock
-        self._refetch_interval = refetch_interval
-        self._max_age = math.inf if max_age is None else max_age
-        self._stale_if_error = stale_if_error
-        self._limit = limit
-        self._chance = chance
-        self._room = WaitingRoom(clock, self._put_out)
-        self._sources: OrderedDict[KeySource, _KnownKeys] = OrderedDict()
-        self._retried: set[_KnownKeys] = set()
+    _fetch: Fetch
+    _clock: IReactorTime
+    _refetch_interval: float
+    _age_limit: float | None = attrs.field(default=None, alias="max_age", kw_only=True)
+    _stale_if_error: float = attrs.field(default=0.0, kw_only=True)
+    _limit: int = attrs.field(default=SOURCES_LIMIT, kw_only=True)
+    _chance: Callable[[], float] = attrs.field(default=random.random, kw_only=True)
+    _max_age: float = attrs.field(init=False)
+    _room: WaitingRoom = attrs.field(init=False)
+    _sources: OrderedDict[KeySource, _KnownKeys] = attrs.field(factory=OrderedDict, init=False)
+    _retried: set[_KnownKeys] = attrs.field(factory=set, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._max_age = math.inf if self._age_limit is None else self._age_limit
+        self._room = WaitingRoom(self._clock, self._put_out)
 
     async def current(self, source: KeySource, refreshes: int = 0, request: LoginRequest | None = None) -> KeySet:
         """See ``IProviderKeys``."""
         known = self._known(source)
         known.wished = max(known.wished, refreshes)
         if known.crowd is not None and known.fulfilled < refreshes:
-            await self._end(known, request)
+            with suppress(KeysUnavailable):
+                await self._fetched(known, request)
         free = known.fulfilled < refreshes
         keys = self._at_hand(known)
         if keys is not None and not free and not self._is_due(known):
@@ -174,14 +166,12 @@ class ProviderKeys:
         )
 
     def ages(self) -> list[float]:
-        """The age of each key set that may be used, in seconds. It may be asked from another thread, and changes nothing."""
+        """Return the age of each usable key set, in seconds; may be called from another thread, and changes nothing."""
         now, most = self._clock.seconds(), self._max_age + self._stale_if_error
-        # A dict's own iteration is one step; that of an OrderedDict calls for hashes, and others have their turn meanwhile.
+        # A dict's own iteration is one step; that of an OrderedDict calls for hashes, and other threads run meanwhile.
         sources = list(dict.values(self._sources))
         ages = [now - known.set_at for known in sources if known.keys is not None]
         return [age for age in ages if age < most]
-
-    # -- sources ------------------------------------------------------------------------------------------------------
 
     def _known(self, source: KeySource) -> _KnownKeys:
         now = self._clock.seconds()
@@ -203,7 +193,7 @@ class ProviderKeys:
         self._put_off(forgotten)
 
     def _at_hand(self, known: _KnownKeys) -> KeySet | None:
-        """The set that may be used, if only while the provider can't be asked; one that is too old for that is dropped."""
+        """Return the usable set, if only while the provider can't be asked; drop one that is too old for that."""
         if known.keys is not None and self._age(known) >= self._max_age + self._stale_if_error:
             known.keys = None
             _log.info("the keys of {uri} are too old, and are dropped", uri=known.source.uri)
@@ -213,17 +203,15 @@ class ProviderKeys:
         return self._clock.seconds() - known.set_at
 
     def _is_due(self, known: _KnownKeys) -> bool:
-        """Whether the set at hand has reached the age, and the provider wasn't just asked for another in vain."""
+        """Return whether the set at hand has reached the age, and the provider wasn't just asked for another in vain."""
         if self._age(known) < self._max_age:
             return False
         return known.failure is None or not 0 <= self._clock.seconds() - known.asked_at < self._again()
 
     def _is_newest(self, known: _KnownKeys) -> bool:
-        """Whether nobody may know of newer keys than those at hand: they just came, and there is no fetch to be had."""
+        """Return whether the keys at hand must do: they just came, and no fetch is under way or allowed."""
         answered = known.failure is None and self._age(known) < self._refetch_interval
         return answered and known.crowd is None and self._left(known.spent_at) > 0
-
-    # -- fetches ------------------------------------------------------------------------------------------------------
 
     def _fetched(self, known: _KnownKeys, request: LoginRequest | None, *, free: bool = False) -> Waiter:
         """Wait for the fetch that is under way, or begin one (Notes [Shared fetch] and [Budget])."""
@@ -241,18 +229,11 @@ class ProviderKeys:
         return waiter
 
     def _put_out(self, waiter: Waiter) -> None:
-        if not waiter.called:  # he may have left meanwhile
+        if not waiter.called:  # its client may have left meanwhile
             waiter.errback(self._crowded())
 
     def _crowded(self) -> KeysUnavailable:
         return KeysUnavailable("more logins wait for keys than there is room for", moment(chance=self._chance))
-
-    async def _end(self, known: _KnownKeys, request: LoginRequest | None) -> None:
-        """Wait for the end of the fetch that is under way, whatever comes of it."""
-        try:
-            await self._fetched(known, request)
-        except KeysUnavailable:
-            return
 
     def _spend(self, known: _KnownKeys) -> None:
         """Take this interval's fetch, or see to it that the server itself makes one (Note [Retries])."""
@@ -266,11 +247,11 @@ class ProviderKeys:
         raise KeysUnavailable(why if known.failure is None else f"{why}; that failed: {known.failure}", self._later(known))
 
     def _left(self, since: float | None) -> float:
-        """Return what is left of the interval that began then, in seconds."""
+        """Return the seconds that are left of the interval that began then."""
         return 0.0 if since is None else max(0.0, self._refetch_interval - (self._clock.seconds() - since))
 
     def _later(self, known: _KnownKeys) -> int:
-        """The seconds after which a login may come again that lacks these keys: there will have been a fetch, or may be."""
+        """Return the seconds after which a login that lacks these keys may come again: a fetch was made then, or may be."""
         wait = self._left(known.spent_at)
         if known.look is not None:
             wait = min(wait, max(0.0, known.look_at - self._clock.seconds()))
@@ -287,7 +268,7 @@ class ProviderKeys:
         return await self._fetch(source)
 
     def _arrived(self, result: KeySet | Failure, known: _KnownKeys, began: float) -> None:
-        """Keep a new set, and tell everyone who waits. A set that is at hand outlives a fetch that failed."""
+        """Keep a new set, and tell every waiter. A set that is at hand outlives a fetch that failed."""
         crowd, known.crowd = known.crowd, None
         assert crowd is not None
         uri = known.source.uri
@@ -302,7 +283,7 @@ class ProviderKeys:
             why = f"{uri}: an error of this program, which its log tells"
             _log.failure("the fetch of {uri} ended in an unexpected error", result, uri=uri)
         elif (why := result.value.why) != known.failure:
-            # What goes on failing in the same way is told once, and not with every retry.
+            # The same failure is logged once, and not with every retry.
             at_hand = known.keys is not None
             _log.warn("the keys of a provider could not be fetched: {why}", why=why, at_hand=at_hand)
         known.failure = why
@@ -312,18 +293,18 @@ class ProviderKeys:
     # -- fetches in the background (Notes [Ages] and [Retries]) -------------------------------------------------------
 
     def _again(self) -> float:
-        """Seconds after which a set that couldn't be renewed is tried again."""
+        """Return the seconds after which the renewal of a set is retried."""
         return max(self._refetch_interval, self._max_age * _AGAIN)
 
     def _is_lacking(self, known: _KnownKeys) -> bool:
-        """Whether a login needed other keys than those at hand within the interval, and the provider couldn't be asked."""
+        """Return whether the last fetch failed, and a login lacked keys within the interval."""
         return known.failure is not None and self._left(known.lacked_at) > 0
 
     def _may_be_retried(self, known: _KnownKeys) -> bool:
         return len(self._retried) < RETRIED_LIMIT and self._is_lacking(known)
 
     def _plan(self, known: _KnownKeys, pause: float) -> None:
-        """Look at a source again after that many seconds, unless it has no keys to renew; sooner if its keys are lacking."""
+        """Look at a source after ``pause`` seconds, unless it has no keys to renew; sooner if its keys are lacking."""
         self._put_off(known)
         if self._sources.get(known.source) is not known:
             return

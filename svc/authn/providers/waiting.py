@@ -1,16 +1,15 @@
-"""Who waits for the keys of providers: how many may, and who gives up his place to whom.
+"""Waits for the keys of providers: their number, and which one is ended for which other.
 
-Note [Fair shares]. Until the keys are there a forged token is like any other, and nobody knows who sends it but for an
-address. To wait costs next to nothing but memory, so that is what is shared out. While there is room everybody may wait,
-from wherever he comes: many a network has one address for all. When there is none left, the source for which most is held
-gives some of it up, and there the address that holds most: who came last from there is told to come again. Who would then
-hold as much himself is told so at once. So a forger, with one address or some hundreds, fills the room only as long as
-nobody else needs it. A provider that never answers takes no room from others. Who shares an address with a forger keeps his
-place if he came first. Against as many addresses as the room has places there is no help but to come again.
+Note [Fair shares]. Until the keys are there a forged token is like any other, and all that is known of its sender is an
+address. A wait costs memory, so memory is shared out. While there is room every login may wait: many a network has one
+address for all. When there is none left, the fetch for which most is held ends the wait that began last of the address that
+holds most there; a login that would then hold as much itself is refused instead. So a forger, with one address or some
+hundreds, fills the room only as long as nobody else needs it, and a provider that never answers takes no room from others.
+Logins that share an address with a forger keep their places if they came first. Against as many addresses as there are
+places there is no help but to come again.
 
-Note [Let go in turn]. When the keys are there everybody goes on, some in each turn of the reactor, so that others have
-theirs, and one of each address in turn, so that nobody is behind a crowd that is not his own. Who leaves gives his place up
-at once.
+Note [Let go in turn]. When the keys are there all waits end, some in each turn of the reactor, so that others have theirs,
+and one of each address in turn, so that nobody waits behind another address's crowd.
 """
 
 from __future__ import annotations
@@ -24,30 +23,30 @@ from twisted.internet.interfaces import IReactorTime
 
 from svc.model.key_sets import KeySet
 
-#: What all who wait may take together, in bytes.
+#: The bytes that all waits may take together.
 ROOM: Final = 64 * 1024 * 1024
 
-#: What one takes beside its token, and how often a token is held, encoded and decoded, whole and in parts: as measured.
+#: The bytes of one wait beside its token, and how often a token is held, encoded and decoded, whole and in parts: measured.
 PLACE: Final = 16 * 1024
 COPIES: Final = 6
 
-#: How many go on in one turn of the reactor.
+#: The waits that end in one turn of the reactor.
 TURN: Final = 20
 
-#: What one who waits is told.
+#: One wait, which ends with the keys.
 Waiter = Deferred[KeySet]
 
 
 @attrs.define
 class _Share:
-    """What one address has in a crowd: those who wait, in the order in which they came, each with what he takes."""
+    """The waits of one address in a crowd, in their order, each with its bytes."""
 
     waiters: dict[Waiter, int] = attrs.Factory(dict)
     taken: int = 0
 
 
 class Crowd:
-    """Those who wait for one fetch."""
+    """The waits for one fetch."""
 
     def __init__(self, room: WaitingRoom) -> None:
         self._room = room
@@ -57,14 +56,13 @@ class Crowd:
 
     @property
     def empty(self) -> bool:
-        """Whether nobody waits."""
+        """Return whether nobody waits."""
         return not self._shares
 
     def enter(self, address: str, size: int) -> Waiter | None:
-        """Let somebody of this address, with a token of so many bytes, wait; ``None`` when there is no room for him.
+        """Begin a wait for this address, with a token of so many bytes; ``None`` when there is no room.
 
-        Those who give up their places are told so by the room's ``refuse``, in another turn of the reactor: they may do
-        anything then.
+        Waits that end for it are refused in another turn of the reactor: they may do anything then.
         """
         weight = PLACE + COPIES * size
         leaving: list[Waiter] = []
@@ -80,7 +78,7 @@ class Crowd:
         return waiter
 
     def let_go(self, tell: Callable[[Waiter], object]) -> None:
-        """Tell everybody (Note [Let go in turn]). Nobody else may enter."""
+        """End all waits by ``tell`` (Note [Let go in turn]); none may begin any more."""
         if not self._going:
             self._room.give_up(self, self.taken)
             self._going = True
@@ -97,16 +95,16 @@ class Crowd:
             self._room.clock.callLater(0, self.let_go, tell)
 
     def held(self, address: str) -> int:
-        """What this address takes."""
+        """Return the bytes of an address."""
         share = self._shares.get(address)
         return 0 if share is None else share.taken
 
     def largest(self) -> str:
-        """The address that takes most."""
+        """Return the address that takes most."""
         return max(self._shares.items(), key=lambda item: item[1].taken)[0]
 
     def evict(self, address: str) -> Waiter:
-        """Take his place from who came last from this address, and return him."""
+        """Remove the waiter that came last from this address, and return it."""
         waiter = next(reversed(self._shares[address].waiters))
         self._leave(address, waiter)
         return waiter
@@ -114,7 +112,7 @@ class Crowd:
     def _leave(self, address: str, waiter: Waiter) -> None:
         share = self._shares.get(address)
         if share is None or waiter not in share.waiters:
-            return  # his place is another's already
+            return  # it has been evicted
         weight = share.waiters.pop(waiter)
         share.taken -= weight
         if not share.waiters:
@@ -124,7 +122,7 @@ class Crowd:
 
 
 class WaitingRoom:
-    """What is shared out (Note [Fair shares]): ``size`` bytes. ``refuse`` tells somebody that his place went to another."""
+    """The ``size`` bytes that are shared out (Note [Fair shares]). ``refuse`` tells a waiter that it was evicted."""
 
     def __init__(self, clock: IReactorTime, refuse: Callable[[Waiter], object], size: int = ROOM) -> None:
         self.clock = clock
@@ -133,7 +131,7 @@ class WaitingRoom:
         self._crowds: dict[Crowd, None] = {}
 
     def take(self, crowd: Crowd, weight: int) -> None:
-        """Count so many bytes for a crowd."""
+        """Count bytes for a crowd."""
         self._crowds[crowd] = None
         self._free -= weight
         crowd.taken += weight
@@ -146,10 +144,7 @@ class WaitingRoom:
             self._crowds.pop(crowd, None)
 
     def make_way(self, crowd: Crowd, address: str, weight: int, leaving: list[Waiter]) -> bool:
-        """Make room for so many bytes, for somebody of this address in this crowd, unless it is he who has to go.
-
-        ``leaving`` gets those who lost their places, in either case.
-        """
+        """Return whether there is room for this address in this crowd; append evicted waiters to ``leaving`` either way."""
         while weight > self._free:
             fullest = max(self._crowds, key=lambda each: each.taken, default=crowd)
             if crowd.taken + weight >= fullest.taken:

@@ -240,7 +240,7 @@ class LdapTests(LdapCase):
                 self.assertEqual(self.assert_refused(reason, self.trying(login), 503).detail, "it is")
 
     def test_the_work_is_alike(self) -> None:
-        """A directory is asked about everyone, be there such a role, may it log in, or not; so time tells nothing
+        """A directory is asked about everyone, whether or not the role exists and may log in; so time tells nothing
         (FAIL-18).
         """
         works = set()
@@ -260,7 +260,7 @@ class LdapTests(LdapCase):
         self.assert_refused(Reason.CREDENTIALS_UNREADABLE, self.trying("alice"))
 
     def test_no_signing_key(self) -> None:
-        """In an account without signing key whoever is proven is put off, and not called an impostor; others are refused."""
+        """In an account without signing key a proven user is put off, and not called an impostor; others are refused."""
         self.memory.accounts[ACCOUNT].clear()
         for evidence in (PASSWORD, self.api_keys["alice"]):
             decision = self.decide(self.trying("alice", evidence))

@@ -98,7 +98,7 @@ class ConversationTests(DirectoryCase):
         self.assert_refused(self.ask(server=nameless), Reason.CREDENTIALS_MISSING)
 
     def test_an_entry_without_a_name(self) -> None:
-        """A search that finds an entry without a name proves nobody: a bind as such is anonymous."""
+        """A search that finds an entry without a name proves nobody: a bind without a name is anonymous."""
         self.directory.answers[pureldap.LDAPSearchRequest] = entries(b"")
         self.directory.passwords[b""] = b"alice's password"
         self.assert_refused(self.ask(), Reason.LDAP_ANSWER_MALFORMED, "without a name")
@@ -123,7 +123,7 @@ class SearchTests(DirectoryCase):
         self.assertNotIn(b"alice's password", [getattr(request, "auth", None) for request, _ in self.directory.asked])
 
     def test_search_refused(self) -> None:
-        """A search that the directory refuses proves nobody, even when it found an entry; a referral is such a refusal."""
+        """A search that the directory refuses proves nobody, even when it found an entry; a referral is a refusal too."""
         for code, name in (
             (10, "referral"),
             (32, "no such object"),
@@ -241,7 +241,7 @@ class TLSTests(DirectoryCase):
         self.assert_refused(self.ask(), Reason.LDAP_ANSWER_MALFORMED, "another question")
 
     def test_nothing_is_taken_from_before_tls(self) -> None:
-        """What stands behind the answer to StartTLS, put there by whoever sits between, is refused, whole or in part
+        """What stands behind the answer to StartTLS, put there by somebody between, is refused, whole or in part
         (NET-20).
         """
         bound = message(2, pureldap.LDAPBindResponse(resultCode=0))
@@ -467,7 +467,7 @@ class TurnTests(DirectoryCase):
         return [self.begin(server=server) for _ in range(count)]
 
     def test_one_directory(self) -> None:
-        """A directory holds only so many conversations; whoever comes then waits for a turn, within his own deadline
+        """A directory holds only so many conversations; others wait for a turn, within their own deadlines
         (NET-19).
         """
         first = self.begin_many(PER_SERVER)

@@ -148,7 +148,7 @@ class FilterTests(SynchronousTestCase):
             self.assert_unusable(template)
 
     def test_bounds(self) -> None:
-        """A template is short, and not nested deeply: whoever writes policy can't exceed Python's stack with it."""
+        """A template is short, and not nested deeply: the author of a policy can't exceed Python's stack with it."""
         search_filter("(!" * 15 + "(uid=%s)" + ")" * 15, "a")
         self.assert_unusable("(!" * 16 + "(uid=%s)" + ")" * 16, "nested deeper")
         self.assert_unusable("(!" * 500 + "(uid=%s)" + ")" * 500, "nested deeper")

@@ -508,7 +508,7 @@ class CrowdTests(Case):
             self.successResultOf(each)
 
     def test_forgers_who_hang_up(self) -> None:
-        """Who hangs up leaves his place at once."""
+        """A client that hangs up leaves its place at once."""
         for _ in range(5):
             for each in self.fill("192.0.2.66"):
                 each.cancel()
@@ -656,7 +656,7 @@ class AgeTests(Case):
         self.clock.advance(seconds)
 
     def test_renewed_before_the_age(self) -> None:
-        """After three quarters of the age keys are fetched anew, while those at hand are given out without a wait
+        """After three quarters of the age keys are fetched again, while those at hand are given out without a wait
         (AUTH-49).
         """
         old = self.filled()
@@ -709,7 +709,7 @@ class AgeTests(Case):
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
     def test_better_late(self) -> None:
-        """When the provider comes back, its keys are taken, and age anew."""
+        """When the provider comes back, its keys are taken, and begin a new age."""
         self.filled()
         self.clock.advance(600)
         self.provider.fail()

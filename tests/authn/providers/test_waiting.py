@@ -1,4 +1,4 @@
-"""Tests of ``svc.authn.providers.waiting``: who may wait for keys, and who gives up his place to whom."""
+"""Tests of ``svc.authn.providers.waiting``: the waits for keys, and which one is ended for which other."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class WaitingTests(SynchronousTestCase):
         return self.refused
 
     def test_everybody_while_there_is_room(self) -> None:
-        """As long as there is room one address may have all of it, and nobody loses his place (AUTH-48)."""
+        """As long as there is room one address may have all of it, and no wait ends for another (AUTH-48)."""
         self.assertNotIn(None, self.enter("a", PLACES))
         self.assertEqual(self.put_out(), [])
 
@@ -80,7 +80,7 @@ class WaitingTests(SynchronousTestCase):
         self.assertEqual(self.enter("b", size=PLACES * PLACE), [None])
 
     def test_what_was_given_up_in_vain_is_told(self) -> None:
-        """Who lost his place is told so, even if it wasn't enough for the newcomer."""
+        """A waiter that lost its place is told so, even if it wasn't enough for the newcomer."""
         waiting = self.enter("a", PLACES)
         self.assertEqual(self.enter("b", size=8 * PLACE // COPIES), [None])
         gone = self.put_out()
@@ -89,7 +89,7 @@ class WaitingTests(SynchronousTestCase):
         self.assertEqual(sum(each is not None and each.called for each in waiting), PLACES - len(gone))
 
     def test_who_leaves(self) -> None:
-        """Who leaves gives up his place at once, and is told nothing later."""
+        """A waiter that leaves gives up its place at once, and is told nothing later."""
         waiting = [each for each in self.enter("a", PLACES) if each is not None]
         for each in waiting:
             each.cancel()
@@ -99,7 +99,7 @@ class WaitingTests(SynchronousTestCase):
         self.crowd.let_go(lambda waiter: waiter.callback(KEYS))
 
     def test_who_leaves_when_he_has_lost_his_place(self) -> None:
-        """Who leaves between losing his place and being told so changes nothing any more."""
+        """A waiter that leaves between losing its place and being told so changes nothing any more."""
         waiting = [each for each in self.enter("a", PLACES) if each is not None]
         self.enter("b")
         waiting[-1].cancel()
