@@ -23,26 +23,19 @@ _CREATE: Final = Statement(
 )
 _CREATE_ROLES: Final = Statement("account_create_roles", "INSERT INTO roles (role_id) VALUES ($1::text), ($2::text)")
 _CREATE_RESOURCES: Final = Statement(
-    "account_create_resources",
-    "INSERT INTO resources (resource_id, owner_id) VALUES ($1::text, $1), ($2::text, $1)",
+    "account_create_resources", "INSERT INTO resources (resource_id, owner_id) VALUES ($1::text, $1), ($2::text, $1)"
 )
-_CREATE_MEMBERSHIPS: Final = Statement(
-    "account_create_memberships",
-    """
+_CREATE_MEMBERSHIPS: Final = Statement.named("account_create_memberships")("""
     INSERT INTO memberships (role_id, member_id, ownership, admin_option)
     VALUES ($1::text, $1, true, true), ($2::text, $1, true, true)
-    """,
-)
+""")
 _CREATE_CREDENTIAL: Final = Statement(
     "account_create_credential", "INSERT INTO credentials (role_id, api_key) VALUES ($1::text, $2::bytea)"
 )
-_ADD_KEY: Final = Statement(
-    "signing_key_add",
-    """
+_ADD_KEY: Final = Statement.named("signing_key_add")("""
     INSERT INTO signing_keys (account, key_id, sealed, created_at)
     VALUES ($1::text, $2::text, $3::bytea, $4::double precision)
-    """,
-)
+""")
 _RETIRE_KEYS: Final = Statement(
     "signing_keys_retire",
     "UPDATE signing_keys SET retires_at = least(retires_at, $2::double precision) WHERE account = $1::text",
@@ -60,19 +53,13 @@ DELETED_BATCH: Final = 1000
 #: The kinds in the order in which roles are deleted, so that what goes with one is little: policies have recorded the rest.
 _KINDS: Final = ("host", "layer", "group", "host_factory", "user", "policy")
 
-_SOME_RESOURCES: Final = Statement(
-    "account_some_resources",
-    f"""
+_SOME_RESOURCES: Final = Statement.named("account_some_resources")(f"""
     SELECT resource_id FROM resources WHERE resource_id > $1::text AND resource_id < $2::text
     ORDER BY resource_id LIMIT {DELETED_BATCH}
-    """,
-)
-_SOME_ROLES: Final = Statement(
-    "account_some_roles",
-    f"""
+""")
+_SOME_ROLES: Final = Statement.named("account_some_roles")(f"""
     SELECT role_id FROM roles WHERE role_id > $1::text AND role_id < $2::text ORDER BY role_id LIMIT {DELETED_BATCH}
-    """,
-)
+""")
 # A role that no policy recorded stays when its resource goes, with what it owns.
 _FREE_ROLES: Final = Statement("account_free_roles", "UPDATE roles SET policy_id = NULL WHERE role_id = ANY ($1::text[])")
 _DELETE_RESOURCES: Final = Statement(
@@ -84,9 +71,7 @@ _DELETE: Final = Statement("account_delete", "DELETE FROM accounts WHERE account
 _KEY_COLUMNS: Final = "SELECT account, key_id, sealed, created_at, retires_at FROM signing_keys"
 _KEYS_OF: Final = Statement("signing_keys_of", f"{_KEY_COLUMNS} WHERE account = $1::text ORDER BY serial")
 _KEYS_NAMED: Final = Statement("signing_keys_named", f"{_KEY_COLUMNS} WHERE key_id = ANY ($1::text[])")
-_SIGNERS: Final = Statement(
-    "account_signers",
-    """
+_SIGNERS: Final = Statement.named("account_signers")("""
     SELECT account, key_id, sealed, created_at, retires_at
     FROM (SELECT account FROM accounts WHERE account > $1::text ORDER BY account LIMIT $2::integer) AS next
     LEFT JOIN LATERAL (
@@ -94,8 +79,7 @@ _SIGNERS: Final = Statement(
         WHERE signing_keys.account = next.account ORDER BY serial DESC LIMIT 1
     ) AS newest ON true
     ORDER BY account
-    """,
-)
+""")
 
 
 @implementer(IAccounts)

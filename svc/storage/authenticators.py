@@ -66,20 +66,15 @@ _TOLD: Final = f"""
     ) AS told
 """
 
-_SETTINGS: Final = Statement(
-    "authenticator_settings",
-    f"""
+_SETTINGS: Final = Statement.named("authenticator_settings")(f"""
     SELECT edition, positions, sealed, switched, distrusted, refreshes
     FROM ({_TOLD.format(variables="$1", webservice="$2::text")}) AS settings
-    """,
-)
+""")
 
 # Whom nobody knows is asked about in the same way: no condition here ends the search early for an unknown role. Whoever
 # writes policy decides how much there is to be read of a role, and logins must stay cheap: who holds more roles than are
 # followed lacks the privilege unless it is found among these, and more annotations than are read are told as too many.
-_CANDIDATE: Final = Statement(
-    "login_candidate",
-    f"""
+_CANDIDATE: Final = Statement.named("login_candidate")(f"""
     WITH RECURSIVE {HELD.format(caller="$1")},
     followed (role_id) AS (SELECT role_id FROM held LIMIT {ROLES_FOLLOWED}),
     annotated (size) AS MATERIALIZED (
@@ -105,20 +100,14 @@ _CANDIDATE: Final = Statement(
         ) END,
         (SELECT key_id FROM signing_keys WHERE account = $2 ORDER BY serial DESC LIMIT 1),
         ARRAY(SELECT cidr FROM restrictions WHERE role_id = $1 ORDER BY cidr LIMIT {RESTRICTIONS_LIMIT})
-    """,
-)
+""")
 
-_ANNOTATIONS: Final = Statement(
-    "authenticator_annotations",
-    """
+_ANNOTATIONS: Final = Statement.named("authenticator_annotations")("""
     SELECT name, left(value, $3::integer) FROM annotations WHERE resource_id = $1::text AND name = ANY ($2::text[])
-    """,
-)
+""")
 
 # "0" follows the slash in byte order.
-_WEBSERVICES: Final = Statement(
-    "authenticator_webservices",
-    """
+_WEBSERVICES: Final = Statement.named("authenticator_webservices")("""
     SELECT resource_id, (SELECT enabled FROM authenticator_switches AS switch WHERE switch.resource_id = found.resource_id)
     FROM accounts, LATERAL (
         SELECT resource_id FROM resources
@@ -127,11 +116,8 @@ _WEBSERVICES: Final = Statement(
         OFFSET 0
     ) AS found
     ORDER BY resource_id LIMIT $2::integer
-    """,
-)
-_SOME_WEBSERVICES: Final = Statement(
-    "authenticator_some_webservices",
-    """
+""")
+_SOME_WEBSERVICES: Final = Statement.named("authenticator_some_webservices")("""
     SELECT account, resource_id,
         (SELECT enabled FROM authenticator_switches AS switch WHERE switch.resource_id = found.resource_id)
     FROM (SELECT account FROM accounts WHERE account > $2::text ORDER BY account LIMIT $3::integer) AS next
@@ -142,29 +128,20 @@ _SOME_WEBSERVICES: Final = Statement(
         ORDER BY resource_id LIMIT $4::integer
     ) AS found ON true
     ORDER BY account, resource_id
-    """,
-)
-_SWITCH: Final = Statement(
-    "authenticator_switch",
-    """
+""")
+_SWITCH: Final = Statement.named("authenticator_switch")("""
     INSERT INTO authenticator_switches (resource_id, enabled)
     SELECT resource_id, $2::boolean FROM resources WHERE resource_id = $1::text
     ON CONFLICT (resource_id) DO UPDATE SET enabled = EXCLUDED.enabled RETURNING resource_id
-    """,
-)
+""")
 # Of two wishes at once the later one counts, in whatever order they are written.
-_REFRESH: Final = Statement(
-    "authenticator_refresh",
-    """
+_REFRESH: Final = Statement.named("authenticator_refresh")("""
     INSERT INTO key_refreshes (resource_id, refreshes)
     SELECT resource_id, nextval('key_refresh_numbers') FROM resources WHERE resource_id = $1::text
     ON CONFLICT (resource_id) DO UPDATE SET refreshes = greatest(key_refreshes.refreshes, EXCLUDED.refreshes)
     RETURNING refreshes
-    """,
-)
-_DISTRUST: Final = Statement(
-    "authenticator_distrust",
-    """
+""")
+_DISTRUST: Final = Statement.named("authenticator_distrust")("""
     WITH found AS (SELECT resource_id FROM resources WHERE resource_id = $1::text),
     others AS (SELECT count(*) AS count FROM distrusted_keys WHERE resource_id = $1 AND key <> $2::text),
     added AS (
@@ -173,22 +150,15 @@ _DISTRUST: Final = Statement(
         ON CONFLICT DO NOTHING
     )
     SELECT others.count < $4 FROM found, others
-    """,
-)
-_TRUST: Final = Statement(
-    "authenticator_trust",
-    """
+""")
+_TRUST: Final = Statement.named("authenticator_trust")("""
     WITH removed AS (DELETE FROM distrusted_keys WHERE resource_id = $1::text AND key = $2::text RETURNING key)
     SELECT EXISTS (SELECT FROM removed) FROM resources WHERE resource_id = $1
-    """,
-)
-_DISTRUSTED: Final = Statement(
-    "authenticator_distrusted",
-    """
+""")
+_DISTRUSTED: Final = Statement.named("authenticator_distrusted")("""
     SELECT key, extract(epoch FROM created_at)::double precision, distrusted_by
     FROM distrusted_keys WHERE resource_id = $1::text ORDER BY key
-    """,
-)
+""")
 
 
 @implementer(IAuthenticatorReadings, IAuthenticators)

@@ -21,9 +21,7 @@ from svc.storage.driver.database import Database, Statement, Transaction
 from svc.storage.driver.failures import ForeignKeyViolation
 from svc.storage.events import record
 
-_CREDENTIAL: Final = Statement(
-    "credential",
-    f"""
+_CREDENTIAL: Final = Statement.named("credential")(f"""
     SELECT
         EXISTS (SELECT FROM accounts WHERE account = $2::text),
         (SELECT creation FROM roles WHERE role_id = $1::text),
@@ -33,27 +31,20 @@ _CREDENTIAL: Final = Statement(
         stored.expires_at,
         ARRAY(SELECT cidr FROM restrictions WHERE role_id = $1 ORDER BY cidr LIMIT {RESTRICTIONS_LIMIT})
     FROM (SELECT) AS always LEFT JOIN credentials AS stored ON stored.role_id = $1
-    """,
-)
-_SET_API_KEY: Final = Statement(
-    "credential_set_api_key",
-    """
+""")
+_SET_API_KEY: Final = Statement.named("credential_set_api_key")("""
     INSERT INTO credentials (role_id, api_key, rotated_at)
     SELECT role_id, $2::bytea, now() FROM roles WHERE role_id = $1::text
     ON CONFLICT (role_id) DO UPDATE SET api_key = excluded.api_key, rotated_at = excluded.rotated_at RETURNING role_id
-    """,
-)
+""")
 _ROTATED_AT: Final = Statement(
     "credential_rotated_at",
     "SELECT extract(epoch FROM rotated_at)::double precision FROM credentials WHERE role_id = $1::text",
 )
-_SET_PASSWORD: Final = Statement(
-    "credential_set_password",
-    """
+_SET_PASSWORD: Final = Statement.named("credential_set_password")("""
     UPDATE credentials SET password = $2::bytea
     WHERE role_id = $1::text AND ($3::bytea IS NULL OR password = $3) RETURNING role_id
-    """,
-)
+""")
 
 _log = Logger()
 

@@ -52,9 +52,7 @@ _THINGS: Final = f"""
 """
 
 #: How many rows of each sort there are, and how many bytes in all; no sort is counted further than one beyond ``MOST``.
-_EXTENT: Final = Statement(
-    "effective_extent",
-    f"""
+_EXTENT: Final = Statement.named("effective_extent")(f"""
     WITH {_THINGS}, annotation (bytes) AS MATERIALIZED (
         SELECT of_thing.bytes FROM thing, LATERAL (
             SELECT octet_length(name) + octet_length(value) AS bytes FROM annotations
@@ -86,58 +84,40 @@ _EXTENT: Final = Statement(
         + (SELECT coalesce(sum(bytes), 0)::bigint FROM permission)
         + (SELECT coalesce(sum(bytes), 0)::bigint FROM membership)
         + (SELECT coalesce(sum(bytes), 0)::bigint FROM restriction)
-    """,
-)
+""")
 
 _RESOURCES: Final = Statement("effective_resources", f"WITH {_THINGS} SELECT resource_id, owner_id FROM thing")
 
-_ANNOTATIONS: Final = Statement(
-    "effective_annotations",
-    f"""
+_ANNOTATIONS: Final = Statement.named("effective_annotations")(f"""
     SELECT resource_id, name, value FROM {rows_of("text")} AS thing (resource_id) JOIN annotations USING (resource_id)
-    """,
-)
-_PERMISSIONS: Final = Statement(
-    "effective_permissions",
-    f"""
+""")
+_PERMISSIONS: Final = Statement.named("effective_permissions")(f"""
     SELECT resource_id, privilege, role_id
     FROM {rows_of("text")} AS thing (resource_id) JOIN permissions USING (resource_id)
     WHERE EXISTS (SELECT FROM resources WHERE resources.resource_id = permissions.role_id OFFSET 0)
-    """,
-)
-_MEMBERSHIPS: Final = Statement(
-    "effective_memberships",
-    """
+""")
+_MEMBERSHIPS: Final = Statement.named("effective_memberships")("""
     SELECT thing.role_id, member_id, ownership, admin_option FROM unnest($1::text[]) AS thing (role_id), LATERAL (
         SELECT member_id, ownership, admin_option FROM memberships WHERE memberships.role_id = thing.role_id OFFSET 0
     ) AS membership
     WHERE NOT ownership AND EXISTS (SELECT FROM resources WHERE resources.resource_id = membership.member_id OFFSET 0)
-    """,
-)
+""")
 
-_LAYERS: Final = Statement(
-    "effective_layers",
-    """
+_LAYERS: Final = Statement.named("effective_layers")("""
     SELECT role_id, member_id, ownership, admin_option FROM unnest($1::text[]) AS thing (member_id), LATERAL (
         SELECT role_id, ownership, admin_option FROM memberships WHERE memberships.member_id = thing.member_id OFFSET 0
     ) AS membership
     WHERE NOT ownership AND split_part(role_id, ':', 2) = 'layer'
         AND EXISTS (SELECT FROM resources WHERE resources.resource_id = membership.role_id OFFSET 0)
-    """,
-)
-_RESTRICTIONS: Final = Statement(
-    "effective_restrictions",
-    """
+""")
+_RESTRICTIONS: Final = Statement.named("effective_restrictions")("""
     SELECT thing.role_id, cidr FROM unnest($1::text[]) AS thing (role_id), LATERAL (
         SELECT cidr FROM restrictions WHERE restrictions.role_id = thing.role_id OFFSET 0
     ) AS restriction
-    """,
-)
+""")
 
 #: The newest values of public keys within spans of ids.
-_PUBLIC_KEYS: Final = Statement(
-    "effective_public_keys",
-    f"""
+_PUBLIC_KEYS: Final = Statement.named("effective_public_keys")(f"""
     SELECT key.resource_id, value.sealed
     FROM unnest($1::text[], $2::text[]) AS span (first, beyond), LATERAL (
         SELECT resource_id FROM resources WHERE resource_id >= span.first AND resource_id < span.beyond OFFSET 0
@@ -145,21 +125,15 @@ _PUBLIC_KEYS: Final = Statement(
         SELECT sealed FROM secrets WHERE secrets.resource_id = key.resource_id ORDER BY version DESC LIMIT 1
     ) AS value
     LIMIT {MOST + 1}
-    """,
-)
+""")
 
-_NAMED: Final = Statement(
-    "effective_named",
-    f"""
+_NAMED: Final = Statement.named("effective_named")(f"""
     SELECT resource_id, owner_id, policy_id
     FROM {rows_of("text")} AS asked (resource_id) JOIN resources USING (resource_id)
-    """,
-)
+""")
 
 #: The users that roles in spans own, or policies in spans recorded, and whose ids have the suffix.
-_USERS: Final = Statement(
-    "effective_users",
-    f"""
+_USERS: Final = Statement.named("effective_users")(f"""
     SELECT DISTINCT resource_id FROM (
         SELECT owned.resource_id FROM unnest($1::text[], $2::text[]) AS span (first, beyond), LATERAL (
             SELECT resource_id FROM resources WHERE owner_id >= span.first AND owner_id < span.beyond OFFSET 0
@@ -172,8 +146,7 @@ _USERS: Final = Statement(
     WHERE split_part(resource_id, ':', 2) = 'user'
         AND (right(resource_id, length($5::text)) = $5 OR strpos(resource_id, $5 || '-') > 0)
     LIMIT {MOST + 1}
-    """,
-)
+""")
 
 #: How many things' rows are fetched at a time, so that no answer is long.
 _BATCH: Final = 1000

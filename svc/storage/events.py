@@ -25,9 +25,7 @@ _FARTHEST: Final = 2**62
 PURGED: Final = 1000
 
 # What no role did, but the program itself, is told to the account of what it was done to.
-_ADD: Final = Statement(
-    "events_add",
-    """
+_ADD: Final = Statement.named("events_add")("""
     WITH added AS (
         INSERT INTO audit_events (
             account, facility, severity, hostname, appname, procid, client_ip, msgid, operation, user_id, authenticator,
@@ -48,8 +46,7 @@ _ADD: Final = Statement(
         RETURNING number
     )
     SELECT min(number) - 1, max(number) FROM added
-    """,
-)
+""")
 
 _COLUMNS: Final = """
     number, extract(epoch FROM at)::double precision, facility, severity, hostname, appname, procid, msgid, operation,
@@ -79,8 +76,7 @@ _LISTED: Final = Statement("events_listed", f"SELECT {_COLUMNS} FROM audit_event
 #: One statement for each parameter that has an index of its own: what is found by it is little.
 _NARROWED: Final = {
     name: Statement(
-        f"events_by_{name}",
-        f"SELECT {_COLUMNS} FROM audit_events WHERE {column} = {parameter} AND {_WANTED} {_PAGE}",
+        f"events_by_{name}", f"SELECT {_COLUMNS} FROM audit_events WHERE {column} = {parameter} AND {_WANTED} {_PAGE}"
     )
     for name, column, parameter in (
         ("role", "role_id", "$12"),
@@ -89,9 +85,7 @@ _NARROWED: Final = {
         ("procid", "procid", "$6"),
     )
 }
-_ABOUT: Final = Statement(
-    "events_about",
-    f"""
+_ABOUT: Final = Statement.named("events_about")(f"""
     SELECT event.* FROM (
         SELECT number FROM (
             {_found_by("role_id", "$18")} UNION {_found_by("resource_id", "$18")} UNION {_found_by("member_id", "$18")}
@@ -101,24 +95,17 @@ _ABOUT: Final = Statement(
         SELECT {_COLUMNS} FROM audit_events WHERE account = $1 AND number = found.number OFFSET 0
     ) AS event
     ORDER BY event.number DESC
-    """,
-)
-_AFTER: Final = Statement(
-    "events_after",
-    f"""
+""")
+_AFTER: Final = Statement.named("events_after")(f"""
     SELECT {_COLUMNS} FROM audit_events
     WHERE procid = $3::text AND user_id = $4::text AND client_ip = $5::text AND number > $1::bigint AND number <= $2::bigint
     ORDER BY number LIMIT $6::integer
-    """,
-)
-_PURGE: Final = Statement(
-    "events_purge",
-    f"""
+""")
+_PURGE: Final = Statement.named("events_purge")(f"""
     DELETE FROM audit_events WHERE ctid = ANY (ARRAY(
         SELECT ctid FROM audit_events WHERE at < to_timestamp($1::double precision) LIMIT {PURGED}
     )) RETURNING number
-    """,
-)
+""")
 
 
 async def record(transaction: Transaction, trail: EventBatch | None) -> tuple[int, int]:

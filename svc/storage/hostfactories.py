@@ -23,28 +23,22 @@ from svc.storage.sql.search import index
 #: How many expired tokens are removed by one statement.
 EXPIRED_BATCH: Final = 1000
 
-_ADD: Final = Statement(
-    "factory_tokens_add",
-    """
+_ADD: Final = Statement.named("factory_tokens_add")("""
     INSERT INTO host_factory_tokens (digest, factory_id, expires_at, networks)
     SELECT digest, $2::text, $3::double precision, $4::text[] FROM unnest($1::bytea[]) AS added (digest)
-    """,
-)
+""")
 _TOKEN: Final = Statement(
     "factory_token", "SELECT factory_id, expires_at, networks FROM host_factory_tokens WHERE digest = $1::bytea"
 )
 _REMOVE: Final = Statement(
     "factory_token_remove", "DELETE FROM host_factory_tokens WHERE digest = $1::bytea RETURNING digest"
 )
-_REMOVE_EXPIRED: Final = Statement(
-    "factory_tokens_remove_expired",
-    f"""
+_REMOVE_EXPIRED: Final = Statement.named("factory_tokens_remove_expired")(f"""
     DELETE FROM host_factory_tokens WHERE digest = ANY (ARRAY(
         SELECT digest FROM host_factory_tokens WHERE expires_at <= $1::double precision LIMIT {EXPIRED_BATCH}
     ))
     RETURNING digest, factory_id
-    """,
-)
+""")
 
 # Whoever comes second waits here for the first to end, and finds the role there or not.
 _ADD_ROLE: Final = Statement(
@@ -55,31 +49,22 @@ _ADD_RESOURCE: Final = Statement(
     "INSERT INTO resources (resource_id, owner_id) VALUES ($1::text, $2::text) ON CONFLICT DO NOTHING RETURNING resource_id",
 )
 _OWNER: Final = Statement("factory_host_owner", "SELECT owner_id FROM resources WHERE resource_id = $1::text")
-_ADD_MEMBERSHIPS: Final = Statement(
-    "factory_host_memberships",
-    """
+_ADD_MEMBERSHIPS: Final = Statement.named("factory_host_memberships")("""
     INSERT INTO memberships (role_id, member_id, ownership, admin_option)
     SELECT $1::text, $2::text, true, true
     UNION ALL
     SELECT role_id, $1, false, false
     FROM (SELECT role_id, ownership FROM memberships WHERE member_id = $2 OFFSET 0) AS granted
     WHERE NOT ownership AND split_part(role_id, ':', 2) = 'layer'
-    """,
-)
-_ANNOTATE: Final = Statement(
-    "factory_host_annotate",
-    """
+""")
+_ANNOTATE: Final = Statement.named("factory_host_annotate")("""
     INSERT INTO annotations (resource_id, name, value)
     SELECT $3::text, name, value FROM unnest($1::text[], $2::text[]) AS added (name, value)
-    """,
-)
-_SET_KEY: Final = Statement(
-    "factory_host_key",
-    """
+""")
+_SET_KEY: Final = Statement.named("factory_host_key")("""
     INSERT INTO credentials (role_id, api_key) VALUES ($1::text, $2::bytea)
     ON CONFLICT (role_id) DO UPDATE SET api_key = excluded.api_key, rotated_at = now()
-    """,
-)
+""")
 
 # The schema makes the first; no text that anybody knows has it, nor the second, for a digest.
 _KNOWN: Final = (1).to_bytes(32)
@@ -123,12 +108,7 @@ class HostFactoryStore:
         return await self._database.transact(work)
 
     async def create_host(
-        self,
-        digest: bytes,
-        host: RoleName,
-        annotations: Mapping[str, str],
-        api_key: Sealed,
-        trail: EventBatch | None = None,
+        self, digest: bytes, host: RoleName, annotations: Mapping[str, str], api_key: Sealed, trail: EventBatch | None = None
     ) -> bool:
         """See ``IHostFactories``."""
 

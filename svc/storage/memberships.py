@@ -83,9 +83,7 @@ class MembershipStatements:
             Statement(name, f"SELECT {columns} {rest} {order} LIMIT $6::bigint OFFSET $7::bigint"),
             Statement(f"{name}_count_all", f"SELECT count(*) {everyone}"),
             Statement(f"{name}_count", f"SELECT count(*) {rest}"),
-            Statement(
-                f"{name}_search",
-                f"""
+            Statement.named(f"{name}_search")(f"""
                 {matching}
                 SELECT {columns}, CASE WHEN $7 THEN rank END
                 FROM (
@@ -93,8 +91,7 @@ class MembershipStatements:
                 ) AS ranked
                 WHERE (rank, {other}, ownership) > ($8::integer, $9::text, $10::boolean)
                 ORDER BY rank, {other}, ownership LIMIT $11::bigint OFFSET $12::bigint
-                """,
-            ),
+            """),
             Statement(f"{name}_count_search", f"{matching} SELECT count(*) FROM matching"),
         )
 
@@ -167,16 +164,13 @@ class JudgedMemberships:
 
 def _judged(page: Statement, columns: int) -> Statement:
     shifted = _PARAMETER.sub(lambda found: "$2" if found[1] == "1" else f"${int(found[1]) + 2}", page.sql)
-    return Statement(
-        f"{page.name}_judged",
-        f"""
+    return Statement.named(f"{page.name}_judged")(f"""
         {WITH_ACCESS_FACTS}
         SELECT access_facts.*{", NULL" * columns} FROM access_facts
         UNION ALL
         SELECT {"NULL, " * _FACTS}page.* FROM ({shifted}) AS page
         WHERE (SELECT owns OR holds OR privileges <> '{{}}' FROM access_facts)
-        """,
-    )
+    """)
 
 
 def _bounds(query: MembersQuery) -> tuple[Any, ...] | None:

@@ -43,19 +43,14 @@ _ADMINISTRATORS: Final = """
     ) AS administrator
 """
 
-_HOLDS_MORE: Final = Statement(
-    "policy_holds_more",
-    """
+_HOLDS_MORE: Final = Statement.named("policy_holds_more")("""
     SELECT EXISTS (SELECT FROM resources WHERE policy_id = $1::text OFFSET $2::bigint)
         OR EXISTS (SELECT FROM memberships WHERE policy_id = $1 OFFSET $2)
         OR EXISTS (SELECT FROM permissions WHERE policy_id = $1 OFFSET $2)
         OR EXISTS (SELECT FROM annotations WHERE policy_id = $1 OFFSET $2)
-    """,
-)
+""")
 
-_LACKS_UPDATE: Final = Statement(
-    "policy_lacks_update_below",
-    f"""
+_LACKS_UPDATE: Final = Statement.named("policy_lacks_update_below")(f"""
     WITH RECURSIVE {CALLER.format(caller="$1")},
     thing (resource_id, owner_id) AS MATERIALIZED (
         SELECT found.resource_id, found.owner_id
@@ -67,12 +62,9 @@ _LACKS_UPDATE: Final = Statement(
     ),
     {updating("$1")}
     SELECT EXISTS (SELECT FROM thing WHERE NOT {UPDATABLE})
-    """,
-)
+""")
 
-_NOT_GRANTABLE: Final = Statement(
-    "policy_not_grantable",
-    f"""
+_NOT_GRANTABLE: Final = Statement.named("policy_not_grantable")(f"""
     WITH RECURSIVE {CALLER.format(caller="$2")},
     asked (role_id) AS MATERIALIZED (
         SELECT role.role_id FROM unnest($1::text[]) AS given (id), LATERAL (
@@ -87,8 +79,7 @@ _NOT_GRANTABLE: Final = Statement(
             AND (member_id IN (SELECT granting.role_id FROM granting)) IS TRUE
         OFFSET 0
     )
-    """,
-)
+""")
 
 #: The resources ``$1`` that are there.
 _THINGS: Final = """
@@ -99,29 +90,21 @@ _THINGS: Final = """
     )
 """
 
-_NOT_PERMITTABLE: Final = Statement(
-    "policy_not_permittable",
-    f"""
+_NOT_PERMITTABLE: Final = Statement.named("policy_not_permittable")(f"""
     WITH RECURSIVE {CALLER.format(caller="$2")},
     {_THINGS},
     {held_among("permitting", "$2", "SELECT owner_id FROM thing")}
     SELECT resource_id FROM thing WHERE (owner_id IN (SELECT role_id FROM permitting)) IS NOT TRUE
-    """,
-)
+""")
 
-_NOT_UPDATABLE: Final = Statement(
-    "policy_not_updatable",
-    f"""
+_NOT_UPDATABLE: Final = Statement.named("policy_not_updatable")(f"""
     WITH RECURSIVE {CALLER.format(caller="$2")},
     {_THINGS},
     {updating("$2")}
     SELECT resource_id FROM thing WHERE NOT {UPDATABLE}
-    """,
-)
+""")
 
-_RECORD: Final = Statement(
-    "policy_record",
-    f"""
+_RECORD: Final = Statement.named("policy_record")(f"""
     WITH added AS (
         INSERT INTO policy_versions (policy_id, version, text, sha256, loaded_by, client_ip)
         SELECT $1::text, coalesce(max(version), 0) + 1, $2::text, $3::text, $4::text, $5::text
@@ -132,23 +115,17 @@ _RECORD: Final = Statement(
         WHERE policy_id = $1 AND version <= (SELECT version FROM added) - {HISTORY_KEPT}
     )
     SELECT version FROM added
-    """,
-)
+""")
 
-_NEWEST: Final = Statement(
-    "secrets_newest",
-    """
+_NEWEST: Final = Statement.named("secrets_newest")("""
     SELECT resource_id, sealed
     FROM unnest($1::text[]) AS asked (resource_id), LATERAL (
         SELECT sealed FROM secrets WHERE secrets.resource_id = asked.resource_id ORDER BY version DESC LIMIT 1
     ) AS newest
-    """,
-)
+""")
 
 # A resource may have gone with its owner by now.
-_SET: Final = Statement(
-    "secrets_set",
-    f"""
+_SET: Final = Statement.named("secrets_set")(f"""
     WITH added AS (
         INSERT INTO secrets (resource_id, version, sealed)
         SELECT resource_id, coalesce(
@@ -165,8 +142,7 @@ _SET: Final = Statement(
     )
     DELETE FROM secrets
     WHERE resource_id = ANY ($1) AND ((resource_id, version) IN (SELECT resource_id, version FROM trimmed)) IS TRUE
-    """,
-)
+""")
 
 _log = Logger()
 
@@ -269,12 +245,7 @@ class _PolicyTransaction:
     async def record(self, version: PolicyVersion) -> int:
         """See ``IPolicyTransaction``."""
         ((number,),) = await self._transaction.fetch(
-            _RECORD,
-            str(version.policy),
-            version.text,
-            version.sha256,
-            str(version.loaded_by),
-            version.client_ip,
+            _RECORD, str(version.policy), version.text, version.sha256, str(version.loaded_by), version.client_ip
         )
         return int(number)
 

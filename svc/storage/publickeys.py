@@ -13,9 +13,7 @@ from svc.model.query_results import Sealed
 from svc.storage.driver.database import Database, Statement
 
 #: The newest values of the keys whose ids are in a span.
-_NEWEST: Final = Statement(
-    "public_keys_newest",
-    f"""
+_NEWEST: Final = Statement.named("public_keys_newest")(f"""
     SELECT key.resource_id, value.sealed
     FROM (
         SELECT resource_id FROM resources WHERE resource_id >= $1::text AND resource_id < $2::text
@@ -24,8 +22,7 @@ _NEWEST: Final = Statement(
         SELECT sealed FROM secrets WHERE secrets.resource_id = key.resource_id ORDER BY version DESC LIMIT 1
     ) AS value
     ORDER BY key.resource_id
-    """,
-)
+""")
 
 # The schema makes this one.
 _KNOWN: Final = f"{INTERNAL_ACCOUNT}:public_key:health"

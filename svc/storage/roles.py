@@ -38,9 +38,7 @@ _EXISTS: Final = Statement("role_exists", "SELECT EXISTS (SELECT FROM roles WHER
 _PRESENT: Final = Statement("role_present", f"SELECT {CURRENT.format(number='$2', caller='$1::text')}")
 
 # Owners have the admin option, by which they are found among a million members.
-_ROLE: Final = Statement(
-    "role",
-    """
+_ROLE: Final = Statement.named("role")("""
     SELECT extract(epoch FROM created_at)::double precision, role.policy_id,
         role.role_id, member_id, admin_option, ownership, owner.policy_id
     FROM roles AS role LEFT JOIN LATERAL (
@@ -49,16 +47,12 @@ _ROLE: Final = Statement(
     ) AS owner ON true
     WHERE role.role_id = $1::text
     ORDER BY member_id
-    """,
-)
+""")
 
-_ADD: Final = Statement(
-    "member_add",
-    """
+_ADD: Final = Statement.named("member_add")("""
     INSERT INTO memberships (role_id, member_id, ownership, admin_option) VALUES ($1::text, $2::text, false, false)
     ON CONFLICT DO NOTHING RETURNING role_id
-    """,
-)
+""")
 _REMOVE: Final = Statement(
     "member_remove",
     "DELETE FROM memberships WHERE role_id = $1::text AND member_id = $2::text AND NOT ownership RETURNING role_id",

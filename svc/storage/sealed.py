@@ -15,31 +15,21 @@ from svc.storage.driver.database import Database, Statement
 #: How many values are read at a time; each may be as long as a request's body.
 BATCH: Final = 100
 
-_SECRETS: Final = Statement(
-    "sealed_secrets",
-    f"""
+_SECRETS: Final = Statement.named("sealed_secrets")(f"""
     SELECT resource_id, version, sealed FROM secrets
     WHERE (resource_id, version) > ($1::text, $2::integer) ORDER BY resource_id, version LIMIT {BATCH}
-    """,
-)
+""")
 _API_KEYS: Final = Statement(
-    "sealed_api_keys",
-    f"SELECT role_id, api_key FROM credentials WHERE role_id > $1::text ORDER BY role_id LIMIT {BATCH}",
+    "sealed_api_keys", f"SELECT role_id, api_key FROM credentials WHERE role_id > $1::text ORDER BY role_id LIMIT {BATCH}"
 )
-_PASSWORDS: Final = Statement(
-    "sealed_passwords",
-    f"""
+_PASSWORDS: Final = Statement.named("sealed_passwords")(f"""
     SELECT role_id, password FROM credentials
     WHERE role_id > $1::text AND password IS NOT NULL ORDER BY role_id LIMIT {BATCH}
-    """,
-)
-_CANDIDATES: Final = Statement(
-    "sealed_candidates",
-    f"""
+""")
+_CANDIDATES: Final = Statement.named("sealed_candidates")(f"""
     SELECT resource_id, candidate FROM expirations
     WHERE resource_id > $1::text AND candidate IS NOT NULL ORDER BY resource_id LIMIT {BATCH}
-    """,
-)
+""")
 _SIGNING_KEYS: Final = Statement(
     "sealed_signing_keys",
     f"SELECT key_id, account, sealed FROM signing_keys WHERE key_id > $1::text ORDER BY key_id LIMIT {BATCH}",

@@ -54,9 +54,7 @@ _READ_VERSION: Final = Statement(
 # Each is judged as by itself (``access_facts``, Note [Standing in one statement]), but for what is the same for many: what
 # the caller holds, and which owners' roles are among that. No value is looked at before it is known that all of them
 # together are few enough bytes.
-_READ_ALL: Final = Statement(
-    "secret_read_all",
-    f"""
+_READ_ALL: Final = Statement.named("secret_read_all")(f"""
     WITH RECURSIVE {HELD.format(caller="$1")},
     asked (asked_id, number, resource_exists, owner_id, policy_id) AS MATERIALIZED (
         SELECT listed.asked_id, number, found.resource_id IS NOT NULL, found.owner_id, found.policy_id
@@ -97,25 +95,19 @@ _READ_ALL: Final = Statement(
         OFFSET 0
     ) AS one
     ORDER BY number
-    """,
-)
+""")
 
 # What refers to the variable may be added meanwhile; deleting it must wait, and so must another writer.
-LOCK: Final = Statement(
-    "secret_lock",
-    f"""
+LOCK: Final = Statement.named("secret_lock")(f"""
     SELECT (
         SELECT value FROM annotations WHERE resource_id = $1 AND name = '{LIFETIME}'
             AND NOT EXISTS (SELECT FROM annotations WHERE resource_id = $1 AND name = '{ROTATOR}')
     )
     FROM resources WHERE resource_id = $1::text FOR NO KEY UPDATE
-    """,
-)
+""")
 
 # Whatever was decided about the value before is out of date. Annotations that nobody has looked at since come first.
-WRITE: Final = Statement(
-    "secret_write",
-    f"""
+WRITE: Final = Statement.named("secret_write")(f"""
     WITH added AS (
         INSERT INTO secrets (resource_id, version, sealed, expires_at)
         SELECT
@@ -132,8 +124,7 @@ WRITE: Final = Statement(
         WHERE resource_id = $1
     )
     SELECT version FROM added
-    """,
-)
+""")
 
 
 def span(duration: Duration | None) -> tuple[int | None, int | None, float | None]:

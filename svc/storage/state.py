@@ -23,9 +23,7 @@ _ADD_CANARY: Final = Statement("canary_add", "INSERT INTO canary (sealed) VALUES
 # A standby that has only just begun has replayed nothing: it stands where its copy of the primary ends. It asks for the log
 # from the beginning of a segment, and takes what comes before that for received: as long as it has replayed more, it has
 # received nothing since its start. See Note [Beats] in svc/storage/driver/replication.py.
-_POSITION: Final = Statement(
-    "state_position",
-    """
+_POSITION: Final = Statement.named("state_position")("""
     SELECT
         lsn::text,
         pg_wal_lsn_diff(lsn, '0/0')::bigint,
@@ -41,8 +39,7 @@ _POSITION: Final = Statement(
         FROM (SELECT pg_is_in_recovery() AS standby OFFSET 0) AS mode
         OFFSET 0
     ) AS log
-    """,
-)
+""")
 
 # The schema makes these. The caller's group has been given one privilege, and owns nothing.
 _ASKER: Final = RoleName(INTERNAL_ACCOUNT, "user", "health")

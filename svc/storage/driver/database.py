@@ -25,8 +25,9 @@ from __future__ import annotations
 import re
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
+from functools import partial
 from random import random
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 import attrs
 from twisted.application.service import Service
@@ -90,6 +91,11 @@ class Statement:
     sql: str
     preparation: str = attrs.field(init=False, repr=False, eq=False)
     execution: str = attrs.field(init=False, repr=False, eq=False)
+
+    @classmethod
+    def named(cls, name: str) -> Callable[[str], Self]:
+        """Return the constructor for a statement with this name, which takes its SQL alone."""
+        return partial(cls, name)
 
     @preparation.default
     def _preparation(self) -> str:

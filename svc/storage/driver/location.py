@@ -22,12 +22,7 @@ from svc.net.lookup import resolved
 IDLE_IN_TRANSACTION: Final = 30.0
 
 #: What libpq is told unless the DSN says otherwise: to notice a peer that vanished within a minute.
-_DEFAULTS: Final = {
-    "application_name": "svc",
-    "keepalives_idle": "30",
-    "keepalives_interval": "10",
-    "keepalives_count": "3",
-}
+_DEFAULTS: Final = {"application_name": "svc", "keepalives_idle": "30", "keepalives_interval": "10", "keepalives_count": "3"}
 
 
 def milliseconds(seconds: float) -> int:

@@ -27,12 +27,9 @@ STATEMENT_TIMEOUT: Final = 3600.0
 
 _FILE = re.compile(r"([0-9]{4})_[a-z0-9_]+\.sql")
 
-_SURROUNDINGS: Final = Statement(
-    "migration_surroundings",
-    """
+_SURROUNDINGS: Final = Statement.named("migration_surroundings")("""
     SELECT pg_is_in_recovery(), to_regclass('schema_versions') IS NOT NULL, current_setting('server_encoding')
-    """,
-)
+""")
 
 _APPLIED: Final = Statement("migration_applied", "SELECT version, name, sha256 FROM schema_versions ORDER BY version")
 

@@ -33,9 +33,7 @@ _STANDBY: Final = Statement("replication_standby", "SELECT pg_is_in_recovery()")
 
 # A primary knows its timeline from where it writes: its control file has it after the first checkpoint only. A standby has
 # what it last kept of its primary's.
-_IDENTITY: Final = Statement(
-    "replication_identity",
-    """
+_IDENTITY: Final = Statement.named("replication_identity")("""
     SELECT
         system_identifier,
         CASE WHEN standby THEN (SELECT timeline_id FROM pg_control_checkpoint())
@@ -43,17 +41,13 @@ _IDENTITY: Final = Statement(
         (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint,
         standby
     FROM (SELECT pg_is_in_recovery() AS standby OFFSET 0) AS mode CROSS JOIN pg_control_system()
-    """,
-)
+""")
 
 # A little less than a beat: of several servers one beats, and none that is early by a hair leaves its beat out.
-_BEAT: Final = Statement(
-    "replication_beat",
-    """
+_BEAT: Final = Statement.named("replication_beat")("""
     UPDATE heartbeat SET beaten_at = clock_timestamp()
     WHERE single AND beaten_at NOT BETWEEN clock_timestamp() - interval '0.8 s' AND clock_timestamp()
-    """,
-)
+""")
 
 _log = Logger()
 

@@ -31,13 +31,7 @@ import attrs
 from twisted.internet.defer import Deferred
 from twisted.internet.defer import TimeoutError as DeferredTimeout
 from twisted.internet.error import ProcessExitedAlready, ProcessTerminated
-from twisted.internet.interfaces import (
-    IProcessTransport,
-    IReactorCore,
-    IReactorProcess,
-    IReactorThreads,
-    IReactorTime,
-)
+from twisted.internet.interfaces import IProcessTransport, IReactorCore, IReactorProcess, IReactorThreads, IReactorTime
 from twisted.internet.protocol import ProcessProtocol
 from twisted.internet.task import deferLater
 from twisted.python.failure import Failure

@@ -56,9 +56,7 @@ _ROW: Final = 40
 #: first and put in order then: an index that has them in order could be read from end to end for each resource. As soon as
 #: ``$2`` bytes are exceeded, ``fits`` is false, and permissions and annotations aren't read. Of each sort no more rows are
 #: weighed than could fit, and so is nothing weighed for long (Note [Portions]).
-_DESCRIBED: Final = Statement(
-    "resources_described",
-    f"""
+_DESCRIBED: Final = Statement.named("resources_described")(f"""
     SELECT
         place, fits, resource_id, owner_id, policy_id, extract(epoch FROM created_at)::double precision,
         CASE WHEN fits THEN ARRAY(
@@ -126,24 +124,18 @@ _DESCRIBED: Final = Statement(
         OFFSET 0
     ) AS resource
     ORDER BY place
-    """,
-)
+""")
 
 #: The permissions of a resource behind one, by role and privilege.
-_PERMISSIONS_AFTER: Final = Statement(
-    "resource_permissions_after",
-    """
+_PERMISSIONS_AFTER: Final = Statement.named("resource_permissions_after")("""
     SELECT privilege, role_id, policy_id
     FROM (SELECT * FROM permissions WHERE resource_id = $1::text OFFSET 0) AS given
     WHERE (role_id, privilege) > ($2::text, $3::text)
     ORDER BY role_id, privilege LIMIT $4::bigint
-    """,
-)
+""")
 
 #: The annotations of a resource behind one, while those before have less than ``$4`` bytes.
-_ANNOTATIONS_AFTER: Final = Statement(
-    "resource_annotations_after",
-    f"""
+_ANNOTATIONS_AFTER: Final = Statement.named("resource_annotations_after")(f"""
     SELECT name, value, policy_id FROM (
         SELECT *, sum(weight) OVER (ORDER BY name) - weight AS before FROM (
             SELECT name, value, policy_id, {_ROW} + octet_length(name) + octet_length(value) AS weight
@@ -151,34 +143,27 @@ _ANNOTATIONS_AFTER: Final = Statement(
         ) AS following
     ) AS weighed
     WHERE before < $4::bigint ORDER BY name
-    """,
-)
+""")
 
 #: The versions of policies, with texts from the newest on while they have at most ``$2`` bytes.
-_HISTORY: Final = Statement(
-    "resources_history",
-    """
+_HISTORY: Final = Statement.named("resources_history")("""
     SELECT
         policy_id, version, extract(epoch FROM created_at)::double precision, sha256, loaded_by, client_ip,
         CASE WHEN sum(octet_length(text)) OVER (PARTITION BY policy_id ORDER BY version DESC) <= $2::bigint THEN text END
     FROM unnest($1::text[]) AS asked (id)
     CROSS JOIN LATERAL (SELECT * FROM policy_versions WHERE policy_id = asked.id OFFSET 0) AS history
     ORDER BY policy_id, version
-    """,
-)
+""")
 
 #: The tokens of host factories that expire first.
-_TOKENS: Final = Statement(
-    "resources_tokens",
-    f"""
+_TOKENS: Final = Statement.named("resources_tokens")(f"""
     SELECT asked.id, expires_at, networks
     FROM unnest($1::text[]) AS asked (id)
     CROSS JOIN LATERAL (
         SELECT expires_at, networks FROM host_factory_tokens WHERE factory_id = asked.id ORDER BY expires_at
         LIMIT {TOKENS_TOLD}
     ) AS token
-    """,
-)
+""")
 
 
 async def described(database: Database, ids: Sequence[str], text_limit: int) -> AsyncIterator[Sequence[Resource]]:

@@ -17,9 +17,7 @@ from svc.storage.sql.role_closure import CALLER, held_among
 # -- what goes with resources ------------------------------------------------------------------------------------------
 
 #: More than the schema and ``recorded`` let go: who owns or recorded a thing may go without it. A user's public keys go too.
-_GONE: Final = Statement(
-    "impact_gone",
-    """
+_GONE: Final = Statement.named("impact_gone")("""
     WITH RECURSIVE gone (id) AS (
         SELECT unnest($1::text[]) COLLATE "C"
         UNION
@@ -37,8 +35,7 @@ _GONE: Final = Statement(
         )) FROM gone
     )
     SELECT id FROM gone LIMIT $2::bigint
-    """,
-)
+""")
 
 
 def _touching(name: str, table: str, columns: str, ends: Sequence[str]) -> Statement:
@@ -88,13 +85,10 @@ async def deleted_with(transaction: Transaction, resources: Sequence[str], most:
 
 # -- what stands around resources --------------------------------------------------------------------------------------
 
-_SEEN: Final = Statement(
-    "impact_seen",
-    f"""
+_SEEN: Final = Statement.named("impact_seen")(f"""
     SELECT resource_id, owner_id, policy_id
     FROM {rows_of("text")} AS asked (resource_id) JOIN resources USING (resource_id)
-    """,
-)
+""")
 
 
 def _sample(name: str, table: str, columns: str, end: str) -> Statement:
@@ -151,9 +145,7 @@ _PERMITTED: Final = """
     WHERE (owner_id IN (SELECT role_id FROM owning)) IS NOT TRUE
 """
 
-_VISIBLE: Final = Statement(
-    "impact_visible",
-    f"""
+_VISIBLE: Final = Statement.named("impact_visible")(f"""
     WITH RECURSIVE {CALLER.format(caller="$2")},
     thing (resource_id, owner_id) AS MATERIALIZED (
         SELECT found.resource_id, found.owner_id FROM unnest($1::text[]) AS asked (id), LATERAL (
@@ -166,8 +158,7 @@ _VISIBLE: Final = Statement(
         SELECT FROM permissions
         WHERE permissions.resource_id = thing.resource_id AND (role_id IN (SELECT role_id FROM permitted)) IS TRUE OFFSET 0
     )
-    """,
-)
+""")
 
 
 async def visible(transaction: Transaction, caller: RoleName, resources: Sequence[str]) -> frozenset[str]:

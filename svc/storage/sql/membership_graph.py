@@ -56,9 +56,7 @@ def _step(name: str, own: str, other: str) -> Statement:
 _DOWN: Final = _step("membership_graph_down", "role_id", "member_id")
 _UP: Final = _step("membership_graph_up", "member_id", "role_id")
 
-_VISIBLE: Final = Statement(
-    "membership_graph_visible",
-    f"""
+_VISIBLE: Final = Statement.named("membership_graph_visible")(f"""
     WITH RECURSIVE {HELD.format(caller="$1")},
     thing AS MATERIALIZED (
         SELECT resource_id, owner_id FROM unnest($2::text[]) AS asked (id), LATERAL (
@@ -78,8 +76,7 @@ _VISIBLE: Final = Statement(
         SELECT FROM (SELECT role_id FROM permissions WHERE permissions.resource_id = thing.resource_id OFFSET 0) AS given
         WHERE role_id IN (SELECT role_id FROM held)
     )
-    """,
-)
+""")
 
 
 async def effective_members(database: Database, query: MembersQuery) -> EffectiveMembers:

@@ -20,9 +20,7 @@ from svc.storage.driver.columns import for_each
 from svc.storage.driver.database import Statement, Transaction
 
 # A batch leads upwards as one: what it has in common is followed once, and a circle ends.
-_OWNERS: Final = Statement(
-    "owners_of",
-    """
+_OWNERS: Final = Statement.named("owners_of")("""
     WITH RECURSIVE known (id) AS (
         SELECT unnest($1::text[]) COLLATE "C"
         UNION
@@ -33,18 +31,14 @@ _OWNERS: Final = Statement(
     SELECT found.resource_id, found.owner_id, found.policy_id FROM known, LATERAL (
         SELECT resource_id, owner_id, policy_id FROM resources WHERE resource_id = known.id OFFSET 0
     ) AS found
-    """,
-)
+""")
 
-_LAST_POLICY: Final = Statement(
-    "owners_last_policy",
-    """
+_LAST_POLICY: Final = Statement.named("owners_last_policy")("""
     SELECT asked.id, (
         SELECT resource_id FROM resources WHERE resource_id >= asked.first AND resource_id <= asked.id
         ORDER BY resource_id DESC LIMIT 1
     ) FROM unnest($1::text[], $2::text[]) AS asked (id, first)
-    """,
-)
+""")
 
 
 async def ownership(transaction: Transaction, records: Iterable[str], placed: Sequence[str]) -> Ownership:

@@ -61,82 +61,60 @@ _RESOURCES: Final = _Table(
     row=ResourceRow,
     key=1,
     own=Statement("resources_own", "SELECT resource_id, owner_id FROM resources WHERE policy_id = $1::text"),
-    foreign=Statement(
-        "resources_foreign",
-        f"""
+    foreign=Statement.named("resources_foreign")(f"""
         SELECT resource_id, owner_id FROM {rows_of("text")} AS wanted (resource_id) JOIN resources USING (resource_id)
         WHERE policy_id IS DISTINCT FROM $2::text
-        """,
-    ),
+    """),
 )
 _MEMBERSHIPS: Final = _Table(
     row=MembershipRow,
     key=3,
     own=Statement(
-        "memberships_own",
-        "SELECT role_id, member_id, ownership, admin_option FROM memberships WHERE policy_id = $1::text",
+        "memberships_own", "SELECT role_id, member_id, ownership, admin_option FROM memberships WHERE policy_id = $1::text"
     ),
-    foreign=Statement(
-        "memberships_foreign",
-        f"""
+    foreign=Statement.named("memberships_foreign")(f"""
         SELECT role_id, member_id, ownership, admin_option
         FROM {rows_of("text", "text", "boolean")} AS wanted (role_id, member_id, ownership)
             JOIN memberships USING (role_id, member_id, ownership)
         WHERE policy_id IS DISTINCT FROM $4::text
-        """,
-    ),
+    """),
 )
 _PERMISSIONS: Final = _Table(
     row=PermissionRow,
     key=3,
     own=Statement("permissions_own", "SELECT resource_id, privilege, role_id FROM permissions WHERE policy_id = $1::text"),
-    foreign=Statement(
-        "permissions_foreign",
-        f"""
+    foreign=Statement.named("permissions_foreign")(f"""
         SELECT resource_id, privilege, role_id
         FROM {rows_of("text", "text", "text")} AS wanted (resource_id, privilege, role_id)
             JOIN permissions USING (resource_id, privilege, role_id)
         WHERE policy_id IS DISTINCT FROM $4::text
-        """,
-    ),
+    """),
 )
 _ANNOTATIONS: Final = _Table(
     row=AnnotationRow,
     key=2,
     own=Statement("annotations_own", "SELECT resource_id, name, value FROM annotations WHERE policy_id = $1::text"),
-    foreign=Statement(
-        "annotations_foreign",
-        f"""
+    foreign=Statement.named("annotations_foreign")(f"""
         SELECT resource_id, name, value
         FROM {rows_of("text", "text")} AS wanted (resource_id, name) JOIN annotations USING (resource_id, name)
         WHERE policy_id IS DISTINCT FROM $3::text
-        """,
-    ),
+    """),
 )
-_STORED_RESTRICTIONS: Final = Statement(
-    "restrictions_stored",
-    """
+_STORED_RESTRICTIONS: Final = Statement.named("restrictions_stored")("""
     SELECT asked.role_id, cidr FROM unnest($1::text[]) AS asked (role_id), LATERAL (
         SELECT cidr FROM restrictions WHERE restrictions.role_id = asked.role_id OFFSET 0
     ) AS restriction
-    """,
-)
-_RESTRICTIONS: Final = Statement(
-    "restrictions_own",
-    """
+""")
+_RESTRICTIONS: Final = Statement.named("restrictions_own")("""
     SELECT wanted.role_id, cidr
     FROM unnest($1::text[]) AS wanted (role_id), LATERAL (
         SELECT cidr FROM restrictions WHERE restrictions.role_id = wanted.role_id OFFSET 0
     ) AS restriction
     WHERE (SELECT policy_id FROM roles WHERE roles.role_id = wanted.role_id) = $2::text
-    """,
-)
-_EXISTING: Final = Statement(
-    "resources_existing",
-    f"""
+""")
+_EXISTING: Final = Statement.named("resources_existing")(f"""
     SELECT resource_id FROM {rows_of("text")} AS asked (resource_id) JOIN resources USING (resource_id)
-    """,
-)
+""")
 
 
 async def read(transaction: Transaction, policy: str, wanted: Rows, deleted: Sequence[str]) -> Present:
@@ -179,135 +157,93 @@ async def stored(transaction: Transaction, rows: Rows) -> Rows:
 
 # A role that no policy recorded can outlive its resource. Who defines its name in a policy gets a new role, without the old
 # one's memberships, privileges and credential.
-_DELETE_REMAINS: Final = Statement(
-    "roles_delete_remains",
-    """
+_DELETE_REMAINS: Final = Statement.named("roles_delete_remains")("""
     DELETE FROM roles
     WHERE role_id = ANY ($1::text[]) AND NOT EXISTS (SELECT FROM resources WHERE resource_id = roles.role_id OFFSET 0)
-    """,
-)
+""")
 _CREATE_ROLES: Final = Statement(
     "roles_create",
     "INSERT INTO roles (role_id, policy_id) SELECT role_id, $2::text FROM unnest($1::text[]) AS created (role_id)",
 )
-_CREATE_CREDENTIALS: Final = Statement(
-    "credentials_create",
-    """
+_CREATE_CREDENTIALS: Final = Statement.named("credentials_create")("""
     INSERT INTO credentials (role_id, api_key)
     SELECT role_id, api_key FROM unnest($1::text[], $2::bytea[]) AS created (role_id, api_key)
-    """,
-)
-_CREATE_RESOURCES: Final = Statement(
-    "resources_create",
-    """
+""")
+_CREATE_RESOURCES: Final = Statement.named("resources_create")("""
     INSERT INTO resources (resource_id, owner_id, policy_id)
     SELECT resource_id, owner_id, $3::text FROM unnest($1::text[], $2::text[]) AS created (resource_id, owner_id)
-    """,
-)
-_CREATE_MEMBERSHIPS: Final = Statement(
-    "memberships_create",
-    """
+""")
+_CREATE_MEMBERSHIPS: Final = Statement.named("memberships_create")("""
     INSERT INTO memberships (role_id, member_id, ownership, admin_option, policy_id)
     SELECT role_id, member_id, ownership, admin_option, $5::text
     FROM unnest($1::text[], $2::text[], $3::boolean[], $4::boolean[])
         AS created (role_id, member_id, ownership, admin_option)
-    """,
-)
-_CREATE_PERMISSIONS: Final = Statement(
-    "permissions_create",
-    """
+""")
+_CREATE_PERMISSIONS: Final = Statement.named("permissions_create")("""
     INSERT INTO permissions (resource_id, privilege, role_id, policy_id)
     SELECT resource_id, privilege, role_id, $4::text
     FROM unnest($1::text[], $2::text[], $3::text[]) AS created (resource_id, privilege, role_id)
-    """,
-)
-_CREATE_ANNOTATIONS: Final = Statement(
-    "annotations_create",
-    """
+""")
+_CREATE_ANNOTATIONS: Final = Statement.named("annotations_create")("""
     INSERT INTO annotations (resource_id, name, value, policy_id)
     SELECT resource_id, name, value, $4::text
     FROM unnest($1::text[], $2::text[], $3::text[]) AS created (resource_id, name, value)
-    """,
-)
-_CREATE_RESTRICTIONS: Final = Statement(
-    "restrictions_create",
-    """
+""")
+_CREATE_RESTRICTIONS: Final = Statement.named("restrictions_create")("""
     INSERT INTO restrictions (role_id, cidr)
     SELECT role_id, cidr FROM unnest($1::text[], $2::text[]) AS created (role_id, cidr)
-    """,
-)
+""")
 
 # -- updating: columns of rows, then the policy that must have recorded them ------------------------------------------
 
 # Rows are found by their keys. ``IS NOT DISTINCT FROM`` is a condition that no index serves: with ``=``, all rows of the
 # policy might be read for each batch, and compared with each row of it.
 
-_UPDATE_RESOURCES: Final = Statement(
-    "resources_update",
-    f"""
+_UPDATE_RESOURCES: Final = Statement.named("resources_update")(f"""
     UPDATE resources AS resource SET owner_id = changed.owner_id
     FROM {rows_of("text", "text")} AS changed (resource_id, owner_id)
     WHERE resource.resource_id = changed.resource_id AND policy_id IS NOT DISTINCT FROM $3::text
-    """,
-)
-_UPDATE_MEMBERSHIPS: Final = Statement(
-    "memberships_update",
-    f"""
+""")
+_UPDATE_MEMBERSHIPS: Final = Statement.named("memberships_update")(f"""
     UPDATE memberships AS membership SET admin_option = changed.admin_option
     FROM {rows_of("text", "text", "boolean", "boolean")}
         AS changed (role_id, member_id, ownership, admin_option)
     WHERE membership.role_id = changed.role_id AND membership.member_id = changed.member_id
         AND membership.ownership = changed.ownership AND policy_id IS NOT DISTINCT FROM $5::text
-    """,
-)
-_UPDATE_ANNOTATIONS: Final = Statement(
-    "annotations_update",
-    f"""
+""")
+_UPDATE_ANNOTATIONS: Final = Statement.named("annotations_update")(f"""
     UPDATE annotations AS annotation SET value = changed.value
     FROM {rows_of("text", "text", "text")} AS changed (resource_id, name, value)
     WHERE annotation.resource_id = changed.resource_id AND annotation.name = changed.name
         AND policy_id IS NOT DISTINCT FROM $4::text
-    """,
-)
+""")
 
 # -- deleting: columns of keys, then the policy that must have recorded the rows --------------------------------------
 
-_DELETE_MEMBERSHIPS: Final = Statement(
-    "memberships_delete",
-    f"""
+_DELETE_MEMBERSHIPS: Final = Statement.named("memberships_delete")(f"""
     DELETE FROM memberships AS membership
     USING {rows_of("text", "text", "boolean")} AS deleted (role_id, member_id, ownership)
     WHERE membership.role_id = deleted.role_id AND membership.member_id = deleted.member_id
         AND membership.ownership = deleted.ownership AND policy_id IS NOT DISTINCT FROM $4::text
-    """,
-)
-_DELETE_PERMISSIONS: Final = Statement(
-    "permissions_delete",
-    f"""
+""")
+_DELETE_PERMISSIONS: Final = Statement.named("permissions_delete")(f"""
     DELETE FROM permissions AS permission
     USING {rows_of("text", "text", "text")} AS deleted (resource_id, privilege, role_id)
     WHERE permission.resource_id = deleted.resource_id AND permission.privilege = deleted.privilege
         AND permission.role_id = deleted.role_id AND policy_id IS NOT DISTINCT FROM $4::text
-    """,
-)
-_DELETE_ANNOTATIONS: Final = Statement(
-    "annotations_delete",
-    f"""
+""")
+_DELETE_ANNOTATIONS: Final = Statement.named("annotations_delete")(f"""
     DELETE FROM annotations AS annotation
     USING {rows_of("text", "text")} AS deleted (resource_id, name)
     WHERE annotation.resource_id = deleted.resource_id AND annotation.name = deleted.name
         AND policy_id IS NOT DISTINCT FROM $3::text
-    """,
-)
-_DELETE_RESTRICTIONS: Final = Statement(
-    "restrictions_delete",
-    """
+""")
+_DELETE_RESTRICTIONS: Final = Statement.named("restrictions_delete")("""
     DELETE FROM restrictions
     WHERE role_id = ANY ($1::text[])
         AND ((role_id, cidr) IN (SELECT * FROM unnest($1, $2::text[]) AS deleted (role_id, cidr))) IS TRUE
         AND (SELECT policy_id FROM roles WHERE roles.role_id = restrictions.role_id) = $3::text
-    """,
-)
+""")
 
 # Whoever recorded these: an explicit deletion reaches beyond the loaded policy (POL-45). The schema sees to
 # what goes with them. Roles that go are found here nevertheless: row by row, PostgreSQL can't follow a thousand owners.
@@ -326,17 +262,11 @@ _GONE: Final = """
 _DELETE_ROLES: Final = Statement(
     "roles_delete", f"{_GONE} DELETE FROM roles WHERE role_id = ANY (ARRAY(SELECT role_id FROM gone))"
 )
-_ANNOTATED_BY_GONE: Final = Statement(
-    "annotated_by_gone",
-    f"""
+_ANNOTATED_BY_GONE: Final = Statement.named("annotated_by_gone")(f"""
     {_GONE} SELECT DISTINCT resource_id
     FROM gone, LATERAL (SELECT resource_id FROM annotations WHERE policy_id = gone.role_id OFFSET 0) AS annotated
-    """,
-)
-_DELETE_RESOURCES: Final = Statement(
-    "resources_delete",
-    "DELETE FROM resources WHERE resource_id = ANY ($1::text[])",
-)
+""")
+_DELETE_RESOURCES: Final = Statement("resources_delete", "DELETE FROM resources WHERE resource_id = ANY ($1::text[])")
 
 
 async def change(transaction: Transaction, policy: str, changes: Changes, api_keys: Mapping[str, Sealed]) -> None:

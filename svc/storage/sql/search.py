@@ -56,34 +56,25 @@ CLASS: Final = """
 
 # The documents of a resource are made from all its annotations: of two loads that annotate it, the second must wait and look
 # again. A new one has no document yet, and nobody else knows it.
-_LOCK: Final = Statement(
-    "documents_lock",
-    """
+_LOCK: Final = Statement.named("documents_lock")("""
     SELECT FROM unnest($1::text[]) AS asked (resource_id), LATERAL (
         SELECT FROM documents WHERE documents.resource_id = asked.resource_id FOR NO KEY UPDATE
     ) AS locked
-    """,
-)
-_INDEX: Final = Statement(
-    "documents_index",
-    """
+""")
+_INDEX: Final = Statement.named("documents_index")("""
     INSERT INTO documents (resource_id, split, plain)
     SELECT described.resource_id, split, plain
     FROM unnest($1::text[]) AS asked (resource_id), LATERAL (
         SELECT * FROM searchable WHERE searchable.resource_id = asked.resource_id OFFSET 0
     ) AS described
     ON CONFLICT (resource_id) DO UPDATE SET split = excluded.split, plain = excluded.plain
-    """,
-)
-_RANKS: Final = Statement(
-    "documents_ranks",
-    f"""
+""")
+_RANKS: Final = Statement.named("documents_ranks")(f"""
     WITH {ASKED.format(text="$2::text")}
     SELECT resource_id, {CLASS.format(by_class="$4::boolean", document="found.document")}
     FROM unnest($1::text[]) AS listed (resource_id),
         LATERAL {MATCHING.format(split="$3::boolean", resource_id="listed.resource_id")}
-    """,
-)
+""")
 
 
 async def index(transaction: Transaction, resource_ids: Iterable[str]) -> None:

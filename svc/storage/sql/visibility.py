@@ -150,9 +150,7 @@ def _from_points(name: str, start: str, *, searching: bool) -> Statement:
 
 
 #: The list from the documents that match a search; whether they are fewer than ``$11``, and it is complete, comes first.
-_FOUND: Final = Statement(
-    "resources_found",
-    f"""
+_FOUND: Final = Statement.named("resources_found")(f"""
     WITH RECURSIVE {_HELD_BY_ALL}, {_ASKED},
     matching (resource_id, document) AS MATERIALIZED (
         SELECT resource_id, document FROM {FOUND.format(split="$9::boolean", most="$11::bigint")}
@@ -168,8 +166,7 @@ _FOUND: Final = Statement(
     ),
     {_SEEN}
     SELECT (SELECT complete FROM extent), {_ANSWER}
-    """,
-)
+""")
 
 
 def _walked(name: str, *, searching: bool) -> Statement:
