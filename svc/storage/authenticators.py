@@ -1,6 +1,4 @@
-"""What authenticators with variables ask PostgreSQL: their settings, and all that bears on a candidate; and how operators
-see and change them.
-"""
+"""The store of authenticators on PostgreSQL: their settings, what bears on a login, and what operators change."""
 
 from __future__ import annotations
 
@@ -29,9 +27,9 @@ from svc.model.errors import InvalidParameter, RecordNotFound
 from svc.model.events import EventBatch
 from svc.model.names import ResourceName, RoleName
 from svc.storage.driver.columns import column
-from svc.storage.driver.database import Database, Statement, Transaction
+from svc.storage.driver.database import Database, Statement
 from svc.storage.driver.failures import ForeignKeyViolation
-from svc.storage.events import record
+from svc.storage.events import change
 from svc.storage.secrets import ENDED_AT
 from svc.storage.sql.access_facts import HELD
 
@@ -71,9 +69,9 @@ _SETTINGS: Final = Statement.named("authenticator_settings")(f"""
     FROM ({_TOLD.format(variables="$1", webservice="$2::text")}) AS settings
 """)
 
-# Whom nobody knows is asked about in the same way: no condition here ends the search early for an unknown role. Whoever
-# writes policy decides how much there is to be read of a role, and logins must stay cheap: who holds more roles than are
-# followed lacks the privilege unless it is found among these, and more annotations than are read are told as too many.
+# An unknown role is asked about in the same way: no condition here ends the search early for it. Policy decides how much
+# there is to read of a role, and logins must stay cheap: a role that holds more roles than are followed lacks the privilege
+# unless it is found among these, and more annotations than are read are reported as too many.
 _CANDIDATE: Final = Statement.named("login_candidate")(f"""
     WITH RECURSIVE {HELD.format(caller="$1")},
     followed (role_id) AS (SELECT role_id FROM held LIMIT {ROLES_FOLLOWED}),
@@ -101,10 +99,9 @@ _CANDIDATE: Final = Statement.named("login_candidate")(f"""
         (SELECT key_id FROM signing_keys WHERE account = $2 ORDER BY serial DESC LIMIT 1),
         ARRAY(SELECT cidr FROM restrictions WHERE role_id = $1 ORDER BY cidr LIMIT {RESTRICTIONS_LIMIT})
 """)
-
-_ANNOTATIONS: Final = Statement.named("authenticator_annotations")("""
-    SELECT name, left(value, $3::integer) FROM annotations WHERE resource_id = $1::text AND name = ANY ($2::text[])
-""")
+_ANNOTATIONS: Final = Statement.named("authenticator_annotations")(
+    "SELECT name, left(value, $3::integer) FROM annotations WHERE resource_id = $1::text AND name = ANY ($2::text[])"
+)
 
 # "0" follows the slash in byte order.
 _WEBSERVICES: Final = Statement.named("authenticator_webservices")("""
@@ -177,27 +174,15 @@ class AuthenticatorStore:
 
     async def candidate(self, role: RoleName, branch: str, names: Sequence[str], annotated: str) -> LoginCandidate:
         """See ``IAuthenticatorReadings``."""
-        (row,) = await self._database.fetch(
-            _CANDIDATE,
-            str(role),
-            role.account,
-            f"{role.account}:webservice:{branch}",
-            # Names under a branch are a range of the key: "0" follows the slash in byte order.
-            f"{annotated}/",
-            f"{annotated}0",
-            _variables(role.account, branch, names),
-        )
-        edition, account_exists, creation, webservice_exists, may_authenticate, annotations, signing_key, cidrs = row
+        account, webservice = role.account, f"{role.account}:webservice:{branch}"
+        # Names under a branch are a range of the key: "0" follows the slash in byte order.
+        asked = (str(role), account, webservice, f"{annotated}/", f"{annotated}0", _variables(account, branch, names))
+        (row,) = await self._database.fetch(_CANDIDATE, *asked)
+        edition, account_exists, creation, exists, permitted, annotations, signing_key, cidrs = row
+        known, networks = creation is not None, tuple(map(ip_network, cidrs))
+        described = None if annotations is None else dict(annotations)
         return LoginCandidate(
-            edition,
-            account_exists,
-            creation is not None,
-            webservice_exists,
-            may_authenticate,
-            None if annotations is None else dict(annotations),
-            signing_key,
-            tuple(map(ip_network, cidrs)),
-            creation or 0,
+            edition, account_exists, known, exists, permitted, described, signing_key, networks, creation or 0
         )
 
     async def webservice_annotations(self, webservice: ResourceName, names: Sequence[str], limit: int) -> Mapping[str, str]:
@@ -244,18 +229,12 @@ class AuthenticatorStore:
     async def _told(
         self, trail: EventBatch | None, statement: Statement, webservice: ResourceName, *more: str | bool | int
     ) -> Any:
-        """Tell a webservice something, and return what the statement does; false when that changed nothing.
+        """Change what a webservice is told, and return what the statement does; false when that changed nothing.
 
         :raises NotFound: there is no such webservice.
         """
-
-        async def work(transaction: Transaction) -> list[tuple[Any, ...]]:
-            rows = await transaction.fetch(statement, str(webservice), *more)
-            await record(transaction, trail if rows and rows[0][0] else None)
-            return rows
-
         try:
-            rows = await self._database.transact(work)
+            rows = await change(self._database, trail, statement, str(webservice), *more)
         except ForeignKeyViolation:  # it went meanwhile
             rows = []
         if not rows:

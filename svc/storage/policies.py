@@ -1,4 +1,4 @@
-"""Policy loads as PostgreSQL does them: one transaction each, and one at a time for each policy."""
+"""The store of policies on PostgreSQL: one transaction for each load, and one load at a time for each policy."""
 
 from __future__ import annotations
 
@@ -49,7 +49,6 @@ _HOLDS_MORE: Final = Statement.named("policy_holds_more")("""
         OR EXISTS (SELECT FROM permissions WHERE policy_id = $1 OFFSET $2)
         OR EXISTS (SELECT FROM annotations WHERE policy_id = $1 OFFSET $2)
 """)
-
 _LACKS_UPDATE: Final = Statement.named("policy_lacks_update_below")(f"""
     WITH RECURSIVE {CALLER.format(caller="$1")},
     thing (resource_id, owner_id) AS MATERIALIZED (
@@ -63,7 +62,6 @@ _LACKS_UPDATE: Final = Statement.named("policy_lacks_update_below")(f"""
     {updating("$1")}
     SELECT EXISTS (SELECT FROM thing WHERE NOT {UPDATABLE})
 """)
-
 _NOT_GRANTABLE: Final = Statement.named("policy_not_grantable")(f"""
     WITH RECURSIVE {CALLER.format(caller="$2")},
     asked (role_id) AS MATERIALIZED (
@@ -91,19 +89,14 @@ _THINGS: Final = """
 """
 
 _NOT_PERMITTABLE: Final = Statement.named("policy_not_permittable")(f"""
-    WITH RECURSIVE {CALLER.format(caller="$2")},
-    {_THINGS},
+    WITH RECURSIVE {CALLER.format(caller="$2")}, {_THINGS},
     {held_among("permitting", "$2", "SELECT owner_id FROM thing")}
     SELECT resource_id FROM thing WHERE (owner_id IN (SELECT role_id FROM permitting)) IS NOT TRUE
 """)
-
 _NOT_UPDATABLE: Final = Statement.named("policy_not_updatable")(f"""
-    WITH RECURSIVE {CALLER.format(caller="$2")},
-    {_THINGS},
-    {updating("$2")}
+    WITH RECURSIVE {CALLER.format(caller="$2")}, {_THINGS}, {updating("$2")}
     SELECT resource_id FROM thing WHERE NOT {UPDATABLE}
 """)
-
 _RECORD: Final = Statement.named("policy_record")(f"""
     WITH added AS (
         INSERT INTO policy_versions (policy_id, version, text, sha256, loaded_by, client_ip)
@@ -111,15 +104,12 @@ _RECORD: Final = Statement.named("policy_record")(f"""
         FROM policy_versions WHERE policy_id = $1
         RETURNING version
     ), trimmed AS (
-        DELETE FROM policy_versions
-        WHERE policy_id = $1 AND version <= (SELECT version FROM added) - {HISTORY_KEPT}
+        DELETE FROM policy_versions WHERE policy_id = $1 AND version <= (SELECT version FROM added) - {HISTORY_KEPT}
     )
     SELECT version FROM added
 """)
-
 _NEWEST: Final = Statement.named("secrets_newest")("""
-    SELECT resource_id, sealed
-    FROM unnest($1::text[]) AS asked (resource_id), LATERAL (
+    SELECT resource_id, sealed FROM unnest($1::text[]) AS asked (resource_id), LATERAL (
         SELECT sealed FROM secrets WHERE secrets.resource_id = asked.resource_id ORDER BY version DESC LIMIT 1
     ) AS newest
 """)
@@ -156,12 +146,10 @@ class PolicyStore:
 
     async def transact(self, work: Callable[[IPolicyTransaction], Awaitable[T]]) -> T:
         """See ``IPolicies``. Rows that came or went since they were read make the load a conflict, like one under way."""
-
-        async def run(transaction: Transaction) -> T:
-            return await work(_PolicyTransaction(transaction))
-
         try:
-            return await self._database.transact(run, statement_timeout=STATEMENT_TIMEOUT)
+            return await self._database.transact(
+                lambda transaction: work(_PolicyTransaction(transaction)), statement_timeout=STATEMENT_TIMEOUT
+            )
         except (UniqueViolation, ForeignKeyViolation) as violation:
             _log.info("A policy load met the changes of another: {why}", why=summary(violation))
             raise PolicyConflict from None

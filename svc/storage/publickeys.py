@@ -1,4 +1,4 @@
-"""Public keys of users, as PostgreSQL keeps them."""
+"""The store of the public keys of users on PostgreSQL."""
 
 from __future__ import annotations
 
@@ -44,5 +44,5 @@ class PublicKeyStore:
         return await self._beneath(_KNOWN) == [(f"{_KNOWN}/known", b"known")]
 
     async def _beneath(self, name: str) -> list[tuple[str, Sealed]]:
-        """The keys whose ids begin with a name and a slash; ``0`` follows the slash in byte order."""
+        """Return the keys whose ids begin with a name and a slash; ``0`` follows the slash in byte order."""
         return [(key, Sealed(value)) for key, value in await self._database.fetch(_NEWEST, f"{name}/", f"{name}0")]

@@ -1,4 +1,4 @@
-"""Resources as PostgreSQL keeps them: who sees which, and who has a privilege on one."""
+"""The store of resources on PostgreSQL."""
 
 from __future__ import annotations
 

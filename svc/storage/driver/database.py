@@ -1,23 +1,19 @@
 """The database: single statements, and transactions of several, on a pool of sessions with PostgreSQL.
 
-PostgreSQL may come and go. While it is away every call fails soon with ``StoreUnavailable``; when it is back, calls succeed
-again. Nothing that was sent is sent again, except that a transaction, or single statement, which PostgreSQL rolled back for
-its conflict with another one, or with the replay of a standby's log, is run again from the start.
+While PostgreSQL is away every call fails soon with ``StoreUnavailable``. Nothing that was sent is sent again, except that a
+transaction or statement which PostgreSQL rolled back for a conflict, with another or with a standby's replay, is run again.
 
-Note [Readings and writes]. A primary with a synchronous standby lets a COMMIT wait for it, without end. So writes have a few
-sessions of their own, which may all wait, and readings never stand behind them. PostgreSQL itself refuses to write in the
-sessions for readings, so that no statement gets there by mistake.
+Note [Readings and writes]. A COMMIT may wait for a synchronous standby without end. So writes have a few sessions of their
+own, and readings never stand behind them. PostgreSQL itself refuses to write in the sessions for readings.
 
-Note [Ended, not cancelled]. Who waits for a COMMIT gives up after a while, and its session with it. The process of
-PostgreSQL that served it notices nothing, and waits on: another session has it terminated, and only when it is gone a new
-one takes its place, so that there never are more of them than sessions for writing. It isn't cancelled: PostgreSQL would
-call that a success.
+Note [Ended, not cancelled]. A session that waits for a COMMIT is given up after a while, but its server process waits on:
+another session has it terminated, and only when it is gone a new one takes its place, so that there never are more of them
+than sessions for writing. It isn't cancelled: PostgreSQL would call that a success.
 
 Note [Unknown outcomes]. A COMMIT that isn't answered may have happened. So may one that is answered with a warning: that is
-how PostgreSQL says that somebody cancelled its wait, and that what was committed has not reached the standby. Which warning
-it is can't be told, since it comes in the language of the server; so each one counts. And who changes nothing, because what
-he wants is there already, has it perhaps from a COMMIT of unknown outcome: he writes a record that says nothing, whose
-COMMIT waits like any other. A success thus always means that all it rests on is where it should be.
+how PostgreSQL says that its wait was cancelled, and that what was committed has not reached the standby. Warnings come in
+the language of the server, so each one counts. And a transaction that changes nothing may rest on a COMMIT of unknown
+outcome: it writes a record that says nothing, for which its own COMMIT waits like any other.
 """
 
 from __future__ import annotations
@@ -51,7 +47,6 @@ GRACE: Final = 1.0
 
 #: How often a transaction is run, at most, before its conflicts with others make it fail.
 ATTEMPTS: Final = 3
-
 #: How long to wait before a transaction is run again, so that the one it met can end; in seconds, times the attempts made.
 CONFLICT_PAUSE: Final = 0.05
 
@@ -243,9 +238,8 @@ class Database(Service):
     async def transact(self, work: Callable[[Transaction], Awaitable[T]], *, statement_timeout: float | None = None) -> T:
         """Run ``work`` in one transaction and return its result: all of it happens, or, when it raises, nothing.
 
-        Cancelled, it runs to its end unheard (Note [Shielded transactions]), or does not begin. ``work`` is run again when
-        PostgreSQL rolls it back for a conflict with another transaction, so that what it does beside asking the
-        transaction must bear repeating.
+        Cancelled, it runs to its end unheard (Note [Shielded transactions]), or does not begin. ``work`` must bear being
+        repeated: it is run again when PostgreSQL rolls it back for a conflict with another transaction.
 
         :param statement_timeout: seconds that each statement of this transaction may take, instead of the usual ones.
         :raises StoreUnavailable: PostgreSQL cannot be asked now; nothing has happened.

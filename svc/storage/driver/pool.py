@@ -2,14 +2,13 @@
 
 Note [Patience]
 
-One number of seconds bounds every wait: for a connection to open, for a session to come free, for a statement to be answered
-by a server that hangs. The last two are not read off a clock but counted in beats, in each of which the reactor has turned:
-a process that was itself suspended, and finds all its answers waiting, does not take them for late.
+One number of seconds bounds every wait: for a connection to open, a session to come free, a statement to be answered. The
+last two are counted in beats of the reactor, so that a process that was itself suspended doesn't take its answers for late.
 
 Note [One tries]
 
-Once an attempt to connect has failed, one place alone is tried on, and soon: the others wait until that has succeeded, and
-follow at once. So a database that is back is noticed within half a second, and one that is in trouble isn't stormed.
+Once an attempt to connect has failed, one place alone is tried on, and soon; the others follow when that has succeeded. So a
+database that is back is noticed within half a second, and one that is in trouble isn't stormed.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from svc.storage.driver.failures import summary
 #: Time between two looks at what waits, in seconds.
 BEAT: Final = 0.25
 
-#: Longest pause between two attempts to connect, in seconds. A session that lived as long makes the pauses begin anew.
+#: Longest pause between two attempts to connect, in seconds. A session that lived as long makes the pauses begin again.
 LONGEST_PAUSE: Final = 0.5
 
 #: How many callers may wait for a session at a time.
@@ -48,10 +47,10 @@ class Lendable(Protocol):
 
     @property
     def lost(self) -> bool:
-        """Tell whether the session is lost."""
+        """Return whether the session is lost."""
 
     def answers(self) -> bool:
-        """Tell whether the session is still open, without asking the server; a closed one is lost."""
+        """Return whether the session is still open, without asking the server; a closed one is lost."""
 
     def grow_older(self, seconds: float) -> None:
         """Count time for a statement that is under way."""
@@ -152,7 +151,7 @@ class Pool(Generic[S]):
             except DeferredTimeout:
                 _log.warn("Transactions are cut off, since they did not end in {patience} seconds", patience=self._patience)
             self._drained = None
-        # Whoever brought us here may be a keeper, and nobody is cancelled while he runs.
+        # The caller may be a keeper, and none is cancelled while it runs.
         await deferLater(self._reactor, 0)
         if self._beat.running:
             self._beat.stop()
@@ -211,7 +210,7 @@ class Pool(Generic[S]):
         self._look_drained()
 
     def _lend(self) -> None:
-        # A caller may give the session back before it returns from here: a loop, so that many such need no deep stack.
+        # A caller may give the session back before it returns from here: a loop, so that many of them need no deep stack.
         self._lending = True
         while self._idle and self._waiters:
             waiter = self._waiters.popleft()
@@ -234,9 +233,8 @@ class Pool(Generic[S]):
                 await follower  # Note [One tries]
             gone: Deferred[Exception] = Deferred()
             try:
-                session = await Deferred.fromCoroutine(self._connect(gone.callback)).addTimeout(
-                    self._patience, self._reactor
-                )
+                connecting = Deferred.fromCoroutine(self._connect(gone.callback))
+                session = await connecting.addTimeout(self._patience, self._reactor)
             except StoreUnavailable as refusal:
                 self._missed(place, refusal.why)
                 continue
@@ -251,8 +249,7 @@ class Pool(Generic[S]):
                 continue
             since = self._reactor.seconds()
             self._admit(session)
-            reason = await gone
-            self._forget(session, reason)
+            self._forget(session, await gone)
             if self._reactor.seconds() - since >= LONGEST_PAUSE:
                 attempts = pauses(self._chance)
 
@@ -262,12 +259,10 @@ class Pool(Generic[S]):
         self._unreachable = self._trying = None
         self._sessions.add(session)
         self.release(session)
-        followers, self._followers = self._followers, []
-        for follower in followers:
-            follower.callback(None)
-        arrivals, self._arrivals = self._arrivals, []
-        for arrival in arrivals:
-            arrival.callback(None)
+        waiting = [*self._followers, *self._arrivals]
+        self._followers, self._arrivals = [], []
+        for each in waiting:
+            each.callback(None)
 
     def _forget(self, session: S, reason: Exception) -> None:
         _log.warn("A database connection was lost: {why}", why=summary(reason))

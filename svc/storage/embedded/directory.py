@@ -10,8 +10,7 @@
     programs/         a copy of PostgreSQL's programs, where one is needed
     annex             the path of the runtime directory, where there is one
 
-As root, PostgreSQL's user owns ``cluster`` and nothing else here. ``svc`` reads what is in there with suspicion and never
-writes it.
+As root, PostgreSQL's user owns ``cluster`` and nothing else here; ``svc`` distrusts what is in there and never writes it.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ import attrs
 from svc.model.errors import StartRefused
 from svc.storage.embedded import runtime_dir
 
-#: Size in bytes beyond which PostgreSQL's log is begun anew when PostgreSQL starts.
+#: Size in bytes beyond which PostgreSQL's log is begun again when PostgreSQL starts.
 LOG_LIMIT: Final = 8 * 1024 * 1024
 
 _UNFINISHED: Final = "unfinished-"
@@ -56,12 +55,12 @@ class DataDirectory:
 
     @property
     def cluster(self) -> Path:
-        """PostgreSQL's own directory."""
+        """Return PostgreSQL's own directory."""
         return self.path / "cluster"
 
     @property
     def log(self) -> Path:
-        """PostgreSQL's log."""
+        """Return PostgreSQL's log."""
         return self.path / "postgres.log"
 
     @property
@@ -72,8 +71,7 @@ class DataDirectory:
     def make(self) -> None:
         """Make the directory if it isn't there, and check that nobody but its owner can write in it.
 
-        A directory that is there keeps its mode. A new one is closed to others; only root's lets them pass, to what they may
-        read in it, because PostgreSQL runs as another user then.
+        A new one is closed to others; only root's lets them pass, because PostgreSQL runs as another user then.
 
         :raises StartRefused: others can write in it, or it is none.
         :raises OSError: it can't be made.
@@ -138,8 +136,7 @@ class DataDirectory:
         """
         if not os.path.lexists(self.cluster):
             return None
-        version = self.read_in_cluster("PG_VERSION")
-        if version is None:
+        if (version := self.read_in_cluster("PG_VERSION")) is None:
             raise StartRefused(f"{self.cluster} is damaged: it has no PG_VERSION. Restore it from a backup, or remove it")
         return version.strip()
 
@@ -186,7 +183,7 @@ class DataDirectory:
             return "\n".join(log.read(4096).decode(errors="replace").strip().splitlines()[-15:])
 
     def clear(self) -> None:
-        """Remove what a crash left: unfinished clusters, the runtime directory of a dead process; blocks for up to a second.
+        """Remove unfinished clusters and the runtime directory of a dead process; blocks for up to a second.
 
         Only for the holder of the lock, while no PostgreSQL runs.
         """

@@ -1,9 +1,8 @@
 """The embedded PostgreSQL: ``svc``'s own database server, its child, in its data directory (DATA-21).
 
 Note [One life]. All that the service does between start and stop is one coroutine, ``EmbeddedPostgres._live``, and stopping
-cancels it. Whatever it waits for then ends with ``CancelledError``, and its ``finally`` clauses undo what was done,
-innermost first: processes are stopped, what lies about is removed, the lock is released. So no state exists in which
-stopping is a special case, and when the Deferred of the stop fires, nothing runs any more.
+cancels it: its ``finally`` clauses stop processes, remove files and release the lock, innermost first. So stopping is no
+special case in any state, and when the Deferred of the stop fires, nothing runs any more.
 """
 
 from __future__ import annotations
@@ -30,11 +29,9 @@ from svc.storage.embedded.server import PostgresServer
 #: How often a server that never came up is tried, since one that was killed may leave children that take their time to go.
 FIRST_TRIES: Final = 3
 
-#: The pause before a server that died is started again, in seconds: it doubles from the shortest to the longest, which is
-#: much longer than a start works, and short enough for one that starts to be back within five seconds.
+#: The pause before a server that died is started again, in seconds: it doubles from the shortest to the longest.
 SHORTEST_PAUSE: Final = 0.25
 LONGEST_PAUSE: Final = 2.0
-
 #: After a server that lived as long as this, in seconds, the pause is the shortest again.
 STEADY: Final = 60.0
 
@@ -52,10 +49,9 @@ def _absolute(path: Path) -> Path:
 class EmbeddedPostgres(Service):
     """PostgreSQL as a service, in a data directory, which is made if it isn't there.
 
-    A server starts PostgreSQL and keeps it up. A command, which says so by ``joining``, uses the PostgreSQL of a server
-    while there is one, and else starts it for as long as the command runs. Nothing happens before ``startService``, and no
-    process is started before the reactor runs, so that a daemon may fork in between. ``durable`` may be false in tests,
-    which then don't wait for the disk.
+    A server keeps PostgreSQL up. A command, which says so by ``joining``, uses the PostgreSQL of a server while there is
+    one, and else starts it for as long as the command runs. No process is started before the reactor runs, so that a daemon
+    may fork. ``durable`` may be false in tests, which then don't wait for the disk.
     """
 
     reactor: ISystemReactor
@@ -82,9 +78,7 @@ class EmbeddedPostgres(Service):
         return life
 
     async def ready(self) -> str:
-        """Wait until connections are accepted; the libpq DSN to connect with.
-
-        While a PostgreSQL that died is being started again, this waits, too.
+        """Wait until connections are accepted, also while a PostgreSQL that died is started again; return the libpq DSN.
 
         :raises StartRefused: it can't start, or was stopped.
         """
@@ -98,8 +92,7 @@ class EmbeddedPostgres(Service):
 
     async def _live(self) -> None:
         try:
-            # No process can be waited for before the reactor runs.
-            running: Deferred[None] = Deferred()
+            running: Deferred[None] = Deferred()  # no process can be waited for before
             self.reactor.callWhenRunning(running.callback, None)
             await running
             await self._use(DataDirectory(self.directory))
@@ -143,7 +136,7 @@ class EmbeddedPostgres(Service):
                 directory.release()
 
     async def _lock(self, directory: DataDirectory) -> bool:
-        """Take the lock; false when a running server has it, which may be joined.
+        """Take the lock; return false when a running server has it, which may be joined.
 
         :raises StartRefused: another ``svc`` has it.
         """

@@ -1,4 +1,4 @@
-"""PostgreSQL in a data directory that this process has locked: the cluster made, the programs found, the server run."""
+"""A PostgreSQL server in a data directory that this process has locked."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class PostgresServer:
     durable: bool
 
     async def take_over(self) -> None:
-        """Stop the PostgreSQL of an earlier ``svc`` that was killed, and remove what else it left; before the first ``run``.
+        """Stop the PostgreSQL of an earlier ``svc`` that was killed, and remove what it left; before the first ``run``.
 
         :raises StartRefused: it doesn't end.
         :raises OSError: it may not be stopped.
@@ -59,10 +59,9 @@ class PostgresServer:
         await self.clear()
 
     async def run(self, accepting: Callable[[], None]) -> str:
-        """Start PostgreSQL and stay until it ends; how it ended, and what it said last.
+        """Start PostgreSQL and stay until it ends; return how it ended, and what it said last. Cancelling this stops it.
 
-        The cluster is made if there is none. ``accepting`` is called when connections are accepted, if ever. Cancelling this
-        stops PostgreSQL.
+        The cluster is made if there is none. ``accepting`` is called when connections are accepted, if ever.
 
         :raises StartRefused: the cluster or the programs can't be used.
         :raises OSError: files or processes can't be had.
@@ -113,7 +112,7 @@ class PostgresServer:
     async def _runnable(self, installed: Binaries, launcher: Launcher) -> Binaries:
         """Return the programs, or a copy that PostgreSQL's user can reach.
 
-        :raises StartRefused: there is no such place.
+        :raises StartRefused: there is no place for one.
         """
         user, place = launcher.user.name, self.directory.path
         log.info("svc runs as root, so PostgreSQL runs as the user {user}", user=user)
@@ -121,12 +120,8 @@ class PostgresServer:
             return installed
         if len(os.fsencode(place)) > launch.PATH_LIMIT or not await self._reaches([(str(place), os.X_OK)], launcher):
             place = self.runtime_dir.path
-        log.info(
-            "The user {user} cannot reach PostgreSQL's programs in {root}, and runs a copy of them in {place}",
-            user=user,
-            root=encodable(installed.root),
-            place=encodable(place),
-        )
+        report = "The user {user} cannot reach PostgreSQL's programs in {root}, and runs a copy of them in {place}"
+        log.info(report, user=user, root=encodable(installed.root), place=encodable(place))
         copy = await self._in_thread(lambda: installed.copied(place))
         if not await self._reaches(copy.needs, launcher):
             raise StartRefused(
@@ -136,7 +131,7 @@ class PostgresServer:
         return copy
 
     async def _reaches(self, paths: Sequence[tuple[str, int]], launcher: Launcher) -> bool:
-        """Tell whether PostgreSQL's user has that access to the paths; the system itself is asked, as that user."""
+        """Return whether PostgreSQL's user has that access to the paths; the system itself is asked, as that user."""
         child = await self._done(launcher.launch(Path("/"), [], reach=paths))
         if child.exit_code not in {0, launch.UNREACHABLE}:
             raise StartRefused(f"PostgreSQL cannot run as the user {launcher.user.name}: {self._last_words(child)}")
@@ -155,16 +150,14 @@ class PostgresServer:
         await self._in_thread(lambda: self.directory.adopt_cluster(place))
 
     async def _accepts(self, child: Child) -> bool:
-        """Wait until the child accepts connections, however long its recovery takes; false when it ended first."""
+        """Wait until the child accepts connections, however long its recovery takes; return false when it ended first."""
         patience = self.reactor.seconds() + PATIENCE
         while not is_accepting(self.directory):
             if await child.ends(GLANCE):
                 return False
             if self.reactor.seconds() >= patience:
-                log.info(
-                    "PostgreSQL is still starting, as after a crash; {log} says how far it is",
-                    log=encodable(self.directory.log),
-                )
+                where = encodable(self.directory.log)
+                log.info("PostgreSQL is still starting, as after a crash; {log} says how far it is", log=where)
                 patience += PATIENCE
         return True
 
@@ -187,9 +180,8 @@ class PostgresServer:
         try:
             self.runtime_dir.keep()
         except OSError as error:
-            log.error(
-                "svc needs {path}, which somebody removed: {error}", path=encodable(self.runtime_dir.path), error=error
-            )
+            path = encodable(self.runtime_dir.path)
+            log.error("svc needs {path}, which somebody removed: {error}", path=path, error=error)
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
         """Do blocking work in a thread. It is waited for even when this is cancelled."""

@@ -37,14 +37,13 @@ def clients() -> list[str]:
 
 
 def postgres_user(owner: int | None) -> User:
-    """Whom to run PostgreSQL as: this process's user, or as root an unprivileged one.
+    """Return the user that PostgreSQL runs as: this process's, or as root an unprivileged one.
 
-    ``owner`` is the user id that owns the cluster, where there is one: PostgreSQL runs as nobody else.
+    ``owner`` is the user id that owns the cluster, where there is one: PostgreSQL runs as no other.
 
     :raises StartRefused: there is no user for it.
     """
-    own = os.geteuid()
-    if own != 0:
+    if own := os.geteuid():
         name = named(own)
         if name is None:
             raise StartRefused(

@@ -1,4 +1,4 @@
-"""How much records carry, as PostgreSQL counts it within a transaction (``limits.RecordLimits``)."""
+"""Counts of what records carry, within a transaction (``limits.RecordLimits``)."""
 
 from __future__ import annotations
 
