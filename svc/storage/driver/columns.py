@@ -13,7 +13,6 @@ from svc.storage.driver.database import Statement, Transaction
 
 #: How many rows go into one statement: as many as the reactor can write down in about 5 ms.
 BATCH: Final = 5000
-
 #: How many characters go into one statement, unless a single row has more: they are held several times over until sent.
 TEXT: Final = 2_000_000
 

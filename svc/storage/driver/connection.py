@@ -35,7 +35,6 @@ from svc.storage.driver.shield import shielded
 
 #: What a parameter may be. Anything else, psycopg2's own SQL fragments above all, is refused.
 _PARAMETER_TYPES: Final = frozenset({str, bytes, int, float, bool, type(None), list})
-
 #: What a statement returns.
 Fetched = list[tuple[Any, ...]]
 
@@ -63,9 +62,8 @@ class Session(txpostgres.Connection):  # type: ignore[misc]  # txpostgres is unt
         self.lost = False
         #: Statements that this session has prepared, by name.
         self.prepared: dict[str, object] = {}
-        #: How long a statement may go unanswered, in seconds.
         self.patience = patience
-        #: Whether it was lost while a statement was under way, with which the server may go on.
+        #: Whether it was lost during a statement, with which the server may go on.
         self.interrupted = False
         self._descriptor = -1
         self._cursor: Any = None
@@ -103,11 +101,6 @@ class Session(txpostgres.Connection):  # type: ignore[misc]  # txpostgres is unt
         return int(self._cursor.rowcount)
 
     @property
-    def command(self) -> str:
-        """Return what the server says that the last statement did, such as ``COMMIT``."""
-        return str(self._cursor.statusmessage)
-
-    @property
     def process(self) -> int:
         """Return the id of the server's process that serves it."""
         return int(self._connection.get_backend_pid())
@@ -127,10 +120,9 @@ class Session(txpostgres.Connection):  # type: ignore[misc]  # txpostgres is unt
     def run(
         self, sql: str, parameters: Sequence[object] = (), finish: Callable[[Session], None] | None = None
     ) -> Deferred[Fetched]:
-        """Run one statement; its rows are empty when it returns none.
+        """Run one statement to its end, though the Deferred be cancelled; its rows are empty when it returns none.
 
-        The Deferred can be cancelled, the statement cannot: it runs to its end. ``finish`` is called with this session when
-        it can be used again, just before the rows are delivered; it is not called when the session is lost.
+        ``finish`` is called with this session when it can be used again, just before the rows are delivered.
 
         :raises TypeError: a parameter has a type that is not allowed.
         """
@@ -148,8 +140,7 @@ class Session(txpostgres.Connection):  # type: ignore[misc]  # txpostgres is unt
             if reason is error:
                 raise
             raise reason from error
-        self._waited = 0.0
-        self._finish = finish
+        self._waited, self._finish = 0.0, finish
         answer: Deferred[Fetched] = Deferred()
         self._answer = answer
         # What is answered by then is delivered in the next turn, not before this has returned.

@@ -41,22 +41,17 @@ from svc.storage.driver.pool import Pool
 from svc.storage.driver.shield import shielded
 
 T = TypeVar("T")
-
 #: How much longer than the statement time-out the server's word that it struck may take to arrive, in seconds.
 GRACE: Final = 1.0
-
 #: How often a transaction is run, at most, before its conflicts with others make it fail.
 ATTEMPTS: Final = 3
 #: How long to wait before a transaction is run again, so that the one it met can end; in seconds, times the attempts made.
 CONFLICT_PAUSE: Final = 0.05
-
 #: How much longer than usual a COMMIT may take at most, in seconds: no longer than what it commits took.
 LONGEST_COMMIT: Final = 60.0
-
 #: How long the end of processes that were given up is waited for: the time between two looks, in seconds, and their number.
 GLANCE: Final = 0.05
 GLANCES: Final = 40
-
 #: Says nothing, and has the COMMIT wait for its record, where a transaction has written nothing (Note [Unknown outcomes]).
 _COMMIT: Final = """
     SELECT pg_logical_emit_message(true, 'svc', '')
@@ -115,7 +110,7 @@ class Transaction:
     async def execute(self, sql: str, parameters: Sequence[object] = ()) -> int:
         """Run a statement that is not prepared, with ``%s`` where parameters go; return the number of rows it touched.
 
-        Without parameters a ``%`` is only that, and several statements may stand in ``sql``, parted by semicolons.
+        Without parameters a ``%`` is only that, and ``sql`` may have several statements, parted by semicolons.
         """
         session = self._current()
         await session.run(sql, parameters)
@@ -135,11 +130,10 @@ class Database(Service):
     """Run statements and transactions on pools of sessions with PostgreSQL.
 
     :param dsn: a URL or a string of ``key=value`` pairs, as libpq reads it.
-    :param pool_size: how many connections are held for readings.
-    :param writers: how many are held for transactions that write; as many unless it is given.
+    :param pool_size: how many connections are held for readings, and without ``writers`` as many again for writes.
     :param statement_timeout: how long PostgreSQL may work on one statement, in seconds.
     :param first_wait: how long :meth:`connected` waits for PostgreSQL, in seconds.
-    :param chance: returns random numbers of [0, 1), by which pauses before further attempts differ.
+    :param chance: see :func:`svc.storage.driver.pool.pauses`.
     :raises ConfigurationInvalid: the DSN cannot be read.
     """
 
@@ -159,7 +153,7 @@ class Database(Service):
         self._first_wait = first_wait
         self._chance = chance
         self._patience = statement_timeout + GRACE
-        #: Processes of PostgreSQL's that sessions left behind in the middle of a statement, and when each had started.
+        #: The server processes that sessions left behind in the middle of a statement, with the start of each.
         self._left: set[tuple[int, str]] = set()
 
         def pool(connect: Callable[[Callable[[Exception], None]], Coroutine[Any, Any, Session]], size: int) -> Pool[Session]:
@@ -340,11 +334,10 @@ class Database(Service):
                 raise OutcomeUnknown(f"a COMMIT was not answered: {refusal.why}") from None
             await _roll_back(session)
             raise
-        except TransactionAborted:
+        except Exception as error:
             await _roll_back(session)
-            raise RuntimeError("a statement failed, its transaction went on, and PostgreSQL rolled it back") from None
-        except Exception:
-            await _roll_back(session)
+            if isinstance(error, TransactionAborted):
+                raise RuntimeError("a statement failed, its transaction went on, and PostgreSQL rolled it back") from None
             raise
         if notices := session.take_notices():
             raise OutcomeUnknown(f"PostgreSQL answered a COMMIT with a warning: {notices[0]}")
@@ -391,7 +384,7 @@ async def _look(session: Session, _: float) -> None:
 
 
 async def _roll_back(session: Session) -> None:
-    """Undo what can be undone. A session that cannot be told to is dropped by its owner, and the server rolls back."""
+    """Roll back, as far as that works: otherwise the session is dropped by its owner, and the server rolls back."""
     if not session.lost and not session.clean:
         with suppress(StoreUnavailable, StatementFailed):
             await session.run("ROLLBACK")

@@ -20,7 +20,6 @@ from svc.net.lookup import resolved
 
 #: How long a transaction may hold its locks while this side says nothing, in seconds: it hangs, or its machine sleeps.
 IDLE_IN_TRANSACTION: Final = 30.0
-
 #: What libpq is told unless the DSN says otherwise: to notice a peer that vanished within a minute.
 _DEFAULTS: Final = {"application_name": "svc", "keepalives_idle": "30", "keepalives_interval": "10", "keepalives_count": "3"}
 

@@ -21,24 +21,17 @@ from svc.storage.driver.failures import StatementFailed, summary
 
 #: The key of the advisory lock, ``svc`` and a blank in ASCII, then 1: of this program, for this purpose.
 _LOCK: Final = 0x7376632000000001
-
 #: How long one statement of a migration may take, and the wait for another server's, in seconds.
 STATEMENT_TIMEOUT: Final = 3600.0
-
 _FILE = re.compile(r"([0-9]{4})_[a-z0-9_]+\.sql")
-
 _SURROUNDINGS: Final = Statement.named("migration_surroundings")(
     "SELECT pg_is_in_recovery(), to_regclass('schema_versions') IS NOT NULL, current_setting('server_encoding')"
 )
 _APPLIED: Final = Statement("migration_applied", "SELECT version, name, sha256 FROM schema_versions ORDER BY version")
 _RECORD: Final = Statement("migration_record", "INSERT INTO schema_versions (version, name, sha256) VALUES ($1, $2, $3)")
-
 _VERSIONS_TABLE: Final = """
     CREATE TABLE IF NOT EXISTS schema_versions (
-        version integer PRIMARY KEY,
-        name text NOT NULL,
-        sha256 text NOT NULL,
-        applied_at timestamptz NOT NULL DEFAULT now()
+        version integer PRIMARY KEY, name text NOT NULL, sha256 text NOT NULL, applied_at timestamptz NOT NULL DEFAULT now()
     )
 """
 
@@ -83,8 +76,7 @@ async def migrate(database: Database, wanted: Sequence[Migration] | None = None)
     """Bring the schema up to date and return its version.
 
     :param wanted: the migrations to have been applied, instead of :func:`packaged` ones.
-    :raises StartRefused: the schema is newer than this program, or other files made it, or PostgreSQL does not let it be
-        changed.
+    :raises StartRefused: the schema is newer than this program, or of other files, or PostgreSQL refuses to change it.
     :raises StandbyBehind: it is too old, and this is a standby, to which its primary has yet to send a newer one.
     :raises StoreUnavailable: PostgreSQL went away; each migration that was applied by then stays.
     """
@@ -131,10 +123,7 @@ async def _apply_next(transaction: Transaction, migrations: Sequence[Migration])
 
 
 def _version(applied: Sequence[tuple[int, str, str]], migrations: Sequence[Migration]) -> int:
-    """Return how many migrations are applied.
-
-    :raises StartRefused: what is recorded as applied is not what this program would have applied.
-    """
+    """Return how many migrations are applied; refuse records of other ones."""
     if len(applied) > len(migrations):
         raise StartRefused(
             f"the database's schema is at version {applied[-1][0]}, and this program knows it up to {len(migrations)}:"

@@ -30,13 +30,10 @@ from svc.storage.driver.failures import summary
 
 #: Time between two looks at what waits, in seconds.
 BEAT: Final = 0.25
-
 #: Longest pause between two attempts to connect, in seconds. A session that lived as long makes the pauses begin again.
 LONGEST_PAUSE: Final = 0.5
-
 #: How many callers may wait for a session at a time.
 QUEUE_LIMIT: Final = 1000
-
 _CLOSED: Final = "the service is stopping, or was not started"
 
 _log = Logger()
@@ -45,9 +42,7 @@ _log = Logger()
 class Lendable(Protocol):
     """A session, as far as the pool needs it."""
 
-    @property
-    def lost(self) -> bool:
-        """Return whether the session is lost."""
+    lost: bool
 
     def answers(self) -> bool:
         """Return whether the session is still open, without asking the server; a closed one is lost."""
@@ -85,10 +80,9 @@ class _Waiter(Generic[S]):
 class Pool(Generic[S]):
     """Lend a fixed number of sessions to one borrower each, in the order in which they asked.
 
-    :param connect: opens a session, which calls its argument once with the reason when it is lost; raises
-        ``StoreUnavailable``, and may be cancelled.
+    :param connect: opens a session, which calls its argument once with the reason when it is lost; may be cancelled.
     :param patience: the bound of every wait, in seconds (Note [Patience]).
-    :param chance: returns random numbers of [0, 1).
+    :param chance: see :func:`pauses`.
     """
 
     def __init__(
@@ -112,15 +106,13 @@ class Pool(Generic[S]):
         self._waiters: deque[_Waiter[S]] = deque()
         self._arrivals: list[Deferred[None]] = []
         self._keepers: list[Deferred[None]] = []
-        self._trying: object | None = None
+        self._trying: object | None = None  # Note [One tries]
         self._followers: list[Deferred[None]] = []
         self._lending = False
         self._drained: Deferred[None] | None = None
         self._beat = LoopingCall(self._grow_older)
         self._beat.clock = reactor
-        self._waits = 0
-        self._waited = 0.0
-        self._returned = 0
+        self._waits, self._waited, self._returned = 0, 0.0, 0
 
     def census(self) -> Census:
         """Count the sessions, those that are lent, and the callers that wait. Thread-safe."""

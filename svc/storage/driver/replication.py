@@ -26,7 +26,6 @@ from svc.storage.driver.database import Database, Statement
 
 #: Time between two beats, in seconds.
 BEAT: Final = 1.0
-
 _STANDBY: Final = Statement("replication_standby", "SELECT pg_is_in_recovery()")
 
 # A primary's control file has its timeline after the first checkpoint only. A standby has its primary's.
@@ -60,12 +59,12 @@ class Replication(Service):
         self._loop.clock = clock
 
     def startService(self) -> None:
-        """Begin with a beat at once."""
+        """Begin with a beat."""
         super().startService()  # type: ignore[no-untyped-call] # Twisted's
         self._loop.start(BEAT).addErrback(_log_bug)
 
     def stopService(self) -> None:
-        """Stop the loop; the answer to a question that is under way is dropped."""
+        """Stop the loop; the answer to a question under way is dropped."""
         super().stopService()  # type: ignore[no-untyped-call] # Twisted's
         if self._loop.running:
             self._loop.stop()

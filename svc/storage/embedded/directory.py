@@ -21,6 +21,7 @@ import os
 import shutil
 import stat
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -31,7 +32,6 @@ from svc.storage.embedded import runtime_dir
 
 #: Size in bytes beyond which PostgreSQL's log is begun again when PostgreSQL starts.
 LOG_LIMIT: Final = 8 * 1024 * 1024
-
 _UNFINISHED: Final = "unfinished-"
 
 
@@ -47,7 +47,7 @@ class Holder:
 class DataDirectory:
     """One data directory, perhaps not made yet. ``path`` is absolute.
 
-    Its methods block, for the time of a few system calls on a local disk unless they say otherwise.
+    Its methods block, for a few system calls on a local disk unless they say otherwise.
     """
 
     path: Path
@@ -78,11 +78,8 @@ class DataDirectory:
         """
         for parent in reversed([parent for parent in self.path.parents if not parent.exists()]):
             parent.mkdir(0o755)
-        try:
+        with suppress(FileExistsError):
             self.path.mkdir(0o700)
-        except FileExistsError:
-            pass
-        else:
             if os.geteuid() == 0:
                 self.path.chmod(0o711)
         status = self.path.stat()
@@ -176,7 +173,7 @@ class DataDirectory:
         return os.open(self.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o600)
 
     def log_tail(self, since: int) -> str:
-        """Return the last lines of PostgreSQL's log, of those that begin at the offset ``since``."""
+        """Return the last lines of PostgreSQL's log, from the offset ``since`` on."""
         with self.log.open("rb") as log:
             end = log.seek(0, os.SEEK_END)
             log.seek(max(since, end - 4096))

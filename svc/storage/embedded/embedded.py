@@ -28,13 +28,11 @@ from svc.storage.embedded.server import PostgresServer
 
 #: How often a server that never came up is tried, since one that was killed may leave children that take their time to go.
 FIRST_TRIES: Final = 3
-
 #: The pause before a server that died is started again, in seconds: it doubles from the shortest to the longest.
 SHORTEST_PAUSE: Final = 0.25
 LONGEST_PAUSE: Final = 2.0
 #: After a server that lived as long as this, in seconds, the pause is the shortest again.
 STEADY: Final = 60.0
-
 #: How long to wait for another ``svc``: for a command to be done with the directory, or a server to come up; in seconds.
 PATIENCE: Final = 30.0
 
@@ -136,10 +134,7 @@ class EmbeddedPostgres(Service):
                 directory.release()
 
     async def _lock(self, directory: DataDirectory) -> bool:
-        """Take the lock; return false when a running server has it, which may be joined.
-
-        :raises StartRefused: another ``svc`` has it.
-        """
+        """Take the lock; return false when a running server has it, which may be joined."""
         deadline = self.reactor.seconds() + PATIENCE
         while holder := directory.lock(serving=not self.joining):
             if holder.serving and self.joining and is_accepting(directory):
@@ -151,11 +146,7 @@ class EmbeddedPostgres(Service):
         return True
 
     async def _keep_up(self, server: PostgresServer) -> None:
-        """Run PostgreSQL, again and again.
-
-        :raises StartRefused: it never came up.
-        :raises OSError: it never came up.
-        """
+        """Run PostgreSQL, again and again; raises ``StartRefused`` or ``OSError`` when it never came up."""
         await server.take_over()
         address = _address(server.directory, server.runtime_dir)
         proven, tries, pause = False, 0, 0.0
@@ -184,18 +175,12 @@ class EmbeddedPostgres(Service):
 
 
 def next_pause(last: float, lasted: float) -> float:
-    """Return how long to wait, in seconds, before a server is started that has ended after so many seconds.
-
-    ``last`` is the pause before it was started, 0 if there was none.
-    """
+    """Return the pause before a server that ended after ``lasted`` seconds is started again; ``last`` is the one before."""
     return SHORTEST_PAUSE if last == 0 or lasted >= STEADY else min(2 * last, LONGEST_PAUSE)
 
 
 def _address(directory: DataDirectory, runtime_dir: RuntimeDir) -> str:
-    """Return the DSN of the socket in the cluster, by way of the runtime directory where its own path won't do.
-
-    :raises StartRefused: that of the runtime directory won't do either.
-    """
+    """Return the DSN of the socket in the cluster, by way of the runtime directory where its own path won't do."""
     place = directory.cluster
     if not cluster.is_addressable(place):
         place = runtime_dir.link("socket", place)

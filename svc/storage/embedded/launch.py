@@ -19,14 +19,13 @@ import fcntl
 import json
 import os
 import sys
+from contextlib import suppress
 from typing import Any, Final
 
 #: The descriptor under which ``svc`` passes the lock file.
 LOCK: Final = 3
-
 #: Longest path of a directory that PostgreSQL is given, in bytes; it adds names of files, and bears 1023 in all.
 PATH_LIMIT: Final = 800
-
 #: Exit code when one of the order's ``reach`` can't be reached by the user.
 UNREACHABLE: Final = 77
 
@@ -69,11 +68,9 @@ def own_place(directory: str) -> str:
 
     :raises SystemExit: there is none; says so on standard error.
     """
-    try:
+    with suppress(PermissionError):
         if len(os.fsencode(directory)) <= PATH_LIMIT and os.path.samestat(os.stat(directory), os.stat(".")):
             return directory
-    except PermissionError:
-        pass
     if os.path.isdir("/proc/self/cwd"):
         return "/proc/self/cwd"
     raise SystemExit(

@@ -40,16 +40,12 @@ from svc.storage.embedded.users import User
 
 #: How to stop a server: in order, sessions ended; then at once, which costs a recovery; seconds to wait after each.
 STOP_SERVER: Final = ((signal.SIGINT, 10.0), (signal.SIGQUIT, 5.0), (signal.SIGKILL, 5.0))
-
 #: How to stop any other of PostgreSQL's programs.
 STOP_PROGRAM: Final = ((signal.SIGTERM, 2.0), (signal.SIGKILL, 5.0))
-
 #: PostgreSQL's environment, and nothing of the one of ``svc``, which holds the data key.
 ENVIRONMENT: Final = {"PATH": "/usr/bin:/bin", "LC_ALL": "C", "TZ": "UTC"}
-
 #: How often a process that isn't a child is looked at, in seconds.
 GLANCE: Final = 0.05
-
 #: Where Linux tells of processes, and how children of a postmaster begin to call themselves.
 _PROCESSES: Final = Path("/proc")
 _CHILD: Final = b"postgres: "
@@ -138,18 +134,14 @@ class Launcher:
         order = {"directory": str(place), "uid": self.user.uid, "gid": self.user.gid, "environment": ENVIRONMENT}
         order |= {"reach": reach, "remove": remove, "write": write or {}, "program": program}
         command = [sys.executable, "-I", "-S", launch.__file__, json.dumps(order)]
-        files: list[int] = []
-        try:
-            files.append(os.open(os.devnull, os.O_RDONLY))
-            files.append(self.directory.open_log())
-            files.append(os.open(self.directory.postmaster_lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600))
-            null, log, lock = files
+        with contextlib.ExitStack() as files:
+            files.callback(os.close, null := os.open(os.devnull, os.O_RDONLY))
+            files.callback(os.close, log := self.directory.open_log())
+            lock = os.open(self.directory.postmaster_lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+            files.callback(os.close, lock)
             child = Child(self.reactor, os.lseek(log, 0, os.SEEK_END), stdin)
             channels: dict[int, Any] = {0: null if stdin is None else "w", 1: log, 2: log, launch.LOCK: lock}
             self.reactor.spawnProcess(child, sys.executable, command, ENVIRONMENT, childFDs=channels)
-        finally:
-            for file in files:
-                os.close(file)
         return child
 
 
@@ -162,9 +154,9 @@ def postmaster_of(directory: DataDirectory) -> int | None:
         file = os.open(directory.postmaster_lock, os.O_RDWR | os.O_NOFOLLOW)
     except FileNotFoundError:
         return None
+    question = [0] * 5
+    question[_TYPE] = fcntl.F_WRLCK
     try:
-        question = [0] * 5
-        question[_TYPE] = fcntl.F_WRLCK
         answer = _FLOCK.unpack(fcntl.fcntl(file, fcntl.F_GETLK, _FLOCK.pack(*question)))
     finally:
         os.close(file)
@@ -231,7 +223,7 @@ def _stands(process: Path, place: os.stat_result) -> bool:
 
 
 async def _postmaster_after(patience: float, clock: IReactorTime, directory: DataDirectory) -> int | None:
-    """Return what :func:`postmaster_of` says when the time is up, or ``None`` as soon as it says that."""
+    """Return the postmaster when the time is up, or ``None`` as soon as there is none."""
     deadline = clock.seconds() + patience
     while (pid := postmaster_of(directory)) is not None and clock.seconds() < deadline:
         await deferLater(clock, GLANCE)

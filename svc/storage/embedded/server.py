@@ -14,26 +14,15 @@ from twisted.logger import Logger
 
 from svc.model.errors import StartRefused
 from svc.model.text import encodable
-from svc.storage.embedded import binaries, cluster, launch, users
+from svc.storage.embedded import binaries, cluster, launch, postmaster, users
 from svc.storage.embedded.binaries import Binaries
 from svc.storage.embedded.directory import DataDirectory
-from svc.storage.embedded.postmaster import (
-    GLANCE,
-    STOP_PROGRAM,
-    STOP_SERVER,
-    Child,
-    ISystemReactor,
-    Launcher,
-    is_accepting,
-    stop_orphan,
-)
+from svc.storage.embedded.postmaster import Child, ISystemReactor, Launcher
 from svc.storage.embedded.runtime_dir import RuntimeDir
 
 T = TypeVar("T")
-
 #: How often the log says that a server is still on its way, in seconds.
 PATIENCE: Final = 30.0
-
 #: How often the modification time of the runtime directory is renewed, in seconds.
 UPKEEP: Final = 3600.0
 
@@ -92,7 +81,7 @@ class PostgresServer:
                 while not await child.ends(UPKEEP):
                     self._keep_runtime_dir()
         finally:
-            await child.stop(STOP_SERVER)
+            await child.stop(postmaster.STOP_SERVER)
         return self._last_words(child)
 
     async def clear(self) -> None:
@@ -105,15 +94,12 @@ class PostgresServer:
         await self._in_thread(work)
 
     async def _stop_orphan(self) -> None:
-        orphan = await stop_orphan(self.reactor, self.directory)
+        orphan = await postmaster.stop_orphan(self.reactor, self.directory)
         if orphan is not None:
             log.warn("Stopped the PostgreSQL that an earlier svc had left behind, process {pid}", pid=orphan)
 
     async def _runnable(self, installed: Binaries, launcher: Launcher) -> Binaries:
-        """Return the programs, or a copy that PostgreSQL's user can reach.
-
-        :raises StartRefused: there is no place for one.
-        """
+        """Return the programs, or a copy that PostgreSQL's user can reach."""
         user, place = launcher.user.name, self.directory.path
         log.info("svc runs as root, so PostgreSQL runs as the user {user}", user=user)
         if await self._reaches(installed.needs, launcher):
@@ -152,8 +138,8 @@ class PostgresServer:
     async def _accepts(self, child: Child) -> bool:
         """Wait until the child accepts connections, however long its recovery takes; return false when it ended first."""
         patience = self.reactor.seconds() + PATIENCE
-        while not is_accepting(self.directory):
-            if await child.ends(GLANCE):
+        while not postmaster.is_accepting(self.directory):
+            if await child.ends(postmaster.GLANCE):
                 return False
             if self.reactor.seconds() >= patience:
                 where = encodable(self.directory.log)
@@ -166,7 +152,7 @@ class PostgresServer:
         try:
             await child.ends()
         finally:
-            await child.stop(STOP_PROGRAM)
+            await child.stop(postmaster.STOP_PROGRAM)
         return child
 
     def _settings(self) -> list[str]:

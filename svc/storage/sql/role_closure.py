@@ -5,8 +5,8 @@ Note [Few roles or few members]
 A workload holds a handful of roles, of which each may have a million members; an account's admin holds a million. Judging
 thousands of rows must not list the million in either case. So up to ``ROLES_FEW`` roles of the caller are listed. When these
 are all, they are the answer. Otherwise the members of each different role asked about are followed, up to ``MEMBERS_FEW``,
-and when these are all, the caller is among them or doesn't hold the role. Otherwise it is judged as in ``access_facts``, Note
-[Standing in one statement]: only a caller who neither administers it, nor comes to it soon, has all roles listed then, once.
+and when these are all, the caller is among them or doesn't hold the role. Otherwise it is judged as in ``access_facts``,
+Note [Standing in one statement]: only a caller who neither administers it, nor comes to it soon, has all roles listed, once.
 
 A pair of roles can have two memberships, by ownership and by a grant: a limit of rows must be twice that of roles.
 """
